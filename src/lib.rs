@@ -1,0 +1,3 @@
+//! lambda-lock
+pub mod protocol;
+pub use protocol::{LockKey, LockToken, Observation};

@@ -1,0 +1,377 @@
+//! The one place where requests become DynamoDB expressions.
+//!
+//! Our own attribute names stand in the text as they are, since none of them but `data` is on
+//! DynamoDB's list of reserved words; names that a user chose go through `#` placeholders.
+
+use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
+use super::schema::{DATA, Schema};
+use super::value::Value;
+use super::version::{OURS, Version};
+
+/// A request as DynamoDB wants it, but for table name and key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expression {
+    /// The update expression, for `UpdateItem`.
+    pub update: String,
+    /// The condition expression; empty for a read.
+    pub condition: String,
+    /// Attribute names behind `#` placeholders.
+    pub names: Vec<(&'static str, String)>,
+    /// Attribute values behind `:` placeholders.
+    pub values: Vec<(&'static str, Value)>,
+    /// Which attributes an applied request shall return.
+    pub returns: Returns,
+}
+
+/// What an applied request returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Returns {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The whole row as written: token and payload of a new grant.
+    AllNew,
+    /// What the written attributes were before: which write a renewal followed.
+    UpdatedOld,
+}
+
+/// "Nobody ever wrote it, or it is ours and released, or it is ours and long over."
+///
+/// `leaseEndsAt <= :now` refuses a delayed copy of a Claim after a release that is newer than it.
+const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
+     AND attribute_exists(isReleased) AND leaseEndsAt <= :now";
+const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
+     AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
+
+impl Expression {
+    /// Renders a request.
+    pub fn of(request: &Request, schema: &Schema) -> Self {
+        let mut out = Expression::default();
+        match &request.action {
+            Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
+            Action::Take { grant, seen, token } => out.take(grant, seen, *token, schema),
+            Action::Renew { version, token, known_lease, lease, ends, data } => {
+                out.mine(&version.grant.first_version(), version, Some(*token));
+                out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
+                if known_lease.text() == lease.text() {
+                    out.condition.push_str("leaseDuration IN (:lease)");
+                } else {
+                    out.condition.push_str("leaseDuration IN (:known, :lease)");
+                    out.value(":known", Value::S(known_lease.text().to_owned()));
+                }
+                // `:rvn` is both the bound and the version to write.
+                out.update.push_str("SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
+                out.value(":lease", Value::S(lease.text().to_owned()));
+                out.value(":ends", number(*ends));
+                out.ttl(*ends, schema);
+                let removed = out.data(data);
+                out.remove(&[removed]);
+                out.returns = Returns::UpdatedOld;
+            }
+            Action::Release { scope, ends, data } => {
+                out.scope(scope);
+                out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
+                out.value(":released", Value::S("1".to_owned()));
+                out.value(":ends", number(*ends));
+                out.ttl(*ends, schema);
+                let removed = out.data(data);
+                out.remove(&[Some("workflow"), removed]);
+            }
+            Action::Delete { scope } => out.scope(scope),
+            Action::Peek => {}
+        }
+        out
+    }
+
+    fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, schema: &Schema) {
+        self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
+        self.names.push(("#pk", schema.key_attribute.clone()));
+        self.value(":ours", Value::S(OURS.to_owned()));
+        if let Some(trusted) = trusted {
+            self.value(":trusted", number(trusted));
+        }
+        self.grant(grant, NextToken::FromRow, schema);
+    }
+
+    fn take(&mut self, grant: &NewGrant, seen: &str, token: NextToken, schema: &Schema) {
+        self.condition.push_str("recordVersionNumber = :seen");
+        self.value(":seen", Value::S(seen.to_owned()));
+        self.grant(grant, token, schema);
+    }
+
+    fn grant(&mut self, grant: &NewGrant, token: NextToken, schema: &Schema) {
+        self.update.push_str(
+            "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, ",
+        );
+        match token {
+            NextToken::FromRow => {
+                self.update.push_str("fencingToken = if_not_exists(fencingToken, :now) + :one");
+                self.value(":now", number(grant.now));
+                self.value(":one", number(1));
+            }
+            NextToken::Exactly(token) => {
+                self.update.push_str("fencingToken = :token");
+                self.value(":token", number(token));
+            }
+        }
+        self.value(":owner", Value::S(grant.owner.clone()));
+        self.value(":lease", Value::S(grant.lease.text().to_owned()));
+        self.value(":rvn", Value::S(grant.version.to_string()));
+        self.value(":ends", number(grant.ends));
+        self.ttl(grant.ends, schema);
+        let data = self.data(&grant.data);
+        let workflow = match &grant.workflow {
+            Some(workflow) => {
+                self.update.push_str(", workflow = :workflow");
+                self.value(":workflow", Value::S(workflow.clone()));
+                None
+            }
+            None => Some("workflow"),
+        };
+        self.remove(&[Some("isReleased"), workflow, data]);
+        self.returns = Returns::AllNew;
+    }
+
+    fn scope(&mut self, scope: &Scope) {
+        match scope {
+            Scope::Mine { grant, up_to, token } => {
+                self.mine(&grant.first_version(), &Version { grant: *grant, stamp: *up_to }, *token);
+            }
+            Scope::Exactly { version, workflow } => {
+                self.condition.push_str("recordVersionNumber = :seen");
+                self.value(":seen", Value::S(version.clone()));
+                if let Some(workflow) = workflow {
+                    self.condition.push_str(" AND workflow = :workflow");
+                    self.value(":workflow", Value::S(workflow.clone()));
+                }
+            }
+        }
+    }
+
+    /// "Still my grant, and nothing newer than this."
+    fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
+        self.condition.push_str("recordVersionNumber BETWEEN :first AND :rvn");
+        self.value(":first", Value::S(first.to_owned()));
+        self.value(":rvn", Value::S(up_to.to_string()));
+        if let Some(token) = token {
+            self.condition.push_str(" AND fencingToken = :token");
+            self.value(":token", number(token));
+        }
+    }
+
+    fn ttl(&mut self, ends: u64, schema: &Schema) {
+        if let Some(ttl) = &schema.ttl {
+            self.update.push_str(", #ttl = :ttl");
+            self.names.push(("#ttl", ttl.attribute.clone()));
+            self.value(":ttl", number(ttl.expires_at(ends)));
+        }
+    }
+
+    /// Sets the payload, or answers the placeholder that is to be removed.
+    fn data(&mut self, data: &DataChange) -> Option<&'static str> {
+        match data {
+            DataChange::Keep => None,
+            DataChange::Set(bytes) => {
+                self.update.push_str(", #data = :data");
+                self.names.push(("#data", DATA.to_owned()));
+                self.value(":data", Value::B(bytes.clone()));
+                None
+            }
+            DataChange::Remove => {
+                self.names.push(("#data", DATA.to_owned()));
+                Some("#data")
+            }
+        }
+    }
+
+    fn remove(&mut self, attributes: &[Option<&str>]) {
+        for (position, attribute) in attributes.iter().flatten().enumerate() {
+            self.update.push_str(if position == 0 { " REMOVE " } else { ", " });
+            self.update.push_str(attribute);
+        }
+    }
+
+    fn value(&mut self, name: &'static str, value: Value) {
+        self.values.push((name, value));
+    }
+}
+
+fn number(number: u64) -> Value {
+    Value::N(number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Golden texts: a change here is a change of the wire format and needs a reason.
+
+    use super::super::lease::{Dialect, Lease};
+    use super::super::schema::Ttl;
+    use super::super::version::{Grant, Stamp};
+    use super::*;
+    use std::time::Duration;
+
+    fn version() -> Version {
+        Version { grant: Grant::from_random([0; 16]), stamp: Stamp::after(None, 5_000, 9) }
+    }
+
+    fn lease(millis: u64) -> Lease {
+        Lease::new(Duration::from_millis(millis), Dialect::Java)
+    }
+
+    fn grant() -> NewGrant {
+        NewGrant {
+            version: version(),
+            owner: "me".to_owned(),
+            lease: lease(20_000),
+            now: 5_000,
+            ends: 25_000,
+            data: DataChange::Keep,
+            workflow: None,
+        }
+    }
+
+    fn rendered(action: Action, schema: &Schema) -> Expression {
+        Expression::of(&Request { key: "k".into(), action }, schema)
+    }
+
+    fn value<'a>(expression: &'a Expression, name: &str) -> &'a Value {
+        &expression.values.iter().find(|(own, _)| *own == name).unwrap().1
+    }
+
+    fn assert_closed(expression: &Expression) {
+        let text = format!("{} {}", expression.update, expression.condition);
+        let words: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '#' || c == ':')).collect();
+        for name in expression.names.iter().map(|(n, _)| n).chain(expression.values.iter().map(|(n, _)| n)) {
+            assert!(words.contains(name), "{name} is given but unused in {text}");
+        }
+        for word in words.iter().filter(|w| w.starts_with('#') || w.starts_with(':')) {
+            let given =
+                expression.names.iter().any(|(n, _)| n == word) || expression.values.iter().any(|(n, _)| n == word);
+            assert!(given, "{word} is used but not given in {text}");
+        }
+    }
+
+    const GRANT: &str =
+        "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, ";
+
+    #[test]
+    fn claim() {
+        let schema = Schema { key_attribute: "pk".to_owned(), ..Schema::default() };
+        let by_wall_clock = rendered(Action::Claim { grant: grant(), trusted: Some(3_000) }, &schema);
+        assert_eq!(
+            by_wall_clock.condition,
+            "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND \
+             (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
+        );
+        assert_eq!(
+            by_wall_clock.update,
+            format!("{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow")
+        );
+        assert_eq!(by_wall_clock.names, [("#pk", "pk".to_owned())]);
+        assert_eq!(value(&by_wall_clock, ":ours"), &Value::S("ll1-".to_owned()));
+        assert_eq!(value(&by_wall_clock, ":trusted"), &Value::N("3000".to_owned()));
+        assert_eq!(by_wall_clock.returns, Returns::AllNew);
+        assert_closed(&by_wall_clock);
+
+        let without = rendered(Action::Claim { grant: grant(), trusted: None }, &schema);
+        assert_eq!(
+            without.condition,
+            "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) \
+             AND leaseEndsAt <= :now"
+        );
+        assert_closed(&without);
+    }
+
+    #[test]
+    fn take() {
+        let schema = Schema::default();
+        let ours = Action::Take { grant: grant(), seen: "ll1-x".to_owned(), token: NextToken::FromRow };
+        let ours = rendered(ours, &schema);
+        assert_eq!(ours.condition, "recordVersionNumber = :seen");
+        assert_eq!(
+            ours.update,
+            format!("{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow")
+        );
+        assert_closed(&ours);
+
+        let mut grant = grant();
+        grant.workflow = Some("arn".to_owned());
+        grant.data = DataChange::Set(vec![1]);
+        let peers = rendered(Action::Take { grant, seen: "uuid".to_owned(), token: NextToken::Exactly(8) }, &schema);
+        assert_eq!(
+            peers.update,
+            format!("{GRANT}fencingToken = :token, #data = :data, workflow = :workflow REMOVE isReleased")
+        );
+        assert_eq!(value(&peers, ":token"), &Value::N("8".to_owned()));
+        assert_closed(&peers);
+    }
+
+    #[test]
+    fn renew() {
+        let renew = |known, data| Action::Renew {
+            version: version(),
+            token: 7,
+            known_lease: lease(known),
+            lease: lease(20_000),
+            ends: 25_000,
+            data,
+        };
+        let same = rendered(renew(20_000, DataChange::Keep), &Schema::default());
+        assert_eq!(
+            same.condition,
+            "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND \
+             attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND leaseDuration IN (:lease)"
+        );
+        assert_eq!(same.update, "SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
+        assert_eq!(value(&same, ":first"), &Value::S("ll1-00000000000040008000000000000000-0".to_owned()));
+        assert_eq!(value(&same, ":rvn"), &Value::S("ll1-00000000000040008000000000000000-0000000013880009".to_owned()));
+        assert_eq!(same.returns, Returns::UpdatedOld);
+        assert_closed(&same);
+
+        let longer = rendered(renew(10_000, DataChange::Remove), &Schema::default());
+        assert!(longer.condition.ends_with("leaseDuration IN (:known, :lease)"), "{}", longer.condition);
+        assert!(longer.update.ends_with(" REMOVE #data"), "{}", longer.update);
+        assert_closed(&longer);
+    }
+
+    #[test]
+    fn release_and_delete() {
+        let ttl = Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(60) });
+        let schema = Schema { ttl, ..Schema::default() };
+        let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
+        let release = Action::Release { scope: scope.clone(), ends: 6_000, data: DataChange::Remove };
+        let release = rendered(release, &schema);
+        assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
+        assert_eq!(
+            release.update,
+            "SET isReleased = :released, leaseEndsAt = :ends, #ttl = :ttl REMOVE workflow, #data"
+        );
+        assert_eq!(value(&release, ":ttl"), &Value::N("66".to_owned()));
+        assert_closed(&release);
+
+        let delete = rendered(Action::Delete { scope }, &schema);
+        assert_eq!(delete.condition, release.condition);
+        assert_eq!(delete.update, "");
+        assert_closed(&delete);
+
+        let cleanup = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
+        let cleanup = rendered(Action::Release { scope: cleanup, ends: 6_000, data: DataChange::Keep }, &schema);
+        assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
+        assert_closed(&cleanup);
+    }
+
+    #[test]
+    fn the_releases_that_serve_workflows() {
+        let exactly = |workflow: Option<&str>| Action::Release {
+            scope: Scope::Exactly { version: "ll1-x".to_owned(), workflow: workflow.map(str::to_owned) },
+            ends: 6_000,
+            data: DataChange::Keep,
+        };
+        let by_owner = rendered(exactly(None), &Schema::default());
+        assert_eq!(by_owner.condition, "recordVersionNumber = :seen");
+        assert_closed(&by_owner);
+        let by_workflow = rendered(exactly(Some("arn")), &Schema::default());
+        assert_eq!(by_workflow.condition, "recordVersionNumber = :seen AND workflow = :workflow");
+        assert_closed(&by_workflow);
+    }
+}

@@ -1,0 +1,56 @@
+//! What a holder knows about its own lock, and what it may still believe.
+
+use super::key::LockKey;
+use super::lease::Lease;
+use super::moment::Moment;
+use super::rules::Rules;
+use super::version::{Stamp, Version};
+use std::time::Duration;
+
+/// A lock from its holder's side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Which lock.
+    pub key: LockKey,
+    /// Who holds it.
+    pub owner: String,
+    /// The workflow that holds it.
+    pub workflow: Option<String>,
+    /// The fencing token of the grant.
+    pub token: u64,
+    /// The grant, with the newest stamp that was ever *sent*: it counts from before its request.
+    pub newest: Version,
+    /// The newest stamp of the grant that was *seen* on the row: a release goes no further.
+    pub seen: Stamp,
+    /// The lease on the row.
+    pub lease: Lease,
+    /// The end of the lease on the row, in epoch milliseconds.
+    pub ends: u64,
+    /// From when, and for how long, the holder believes in its lease.
+    pub belief: Belief,
+}
+
+/// The span in which a holder believes that nobody else can have been granted the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Belief {
+    since: Moment,
+    lasting: Duration,
+}
+
+impl Belief {
+    /// From the moment before the write was first sent: no contender can have begun to count, or
+    /// to see the written end, any earlier. Of the two ends, the earlier one.
+    pub(crate) fn of(since: Moment, lease: &Lease, until_written_end: Duration, rules: &Rules) -> Self {
+        Self { since, lasting: rules.believed(lease.duration()).min(until_written_end) }
+    }
+
+    /// No belief at all: a lock that was written down and read again.
+    pub(crate) fn none(now: Moment) -> Self {
+        Self { since: now, lasting: Duration::ZERO }
+    }
+
+    /// What is left, by the more pessimistic clock.
+    pub fn remaining(&self, now: Moment) -> Duration {
+        self.lasting.saturating_sub(now.longest_since(self.since))
+    }
+}

@@ -1,0 +1,145 @@
+//! The key of a lock: a partition key and, where the table has one, a sort key.
+
+use super::Invalid;
+use std::fmt;
+
+/// The longest partition key that DynamoDB takes, in bytes of UTF-8.
+pub const LONGEST_KEY: usize = 2048;
+/// The longest sort key that DynamoDB takes, in bytes of UTF-8.
+pub const LONGEST_SORT_KEY: usize = 1024;
+
+/// Which lock: the values of the table's key attributes.
+///
+/// A plain string is the key of a table without a sort key; a pair is partition and sort key:
+///
+/// ```
+/// use lambda_lock::LockKey;
+/// let plain: LockKey = "customer-7".into();
+/// let composite: LockKey = ("customer-7", "invoice-12").into();
+/// assert_ne!(plain, composite);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LockKey {
+    key: String,
+    sort_key: Option<String>,
+}
+
+impl LockKey {
+    /// A key from its parts.
+    pub fn new(key: impl Into<String>, sort_key: Option<String>) -> Self {
+        Self { key: key.into(), sort_key }
+    }
+
+    /// The partition key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The sort key.
+    pub fn sort_key(&self) -> Option<&str> {
+        self.sort_key.as_deref()
+    }
+
+    /// Checks what DynamoDB would refuse, and that a sort key is given exactly where the table has one.
+    pub(crate) fn check(&self, table_has_sort_key: bool) -> Result<(), Invalid> {
+        check_part("lock key", &self.key, LONGEST_KEY)?;
+        match (&self.sort_key, table_has_sort_key) {
+            (Some(sort_key), true) => check_part("sort key", sort_key, LONGEST_SORT_KEY),
+            (None, false) => Ok(()),
+            (None, true) => Err(Invalid::new(format!(
+                "the lock key {:?} has no sort key, but this client is configured with a sort key attribute: \
+                 give a pair, (key, sort_key)",
+                self.key
+            ))),
+            (Some(_), false) => Err(Invalid::new(format!(
+                "the lock key {:?} has a sort key, but this client is configured without a sort key attribute: \
+                 set one with sort_key_attribute, or give the key alone",
+                self.key
+            ))),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.len() + self.sort_key.as_ref().map_or(0, String::len)
+    }
+}
+
+fn check_part(what: &str, text: &str, longest: usize) -> Result<(), Invalid> {
+    if text.is_empty() {
+        return Err(Invalid::new(format!("the {what} is empty: give 1 to {longest} bytes of text")));
+    }
+    if text.len() > longest {
+        return Err(Invalid::new(format!(
+            "the {what} has {} bytes, but DynamoDB takes {longest} at most: shorten it, or use a hash of it",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.sort_key {
+            None => f.write_str(&self.key),
+            Some(sort_key) => write!(f, "({}, {sort_key})", self.key),
+        }
+    }
+}
+
+impl From<&str> for LockKey {
+    fn from(key: &str) -> Self {
+        Self::new(key, None)
+    }
+}
+
+impl From<String> for LockKey {
+    fn from(key: String) -> Self {
+        Self::new(key, None)
+    }
+}
+
+impl From<&String> for LockKey {
+    fn from(key: &String) -> Self {
+        Self::new(key.as_str(), None)
+    }
+}
+
+impl From<&LockKey> for LockKey {
+    fn from(key: &LockKey) -> Self {
+        key.clone()
+    }
+}
+
+impl<K: Into<String>, S: Into<String>> From<(K, S)> for LockKey {
+    fn from((key, sort_key): (K, S)) -> Self {
+        Self::new(key, Some(sort_key.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_dynamodb_would_refuse_are_refused_before_any_request() {
+        assert!(LockKey::from("").check(false).is_err());
+        assert!(LockKey::from("k".repeat(2048)).check(false).is_ok());
+        assert!(LockKey::from("k".repeat(2049)).check(false).is_err());
+        assert!(LockKey::from("ü".repeat(1025)).check(false).is_err(), "bytes count, not characters");
+        assert!(LockKey::from(("k", "")).check(true).is_err());
+        assert!(LockKey::from(("k", "s".repeat(1024))).check(true).is_ok());
+        assert!(LockKey::from(("k", "s".repeat(1025))).check(true).is_err());
+    }
+
+    #[test]
+    fn a_sort_key_is_asked_for_exactly_where_the_table_has_one() {
+        assert!(LockKey::from("k").check(true).is_err());
+        assert!(LockKey::from(("k", "s")).check(false).is_err());
+    }
+
+    #[test]
+    fn composite_keys_do_not_collide() {
+        assert_ne!(LockKey::from(("a", "bc")), LockKey::from(("ab", "c")));
+        assert_ne!(LockKey::from(("a", "bc")).to_string(), LockKey::from(("ab", "c")).to_string());
+    }
+}

@@ -1,0 +1,101 @@
+//! The lock protocol as pure data and pure decisions: answers in, requests and verdicts out.
+//!
+//! Nothing in here reads a clock, sends a request or names an SDK. What drives it (the client of
+//! this crate, a simulation, a host of the WebAssembly component) asks a [`Machine`] for its next
+//! [`Step`], carries it out, and tells the machine the [`Answer`].
+//!
+//! # The item
+//!
+//! One DynamoDB item per lock key, readable and usable by the Java client
+//! `amazon-dynamodb-lock-client` and the Go client `cirello.io/dynamolock`.
+//!
+//! | attribute | type | written by | meaning |
+//! |---|---|---|---|
+//! | `key` (name configurable) | S | all | lock key, 1–2048 bytes |
+//! | sort key (optional, name configurable) | S | all | 1–1024 bytes |
+//! | `ownerName` | S | all | who holds, or last held, the lock |
+//! | `leaseDuration` | S | all | decimal milliseconds (`"20000"`) or a Go duration (`"20s"`); both are read, one [`Dialect`] is written |
+//! | `recordVersionNumber` | S | all | changes with every write; ours is `ll1-{grant}-{stamp}` |
+//! | `isReleased` | S `"1"` | all | present on a released row, absent while held |
+//! | `data` | B | all | optional payload; stays when the next holder gives none |
+//! | `fencingToken` | N | us | strictly increasing per key over all of our grants |
+//! | `leaseEndsAt` | N | us | epoch milliseconds by the writer's wall clock |
+//! | `workflow` | S | us | present only while a workflow holds the lock |
+//! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
+//!
+//! The version does three jobs. It tells *who wrote last*: under a peer's version `fencingToken`,
+//! `leaseEndsAt` and `workflow` may be stale and are not believed. It *names the grant*, so that a
+//! client recognises its own write after a lost answer. And it *orders a grant's writes*, so that a
+//! delayed copy of an older renewal is refused.
+//!
+//! # Where to look
+//!
+//! | file | rule |
+//! |---|---|
+//! | `acquire` | Claim, Take, recognition of our own write, waiting |
+//! | `renew` | Renew, and what a refused one means |
+//! | `release` | Release, Delete, and the two releases that serve workflows |
+//! | `holding` | what a holder believes about its own lease |
+//! | `observation` | when a holder is dead |
+//! | `expression` | the requests as DynamoDB expressions |
+
+mod acquire;
+mod backoff;
+mod expression;
+mod holding;
+mod key;
+mod lease;
+mod machine;
+mod moment;
+mod observation;
+mod peek;
+mod record;
+mod release;
+mod renew;
+mod request;
+mod rules;
+pub mod schema;
+mod settings;
+mod token;
+mod value;
+mod version;
+
+pub use acquire::{AcquireVerdict, Acquisition, HolderSeen, Reclaim, Wanted};
+pub use expression::{Expression, Returns};
+pub use holding::Holding;
+pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
+pub use lease::{Dialect, LONGEST_LEASE, Lease};
+pub use machine::{Answer, Machine, Rejection, Step, Tick, WallClock};
+pub use moment::{Moment, from_epoch_millis, millis_rounded_up};
+pub use observation::Observation;
+pub use peek::{PeekVerdict, Peeking};
+pub use record::{InvalidRecord, Record};
+pub use release::{ReleaseVerdict, Releasing};
+pub use renew::{RenewVerdict, Renewal};
+pub use request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
+pub use rules::Rules;
+pub use schema::{Schema, Ttl};
+pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
+pub use token::LockToken;
+pub use value::{Item, Value};
+pub use version::{Grant, OURS, Stamp, Version};
+
+use std::fmt;
+
+/// Input that cannot work, found before any request was sent. Its text says what to do instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid(String);
+
+impl Invalid {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Invalid {}

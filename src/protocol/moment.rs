@@ -1,0 +1,88 @@
+//! Two clocks, read together, because each of them alone can be wrong in its own way.
+//!
+//! The monotonic clock may stand still while a Lambda sandbox is frozen; the wall clock may be set
+//! back. A holder therefore believes the *larger* of the two spans (it must not come back young),
+//! a contender the *smaller* (it must not count time that did not pass).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// One reading of the monotonic and of the wall clock.
+///
+/// The monotonic part counts from an origin of the clock's own choice: only differences mean
+/// anything, and only between readings of the same clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Time on the monotonic clock, since an arbitrary origin.
+    pub monotonic: Duration,
+    /// Time on the wall clock, since the Unix epoch.
+    pub wall: Duration,
+}
+
+impl Moment {
+    /// A reading of both clocks. A wall clock before 1970 counts as 1970.
+    pub fn new(monotonic: Duration, wall: SystemTime) -> Self {
+        let wall = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { monotonic, wall }
+    }
+
+    /// What a holder believes has passed: the larger of the two spans.
+    pub fn longest_since(self, earlier: Moment) -> Duration {
+        self.monotonic_since(earlier).max(self.wall_since(earlier))
+    }
+
+    /// What a contender believes has passed: the smaller of the two spans.
+    pub fn shortest_since(self, earlier: Moment) -> Duration {
+        self.monotonic_since(earlier).min(self.wall_since(earlier))
+    }
+
+    fn monotonic_since(self, earlier: Moment) -> Duration {
+        self.monotonic.saturating_sub(earlier.monotonic)
+    }
+
+    fn wall_since(self, earlier: Moment) -> Duration {
+        self.wall.saturating_sub(earlier.wall)
+    }
+}
+
+/// Whole milliseconds of a duration, rounded up, because a lease must never come out shorter than
+/// what was asked for.
+pub fn millis_rounded_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// The point in time that a number of epoch milliseconds stands for.
+pub fn from_epoch_millis(millis: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(monotonic: u64, wall: u64) -> Moment {
+        Moment { monotonic: Duration::from_secs(monotonic), wall: Duration::from_secs(wall) }
+    }
+
+    #[test]
+    fn a_frozen_monotonic_clock_does_not_make_the_holder_young() {
+        assert_eq!(at(5, 160).longest_since(at(5, 100)), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_forward_does_not_make_the_holder_look_dead() {
+        assert_eq!(at(6, 900).shortest_since(at(5, 100)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_back_counts_as_no_time() {
+        assert_eq!(at(9, 50).shortest_since(at(5, 100)), Duration::ZERO);
+        assert_eq!(at(9, 50).longest_since(at(5, 100)), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn milliseconds_are_rounded_up() {
+        assert_eq!(millis_rounded_up(Duration::from_nanos(1)), 1);
+        assert_eq!(millis_rounded_up(Duration::from_millis(7)), 7);
+        assert_eq!(millis_rounded_up(Duration::MAX), u64::MAX);
+    }
+}

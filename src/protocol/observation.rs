@@ -1,0 +1,111 @@
+//! When is a holder dead? Either because its version stood still for a whole lease, or because the
+//! end it wrote itself is long past.
+
+use super::machine::Tick;
+use super::moment::{Moment, millis_rounded_up};
+use super::record::Record;
+use super::rules::Rules;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How long a version has been seen unchanged: what one call hands to the next, so that callers
+/// that live for seconds can together watch a lease that lasts for minutes.
+///
+/// Serialise it, keep it between two calls, and give it to the next acquire of the same key. An
+/// observation of a version that is no longer on the row counts nothing.
+///
+/// Time between two calls does not count by itself, because nobody knows how long it was. A caller
+/// that can vouch for it (a Step Functions `Wait` state of 30 s proves 30 s) says so with
+/// [`and_waited`](Observation::and_waited).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Observation {
+    version: String,
+    lease_millis: u64,
+    unchanged_for_millis: u64,
+}
+
+impl Observation {
+    pub(crate) fn new(record: &Record, unchanged_for: Duration) -> Self {
+        Self {
+            version: record.version.clone(),
+            lease_millis: millis_rounded_up(record.lease.duration()),
+            // Rounded down: time that did not pass must not be counted.
+            unchanged_for_millis: u64::try_from(unchanged_for.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Adds time that has passed since this observation was made and that the caller vouches for.
+    /// More than has really passed breaks the lock's promise of exclusion.
+    #[must_use]
+    pub fn and_waited(mut self, waited: Duration) -> Self {
+        let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        self.unchanged_for_millis = self.unchanged_for_millis.saturating_add(millis);
+        self
+    }
+
+    /// The version that was seen.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The lease that stood on the row.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_millis)
+    }
+
+    /// For how long the version was seen unchanged.
+    pub fn unchanged_for(&self) -> Duration {
+        Duration::from_millis(self.unchanged_for_millis)
+    }
+}
+
+/// A version under observation by this call.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    record: Record,
+    /// After the first answer that showed this version: time before it does not count.
+    since: Moment,
+    carried: Duration,
+}
+
+impl Watch {
+    /// Begins, or goes on with, an observation: `earlier` is this call's, `carried` the caller's.
+    pub(crate) fn on(record: Record, after: Moment, earlier: Option<Watch>, carried: Option<&Observation>) -> Self {
+        if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
+            return Self { record, ..earlier };
+        }
+        let carried = carried.filter(|observation| observation.version == record.version);
+        let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
+        Self { record, since: after, carried }
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(crate) fn observation(&self, now: Moment) -> Observation {
+        Observation::new(&self.record, self.unchanged_for(now))
+    }
+
+    fn unchanged_for(&self, now: Moment) -> Duration {
+        self.carried.saturating_add(now.shortest_since(self.since))
+    }
+
+    /// How long until the holder is proven dead, by whichever rule comes first. Zero: it is.
+    pub(crate) fn dead_in(&self, tick: &Tick<'_>, rules: &Rules) -> Duration {
+        let observed = rules.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(tick.now));
+        match self.ended_in(tick, rules) {
+            Some(by_wall_clock) => observed.min(by_wall_clock),
+            None => observed,
+        }
+    }
+
+    /// How long until `leaseEndsAt + max_clock_skew < now`, where the wall clock proves anything.
+    fn ended_in(&self, tick: &Tick<'_>, rules: &Rules) -> Option<Duration> {
+        let skew = millis_rounded_up(rules.max_clock_skew().filter(|_| tick.wall.trusted)?);
+        let ends = self.record.believable_end()?;
+        let dead_from = ends.saturating_add(skew).saturating_add(1);
+        Some(Duration::from_millis(dead_from.saturating_sub(tick.wall.millis)))
+    }
+}

@@ -1,0 +1,234 @@
+//! A row as a lock record: read strictly, because a row that is not understood is never taken over.
+
+use super::lease::Lease;
+use super::schema::{self, Schema};
+use super::value::{Item, Value};
+use super::version::{OURS, Version};
+use std::fmt;
+
+/// What a row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Who holds, or last held, the lock.
+    pub owner: String,
+    /// The lease that counts for everybody who watches the row.
+    pub lease: Lease,
+    /// The version, as it stands on the row.
+    pub version: String,
+    /// The version taken apart, when it is one of ours.
+    pub own_version: Option<Version>,
+    /// Whether the holder gave the lock back.
+    pub released: bool,
+    /// The payload.
+    pub data: Option<Vec<u8>>,
+    /// The fencing token. Under a peer's version it may be stale: it only enters a maximum.
+    pub token: Option<u64>,
+    /// End of the lease in epoch milliseconds. Means nothing under a peer's version.
+    pub ends: Option<u64>,
+    /// The workflow that holds the lock. Means nothing under a peer's version.
+    pub workflow: Option<String>,
+}
+
+impl Record {
+    /// Reads a row.
+    pub fn read(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
+        let mut fields = Fields { item: &mut item, schema };
+        let version = fields.required_text(schema::VERSION)?;
+        let owner = fields.required_text(schema::OWNER)?;
+        let lease = fields.required_text(schema::LEASE)?;
+        let lease = Lease::parse(&lease).ok_or_else(|| {
+            fields.invalid(schema::LEASE, format!("{lease:?}, which is neither milliseconds nor a Go duration"))
+        })?;
+        Ok(Self {
+            owner,
+            lease,
+            own_version: Version::parse(&version),
+            version,
+            released: fields.text(schema::RELEASED)?.is_some(),
+            data: fields.bytes(schema::DATA)?,
+            token: fields.number(schema::TOKEN)?,
+            ends: fields.number(schema::ENDS)?,
+            workflow: fields.text(schema::WORKFLOW)?,
+        })
+    }
+
+    /// Whether the last write was one of ours, so that token and lease end come from it.
+    pub fn is_ours(&self) -> bool {
+        self.version.starts_with(OURS)
+    }
+
+    /// End of the lease by the writer's wall clock, where that means something.
+    pub fn believable_end(&self) -> Option<u64> {
+        self.ends.filter(|_| self.is_ours())
+    }
+
+    /// The workflow that holds the lock, where that means something.
+    pub fn believable_workflow(&self) -> Option<&str> {
+        self.workflow.as_deref().filter(|_| self.is_ours() && !self.released)
+    }
+}
+
+/// A row that is not a lock record: which one, which attribute, and what was found there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRecord {
+    key: String,
+    attribute: String,
+    found: String,
+}
+
+impl InvalidRecord {
+    /// The attribute that makes no sense.
+    pub fn attribute(&self) -> &str {
+        &self.attribute
+    }
+}
+
+impl fmt::Display for InvalidRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, attribute, found } = self;
+        write!(
+            f,
+            "the row {key} is not a lock record: its attribute {attribute:?} is {found}; it was left as it is, \
+             look at the row and repair or delete it"
+        )
+    }
+}
+
+impl std::error::Error for InvalidRecord {}
+
+struct Fields<'a> {
+    item: &'a mut Item,
+    schema: &'a Schema,
+}
+
+impl Fields<'_> {
+    fn required_text(&mut self, name: &str) -> Result<String, InvalidRecord> {
+        self.text(name)?.ok_or_else(|| self.invalid(name, "missing".to_owned()))
+    }
+
+    fn text(&mut self, name: &str) -> Result<Option<String>, InvalidRecord> {
+        match self.item.remove(name) {
+            None => Ok(None),
+            Some(Value::S(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong_type(name, "S", &other)),
+        }
+    }
+
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, InvalidRecord> {
+        match self.item.remove(name) {
+            None => Ok(None),
+            Some(Value::B(bytes)) => Ok(Some(bytes)),
+            Some(other) => Err(self.wrong_type(name, "B", &other)),
+        }
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<u64>, InvalidRecord> {
+        match self.item.remove(name) {
+            None => Ok(None),
+            Some(Value::N(number)) => match number.parse() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(self.invalid(name, format!("the number {number}, not a whole number ≥ 0"))),
+            },
+            Some(other) => Err(self.wrong_type(name, "N", &other)),
+        }
+    }
+
+    fn wrong_type(&self, name: &str, wanted: &str, found: &Value) -> InvalidRecord {
+        self.invalid(name, format!("of type {}, not {wanted}", found.type_name()))
+    }
+
+    fn invalid(&self, attribute: &str, found: String) -> InvalidRecord {
+        let part = |name: &str| match self.item.get(name) {
+            Some(Value::S(text)) => format!("{name}={text:?}"),
+            _ => format!("{name}=?"),
+        };
+        let mut key = part(&self.schema.key_attribute);
+        if let Some(name) = &self.schema.sort_key_attribute {
+            key = format!("{key}, {}", part(name));
+        }
+        InvalidRecord { key, attribute: attribute.to_owned(), found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn java_row() -> Item {
+        [
+            ("key", Value::S("customer-7".to_owned())),
+            ("ownerName", Value::S("host-1".to_owned())),
+            ("leaseDuration", Value::S("20000".to_owned())),
+            ("recordVersionNumber", Value::S("b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e".to_owned())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+    }
+
+    fn with(name: &str, value: Value) -> Item {
+        let mut item = java_row();
+        item.set(name, value);
+        item
+    }
+
+    fn without(name: &str) -> Item {
+        let mut item = java_row();
+        item.remove(name);
+        item
+    }
+
+    fn read(item: Item) -> Result<Record, InvalidRecord> {
+        Record::read(item, &Schema::default())
+    }
+
+    #[test]
+    fn a_peers_row_is_read_and_nothing_of_ours_is_believed_in_it() {
+        let mut item = with("leaseEndsAt", Value::N("5".to_owned()));
+        item.set("workflow", Value::S("arn".to_owned()));
+        let record = read(item).unwrap();
+        assert!(!record.is_ours());
+        assert_eq!(record.lease.duration(), Duration::from_secs(20));
+        assert_eq!(record.believable_end(), None);
+        assert_eq!(record.believable_workflow(), None);
+    }
+
+    #[test]
+    fn a_row_without_version_owner_or_lease_is_not_a_lock_record() {
+        for name in ["recordVersionNumber", "ownerName", "leaseDuration"] {
+            let error = read(without(name)).unwrap_err();
+            assert_eq!(error.attribute(), name);
+            assert!(error.to_string().contains("customer-7"), "{error}");
+        }
+    }
+
+    #[test]
+    fn attributes_of_wrong_types_are_reported_by_name() {
+        let wrong = [
+            ("ownerName", Value::N("1".to_owned())),
+            ("leaseDuration", Value::N("20000".to_owned())),
+            ("leaseDuration", Value::S("soon".to_owned())),
+            ("recordVersionNumber", Value::B(vec![1])),
+            ("isReleased", Value::Other("BOOL")),
+            ("data", Value::S("text".to_owned())),
+            ("fencingToken", Value::S("7".to_owned())),
+            ("fencingToken", Value::N("-7".to_owned())),
+            ("fencingToken", Value::N("7.5".to_owned())),
+            ("leaseEndsAt", Value::Other("M")),
+            ("workflow", Value::Other("NULL")),
+        ];
+        for (name, value) in wrong {
+            assert_eq!(read(with(name, value.clone())).unwrap_err().attribute(), name, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn the_report_names_both_keys_of_a_composite_row() {
+        let schema = Schema { sort_key_attribute: Some("sk".to_owned()), ..Schema::default() };
+        let mut item = without("ownerName");
+        item.set("sk", Value::S("part".to_owned()));
+        let report = Record::read(item, &schema).unwrap_err().to_string();
+        assert!(report.contains(r#"key="customer-7", sk="part""#), "{report}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Release: give the lock back, and never anybody else's.
+
+use super::backoff::Faults;
+use super::holding::Holding;
+use super::key::LockKey;
+use super::machine::{Answer, Machine, Rejection, Step, Tick};
+use super::moment::Moment;
+use super::record::{InvalidRecord, Record};
+use super::request::{Action, DataChange, Request, Scope};
+use super::settings::Settings;
+use super::value::Item;
+use super::version::{Grant, Stamp};
+
+/// How a release ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseVerdict {
+    /// The lock is free.
+    Released,
+    /// The grant was no longer the row's: released and taken since, or lost before; nobody can
+    /// tell which.
+    AlreadyGone,
+    /// The row is not a lock record.
+    InvalidRecord(InvalidRecord),
+    /// DynamoDB will not take the request.
+    Rejected(Rejection),
+    /// DynamoDB refuses for now; nothing was applied.
+    Unavailable,
+    /// Nobody knows whether the lock is free; its lease frees it.
+    Unknown,
+}
+
+/// The decision behind every way to give a lock back.
+#[derive(Debug)]
+pub struct Releasing<'a> {
+    settings: &'a Settings,
+    key: LockKey,
+    whose: Whose,
+    /// The newest stamp known of the grant: the release ends after it.
+    newest: Option<Stamp>,
+    /// What to end next; `None`: look at the row first.
+    scope: Option<Scope>,
+    data: DataChange,
+    delete: bool,
+    faults: Faults,
+    unsettled: bool,
+    /// Whether a write of unknown outcome was sent.
+    wrote: bool,
+    verdict: Option<ReleaseVerdict>,
+}
+
+/// Whose grant is to end.
+#[derive(Debug)]
+enum Whose {
+    /// This one.
+    Mine { grant: Grant, token: u64 },
+    /// This one, or a later one of the same owner.
+    OwnersToo { grant: Grant, token: u64, owner: String },
+    /// Whichever this workflow holds.
+    Workflows { workflow: String },
+}
+
+/// What a row means for a release.
+enum Meaning {
+    Free,
+    Gone,
+    /// Still to be ended, with this scope.
+    Ours(Scope),
+}
+
+impl<'a> Releasing<'a> {
+    /// Gives back this lock.
+    pub fn mine(settings: &'a Settings, holding: &Holding) -> Self {
+        let (grant, token) = (holding.newest.grant, holding.token);
+        let scope = Scope::Mine { grant, up_to: holding.seen, token: Some(token) };
+        Self::new(settings, holding.key.clone(), Whose::Mine { grant, token }, Some(scope), Some(holding.newest.stamp))
+    }
+
+    /// Gives back this lock, or a later grant of the same owner: a retried task releases what its
+    /// first run, whose answer was lost, had acquired again.
+    pub fn owners(settings: &'a Settings, holding: &Holding) -> Self {
+        let Holding { newest, token, owner, .. } = holding;
+        let whose = Whose::OwnersToo { grant: newest.grant, token: *token, owner: owner.clone() };
+        Self { whose, ..Self::mine(settings, holding) }
+    }
+
+    /// Gives back whatever this workflow holds on this key, after it has ended.
+    pub fn workflows(settings: &'a Settings, key: LockKey, workflow: String) -> Self {
+        Self::new(settings, key, Whose::Workflows { workflow }, None, None)
+    }
+
+    fn new(settings: &'a Settings, key: LockKey, whose: Whose, scope: Option<Scope>, newest: Option<Stamp>) -> Self {
+        Self {
+            settings,
+            key,
+            whose,
+            newest,
+            scope,
+            data: DataChange::Keep,
+            delete: false,
+            faults: Faults::none(),
+            unsettled: false,
+            wrote: false,
+            verdict: None,
+        }
+    }
+
+    /// Changes the payload along with the release.
+    #[must_use]
+    pub fn with_data(mut self, data: DataChange) -> Self {
+        self.data = data;
+        self
+    }
+
+    /// Deletes the row instead of marking it, and with it the memory of its fencing token.
+    #[must_use]
+    pub fn deleting(mut self, delete: bool) -> Self {
+        self.delete = delete;
+        self
+    }
+
+    fn request(&mut self, tick: &Tick<'_>) -> Request {
+        let action = match self.scope.clone() {
+            None => Action::Peek,
+            Some(scope) if self.delete => Action::Delete { scope },
+            Some(scope) => {
+                let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
+                Action::Release { scope, ends: tick.wall.millis.max(after_newest), data: self.data.clone() }
+            }
+        };
+        Request { key: self.key.clone(), action }
+    }
+
+    fn see(&mut self, row: Option<Item>) {
+        let Some(row) = row else {
+            // Our own Delete, of which only the answer was lost, leaves no row behind.
+            let ours = self.delete && self.wrote;
+            return self.verdict = Some(if ours { ReleaseVerdict::Released } else { ReleaseVerdict::AlreadyGone });
+        };
+        let record = match Record::read(row, &self.settings.schema) {
+            Ok(record) => record,
+            Err(invalid) => return self.verdict = Some(ReleaseVerdict::InvalidRecord(invalid)),
+        };
+        if let Some(version) = record.own_version {
+            self.newest = self.newest.max(Some(version.stamp));
+        }
+        match self.meaning(&record) {
+            Meaning::Free => self.verdict = Some(ReleaseVerdict::Released),
+            Meaning::Gone => self.verdict = Some(ReleaseVerdict::AlreadyGone),
+            Meaning::Ours(scope) => {
+                self.go_on();
+                self.scope = Some(scope);
+            }
+        }
+    }
+
+    fn meaning(&self, record: &Record) -> Meaning {
+        let exactly = |workflow: Option<&String>| {
+            Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow: workflow.cloned() })
+        };
+        match &self.whose {
+            Whose::Workflows { workflow } if record.believable_workflow() == Some(workflow) => exactly(Some(workflow)),
+            Whose::Workflows { .. } => Meaning::Gone,
+            Whose::Mine { grant, token } | Whose::OwnersToo { grant, token, .. } => {
+                match record.own_version {
+                    Some(version) if version.grant == *grant && record.token == Some(*token) => {
+                        // A copy of ours renewed it: end that version, and no newer one.
+                        Meaning::Ours(Scope::Mine { grant: *grant, up_to: version.stamp, token: Some(*token) })
+                    }
+                    _ => match &self.whose {
+                        Whose::OwnersToo { owner, .. } if record.is_ours() && record.owner == *owner => {
+                            if record.released { Meaning::Free } else { exactly(None) }
+                        }
+                        _ => Meaning::Gone,
+                    },
+                }
+            }
+        }
+    }
+
+    /// The first repetition goes at once; then pauses, also so as not to race a busy copy of ours.
+    fn go_on(&mut self) {
+        if self.unsettled {
+            self.faults.go_on_after_pause()
+        } else {
+            self.faults.go_on_at_once()
+        }
+        self.unsettled = true;
+    }
+
+    fn give_up(&self) -> ReleaseVerdict {
+        if self.faults.was_unavailable() && !self.unsettled {
+            ReleaseVerdict::Unavailable
+        } else {
+            ReleaseVerdict::Unknown
+        }
+    }
+}
+
+impl Machine for Releasing<'_> {
+    type Verdict = ReleaseVerdict;
+
+    fn step(&mut self, tick: &Tick<'_>) -> Step<ReleaseVerdict> {
+        if let Some(verdict) = self.verdict.take() {
+            return Step::Done(verdict);
+        }
+        match self.faults.due_pause(tick) {
+            Err(_) => Step::Done(self.give_up()),
+            Ok(Some(pause)) => Step::Wait(pause),
+            Ok(None) => Step::Send(self.request(tick)),
+        }
+    }
+
+    fn answered(&mut self, _after: Moment, answer: Answer) {
+        match answer {
+            Answer::Applied(_) => self.verdict = Some(ReleaseVerdict::Released),
+            Answer::Refused(row) | Answer::Found(row) => self.see(row),
+            Answer::Unavailable => self.faults.unavailable(),
+            Answer::Rejected(rejection) => self.verdict = Some(ReleaseVerdict::Rejected(rejection)),
+            Answer::Unknown => {
+                // Harmless to repeat.
+                self.go_on();
+                self.wrote |= self.scope.is_some();
+            }
+        }
+    }
+}

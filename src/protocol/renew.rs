@@ -1,0 +1,158 @@
+//! Renew: go on holding. Safe to repeat, and never shortens the lease that others count.
+
+use super::backoff::Faults;
+use super::holding::{Belief, Holding};
+use super::lease::Lease;
+use super::machine::{Answer, Machine, Rejection, Step, Tick};
+use super::moment::{Moment, millis_rounded_up};
+use super::record::{InvalidRecord, Record};
+use super::request::{Action, DataChange, Request};
+use super::settings::Settings;
+use super::value::Item;
+use super::version::{Stamp, Version};
+use std::time::Duration;
+
+/// How a renewal ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenewVerdict {
+    /// The lock is still ours, for a whole lease from the moment before the request.
+    Renewed,
+    /// Another grant has it, or it was released.
+    Lost,
+    /// The row is not a lock record.
+    InvalidRecord(InvalidRecord),
+    /// DynamoDB will not take the request.
+    Rejected(Rejection),
+    /// DynamoDB refuses for now; nothing was applied.
+    Unavailable,
+    /// Nobody knows whether the lease was renewed. What the guard believed before, it may go on
+    /// believing.
+    Unknown,
+}
+
+/// The decision behind checkpoint, renew and resume.
+#[derive(Debug)]
+pub struct Renewal<'a> {
+    settings: &'a Settings,
+    holding: &'a mut Holding,
+    data: DataChange,
+    sent: Option<Attempt>,
+    faults: Faults,
+    unsettled: bool,
+    verdict: Option<RenewVerdict>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    stamp: Stamp,
+    started: Moment,
+    now: u64,
+    lease: Lease,
+    ends: u64,
+}
+
+impl<'a> Renewal<'a> {
+    /// A renewal of this lock. The lease asked for comes with each [`Tick`].
+    pub fn new(settings: &'a Settings, holding: &'a mut Holding, data: DataChange) -> Self {
+        Self { settings, holding, data, sent: None, faults: Faults::none(), unsettled: false, verdict: None }
+    }
+
+    fn renew(&mut self, tick: &Tick<'_>) -> Request {
+        let stamp = Stamp::after(Some(self.holding.newest.stamp), tick.wall.millis, tick.random_u16());
+        let longer = tick.lease > self.holding.lease.duration();
+        let lease = if longer { self.settings.lease(tick.lease) } else { self.holding.lease.clone() };
+        let wanted_end = tick.wall.millis.saturating_add(millis_rounded_up(lease.duration()));
+        let ends = wanted_end.min(tick.latest_end.unwrap_or(u64::MAX)).max(self.holding.ends);
+        self.holding.newest.stamp = stamp;
+        self.sent = Some(Attempt { stamp, started: tick.now, now: tick.wall.millis, lease: lease.clone(), ends });
+        Request {
+            key: self.holding.key.clone(),
+            action: Action::Renew {
+                version: self.holding.newest,
+                token: self.holding.token,
+                known_lease: self.holding.lease.clone(),
+                lease,
+                ends,
+                data: self.data.clone(),
+            },
+        }
+    }
+
+    fn applied(&mut self) {
+        let Some(Attempt { stamp, started, now, lease, ends }) = self.sent.take() else { return };
+        let until_end = Duration::from_millis(ends.saturating_sub(now));
+        self.holding.belief = Belief::of(started, &lease, until_end, &self.settings.rules);
+        self.holding.seen = stamp;
+        self.holding.lease = lease;
+        self.holding.ends = ends;
+        self.verdict = Some(RenewVerdict::Renewed);
+    }
+
+    /// Refused: either the grant is over, or a copy of ours knows more than we do.
+    fn refused(&mut self, row: Option<Item>) {
+        let record = match row.map(|row| Record::read(row, &self.settings.schema)) {
+            None => return self.verdict = Some(RenewVerdict::Lost),
+            Some(Err(invalid)) => return self.verdict = Some(RenewVerdict::InvalidRecord(invalid)),
+            Some(Ok(record)) => record,
+        };
+        match record.own_version {
+            Some(version) if self.is_still_ours(version, &record) => self.adopt(version, record),
+            _ => self.verdict = Some(RenewVerdict::Lost),
+        }
+    }
+
+    fn is_still_ours(&self, version: Version, record: &Record) -> bool {
+        version.grant == self.holding.newest.grant && record.token == Some(self.holding.token) && !record.released
+    }
+
+    /// Takes over what a copy of this grant wrote, and tries again.
+    fn adopt(&mut self, version: Version, record: Record) {
+        let newest = &mut self.holding.newest.stamp;
+        *newest = version.stamp.max(*newest);
+        self.holding.seen = version.stamp;
+        self.holding.ends = self.holding.ends.max(record.ends.unwrap_or(0));
+        self.holding.lease = record.lease;
+        self.unsettled = true;
+    }
+
+    /// The first repetition goes at once; then pauses, also so as not to race a busy copy of ours.
+    fn go_on(&mut self) {
+        if self.unsettled { self.faults.go_on_after_pause() } else { self.faults.go_on_at_once() }
+    }
+
+    fn give_up(&self) -> RenewVerdict {
+        if self.faults.was_unavailable() && !self.unsettled { RenewVerdict::Unavailable } else { RenewVerdict::Unknown }
+    }
+}
+
+impl Machine for Renewal<'_> {
+    type Verdict = RenewVerdict;
+
+    fn step(&mut self, tick: &Tick<'_>) -> Step<RenewVerdict> {
+        if let Some(verdict) = self.verdict.take() {
+            return Step::Done(verdict);
+        }
+        match self.faults.due_pause(tick) {
+            Err(_) => Step::Done(self.give_up()),
+            Ok(Some(pause)) => Step::Wait(pause),
+            Ok(None) => Step::Send(self.renew(tick)),
+        }
+    }
+
+    fn answered(&mut self, _after: Moment, answer: Answer) {
+        match answer {
+            Answer::Applied(_) => self.applied(),
+            Answer::Refused(row) => {
+                self.go_on();
+                self.refused(row);
+            }
+            Answer::Unavailable => self.faults.unavailable(),
+            Answer::Rejected(rejection) => self.verdict = Some(RenewVerdict::Rejected(rejection)),
+            Answer::Unknown | Answer::Found(_) => {
+                // Safe to repeat: the next attempt has a newer stamp of the same grant.
+                self.go_on();
+                self.unsettled = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The requests of the protocol, typed: what is asked of DynamoDB, before it becomes expressions.
+
+use super::key::LockKey;
+use super::lease::Lease;
+use super::version::{Grant, Stamp, Version};
+
+/// A request for one lock's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which row.
+    pub key: LockKey,
+    /// What to do with it.
+    pub action: Action,
+}
+
+/// What a request does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// `UpdateItem`: take the lock if it is free or its lease has run out by the wall clock.
+    Claim {
+        /// The grant to write.
+        grant: NewGrant,
+        /// Leases that ended before this epoch millisecond are dead; `None` where the wall clock
+        /// proves nothing.
+        trusted: Option<u64>,
+    },
+    /// `UpdateItem`: take over exactly the version that was seen to be free or dead.
+    Take {
+        /// The grant to write.
+        grant: NewGrant,
+        /// The version that was seen.
+        seen: String,
+        /// Where the new token comes from.
+        token: NextToken,
+    },
+    /// `UpdateItem`: go on holding.
+    Renew {
+        /// The version to write, whose grant must still be the row's.
+        version: Version,
+        /// The token of the grant.
+        token: u64,
+        /// The lease that the writer believes to be on the row.
+        known_lease: Lease,
+        /// The lease to write; never shorter than the known one.
+        lease: Lease,
+        /// End of the lease to write, in epoch milliseconds.
+        ends: u64,
+        /// What becomes of the payload.
+        data: DataChange,
+    },
+    /// `UpdateItem`: give the lock back; the row stays, with its token.
+    Release {
+        /// Which grant is to end.
+        scope: Scope,
+        /// When the lease ended, in epoch milliseconds.
+        ends: u64,
+        /// What becomes of the payload.
+        data: DataChange,
+    },
+    /// `DeleteItem`: give the lock back and forget it, token included.
+    Delete {
+        /// Which grant is to end.
+        scope: Scope,
+    },
+    /// `GetItem`, strongly consistent.
+    Peek,
+}
+
+/// A grant that is about to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewGrant {
+    /// Grant and stamp of this attempt.
+    pub version: Version,
+    /// Who will hold the lock.
+    pub owner: String,
+    /// For how long.
+    pub lease: Lease,
+    /// The caller's wall clock in epoch milliseconds.
+    pub now: u64,
+    /// End of the lease in epoch milliseconds.
+    pub ends: u64,
+    /// What becomes of the payload.
+    pub data: DataChange,
+    /// The workflow that will hold the lock.
+    pub workflow: Option<String>,
+}
+
+/// Where the token of a Take comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextToken {
+    /// From the row itself, plus one: on a row of ours.
+    FromRow,
+    /// This one, the maximum of what the row says and the clock: on a peer's row.
+    Exactly(u64),
+}
+
+/// Which grant a Release or Delete ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This grant, up to this version.
+    Mine {
+        /// The grant.
+        grant: Grant,
+        /// The newest version that may be ended.
+        up_to: Stamp,
+        /// The grant's token; unknown only when an acquire that was given up cleans up.
+        token: Option<u64>,
+    },
+    /// Exactly this version, whoever wrote it.
+    Exactly {
+        /// The version.
+        version: String,
+        /// Only while this workflow holds the lock.
+        workflow: Option<String>,
+    },
+}
+
+/// What a write does to the row's payload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DataChange {
+    /// Leaves it, so that it can carry progress across a takeover.
+    #[default]
+    Keep,
+    /// Replaces it.
+    Set(Vec<u8>),
+    /// Removes it.
+    Remove,
+}

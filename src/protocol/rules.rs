@@ -1,0 +1,80 @@
+//! The bounds on clocks that the protocol's promises rest on.
+
+use super::Invalid;
+use std::time::Duration;
+
+/// How far clocks may be off before the promise of exclusion no longer holds.
+///
+/// Every client of one table should use the same rules: a holder's guard and a contender's
+/// takeover are two sides of one bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    drift_permille: u32,
+    max_clock_skew: Option<Duration>,
+}
+
+impl Default for Rules {
+    /// 5 % drift, 2 s of clock skew.
+    fn default() -> Self {
+        Self { drift_permille: 50, max_clock_skew: Some(Duration::from_secs(2)) }
+    }
+}
+
+impl Rules {
+    /// Sets by how much two clocks' *rates* may differ, as a fraction between 0 and 1.
+    pub fn with_drift(self, drift: f64) -> Result<Self, Invalid> {
+        if !(0.0..=1.0).contains(&drift) {
+            return Err(Invalid::new(format!(
+                "a clock drift of {drift} makes no sense: give a fraction between 0.0 and 1.0, such as 0.05"
+            )));
+        }
+        let drift_permille = (drift * 1000.0).ceil() as u32;
+        Ok(Self { drift_permille, ..self })
+    }
+
+    /// Sets by how much two *wall clocks* may differ; `None` switches takeover by wall clock off.
+    pub fn with_max_clock_skew(self, max_clock_skew: Option<Duration>) -> Self {
+        Self { max_clock_skew, ..self }
+    }
+
+    /// By how much two wall clocks may differ; `None` when the wall clock proves nothing.
+    pub fn max_clock_skew(&self) -> Option<Duration> {
+        self.max_clock_skew
+    }
+
+    /// The span for which a contender must see a version unchanged: `lease × (1 + drift)`.
+    pub fn stretched(&self, lease: Duration) -> Duration {
+        self.scaled(lease, 1000 + u128::from(self.drift_permille), 1000)
+    }
+
+    /// The span for which a holder believes in its lease: `lease / (1 + drift)`, because Java's
+    /// and Go's waiters allow for no drift at all.
+    pub fn believed(&self, lease: Duration) -> Duration {
+        self.scaled(lease, 1000, 1000 + u128::from(self.drift_permille))
+    }
+
+    fn scaled(&self, lease: Duration, numerator: u128, denominator: u128) -> Duration {
+        let nanos = lease.as_nanos().saturating_mul(numerator) / denominator;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contender_waits_longer_than_the_lease_and_a_holder_believes_in_less() {
+        let rules = Rules::default();
+        let lease = Duration::from_secs(21);
+        assert_eq!(rules.stretched(lease), Duration::from_millis(22_050));
+        assert_eq!(rules.believed(lease), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_drift_that_is_no_fraction_is_refused() {
+        for drift in [-0.1, 1.5, f64::NAN] {
+            assert!(Rules::default().with_drift(drift).is_err(), "{drift}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The names that a table gives to a lock's attributes.
+
+use super::Invalid;
+use super::lease::Dialect;
+use std::time::Duration;
+
+/// Who holds, or last held, the lock.
+pub const OWNER: &str = "ownerName";
+/// For how long a version must be seen unchanged before its holder counts as dead.
+pub const LEASE: &str = "leaseDuration";
+/// The version ("RVN") that every write changes.
+pub const VERSION: &str = "recordVersionNumber";
+/// Present on a released row.
+pub const RELEASED: &str = "isReleased";
+/// The optional payload.
+pub const DATA: &str = "data";
+/// The fencing token of the newest grant.
+pub const TOKEN: &str = "fencingToken";
+/// When the lease ends, by the writer's wall clock.
+pub const ENDS: &str = "leaseEndsAt";
+/// The workflow that holds the lock.
+pub const WORKFLOW: &str = "workflow";
+
+const OWN: [&str; 8] = [OWNER, LEASE, VERSION, RELEASED, DATA, TOKEN, ENDS, WORKFLOW];
+
+/// How long an idle row is kept where a TTL attribute is written, unless told otherwise.
+pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The table's own names, and the dialect of what we write into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// Name of the partition key attribute (default `key`).
+    pub key_attribute: String,
+    /// Name of the sort key attribute, where the table has one (default: none).
+    pub sort_key_attribute: Option<String>,
+    /// The TTL attribute, where idle rows shall be removed (default: none).
+    pub ttl: Option<Ttl>,
+    /// How `leaseDuration` is written (default: Java's).
+    pub dialect: Dialect,
+}
+
+/// The opt-in TTL attribute: only housekeeping of idle rows, never part of a decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ttl {
+    /// Name of the attribute.
+    pub attribute: String,
+    /// How long a row stays after its lease ended.
+    pub retention: Duration,
+}
+
+impl Ttl {
+    /// The attribute's value for a lease that ends at this epoch millisecond: epoch seconds,
+    /// rounded up, never earlier than lease end + retention.
+    pub(crate) fn expires_at(&self, ends: u64) -> u64 {
+        ends.div_ceil(1000).saturating_add(self.retention.as_nanos().div_ceil(1_000_000_000) as u64)
+    }
+}
+
+impl Default for Schema {
+    fn default() -> Self {
+        Self { key_attribute: "key".to_owned(), sort_key_attribute: None, ttl: None, dialect: Dialect::default() }
+    }
+}
+
+impl Schema {
+    /// Checks the names: each usable in DynamoDB, none of ours, none twice.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let mut names = vec![("key attribute", self.key_attribute.as_str())];
+        names.extend(self.sort_key_attribute.as_deref().map(|name| ("sort key attribute", name)));
+        names.extend(self.ttl.as_ref().map(|ttl| ("TTL attribute", ttl.attribute.as_str())));
+        for (position, (what, name)) in names.iter().enumerate() {
+            if name.is_empty() || name.len() > 255 {
+                return Err(Invalid::new(format!(
+                    "the {what} has a name of {} bytes: DynamoDB takes 1 to 255",
+                    name.len()
+                )));
+            }
+            if OWN.contains(name) {
+                return Err(Invalid::new(format!(
+                    "the {what} cannot be called {name:?}: the lock record uses that name itself (it uses {})",
+                    OWN.join(", ")
+                )));
+            }
+            if let Some((other, _)) = names[..position].iter().find(|(_, earlier)| earlier == name) {
+                return Err(Invalid::new(format!(
+                    "the {what} and the {other} are both called {name:?}: choose two names"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(key: &str, sort: Option<&str>, ttl: Option<&str>) -> Schema {
+        Schema {
+            key_attribute: key.to_owned(),
+            sort_key_attribute: sort.map(str::to_owned),
+            ttl: ttl.map(|name| Ttl { attribute: name.to_owned(), retention: DEFAULT_RETENTION }),
+            dialect: Dialect::Java,
+        }
+    }
+
+    #[test]
+    fn reserved_and_clashing_attribute_names_are_refused() {
+        assert!(named("pk", Some("sk"), Some("ttl")).check().is_ok());
+        assert!(Schema::default().check().is_ok());
+        for own in OWN {
+            assert!(named(own, None, None).check().is_err(), "{own}");
+            assert!(named("pk", Some(own), None).check().is_err(), "{own}");
+            assert!(named("pk", None, Some(own)).check().is_err(), "{own}");
+        }
+        assert!(named("x", Some("x"), None).check().is_err());
+        assert!(named("x", None, Some("x")).check().is_err());
+        assert!(named("x", Some("y"), Some("y")).check().is_err());
+        assert!(named("", None, None).check().is_err());
+        assert!(named(&"n".repeat(256), None, None).check().is_err());
+    }
+
+    #[test]
+    fn ttl_is_in_seconds_and_never_before_lease_end_and_retention() {
+        let ttl = Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_millis(1_500) };
+        assert_eq!(ttl.expires_at(10_001), 11 + 2);
+    }
+}

@@ -1,0 +1,89 @@
+//! What every decision needs to know of the table and of clocks.
+
+use super::key::LockKey;
+use super::lease::Lease;
+use super::request::DataChange;
+use super::rules::Rules;
+use super::schema::Schema;
+use super::{Invalid, LockToken};
+use std::time::Duration;
+
+/// The largest item that DynamoDB takes, in bytes, names included.
+pub const LARGEST_ITEM: usize = 400 * 1024;
+/// The longest owner and workflow names: a state machine's execution ARN with much to spare.
+pub const LONGEST_NAME: usize = 2048;
+/// What the attributes of fixed size and all names take at most, rounded up generously.
+const FIXED_BYTES: usize = 1024;
+
+/// Names, dialect and clock bounds: the same for all locks of one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The table's own names.
+    pub schema: Schema,
+    /// The bounds on clocks.
+    pub rules: Rules,
+}
+
+impl Settings {
+    pub(crate) fn lease(&self, duration: Duration) -> Lease {
+        Lease::new(duration, self.schema.dialect)
+    }
+
+    /// Checks a key against the table's key attributes.
+    pub fn check_key(&self, key: &LockKey) -> Result<(), Invalid> {
+        key.check(self.schema.sort_key_attribute.is_some())
+    }
+
+    /// Checks what a write would put into the row.
+    pub fn check_write(
+        &self,
+        key: &LockKey,
+        owner: &str,
+        workflow: Option<&str>,
+        data: &DataChange,
+    ) -> Result<(), Invalid> {
+        self.check_key(key)?;
+        check_name("owner", owner)?;
+        workflow.map_or(Ok(()), |workflow| check_name("workflow", workflow))?;
+        let payload = if let DataChange::Set(bytes) = data { bytes.len() } else { 0 };
+        let size = payload + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;
+        if size > LARGEST_ITEM {
+            return Err(Invalid::new(format!(
+                "the lock's row would take up to {size} bytes with {payload} bytes of data, but DynamoDB takes \
+                 {LARGEST_ITEM} at most: keep large data elsewhere and a reference to it here"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks a lock that was written down.
+    pub fn check_token(&self, token: &LockToken) -> Result<(), Invalid> {
+        self.check_write(&token.key(), token.owner(), token.workflow(), &DataChange::Keep)
+    }
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), Invalid> {
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return Err(Invalid::new(format!(
+            "the {what} has {} bytes: give a name of 1 to {LONGEST_NAME} bytes that people will recognise",
+            name.len()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_dynamodb_would_refuse_are_refused_before_any_request() {
+        let check = |owner: &str, bytes: usize| {
+            Settings::default().check_write(&"k".into(), owner, None, &DataChange::Set(vec![0; bytes]))
+        };
+        assert!(check("me", LARGEST_ITEM - 2 * FIXED_BYTES).is_ok());
+        assert!(check("me", LARGEST_ITEM).is_err());
+        assert!(check("", 1).is_err());
+        assert!(check(&"o".repeat(2049), 1).is_err());
+    }
+}

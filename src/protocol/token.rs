@@ -1,0 +1,126 @@
+//! A held lock, written down: to be resumed, reclaimed or released somewhere else.
+
+use super::Invalid;
+use super::holding::{Belief, Holding};
+use super::key::LockKey;
+use super::lease::{Dialect, Lease};
+use super::moment::{Moment, from_epoch_millis};
+use super::version::Version;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime};
+
+/// A held lock as data: what the next state of a workflow, or the next function, needs to go on
+/// holding the same lock.
+///
+/// As JSON it reads
+/// `{"key":"customer-7","owner":"…","version":"ll1-…","fencingToken":1760000000001,"leaseSeconds":300,"leaseEndsAt":1760000300000}`,
+/// with `sortKey` and `workflow` where there are any. It contains no secret, but whoever has it
+/// can renew and release the lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LockToken {
+    key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sort_key: Option<String>,
+    owner: String,
+    version: String,
+    fencing_token: u64,
+    lease_seconds: f64,
+    lease_ends_at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workflow: Option<String>,
+}
+
+impl LockToken {
+    /// Which lock.
+    pub fn key(&self) -> LockKey {
+        LockKey::new(self.key.as_str(), self.sort_key.clone())
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// The fencing token of the grant.
+    pub fn fencing_token(&self) -> u64 {
+        self.fencing_token
+    }
+
+    /// The newest version that this holder sent.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The lease on the row.
+    pub fn lease(&self) -> Duration {
+        Duration::try_from_secs_f64(self.lease_seconds).unwrap_or_default()
+    }
+
+    /// When the lease ends, by the wall clock of whoever wrote it.
+    pub fn lease_ends_at(&self) -> Option<SystemTime> {
+        from_epoch_millis(self.lease_ends_at)
+    }
+
+    /// The workflow that holds it.
+    pub fn workflow(&self) -> Option<&str> {
+        self.workflow.as_deref()
+    }
+
+    /// Writes a held lock down.
+    pub fn of(holding: &Holding) -> Self {
+        Self {
+            key: holding.key.key().to_owned(),
+            sort_key: holding.key.sort_key().map(str::to_owned),
+            owner: holding.owner.clone(),
+            version: holding.newest.to_string(),
+            fencing_token: holding.token,
+            lease_seconds: holding.lease.duration().as_secs_f64(),
+            lease_ends_at: holding.ends,
+            workflow: holding.workflow.clone(),
+        }
+    }
+
+    /// Reads a lock that was written down. It believes in nothing until it has been renewed.
+    pub fn holding(&self, now: Moment, dialect: Dialect) -> Result<Holding, Invalid> {
+        let newest = Version::parse(&self.version).ok_or_else(|| {
+            Invalid::new(format!(
+                "the lock token's version {:?} was not written by this client: pass the token on exactly as it was given",
+                self.version
+            ))
+        })?;
+        let lease = Duration::try_from_secs_f64(self.lease_seconds)
+            .map_err(|_| Invalid::new(format!("the lock token's lease of {} s is no duration", self.lease_seconds)))?;
+        Lease::check(lease)?;
+        Ok(Holding {
+            key: self.key(),
+            owner: self.owner.clone(),
+            workflow: self.workflow.clone(),
+            token: self.fencing_token,
+            newest,
+            seen: newest.stamp,
+            lease: Lease::new(round_to_millis(lease), dialect),
+            ends: self.lease_ends_at,
+            belief: Belief::none(now),
+        })
+    }
+}
+
+/// Undoes what a trip through decimal seconds did to whole milliseconds.
+fn round_to_millis(duration: Duration) -> Duration {
+    let nearest = Duration::from_millis((duration.as_secs_f64() * 1000.0).round() as u64);
+    if nearest.abs_diff(duration) < Duration::from_micros(1) { nearest } else { duration }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_milliseconds_survive_decimal_seconds() {
+        for millis in [1, 20_001, 300_000, 999_999_999] {
+            let seconds = Duration::from_millis(millis).as_secs_f64();
+            assert_eq!(round_to_millis(Duration::from_secs_f64(seconds)), Duration::from_millis(millis));
+        }
+    }
+}

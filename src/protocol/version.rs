@@ -1,0 +1,131 @@
+//! The record version number: which grant wrote a row, and in which order.
+//!
+//! Ours reads `ll1-{grant}-{stamp}`. Peers write shapes of their own, which are only ever compared
+//! for equality.
+
+use std::fmt;
+use uuid::Uuid;
+
+/// What every version of ours begins with; peers' versions are UUIDs and begin otherwise.
+pub const OURS: &str = "ll1-";
+
+/// One grant of a lock: a UUID v4, drawn for each acquire call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grant(Uuid);
+
+impl Grant {
+    /// A grant from fresh random bytes.
+    pub fn from_random(bytes: [u8; 16]) -> Self {
+        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    }
+
+    /// The lower bound of all versions of this grant, for `BETWEEN`.
+    pub fn first_version(self) -> String {
+        format!("{OURS}{}-0", self.0.simple())
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.simple())
+    }
+}
+
+/// Orders the writes of one grant: epoch milliseconds, then random digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    const MILLIS: u64 = 0xffff_ffff_ffff;
+
+    /// The stamp of a new attempt: `now`, or one millisecond after the last known stamp when `now`
+    /// is not newer. The random digits keep two copies of one grant from writing the same version.
+    pub fn after(last: Option<Stamp>, now_millis: u64, random: u16) -> Self {
+        let floor = last.map_or(0, |stamp| stamp.millis() + 1);
+        Self((now_millis.max(floor).min(Self::MILLIS) << 16) | u64::from(random))
+    }
+
+    /// The milliseconds in it.
+    pub fn millis(self) -> u64 {
+        self.0 >> 16
+    }
+}
+
+/// A version of ours, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version {
+    /// The grant that wrote the row.
+    pub grant: Grant,
+    /// The place of that write among the grant's writes.
+    pub stamp: Stamp,
+}
+
+impl Version {
+    /// Reads a version of ours; `None` for a peer's.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (grant, stamp) = text.strip_prefix(OURS)?.split_once('-')?;
+        let lowercase_hex = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if grant.len() != 32 || stamp.len() != 16 || !lowercase_hex(grant) || !lowercase_hex(stamp) {
+            return None;
+        }
+        let grant = Grant(Uuid::try_parse(grant).ok()?);
+        let stamp = Stamp(u64::from_str_radix(stamp, 16).ok()?);
+        Some(Self { grant, stamp })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{OURS}{}-{:016x}", self.grant.0.simple(), self.stamp.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn version(grant: u8, stamp: Stamp) -> Version {
+        Version { grant: Grant::from_random([grant; 16]), stamp }
+    }
+
+    #[test]
+    fn a_version_reads_back_as_it_was_written() {
+        let version = version(7, Stamp::after(None, 1_760_000_000_000, 0xbeef));
+        let text = version.to_string();
+        assert_eq!(text.len(), 4 + 32 + 1 + 16);
+        assert!(text.ends_with("beef"), "{text}");
+        assert_eq!(Version::parse(&text), Some(version));
+    }
+
+    #[test]
+    fn versions_of_peers_are_not_ours() {
+        for text in ["", "ll1-", "ll1-x-y", "b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e", "ll2-0-0"] {
+            assert_eq!(Version::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_or_goes_back_still_orders_the_writes() {
+        let first = Stamp::after(None, 1_000, u16::MAX);
+        let second = Stamp::after(Some(first), 1_000, 0);
+        let third = Stamp::after(Some(second), 10, 0);
+        assert!(first < second && second < third);
+        assert_eq!(third.millis(), 1_002);
+    }
+
+    proptest! {
+        #[test]
+        fn text_order_is_stamp_order(a in 0..1u64 << 48, b in 0..1u64 << 48, ra: u16, rb: u16) {
+            let (a, b) = (Stamp::after(None, a, ra), Stamp::after(None, b, rb));
+            let (x, y) = (version(1, a).to_string(), version(1, b).to_string());
+            prop_assert_eq!(a.cmp(&b), x.cmp(&y));
+            prop_assert!(version(1, a).grant.first_version() < x);
+        }
+
+        #[test]
+        fn no_text_breaks_the_reader(text in "ll1-\\PC*") {
+            let _ = Version::parse(&text);
+        }
+    }
+}
