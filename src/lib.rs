@@ -1,3 +1,143 @@
-//! lambda-lock
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
+//! A lock on DynamoDB for callers that live for seconds.
+//!
+//! Made for AWS Lambda: **one request** to acquire, leases and waiting that follow the invocation's
+//! deadline, renewal in the open between steps, nothing in the background, and a **fencing token**
+//! with every grant.
+//!
+//! # Do you need a lock?
+//!
+//! Often not, and then leave it:
+//!
+//! * The effect is one DynamoDB item: a **conditional write** is cheaper and cannot be left behind.
+//! * The work may run twice without harm: let it.
+//! * Messages of one customer must not overtake each other: an **SQS FIFO queue** with a message
+//!   group per customer keeps them in order, one at a time.
+//!
+//! A lock is for work of several steps, or on something that knows no conditions, that at most one
+//! caller at a time may do.
+//!
+//! # Quick start
+//!
+//! ```no_run
+//! use lambda_lock::{Budget, Error, LockClient};
+//! use std::time::Duration;
+//!
+//! # async fn reserve() -> Result<(), Error> { Ok(()) }
+//! # async fn charge(token: u64) -> Result<String, Error> { Ok(String::new()) }
+//! async fn handler(order_id: &str, locks: &LockClient) -> Result<String, Error> {
+//!     let budget = Budget::lasting(Duration::from_secs(25)); // what is left of this invocation
+//!     locks
+//!         .with_lock(order_id, &budget, async |lock| {
+//!             reserve().await?;
+//!             lock.checkpoint().await?; // renew between steps, in the open
+//!             charge(lock.fencing_token()).await
+//!         })
+//!         .await // released on success and on error
+//! }
+//! ```
+//!
+//! # What is promised
+//!
+//! * **P1 Fencing.** Every grant of a key carries a token greater than every earlier grant's,
+//!   without any assumption on clocks, where rows are never deleted and never written by other
+//!   clients. Otherwise as long as the next grant is requested later than the last one was applied
+//!   by more than clocks disagree. A resource that refuses smaller tokens never applies an older
+//!   holder's effect after a newer holder's.
+//! * **P2 Exclusion, while clocks behave.** If clock *rates* differ by no more than
+//!   [`clock_drift`](LockClientBuilder::clock_drift) (5 %), wall clocks by no more than
+//!   [`max_clock_skew`](LockClientBuilder::max_clock_skew) (2 s), and at least one clock of the holder
+//!   keeps its rate, at most one grant's guards say "still mine" at any instant.
+//! * **P3 No false loss, no self-block, no lasting ghost.** A lock that is still ours is never
+//!   reported lost; a write of the same call is never taken for somebody else's; an abandoned
+//!   attempt blocks others no longer than a dead holder with its lease.
+//! * **P4 Bounded takeover.** With a live waiter a dead lock is granted again within
+//!   `lease × (1 + drift)` + one poll + one request, or `max_clock_skew` after its lease ended where
+//!   the wall clock may be used.
+//! * **P5 Unknown is said.** An operation whose outcome was not learnt says
+//!   [`Unknown`](ErrorKind::Unknown), never "lost", "released" or "not acquired".
+//!
+//! # What is not
+//!
+//! * A holder that is paused between its last check and its effect can act late. Only fencing, at
+//!   the resource, covers that.
+//! * DynamoDB global tables with eventual consistency let two Regions both win: give each lock one
+//!   home Region.
+//! * Deleting rows (by hand, by TTL, with [`delete_row`](Release::delete_row)) weakens P1 to its
+//!   clock clause.
+//! * Tokens say nothing about grants made by Java or Go clients, which have none.
+//!
+//! # The table
+//!
+//! One item per key, in a table whose partition key is a string attribute called `key` (or as
+//! configured). [`protocol`] describes every attribute and who may use it; the Java client
+//! `amazon-dynamodb-lock-client` and the Go client `cirello.io/dynamolock` can share the table.
+//!
+//! | method | requests | IAM actions |
+//! |---|---|---|
+//! | [`acquire`](LockClient::acquire), [`try_acquire`](LockClient::try_acquire) | 1 write | `UpdateItem`, `GetItem` |
+//! | [`checkpoint`](Lock::checkpoint), [`resume`](LockClient::resume) | 1 write | `UpdateItem` |
+//! | [`release`](Lock::release) | 1 write | `UpdateItem` (`DeleteItem` to delete the row) |
+//! | takeover of a dead holder | 1 write by wall clock, 2 by observation | `UpdateItem`, `GetItem` |
+//! | waiting | 1 consistent read per poll | `GetItem` |
+//! | [`reclaim`](LockClient::reclaim) | 1 write, 2 after a renewal elsewhere | `UpdateItem`, `GetItem` |
+//! | [`peek`](LockClient::peek) | 1 consistent read | `GetItem` |
+//! | [`release_workflow`](LockClient::release_workflow) | 1 consistent read, 1 write | `GetItem`, `UpdateItem` |
+//!
+//! # Features
+//!
+//! | feature | default | brings |
+//! |---|---|---|
+//! | `dynamodb` | yes | the lock on `aws-sdk-dynamodb`; TLS and async runtime stay your choice |
+//! | none | | [`protocol`] alone, without the SDK |
+
 pub mod protocol;
-pub use protocol::{LockKey, LockToken, Observation};
+
+#[cfg(feature = "dynamodb")]
+mod acquire;
+#[cfg(feature = "dynamodb")]
+mod budget;
+#[cfg(feature = "dynamodb")]
+mod client;
+#[cfg(feature = "dynamodb")]
+mod clock;
+#[cfg(feature = "dynamodb")]
+mod drive;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
+#[cfg(feature = "dynamodb")]
+mod error;
+#[cfg(feature = "dynamodb")]
+mod lock;
+#[cfg(feature = "dynamodb")]
+mod peek;
+#[cfg(feature = "dynamodb")]
+mod release;
+#[cfg(feature = "dynamodb")]
+mod resume;
+#[cfg(feature = "dynamodb")]
+mod table;
+#[cfg(feature = "dynamodb")]
+mod transport;
+#[cfg(feature = "dynamodb")]
+mod wall_clock;
+
+pub use protocol::{Dialect, LockKey, LockToken, Observation};
+
+#[cfg(feature = "dynamodb")]
+pub use crate::{
+    acquire::{Acquire, AcquireRequest, Once, TryAcquire, TryAcquired, Waiting},
+    budget::{Budget, DEFAULT_GRACE},
+    client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder},
+    clock::{Clock, SharedClock, Sleep},
+    error::{Error, ErrorKind, Held},
+    lock::{Lock, Renew},
+    peek::PeekedLock,
+    release::{Release, ReleaseOutcome},
+    resume::Resume,
+};
+
+#[cfg(all(doctest, feature = "dynamodb"))]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -53,4 +53,9 @@ impl Belief {
     pub fn remaining(&self, now: Moment) -> Duration {
         self.lasting.saturating_sub(now.longest_since(self.since))
     }
+
+    /// Whether the written end comes before the end of what is believed of the lease.
+    pub(crate) fn is_cut_short(&self, believed_lease: Duration) -> bool {
+        self.lasting < believed_lease
+    }
 }

@@ -34,6 +34,11 @@ impl Settings {
         key.check(self.schema.sort_key_attribute.is_some())
     }
 
+    /// Checks who shall hold locks.
+    pub fn check_owner(&self, owner: &str) -> Result<(), Invalid> {
+        check_name("owner", owner)
+    }
+
     /// Checks what a write would put into the row.
     pub fn check_write(
         &self,
@@ -43,7 +48,7 @@ impl Settings {
         data: &DataChange,
     ) -> Result<(), Invalid> {
         self.check_key(key)?;
-        check_name("owner", owner)?;
+        self.check_owner(owner)?;
         workflow.map_or(Ok(()), |workflow| check_name("workflow", workflow))?;
         let payload = if let DataChange::Set(bytes) = data { bytes.len() } else { 0 };
         let size = payload + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;

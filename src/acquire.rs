@@ -1,0 +1,303 @@
+//! Acquire, try-acquire and reclaim: what the caller may say, and what the verdict means.
+
+use crate::budget::Budget;
+use crate::client::{LockClient, term};
+use crate::drive::{Driven, Limits, drive};
+use crate::error::{Error, Held};
+use crate::lock::Lock;
+use crate::protocol::{
+    AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Version, Wanted,
+};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+use tracing::Instrument;
+use tracing::field::Empty;
+
+/// An acquire that waits for the lock: await it for a [`Lock`].
+pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
+
+/// An acquire that tries once: await it for a [`TryAcquired`].
+pub type TryAcquire<'a> = AcquireRequest<'a, Once>;
+
+/// Marks an acquire that waits.
+#[derive(Debug)]
+pub enum Waiting {}
+
+/// Marks an acquire that tries once.
+#[derive(Debug)]
+pub enum Once {}
+
+/// What a refused or granted try brings: both are answers, neither is an error.
+#[derive(Debug)]
+#[must_use = "a lock may have been granted"]
+pub enum TryAcquired {
+    /// The lock is ours.
+    Granted(Lock),
+    /// Somebody else holds it.
+    Held(Held),
+}
+
+impl TryAcquired {
+    /// The lock, if it was granted.
+    pub fn granted(self) -> Option<Lock> {
+        match self {
+            TryAcquired::Granted(lock) => Some(lock),
+            TryAcquired::Held(_) => None,
+        }
+    }
+
+    /// Whoever holds it, if it was refused.
+    pub fn held(&self) -> Option<&Held> {
+        match self {
+            TryAcquired::Granted(_) => None,
+            TryAcquired::Held(held) => Some(held),
+        }
+    }
+}
+
+/// An acquire before it is awaited. See [`LockClient::acquire`] and [`LockClient::try_acquire`] for
+/// errors, requests and cancel safety.
+#[must_use = "an acquire does nothing until it is awaited"]
+pub struct AcquireRequest<'a, Mode> {
+    client: &'a LockClient,
+    key: LockKey,
+    owner: Option<String>,
+    workflow: Option<String>,
+    data: DataChange,
+    lease: Option<Duration>,
+    budget: Option<Budget>,
+    observation: Option<Observation>,
+    reclaim_own: bool,
+    reclaimed: Option<LockToken>,
+    mode: PhantomData<fn() -> Mode>,
+}
+
+impl<'a, Mode> AcquireRequest<'a, Mode> {
+    pub(crate) fn new(client: &'a LockClient, key: LockKey) -> Self {
+        Self {
+            client,
+            key,
+            owner: None,
+            workflow: None,
+            data: DataChange::Keep,
+            lease: None,
+            budget: None,
+            observation: None,
+            reclaim_own: false,
+            reclaimed: None,
+            mode: PhantomData,
+        }
+    }
+
+    pub(crate) fn reclaiming(client: &'a LockClient, token: LockToken) -> Self {
+        let key = token.key();
+        Self {
+            owner: Some(token.owner().to_owned()),
+            workflow: token.workflow().map(str::to_owned),
+            reclaimed: Some(token),
+            ..Self::new(client, key)
+        }
+    }
+
+    /// The work that the lock is for: its rest is covered by the lease, and an acquire that waits
+    /// leaves its reserve for the work. Checkpoints renew up to its end and no further.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.clone());
+        self
+    }
+
+    /// The lease, 1 ms to 366 days, rounded up to whole milliseconds. Default: what the budget
+    /// needs. The holder believes in `lease / (1 + drift)` of it.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Who holds the lock. Default: the client's [`owner`](crate::LockClientBuilder::owner).
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// The workflow that holds the lock (a Step Functions execution's ARN), so that
+    /// [`release_workflow`](LockClient::release_workflow) can give it back when the workflow ends
+    /// without doing so. Default: none.
+    pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
+        self.workflow = Some(workflow.into());
+        self
+    }
+
+    /// Stores a payload in the lock's row, for whoever holds it next or looks at it. Default: the
+    /// row keeps what the last holder left, see [`Lock::data`].
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = DataChange::Set(data.into());
+        self
+    }
+
+    /// Removes the payload that the last holder left.
+    pub fn remove_data(mut self) -> Self {
+        self.data = DataChange::Remove;
+        self
+    }
+
+    /// What an earlier, refused call saw. Its time counts towards proving the holder dead, as long
+    /// as the holder has not renewed since.
+    pub fn observation(mut self, observation: Observation) -> Self {
+        self.observation = Some(observation);
+        self
+    }
+
+    /// Takes the lock also from a living holder of the same [`owner`](AcquireRequest::owner): a
+    /// retried task gets its own lock again, as a new grant that fences off the first try.
+    ///
+    /// The owner must then name exactly one holder. Two live calls with the same owner take the lock
+    /// from each other, and the last one wins. Only rows of this crate count.
+    pub fn reclaim_own(mut self) -> Self {
+        self.reclaim_own = true;
+        self
+    }
+
+    fn wanted(&mut self) -> Result<Wanted, Error> {
+        let owner = self.owner.take().unwrap_or_else(|| self.client.owner().to_owned());
+        let settings = self.client.settings();
+        settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
+        let reclaim = match &self.reclaimed {
+            Some(token) => Reclaim::Only(Version::parse(token.version()).ok_or_else(|| unreadable(token))?),
+            None if self.reclaim_own => Reclaim::SameOwner,
+            None => Reclaim::Nobody,
+        };
+        Ok(Wanted {
+            key: self.key.clone(),
+            owner,
+            workflow: self.workflow.take(),
+            data: std::mem::take(&mut self.data),
+            reclaim,
+            observation: self.observation.take(),
+        })
+    }
+
+    async fn go(mut self, wait: Option<Duration>) -> Result<TryAcquired, Error> {
+        let wanted = self.wanted()?;
+        let term = term(&self.key, self.lease, self.budget.as_ref())?;
+        let mut limits = self.client.limits(term, self.budget.as_ref());
+        limits.wait = wait.unwrap_or_default();
+        limits.answers = limits.answers.max(limits.wait);
+        let span = tracing::info_span!(
+            "lock_acquire", key = %self.key, owner = wanted.owner, token = Empty, attempts = Empty,
+            waited_ms = Empty, outcome = Empty
+        );
+        async {
+            let acquisition = Acquisition::new(self.client.settings(), wanted);
+            let driven = drive(self.client, &limits, acquisition).await;
+            let span = tracing::Span::current();
+            span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+            let acquired = self.verdict(driven, limits).await;
+            match &acquired {
+                Ok(TryAcquired::Granted(lock)) => {
+                    span.record("token", lock.fencing_token()).record("outcome", "granted")
+                }
+                Ok(TryAcquired::Held(_)) => span.record("outcome", "held"),
+                Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
+            };
+            acquired
+        }
+        .instrument(span)
+        .await
+    }
+
+    async fn verdict(&self, driven: Driven<AcquireVerdict>, limits: Limits) -> Result<TryAcquired, Error> {
+        let (key, cause) = (&self.key, driven.cause);
+        match driven.verdict {
+            AcquireVerdict::Granted { holding, data, renew_first } => {
+                let mut lock = Lock::granted(self.client.clone(), holding, self.budget.clone(), data);
+                if renew_first {
+                    // Recognised late: half of the lease is gone already.
+                    lock.checkpoint().await.inspect_err(|_| lock.abandon())?;
+                }
+                Ok(TryAcquired::Granted(lock))
+            }
+            AcquireVerdict::Held(_) if self.reclaimed.is_some() => Err(Error::lost(key)),
+            AcquireVerdict::Held(seen) => Ok(TryAcquired::Held(seen.into())),
+            AcquireVerdict::Gone => Err(Error::lost(key)),
+            AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
+            AcquireVerdict::Rejected(rejection) => Err(Error::rejected(Some(key), rejection).because(cause)),
+            AcquireVerdict::Unavailable => Err(Error::unavailable(key, "acquired").because(cause)),
+            AcquireVerdict::Unknown => {
+                let lease = limits.term.lease(self.client.rules());
+                tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");
+                Err(Error::unknown(key, "acquired").because(cause))
+            }
+        }
+    }
+}
+
+fn unreadable(token: &LockToken) -> Invalid {
+    Invalid::new(format!(
+        "the lock token's version {:?} was not written by this client: pass the token on exactly as it was given",
+        token.version()
+    ))
+}
+
+impl Acquire<'_> {
+    /// How long to wait for somebody else: what the budget has, less its reserve.
+    fn wait(&self) -> Result<Duration, Error> {
+        if self.reclaimed.is_some() {
+            return Ok(Duration::ZERO);
+        }
+        self.budget.as_ref().and_then(Budget::wait).ok_or_else(|| {
+            Invalid::new(format!(
+                "acquire waits for the lock {} and needs to know for how long: give a budget with a known end, \
+                 .within(&budget), or use try_acquire to try once",
+                self.key
+            ))
+            .into()
+        })
+    }
+
+    /// Acquires the lock, runs the work and releases the lock, as
+    /// [`with_lock`](LockClient::with_lock) does, with the settings made here.
+    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let mut lock = self.await?;
+        let result = work(&mut lock).await;
+        lock.finish().await;
+        result
+    }
+}
+
+impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
+    type Output = Result<Lock, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (wait, key) = (self.wait()?, self.key.clone());
+            match self.go(Some(wait)).await? {
+                TryAcquired::Granted(lock) => Ok(lock),
+                TryAcquired::Held(held) => Err(Error::from_held(&key, held)),
+            }
+        })
+    }
+}
+
+impl<'a> IntoFuture for AcquireRequest<'a, Once> {
+    type Output = Result<TryAcquired, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go(None))
+    }
+}
+
+impl<Mode> fmt::Debug for AcquireRequest<'_, Mode> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the payload: it is the caller's and does not belong into logs.
+        f.debug_struct("AcquireRequest").field("key", &self.key).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}

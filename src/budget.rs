@@ -1,0 +1,144 @@
+//! Where an invocation's deadline becomes durations: how long to hold, how long to wait.
+
+use crate::clock::SharedClock;
+use crate::protocol::{Moment, Rules};
+use std::time::{Duration, SystemTime};
+
+/// Time that stays covered by the lease after the deadline: Lambda stops a function only some time
+/// *after* its deadline (0.68 s late was seen), and until then it may still act.
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
+
+/// What is left of an invocation, or of any other piece of work with an end.
+///
+/// A lock acquired [`within`](crate::Acquire::within) a budget
+/// * has a lease that covers the budget and its grace: `(remaining + grace) × (1 + drift)`, so that
+///   the lock frees itself soon after an invocation that was killed, and never before;
+/// * is waited for no longer than `remaining − reserve`, so that there is time left to work.
+///
+/// | setting | default | why |
+/// |---|---|---|
+/// | [`grace`](Budget::grace) | 1 s | Lambda's kill comes after the deadline |
+/// | [`reserve`](Budget::reserve) | half of the budget as it was when created | as much time for the work as for waiting |
+///
+/// ```
+/// use lambda_lock::Budget;
+/// use std::time::Duration;
+///
+/// let budget = Budget::lasting(Duration::from_secs(30)).reserve(Duration::from_secs(20));
+/// assert!(budget.remaining().unwrap() <= Duration::from_secs(30));
+/// ```
+///
+/// Time is counted by the monotonic and the wall clock, whichever says that more has passed, so
+/// that a sandbox that was frozen does not come back with time that it no longer has.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    clock: SharedClock,
+    started: Moment,
+    total: Option<Duration>,
+    grace: Duration,
+    reserve: Duration,
+}
+
+impl Budget {
+    /// A budget that ends this much later than now.
+    pub fn lasting(duration: Duration) -> Self {
+        Self::lasting_on(SharedClock::system(), duration)
+    }
+
+    /// A budget that ends at a point in time, such as an invocation's deadline. One that has passed
+    /// leaves nothing.
+    pub fn until(deadline: SystemTime) -> Self {
+        let clock = SharedClock::system();
+        let now = clock.now();
+        let deadline = Moment::new(now.monotonic, deadline);
+        Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall)))
+    }
+
+    /// A budget whose end nobody knows. Locks acquired within it need an explicit
+    /// [`lease`](crate::Acquire::lease), and nothing can be waited for.
+    pub fn unknown() -> Self {
+        let clock = SharedClock::system();
+        let now = clock.now();
+        Self::starting(clock, now, None)
+    }
+
+    /// A budget on a clock of your own, for tests.
+    pub fn lasting_on(clock: SharedClock, duration: Duration) -> Self {
+        let now = clock.now();
+        Self::starting(clock, now, Some(duration))
+    }
+
+    fn starting(clock: SharedClock, started: Moment, total: Option<Duration>) -> Self {
+        Self { clock, started, total, grace: DEFAULT_GRACE, reserve: total.unwrap_or_default() / 2 }
+    }
+
+    /// Sets for how long after its end the work may still act, and the lease must cover it.
+    /// Default: 1 s.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets how much of the budget is kept for the work: waiting for a lock ends when no more than
+    /// this is left. Default: half of the budget as it was when created.
+    #[must_use]
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.reserve = reserve;
+        self
+    }
+
+    /// What is left; `None` where the end is unknown, zero where it has passed.
+    pub fn remaining(&self) -> Option<Duration> {
+        let passed = self.clock.now().longest_since(self.started);
+        self.total.map(|total| total.saturating_sub(passed))
+    }
+
+    /// How long a lock may be waited for.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.remaining().map(|remaining| remaining.saturating_sub(self.reserve))
+    }
+
+    /// For how long the lock must stay ours: until the end and the grace after it.
+    pub(crate) fn to_cover(&self) -> Option<Duration> {
+        self.remaining().map(|remaining| remaining.saturating_add(self.grace))
+    }
+
+    /// The lease that covers it.
+    pub(crate) fn lease(&self, rules: &Rules) -> Option<Duration> {
+        self.to_cover().map(|cover| rules.stretched(cover))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_has_passed_leaves_nothing() {
+        let budget = Budget::until(SystemTime::UNIX_EPOCH);
+        assert_eq!(budget.remaining(), Some(Duration::ZERO));
+        assert_eq!(budget.wait(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_lease_covers_the_budget_its_grace_and_the_drift() {
+        let budget = Budget::lasting(Duration::from_secs(100)).grace(Duration::from_secs(3));
+        let lease = budget.lease(&Rules::default()).unwrap();
+        assert!(lease <= Duration::from_millis(108_150) && lease > Duration::from_secs(107), "{lease:?}");
+        assert!(Rules::default().believed(lease) <= Duration::from_secs(103));
+    }
+
+    #[test]
+    fn half_of_the_budget_is_kept_for_the_work() {
+        let budget = Budget::lasting(Duration::from_secs(100));
+        assert!(budget.wait().unwrap() <= Duration::from_secs(50));
+        assert_eq!(budget.reserve(Duration::from_secs(200)).wait(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn an_unknown_end_gives_no_durations() {
+        let budget = Budget::unknown();
+        assert_eq!((budget.remaining(), budget.wait(), budget.to_cover()), (None, None, None));
+    }
+}

@@ -1,0 +1,527 @@
+//! The client: one per lock table, built once, shared by everything in the process.
+
+use crate::acquire::{Acquire, AcquireRequest, TryAcquire};
+use crate::budget::Budget;
+use crate::clock::{Clock, SharedClock};
+use crate::drive::{Limits, Term};
+use crate::dynamodb::DynamoDb;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::peek::{self, PeekedLock};
+use crate::protocol::{Dialect, Invalid, LockKey, LockToken, Rules, Settings, Ttl, schema};
+use crate::release::Release;
+use crate::resume::Resume;
+use crate::table;
+use crate::transport::Transport;
+use crate::wall_clock::WallClockCheck;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::SharedAsyncSleep;
+use aws_smithy_async::rt::sleep::default_async_sleep;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long one request may take, unless told otherwise.
+pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// How many request timeouts a call without a budget may spend on faults.
+const TIMEOUTS_PER_CALL: u32 = 3;
+
+/// Locks in one DynamoDB table.
+///
+/// Cheap to clone; all clones share one state. Build one per process, outside of the handler, and
+/// pass it to the handler.
+///
+/// ```no_run
+/// # async fn example(config: aws_sdk_dynamodb::Config) -> Result<(), lambda_lock::Error> {
+/// use lambda_lock::{Budget, LockClient};
+/// use std::time::Duration;
+///
+/// let dynamodb = aws_sdk_dynamodb::Client::from_conf(config);
+/// let locks = LockClient::builder(dynamodb, "locks").build()?;
+///
+/// let budget = Budget::lasting(Duration::from_secs(20));
+/// let lock = locks.acquire("customer-7").within(&budget).await?;
+/// // … the work …
+/// lock.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockClient {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    transport: Box<dyn Transport>,
+    dynamodb: Client,
+    table: String,
+    settings: Settings,
+    owner: String,
+    request_timeout: Duration,
+    clock: SharedClock,
+    wall_clock: WallClockCheck,
+}
+
+impl LockClient {
+    /// Begins a client of this table. Sends nothing.
+    pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
+        LockClientBuilder {
+            dynamodb,
+            table: table.into(),
+            settings: Settings::default(),
+            drift: None,
+            ttl_retention: None,
+            ttl_attribute: None,
+            owner: None,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            sleep: None,
+            clock: None,
+        }
+    }
+
+    /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
+    ///
+    /// The first thing to reach for. The lease covers the rest of the budget, so a function that is
+    /// killed at its deadline blocks nobody for longer than the budget's grace.
+    ///
+    /// ```no_run
+    /// # use lambda_lock::{Budget, LockClient, Error};
+    /// # async fn reserve() -> Result<(), Error> { Ok(()) }
+    /// # async fn charge(token: u64) -> Result<u32, Error> { Ok(1) }
+    /// # async fn example(locks: &LockClient, budget: &Budget) -> Result<u32, Error> {
+    /// locks
+    ///     .with_lock("order-42", budget, async |lock| {
+    ///         reserve().await?;
+    ///         lock.checkpoint().await?; // renew between steps, in the open
+    ///         charge(lock.fencing_token()).await
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`acquire`](LockClient::acquire), and whatever the work returns. A release that
+    /// fails is logged as a warning and does not hide the result of the work: the lease frees the
+    /// lock.
+    ///
+    /// # Requests and IAM actions
+    /// Those of acquire and release: two `UpdateItem` when nobody else holds the lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work where it stands and leaves the lock taken until its lease
+    /// ends. The same goes for a panic in the work.
+    pub async fn with_lock<T, E, F>(&self, key: impl Into<LockKey>, budget: &Budget, work: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
+        E: From<Error>,
+    {
+        self.acquire(key).within(budget).run(work).await
+    }
+
+    /// Acquires a lock, waiting for it if somebody else holds it.
+    ///
+    /// Say [`within`](Acquire::within) which budget: it gives both the lease and how long to wait.
+    /// Await the answer for the [`Lock`].
+    ///
+    /// # Errors
+    /// [`Held`](crate::ErrorKind::Held) when the time to wait is over and somebody else still holds
+    /// it; `Unknown`, `Unavailable`, `OutOfTime`, `InvalidRequest`, `InvalidRecord`, `Table`,
+    /// `Denied` as [`ErrorKind`](crate::ErrorKind) says.
+    ///
+    /// # Requests
+    /// One write when the lock is free, or its last holder is proven dead by the wall clock. Two
+    /// writes when a row of another client is free or its holder proven dead by observation. While
+    /// waiting, one consistent read (a fifth of a write's price) per poll: after 20 ms, then less
+    /// and less often, at last about every 250 ms. One read more after an answer that was lost.
+    ///
+    /// # IAM actions
+    /// `dynamodb:UpdateItem`, `dynamodb:GetItem` on the table.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: when the future is dropped after its request was sent, the lock may be
+    /// taken, and stays taken until its lease ends.
+    pub fn acquire(&self, key: impl Into<LockKey>) -> Acquire<'_> {
+        AcquireRequest::new(self, key.into())
+    }
+
+    /// Tries once to acquire a lock, and answers at once when somebody else holds it.
+    ///
+    /// A refused try is no error: see [`TryAcquired`](crate::TryAcquired). Needs a budget or a
+    /// lease.
+    ///
+    /// # Errors
+    /// As [`acquire`](LockClient::acquire), without `Held`.
+    ///
+    /// # Requests
+    /// One write, granted or refused. One more write when the row is free but was written by another
+    /// client, or when a carried observation proves its holder dead. One read more after an answer
+    /// that was lost.
+    ///
+    /// # IAM actions
+    /// `dynamodb:UpdateItem`, `dynamodb:GetItem` on the table.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](LockClient::acquire).
+    pub fn try_acquire(&self, key: impl Into<LockKey>) -> TryAcquire<'_> {
+        AcquireRequest::new(self, key.into())
+    }
+
+    /// Goes on holding a lock that was written down with [`Lock::into_token`]: same grant, same
+    /// fencing token, whole lease. Whoever else has a copy of the token still holds it too.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when another grant has the lock or it was released;
+    /// `Unknown`, `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table`, `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// One write: `dynamodb:UpdateItem`. A second one when a copy changed the lease meanwhile.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave the lease renewed. The token stays good.
+    pub fn resume(&self, token: LockToken) -> Resume<'_> {
+        Resume::new(self, token)
+    }
+
+    /// Takes a lock that was written down as a **new** grant with a larger fencing token: every
+    /// earlier copy of the token is lost from then on. Works also after the lock was released or
+    /// its lease ran out, as long as nobody else was granted it. Needs a budget or a lease.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when somebody else was granted the lock, or its row is gone;
+    /// otherwise as [`try_acquire`](LockClient::try_acquire).
+    ///
+    /// # Requests and IAM actions
+    /// One write, or two when the lock was renewed since the token was written: `dynamodb:UpdateItem`,
+    /// and `dynamodb:GetItem` after an answer that was lost.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](LockClient::acquire).
+    pub fn reclaim(&self, token: LockToken) -> Acquire<'_> {
+        AcquireRequest::reclaiming(self, token)
+    }
+
+    /// Gives back a lock that was written down, without renewing it first.
+    ///
+    /// Harmless to repeat. See [`Release`] for errors, requests and cancel safety.
+    pub fn release(&self, token: LockToken) -> Release {
+        Release::of_token(self, token)
+    }
+
+    /// Gives back whatever this workflow holds on this key, for cleaning up after a workflow that
+    /// has ended. Does nothing where another workflow, or nobody, holds it.
+    ///
+    /// The workflow's own running functions, if any, are not told: only fencing stops them.
+    ///
+    /// See [`Release`] for errors and cancel safety; requests: one consistent read, then one write
+    /// for what is held (`dynamodb:GetItem`, `dynamodb:UpdateItem`).
+    pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> Release {
+        Release::of_workflow(self, key.into(), workflow.into())
+    }
+
+    /// Reads who holds a lock, until when, and with which token; `None` when the lock has no row.
+    ///
+    /// What it says may be over when it arrives: never decide by it whether to write.
+    ///
+    /// # Errors
+    /// `InvalidRecord` when the row is not a lock record; `Unknown`, `Unavailable`, `InvalidRequest`,
+    /// `Table`, `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// One consistent read: `dynamodb:GetItem`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn peek(&self, key: impl Into<LockKey>) -> Result<Option<PeekedLock>, Error> {
+        peek::peek(self, key.into()).await
+    }
+
+    /// Creates the lock table if it is missing: on demand, with this client's key attributes, and TTL
+    /// switched on where a [`ttl_attribute`](LockClientBuilder::ttl_attribute) is set. Waits until it
+    /// is active. A table that exists is [checked](LockClient::check_table).
+    ///
+    /// For tests, demos and tools. In production let your template own the table.
+    ///
+    /// # Errors
+    /// `Table` when it exists and is no lock table, or is not active after a minute; `Denied`,
+    /// `Unavailable`, `Unknown`.
+    ///
+    /// # Requests and IAM actions
+    /// `dynamodb:CreateTable`, `dynamodb:DescribeTable`, and with TTL `dynamodb:UpdateTimeToLive`,
+    /// `dynamodb:DescribeTimeToLive`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: call it again.
+    pub async fn create_table(&self) -> Result<(), Error> {
+        table::create(self).await
+    }
+
+    /// Checks that the table exists, is active, and has the key attributes and TTL that this client
+    /// expects. The error names everything that is wrong, not just the first thing.
+    ///
+    /// Worth a deployment test; too much for every cold start.
+    ///
+    /// # Errors
+    /// `Table` with all findings; `Denied`, `Unavailable`, `Unknown`.
+    ///
+    /// # Requests and IAM actions
+    /// `dynamodb:DescribeTable`, and with TTL `dynamodb:DescribeTimeToLive`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn check_table(&self) -> Result<(), Error> {
+        table::check(self).await
+    }
+
+    /// The name of the lock table.
+    pub fn table(&self) -> &str {
+        &self.inner.table
+    }
+
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.inner.transport
+    }
+
+    pub(crate) fn dynamodb(&self) -> &Client {
+        &self.inner.dynamodb
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.inner.settings.rules
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        &self.inner.owner
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.inner.clock
+    }
+
+    pub(crate) fn wall_clock(&self) -> &WallClockCheck {
+        &self.inner.wall_clock
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.inner.request_timeout
+    }
+
+    /// The time for one call that does not wait for anybody: enough for faults, never more than the
+    /// budget has.
+    pub(crate) fn limits(&self, term: Term, budget: Option<&Budget>) -> Limits {
+        let answers = self.request_timeout() * TIMEOUTS_PER_CALL;
+        let left = budget.and_then(Budget::remaining).unwrap_or(answers);
+        Limits { started: self.clock().now(), wait: Duration::ZERO, answers: answers.min(left), term }
+    }
+}
+
+/// Settings of a [`LockClient`]. Everyone who uses one table should use the same.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct LockClientBuilder {
+    dynamodb: Client,
+    table: String,
+    settings: Settings,
+    drift: Option<f64>,
+    ttl_attribute: Option<String>,
+    ttl_retention: Option<Duration>,
+    owner: Option<String>,
+    request_timeout: Duration,
+    sleep: Option<SharedAsyncSleep>,
+    clock: Option<SharedClock>,
+}
+
+impl LockClientBuilder {
+    /// Who holds the locks, for people who look at the table and for errors of others. Default: a
+    /// random name for each client. Safety never depends on it; only
+    /// [`reclaim_own`](Acquire::reclaim_own) goes by it.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Name of the table's partition key attribute. Default: `key`, as the Java client has it.
+    pub fn key_attribute(mut self, name: impl Into<String>) -> Self {
+        self.settings.schema.key_attribute = name.into();
+        self
+    }
+
+    /// Name of the table's sort key attribute. Default: none. With one, every lock key is a pair.
+    pub fn sort_key_attribute(mut self, name: impl Into<String>) -> Self {
+        self.settings.schema.sort_key_attribute = Some(name.into());
+        self
+    }
+
+    /// Writes a TTL attribute of this name, so that DynamoDB removes rows that nobody used for the
+    /// [retention](LockClientBuilder::ttl_retention). Default: none, rows stay.
+    ///
+    /// A removed row forgets its fencing token; the next one is larger all the same, as long as
+    /// clocks agree better than the retention is long. Do not set it on a table that Java or Go
+    /// clients write too: they hold locks without refreshing it.
+    pub fn ttl_attribute(mut self, name: impl Into<String>) -> Self {
+        self.ttl_attribute = Some(name.into());
+        self
+    }
+
+    /// How long an idle row is kept after its lease ended. Default: 7 days. Needs a
+    /// [`ttl_attribute`](LockClientBuilder::ttl_attribute).
+    pub fn ttl_retention(mut self, retention: Duration) -> Self {
+        self.ttl_retention = Some(retention);
+        self
+    }
+
+    /// How lease durations are written. Default: [`Dialect::Java`]. Both are always read; a key that
+    /// is shared with Go clients needs [`Dialect::Go`], because they cannot read Java's.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.settings.schema.dialect = dialect;
+        self
+    }
+
+    /// By how much the wall clocks of the table's users may differ. Default: 2 s. A holder of ours
+    /// that died is taken over this much after the end it wrote itself, with one request and
+    /// without watching it first.
+    pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
+        self.settings.rules = self.settings.rules.with_max_clock_skew(Some(max_clock_skew));
+        self
+    }
+
+    /// Never declares a holder dead by the wall clock: it must be watched for a whole lease. For
+    /// machines whose clocks nobody keeps right.
+    pub fn without_wall_clock_takeover(mut self) -> Self {
+        self.settings.rules = self.settings.rules.with_max_clock_skew(None);
+        self
+    }
+
+    /// By how much the *rates* of two clocks may differ, as a fraction from 0 to 1. Default: 0.05.
+    pub fn clock_drift(mut self, drift: f64) -> Self {
+        self.drift = Some(drift);
+        self
+    }
+
+    /// How long one request may take before its outcome counts as unknown. Default: 1 s. A call
+    /// without a budget spends three of these on faults at most.
+    pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
+        self.request_timeout = request_timeout;
+        self
+    }
+
+    /// How to sleep. Default: as the DynamoDB client does, else as the SDK's async runtime does.
+    pub fn sleep_impl(mut self, sleep: SharedAsyncSleep) -> Self {
+        self.sleep = Some(sleep);
+        self
+    }
+
+    /// A clock of your own, for tests. Default: the system's.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Builds the client. Sends nothing.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a table name that DynamoDB would refuse, attribute names that are
+    /// reserved or clash, a drift that is no fraction, a timeout of zero, an owner that is empty or
+    /// too long, a retention without TTL attribute, and when there is no way to sleep (a DynamoDB
+    /// client without an async runtime).
+    pub fn build(self) -> Result<LockClient, Error> {
+        let Self {
+            dynamodb,
+            table,
+            mut settings,
+            drift,
+            ttl_attribute,
+            ttl_retention,
+            owner,
+            request_timeout,
+            sleep,
+            clock,
+        } = self;
+        check_table_name(&table)?;
+        settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
+        settings.schema.check()?;
+        if let Some(drift) = drift {
+            settings.rules = settings.rules.with_drift(drift)?;
+        }
+        if request_timeout.is_zero() {
+            return Err(Invalid::new("a request timeout of zero leaves no time to answer: give some hundred ms").into());
+        }
+        let clock = match clock {
+            Some(clock) => clock,
+            None => SharedClock::system_with(way_to_sleep(&dynamodb, sleep)?),
+        };
+        let owner = owner.unwrap_or_else(|| random_owner(&clock));
+        settings.check_owner(&owner)?;
+        let transport = Box::new(DynamoDb::new(dynamodb.clone(), table.clone(), settings.schema.clone()));
+        let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
+        let inner = Inner { transport, dynamodb, table, settings, owner, request_timeout, clock, wall_clock };
+        Ok(LockClient { inner: Arc::new(inner) })
+    }
+}
+
+fn way_to_sleep(dynamodb: &Client, sleep: Option<SharedAsyncSleep>) -> Result<SharedAsyncSleep, Invalid> {
+    sleep.or_else(|| dynamodb.config().sleep_impl()).or_else(default_async_sleep).ok_or_else(|| {
+        Invalid::new(
+            "there is no way to sleep: enable the feature rt-tokio of aws-sdk-dynamodb, or give the DynamoDB client \
+             or this builder a sleep_impl",
+        )
+    })
+}
+
+fn random_owner(clock: &SharedClock) -> String {
+    let bytes = clock.random();
+    format!("lambda-lock-{:08x}", u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+fn ttl(attribute: Option<String>, retention: Option<Duration>) -> Result<Option<Ttl>, Invalid> {
+    match (attribute, retention) {
+        (Some(attribute), retention) => {
+            Ok(Some(Ttl { attribute, retention: retention.unwrap_or(schema::DEFAULT_RETENTION) }))
+        }
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Invalid::new("a ttl_retention without a ttl_attribute has no effect: set both or none")),
+    }
+}
+
+/// A name, or an ARN, that DynamoDB takes.
+fn check_table_name(table: &str) -> Result<(), Invalid> {
+    let name = match table.strip_prefix("arn:") {
+        Some(arn) => arn.split_once(":table/").map(|(_, name)| name).unwrap_or_default(),
+        None => table,
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if !(3..=255).contains(&name.len()) || !name.chars().all(allowed) {
+        return Err(Invalid::new(format!(
+            "{table:?} is no name of a DynamoDB table: give 3 to 255 of a-z A-Z 0-9 _ - . or the table's ARN"
+        )));
+    }
+    Ok(())
+}
+
+/// The lease of a call: from its budget, or given by the caller.
+pub(crate) fn term(key: &LockKey, lease: Option<Duration>, budget: Option<&Budget>) -> Result<Term, Error> {
+    if let Some(lease) = lease {
+        crate::protocol::Lease::check(lease)?;
+    }
+    match (lease, budget) {
+        (Some(lease), Some(budget)) => Ok(Term::Within(lease, budget.clone())),
+        (Some(lease), None) => Ok(Term::Fixed(lease)),
+        (None, Some(budget)) => match budget.remaining() {
+            Some(remaining) if remaining.is_zero() => {
+                Err(Error::out_of_time(key, "budget", Duration::from_millis(1), remaining))
+            }
+            Some(_) => Ok(Term::Covering(budget.clone())),
+            None => Err(Invalid::new(format!(
+                "the end of this budget is unknown, so it gives no lease for the lock {key}: give one with .lease(…)"
+            ))
+            .into()),
+        },
+        (None, None) => Err(Invalid::new(format!(
+            "the lock {key} needs a lease: give the budget it must cover with .within(&budget), or a .lease(…)"
+        ))
+        .into()),
+    }
+}

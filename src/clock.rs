@@ -1,0 +1,97 @@
+//! The one place that reads clocks, sleeps and draws random numbers.
+
+use crate::protocol::Moment;
+use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// A future that is done when some time has passed.
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Time and randomness, as a lock client sees them.
+///
+/// The default is the system's own. Tests and simulations bring their own, through
+/// [`LockClientBuilder::clock`](crate::LockClientBuilder::clock).
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// Reads both clocks.
+    fn now(&self) -> Moment;
+
+    /// Lets time pass.
+    fn sleep(&self, duration: Duration) -> Sleep;
+
+    /// Random bytes that no other process draws. Grants are told apart by them, so they must come
+    /// from the operating system's generator and not from one that a cloned sandbox would share.
+    fn random(&self) -> [u8; 16];
+}
+
+/// A clock that several parts share.
+#[derive(Clone, Debug)]
+pub struct SharedClock(Arc<dyn Clock>);
+
+impl SharedClock {
+    /// Shares a clock.
+    pub fn new(clock: impl Clock + 'static) -> Self {
+        Self(Arc::new(clock))
+    }
+
+    /// The system's clocks, without a way to sleep: enough for a [`Budget`](crate::Budget).
+    pub(crate) fn system() -> Self {
+        Self::new(SystemClock::new(None))
+    }
+
+    /// The system's clocks, and the async runtime's way to sleep.
+    pub(crate) fn system_with(sleep: SharedAsyncSleep) -> Self {
+        Self::new(SystemClock::new(Some(sleep)))
+    }
+}
+
+impl std::ops::Deref for SharedClock {
+    type Target = dyn Clock;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+/// The operating system's clocks and generator.
+#[derive(Debug)]
+struct SystemClock {
+    origin: Instant,
+    sleep: Option<SharedAsyncSleep>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads clocks and draws random numbers")]
+impl SystemClock {
+    fn new(sleep: Option<SharedAsyncSleep>) -> Self {
+        Self { origin: Instant::now(), sleep }
+    }
+
+    fn read(&self) -> Moment {
+        Moment::new(self.origin.elapsed(), SystemTime::now())
+    }
+
+    fn draw() -> [u8; 16] {
+        *uuid::Uuid::new_v4().as_bytes()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        self.read()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        match &self.sleep {
+            Some(sleep) => Box::pin(sleep.sleep(duration)),
+            // Only a budget has a clock that cannot sleep, and a budget does not sleep.
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn random(&self) -> [u8; 16] {
+        Self::draw()
+    }
+}

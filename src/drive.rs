@@ -1,0 +1,118 @@
+//! Carries out what a decision asks for, step by step, within the caller's time.
+
+use crate::budget::Budget;
+use crate::client::LockClient;
+use crate::error::BoxError;
+use crate::protocol::{Answer, Machine, Moment, Rules, Step, Tick};
+use crate::transport::Response;
+use aws_smithy_async::future::timeout::Timeout;
+use std::time::Duration;
+
+/// Even when the caller's time is over, one last request may take this long: the one that gives
+/// back what an acquire of unknown outcome may have got.
+const LAST_REQUEST: Duration = Duration::from_millis(250);
+
+/// The caller's time, counted from a start.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    pub(crate) started: Moment,
+    /// For somebody else's lock.
+    pub(crate) wait: Duration,
+    /// For answers, faults included.
+    pub(crate) answers: Duration,
+    pub(crate) term: Term,
+}
+
+/// Which lease to ask for.
+#[derive(Clone, Debug)]
+pub(crate) enum Term {
+    /// Always this one.
+    Fixed(Duration),
+    /// What covers the rest of this budget.
+    Covering(Budget),
+    /// This one, but not beyond the end of the budget.
+    Within(Duration, Budget),
+}
+
+impl Term {
+    pub(crate) fn lease(&self, rules: &Rules) -> Duration {
+        match self {
+            Term::Fixed(lease) | Term::Within(lease, _) => *lease,
+            Term::Covering(budget) => budget.lease(rules).unwrap_or_default(),
+        }
+    }
+
+    fn latest_end(&self, now_millis: u64) -> Option<u64> {
+        let Term::Within(_, budget) = self else { return None };
+        let cover = u64::try_from(budget.to_cover()?.as_millis()).unwrap_or(u64::MAX);
+        Some(now_millis.saturating_add(cover))
+    }
+}
+
+/// How a decision ended, and what it took.
+#[derive(Debug)]
+pub(crate) struct Driven<V> {
+    pub(crate) verdict: V,
+    /// What the SDK said last, when it was no success.
+    pub(crate) cause: Option<BoxError>,
+    pub(crate) requests: u32,
+    pub(crate) waited: Duration,
+}
+
+pub(crate) async fn drive<M: Machine>(client: &LockClient, limits: &Limits, mut machine: M) -> Driven<M::Verdict> {
+    let (mut cause, mut requests, mut waited) = (None, 0, Duration::ZERO);
+    loop {
+        let (now, time_left, step) = next_step(client, limits, &mut machine);
+        match step {
+            Step::Done(verdict) => return Driven { verdict, cause, requests, waited },
+            Step::Wait(pause) => {
+                waited += pause;
+                client.clock().sleep(pause).await;
+            }
+            Step::Send(request) => {
+                requests += 1;
+                let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
+                let alarm = client.clock().sleep(patience);
+                let response = match Timeout::new(client.transport().send(request), alarm).await {
+                    Ok(response) => response,
+                    Err(_) => no_answer_within(patience),
+                };
+                let after = client.clock().now();
+                if let Some(server_time) = response.server_time {
+                    client.wall_clock().compare(now, after, server_time);
+                }
+                cause = response.cause;
+                machine.answered(after, response.answer);
+            }
+        }
+    }
+}
+
+/// Reads the clocks and asks the decision what to do; also what was left of the caller's time.
+fn next_step<M: Machine>(
+    client: &LockClient,
+    limits: &Limits,
+    machine: &mut M,
+) -> (Moment, Duration, Step<M::Verdict>) {
+    // Both clocks are read before `:now`, so that a pause in between makes a lease look older,
+    // never younger.
+    let now = client.clock().now();
+    let wall = client.wall_clock().reading(client.clock().now());
+    let passed = now.longest_since(limits.started);
+    let time_left = limits.answers.saturating_sub(passed);
+    let tick = Tick {
+        now,
+        wall,
+        wait_left: limits.wait.saturating_sub(passed),
+        time_left,
+        lease: limits.term.lease(client.rules()),
+        latest_end: limits.term.latest_end(wall.millis),
+        random: &|| client.clock().random(),
+    };
+    (now, time_left, machine.step(&tick))
+}
+
+fn no_answer_within(patience: Duration) -> Response {
+    let cause = format!("no answer within {patience:?}").into();
+    Response { answer: Answer::Unknown, server_time: None, cause: Some(cause) }
+}

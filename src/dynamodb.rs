@@ -1,0 +1,286 @@
+//! Requests as calls of `aws-sdk-dynamodb`, and what its answers mean.
+//!
+//! Every call is one HTTP request: the SDK's own retries are switched off, because the decisions
+//! repeat requests themselves and must know of each attempt whether it may have been applied. The
+//! call goes through the caller's client and so through its connections.
+
+use crate::error::BoxError;
+use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, Value};
+use crate::transport::{Response, Transport};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::{Builder, Config, Intercept, RuntimeComponents, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_smithy_runtime_api::client::interceptors::context::BeforeDeserializationInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_types::DateTime;
+use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::date_time::Format;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+/// A table behind a client of the SDK.
+#[derive(Debug)]
+pub(crate) struct DynamoDb {
+    client: Client,
+    table: String,
+    schema: Schema,
+    overrides: Builder,
+}
+
+type Attributes = HashMap<String, AttributeValue>;
+type Outcome = (Answer, Option<BoxError>);
+
+impl DynamoDb {
+    pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
+        // Answers of a few hundred bytes cannot stall: watching for it would cost 5 % of a request.
+        let overrides = Config::builder()
+            .retry_config(RetryConfig::disabled())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        Self { client, table, schema, overrides }
+    }
+
+    async fn update(&self, request: Request, date: DateHeader) -> Outcome {
+        let Expression { update, condition, names, values, returns } = Expression::of(&request, &self.schema);
+        let result = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .set_key(Some(self.key(request.key)))
+            .update_expression(update)
+            .condition_expression(condition)
+            .set_expression_attribute_names(names_map(names))
+            .set_expression_attribute_values(Some(values_map(values)))
+            .return_values(match returns {
+                Returns::Nothing => ReturnValue::None,
+                Returns::AllNew => ReturnValue::AllNew,
+                Returns::UpdatedOld => ReturnValue::UpdatedOld,
+            })
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .customize()
+            .config_override(self.overrides.clone())
+            .interceptor(date)
+            .send()
+            .await;
+        match result {
+            Ok(output) => match (returns, output.attributes) {
+                (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
+                (_, Some(attributes)) => (Answer::Applied(item(attributes)), None),
+                (_, None) => (Answer::Unknown, Some("the answer lacks the attributes that were asked for".into())),
+            },
+            Err(error) => failed(error, |error| match error {
+                UpdateItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
+                _ => None,
+            }),
+        }
+    }
+
+    async fn delete(&self, request: Request, date: DateHeader) -> Outcome {
+        let Expression { condition, names, values, .. } = Expression::of(&request, &self.schema);
+        let result = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(self.key(request.key)))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names_map(names))
+            .set_expression_attribute_values(Some(values_map(values)))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .customize()
+            .config_override(self.overrides.clone())
+            .interceptor(date)
+            .send()
+            .await;
+        match result {
+            Ok(_) => (Answer::Applied(Item::default()), None),
+            Err(error) => failed(error, |error| match error {
+                DeleteItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
+                _ => None,
+            }),
+        }
+    }
+
+    async fn get(&self, request: Request, date: DateHeader) -> Outcome {
+        let result = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .set_key(Some(self.key(request.key)))
+            .consistent_read(true)
+            .customize()
+            .config_override(self.overrides.clone())
+            .interceptor(date)
+            .send()
+            .await;
+        match result {
+            Ok(output) => (Answer::Found(output.item.map(item)), None),
+            Err(error) => failed(error, |_| None),
+        }
+    }
+
+    fn key(&self, key: LockKey) -> Attributes {
+        let mut attributes = HashMap::with_capacity(2);
+        if let (Some(name), Some(value)) = (&self.schema.sort_key_attribute, key.sort_key()) {
+            attributes.insert(name.clone(), AttributeValue::S(value.to_owned()));
+        }
+        attributes.insert(self.schema.key_attribute.clone(), AttributeValue::S(key.key().to_owned()));
+        attributes
+    }
+}
+
+impl Transport for DynamoDb {
+    fn send(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>> {
+        Box::pin(async move {
+            let date = DateHeader::default();
+            let (answer, cause) = match &request.action {
+                Action::Peek => self.get(request, date.clone()).await,
+                Action::Delete { .. } => self.delete(request, date.clone()).await,
+                _ => self.update(request, date.clone()).await,
+            };
+            Response { answer, cause, server_time: date.0.get().copied() }
+        })
+    }
+}
+
+/// Catches the `Date` header, which the SDK's outputs do not show.
+#[derive(Clone, Debug, Default)]
+struct DateHeader(Arc<OnceLock<SystemTime>>);
+
+#[dyn_dispatch_hint]
+impl Intercept for DateHeader {
+    fn name(&self) -> &'static str {
+        "LockDateHeader"
+    }
+
+    fn read_before_deserialization(
+        &self,
+        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let date = context.response().headers().get("date");
+        let date = date.and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
+        if let Some(date) = date.and_then(|date| SystemTime::try_from(date).ok()) {
+            let _ = self.0.set(date);
+        }
+        Ok(())
+    }
+}
+
+/// What a failed write or read means.
+fn failed<E>(error: SdkError<E, HttpResponse>, refused: impl FnOnce(&E) -> Option<Option<Attributes>>) -> Outcome
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    if let Some(row) = error.as_service_error().and_then(refused) {
+        return (Answer::Refused(row.map(item)), None);
+    }
+    (answer_to(&error), Some(Box::new(error)))
+}
+
+/// What a failure means: a refusal is a 4xx with a code that we know; **everything else is
+/// unknown**, also a 200 that cannot be read.
+pub(crate) fn answer_to<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Answer {
+    match error {
+        SdkError::ServiceError(context) if context.raw().status().is_client_error() => {
+            meaning_of(context.err().code(), context.err().message())
+        }
+        // It never left this process: no credentials, no Region, no endpoint.
+        SdkError::ConstructionFailure(_) => {
+            Answer::Rejected(Rejection::Denied("the request could not be built or signed".to_owned()))
+        }
+        _ => Answer::Unknown,
+    }
+}
+
+/// What DynamoDB's error codes mean.
+fn meaning_of(code: Option<&str>, message: Option<&str>) -> Answer {
+    let text = || message.or(code).unwrap_or("no reason was given").to_owned();
+    match code {
+        Some(
+            "ProvisionedThroughputExceededException"
+            | "ThrottlingException"
+            | "Throttling"
+            | "RequestLimitExceeded"
+            | "TransactionConflictException"
+            | "TransactionInProgressException"
+            | "ReplicatedWriteConflictException"
+            | "ResourceInUseException",
+        ) => Answer::Unavailable,
+        Some("ResourceNotFoundException") => Answer::Rejected(Rejection::Table(text())),
+        Some("ValidationException") if is_about_the_key(message) => Answer::Rejected(Rejection::Table(text())),
+        Some("ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException") => {
+            Answer::Rejected(Rejection::Invalid(text()))
+        }
+        Some(
+            "AccessDeniedException"
+            | "AccessDenied"
+            | "UnrecognizedClientException"
+            | "InvalidSignatureException"
+            | "IncompleteSignatureException"
+            | "IncompleteSignature"
+            | "MissingAuthenticationToken"
+            | "MissingAuthenticationTokenException"
+            | "InvalidClientTokenId"
+            | "ExpiredTokenException"
+            | "ExpiredToken"
+            | "OptInRequired",
+        ) => Answer::Rejected(Rejection::Denied(text())),
+        _ => Answer::Unknown,
+    }
+}
+
+/// The table has other key attributes than this client was told.
+fn is_about_the_key(message: Option<&str>) -> bool {
+    let message = message.unwrap_or_default();
+    ["key element does not match the schema", "required keys was not given a value", "number of conditions on the keys"]
+        .iter()
+        .any(|known| message.contains(known))
+}
+
+fn names_map(names: Vec<(&'static str, String)>) -> Option<HashMap<String, String>> {
+    let names: HashMap<_, _> = names.into_iter().map(|(placeholder, name)| (placeholder.to_owned(), name)).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+fn values_map(values: Vec<(&'static str, Value)>) -> Attributes {
+    values.into_iter().map(|(placeholder, value)| (placeholder.to_owned(), attribute(value))).collect()
+}
+
+fn attribute(value: Value) -> AttributeValue {
+    match value {
+        Value::S(text) => AttributeValue::S(text),
+        Value::N(number) => AttributeValue::N(number),
+        Value::B(bytes) => AttributeValue::B(Blob::new(bytes)),
+        // Only ever read, never written.
+        Value::Other(_) => AttributeValue::Null(true),
+    }
+}
+
+fn item(attributes: Attributes) -> Item {
+    attributes.into_iter().map(|(name, value)| (name, self::value(value))).collect()
+}
+
+fn value(attribute: AttributeValue) -> Value {
+    match attribute {
+        AttributeValue::S(text) => Value::S(text),
+        AttributeValue::N(number) => Value::N(number),
+        AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
+        AttributeValue::Bool(_) => Value::Other("BOOL"),
+        AttributeValue::Null(_) => Value::Other("NULL"),
+        AttributeValue::L(_) => Value::Other("L"),
+        AttributeValue::M(_) => Value::Other("M"),
+        AttributeValue::Ss(_) => Value::Other("SS"),
+        AttributeValue::Ns(_) => Value::Other("NS"),
+        AttributeValue::Bs(_) => Value::Other("BS"),
+        _ => Value::Other("of an unknown type"),
+    }
+}

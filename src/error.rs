@@ -1,0 +1,207 @@
+//! One error, whose kind says what the caller does next.
+
+use crate::protocol::{HolderSeen, Invalid, InvalidRecord, LockKey, Observation, Rejection, from_epoch_millis};
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// Why an operation did not do what was asked.
+///
+/// [`kind`](Error::kind) says what to do; the text says the same in one sentence, with names and
+/// figures; [`source`](std::error::Error::source) is what the SDK said, where it said something.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    source: Option<BoxError>,
+}
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What an error means to the caller.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Retry later. Somebody else holds the lock, and held it for all the time that could be waited.
+    /// Nothing of this call is left behind.
+    Held(Held),
+    /// Stop, and do not write. Another grant has the lock, or it was released.
+    Lost,
+    /// Ask again with the same call; every call of this crate is safe to repeat. Nobody knows whether
+    /// the request was applied: no answer came in time, or a broken one.
+    ///
+    /// After an acquire the lock may be taken for at most its lease, although this call tried to give
+    /// it back. After a renewal the guard goes on believing what it believed before. After a release
+    /// the lock is free at the latest when its lease ends.
+    Unknown,
+    /// Ask again later. DynamoDB refused for now (throttled, or a transaction had the row) for as long
+    /// as could be waited; nothing was applied.
+    Unavailable,
+    /// Renew first, or leave the step to the next invocation. The lease or the budget does not cover
+    /// what was asked; no request was sent.
+    OutOfTime {
+        /// What was asked.
+        needed: Duration,
+        /// What is left.
+        remaining: Duration,
+    },
+    /// Fix the call. No request was sent, or DynamoDB found it invalid.
+    InvalidRequest,
+    /// Look at the row. It is not a lock record, and was left as it is.
+    InvalidRecord,
+    /// Fix the deployment. The table is missing, is not ready, or has another key schema.
+    Table,
+    /// Fix the deployment. Credentials are missing or expired, or the role lacks an action on the table.
+    Denied,
+}
+
+/// Somebody else's hold on a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// Who holds it.
+    pub holder: String,
+    /// When its lease ends by the holder's own wall clock; `None` for holders of other clients,
+    /// which do not write it.
+    pub lease_ends_at: Option<SystemTime>,
+    /// How long until the holder could be proven dead if it neither renews nor releases. It may
+    /// well release earlier.
+    pub retry_after: Duration,
+    /// What was seen. Carry it to the next call with
+    /// [`observation`](crate::Acquire::observation), so that calls that live for seconds can
+    /// together watch a lease that lasts for minutes.
+    pub observation: Observation,
+}
+
+impl From<HolderSeen> for Held {
+    fn from(seen: HolderSeen) -> Self {
+        Self {
+            holder: seen.owner,
+            lease_ends_at: seen.ends.and_then(from_epoch_millis),
+            retry_after: seen.retry_after,
+            observation: seen.observation,
+        }
+    }
+}
+
+impl Error {
+    /// What the error means to the caller.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// Who holds the lock, where that is the reason.
+    pub fn held(&self) -> Option<&Held> {
+        match self.kind() {
+            ErrorKind::Held(held) => Some(held),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody else holds the lock.
+    pub fn is_held(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Held(_))
+    }
+
+    /// Whether the lock is no longer ours.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Lost)
+    }
+
+    /// Whether the outcome was not learnt.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unknown)
+    }
+
+    fn new(kind: ErrorKind, message: String) -> Self {
+        Self(Box::new(Inner { kind, message, source: None }))
+    }
+
+    pub(crate) fn because(mut self, source: Option<BoxError>) -> Self {
+        self.0.source = source;
+        self
+    }
+
+    pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
+        let message =
+            format!("the lock {key} is held by {:?}: try again in {:?} at the latest", held.holder, held.retry_after);
+        Self::new(ErrorKind::Held(held), message)
+    }
+
+    pub(crate) fn lost(key: &LockKey) -> Self {
+        Self::new(ErrorKind::Lost, format!("the lock {key} is no longer ours: stop, and do not write"))
+    }
+
+    pub(crate) fn unknown(key: &LockKey, what: &str) -> Self {
+        let message =
+            format!("nobody knows whether the lock {key} was {what}: no usable answer came in time; ask again");
+        Self::new(ErrorKind::Unknown, message)
+    }
+
+    pub(crate) fn unavailable(key: &LockKey, what: &str) -> Self {
+        let message = format!("the lock {key} was not {what}: DynamoDB refuses requests for now; ask again later");
+        Self::new(ErrorKind::Unavailable, message)
+    }
+
+    pub(crate) fn out_of_time(key: &LockKey, what: &str, needed: Duration, remaining: Duration) -> Self {
+        let message = format!("the {what} of the lock {key} has {remaining:?} left, and {needed:?} are needed");
+        Self::new(ErrorKind::OutOfTime { needed, remaining }, message)
+    }
+
+    pub(crate) fn table_unknown(table: &str, what: &str) -> Self {
+        let message = format!("nobody knows whether the table {table:?} was {what}: no usable answer came; ask again");
+        Self::new(ErrorKind::Unknown, message)
+    }
+
+    pub(crate) fn table_unavailable(table: &str, what: &str) -> Self {
+        let message = format!("the table {table:?} was not {what}: DynamoDB refuses requests for now; ask again later");
+        Self::new(ErrorKind::Unavailable, message)
+    }
+
+    pub(crate) fn table(message: String) -> Self {
+        Self::new(ErrorKind::Table, message)
+    }
+
+    pub(crate) fn rejected(key: Option<&LockKey>, rejection: Rejection) -> Self {
+        let on = key.map_or(String::new(), |key| format!(" for the lock {key}"));
+        match rejection {
+            Rejection::Invalid(message) => {
+                Self::new(ErrorKind::InvalidRequest, format!("DynamoDB finds the request{on} invalid: {message}"))
+            }
+            Rejection::Table(message) => Self::new(
+                ErrorKind::Table,
+                format!("the lock table cannot be used{on}: {message}; check its name, Region and key schema"),
+            ),
+            Rejection::Denied(message) => Self::new(
+                ErrorKind::Denied,
+                format!("access is denied{on}: {message}; check the credentials and the role's actions on the table"),
+            ),
+        }
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::new(ErrorKind::InvalidRequest, invalid.to_string())
+    }
+}
+
+impl From<InvalidRecord> for Error {
+    fn from(invalid: InvalidRecord) -> Self {
+        Self::new(ErrorKind::InvalidRecord, invalid.to_string())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}

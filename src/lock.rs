@@ -1,0 +1,358 @@
+//! The guard: a held lock, and what may be done with it.
+
+use crate::budget::Budget;
+use crate::client::LockClient;
+use crate::drive::{Term, drive};
+use crate::error::{Error, ErrorKind};
+use crate::protocol::{DataChange, Holding, LockKey, LockToken, RenewVerdict, Renewal, from_epoch_millis};
+use crate::release::{Release, ReleaseOutcome};
+use std::fmt;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+use tracing::Instrument;
+use tracing::field::Empty;
+
+/// A held lock.
+///
+/// Holding it means: until [`remaining`](Lock::remaining) is zero, no other client was granted the
+/// lock, as long as clocks behave. Between two steps of the work call
+/// [`checkpoint`](Lock::checkpoint); nothing renews behind your back. What is written while the
+/// lock is held should carry its [`fencing_token`](Lock::fencing_token), because a process may be
+/// paused between its last check and its effect.
+///
+/// Give it back with [`release`](Lock::release). Dropping it **cannot** release it, since a frozen
+/// or killed sandbox runs nothing: a dropped lock stays taken until its lease ends, and a warning
+/// says until when. [`LockClient::with_lock`] releases on success and on error alike.
+#[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
+pub struct Lock {
+    client: LockClient,
+    holding: Holding,
+    budget: Option<Budget>,
+    data: Option<Vec<u8>>,
+    state: AtomicU8,
+}
+
+/// Believed to be ours until the lease runs out.
+const HELD: u8 = 0;
+/// The lease was seen to have run out: not ours again until a renewal succeeds.
+const EXPIRED: u8 = 1;
+/// Another grant has it, or it was released.
+const LOST: u8 = 2;
+/// Released or handed over: the guard is over, whatever the answer.
+const OVER: u8 = 3;
+
+impl Lock {
+    pub(crate) fn granted(client: LockClient, holding: Holding, budget: Option<Budget>, data: Option<Vec<u8>>) -> Self {
+        Self { client, holding, budget, data, state: AtomicU8::new(HELD) }
+    }
+
+    /// Which lock.
+    pub fn key(&self) -> &LockKey {
+        &self.holding.key
+    }
+
+    /// Who holds it: us, by this name.
+    pub fn owner(&self) -> &str {
+        &self.holding.owner
+    }
+
+    /// The fencing token: larger than that of every earlier grant of this key.
+    ///
+    /// Store it with what you write, and refuse writes with a smaller one: on DynamoDB
+    /// `attribute_not_exists(lastToken) OR lastToken <= :token`. Then an old holder that wakes up
+    /// late cannot overwrite what a newer holder wrote.
+    pub fn fencing_token(&self) -> u64 {
+        self.holding.token
+    }
+
+    /// The payload that the lock's row had when it was acquired: what the last holder left, or what
+    /// was given with [`data`](crate::Acquire::data). `None` after [`resume`](LockClient::resume).
+    pub fn data(&self) -> Option<&[u8]> {
+        self.data.as_deref()
+    }
+
+    /// What is left of the lease, by whichever clock is more pessimistic; zero once it was seen to
+    /// have run out (until a checkpoint succeeds) or the lock is lost. Sends nothing.
+    pub fn remaining(&self) -> Duration {
+        if self.state.load(Ordering::Relaxed) != HELD {
+            return Duration::ZERO;
+        }
+        let remaining = self.holding.belief.remaining(self.client.clock().now());
+        if remaining.is_zero() {
+            self.state.store(EXPIRED, Ordering::Relaxed);
+        }
+        remaining
+    }
+
+    /// When the lease ends by our wall clock, as written on the row for others to see.
+    pub fn lease_ends_at(&self) -> Option<SystemTime> {
+        from_epoch_millis(self.holding.ends)
+    }
+
+    /// Refuses a step that the lease cannot cover. Sends nothing.
+    ///
+    /// # Errors
+    /// [`OutOfTime`](ErrorKind::OutOfTime): checkpoint first, or leave the step to somebody else.
+    pub fn fits(&self, step: Duration) -> Result<(), Error> {
+        let remaining = self.remaining();
+        if remaining.is_zero() || remaining < step {
+            return Err(Error::out_of_time(self.key(), "lease", step, remaining));
+        }
+        Ok(())
+    }
+
+    /// Renews the lease, and so learns whether the lock is still ours. Call it between steps.
+    ///
+    /// The renewed lease is as long as the first one; under a budget it does not reach beyond the
+    /// budget's end and grace. A lease that ran out can still be renewed while nobody else was
+    /// granted the lock: the write itself proves it.
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost): stop, and do not write. [`Unknown`](ErrorKind::Unknown) and
+    /// [`Unavailable`](ErrorKind::Unavailable): the lock is ours for [`remaining`](Lock::remaining)
+    /// as before; ask again. `InvalidRecord`, `Table`, `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// One write (`dynamodb:UpdateItem`); a second one after a lost answer, or when a copy of this
+    /// lock changed its lease elsewhere.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: when the future is dropped the lease may or may not have been renewed, and the
+    /// guard believes that it was not.
+    pub async fn checkpoint(&mut self) -> Result<(), Error> {
+        self.renew().await
+    }
+
+    /// A [`checkpoint`](Lock::checkpoint) that changes something: a longer lease, or the payload.
+    pub fn renew(&mut self) -> Renew<'_> {
+        Renew { lock: self, lease: None, data: DataChange::Keep }
+    }
+
+    /// Runs a future and renews the lease while it runs, a third of the lease after the last
+    /// renewal, in the same task: nothing is spawned. For one long step that cannot be cut by
+    /// checkpoints.
+    ///
+    /// The renewals stop with the caller's own polling: a future that blocks its thread, or a frozen
+    /// sandbox, renews nothing.
+    ///
+    /// # Errors
+    /// `Lost` as soon as a renewal finds the lock lost, and whatever the last renewal said when the
+    /// lease runs out without one that succeeded. The future is then dropped where it stands.
+    ///
+    /// # Requests and IAM actions
+    /// One write per third of the lease: `dynamodb:UpdateItem`.
+    ///
+    /// # Cancel safety
+    /// As that of the future itself; the lock stays usable.
+    pub async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
+        let mut work = pin!(work);
+        loop {
+            let pause = self.until_next_renewal();
+            if let First::Work(output) = first_of(work.as_mut(), self.client.clock().sleep(pause)).await {
+                return Ok(output);
+            }
+            let first = first_of(work.as_mut(), self.checkpoint()).await;
+            match first {
+                First::Work(output) => return Ok(output),
+                // Renewed, but not beyond the end of the budget: past that the lease covers nothing.
+                First::Other(Ok(())) => self.fits(Duration::ZERO)?,
+                First::Other(Err(error)) => match error.kind() {
+                    ErrorKind::Unknown | ErrorKind::Unavailable if !self.remaining().is_zero() => {
+                        tracing::warn!(key = %self.key(), %error, "a renewal failed; trying again within the lease");
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn until_next_renewal(&self) -> Duration {
+        let lease = self.client.rules().believed(self.holding.lease.duration());
+        let remaining = self.remaining();
+        // Near its end a lease that can be prolonged is renewed more often; one that ends with the
+        // budget is not.
+        let latest = if self.holding.belief.is_cut_short(lease) { remaining } else { remaining / 2 };
+        (lease / 3).min(latest).max(Duration::from_millis(10))
+    }
+
+    /// Writes the lock down, to be [resumed](LockClient::resume), [reclaimed](LockClient::reclaim)
+    /// or [released](LockClient::release) by the next function or state. The lease keeps running:
+    /// checkpoint first if the next one comes late.
+    pub fn into_token(self) -> LockToken {
+        self.state.store(OVER, Ordering::Relaxed);
+        LockToken::of(&self.holding)
+    }
+
+    /// A copy of the lock as data, while this guard goes on. Both hold it as one holder.
+    pub fn token(&self) -> LockToken {
+        LockToken::of(&self.holding)
+    }
+
+    /// Gives the lock back. The guard is over from here on, whatever the answer.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: lambda_lock::Lock) -> Result<(), lambda_lock::Error> {
+    /// use lambda_lock::ReleaseOutcome;
+    /// match lock.release().await? {
+    ///     ReleaseOutcome::Released => {}
+    ///     ReleaseOutcome::AlreadyGone => { /* ours no more: fenced writes were refused */ }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release(self) -> Release {
+        self.state.store(OVER, Ordering::Relaxed);
+        Release::of_holding(self.client.clone(), self.holding.clone(), self.budget.clone())
+    }
+
+    /// Releases after the work, unless the lock is known to be lost; a failure is only logged,
+    /// because the work is done and the lease frees the lock.
+    pub(crate) async fn finish(self) {
+        if self.state.load(Ordering::Relaxed) == LOST {
+            return self.abandon();
+        }
+        let key = self.key().clone();
+        match self.release().await {
+            Ok(ReleaseOutcome::Released) => {}
+            Ok(ReleaseOutcome::AlreadyGone) => tracing::warn!(%key, "the lock was no longer ours when it was released"),
+            Err(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),
+        }
+    }
+
+    /// Ends the guard without a release.
+    pub(crate) fn abandon(&self) {
+        self.state.store(OVER, Ordering::Relaxed);
+    }
+
+    async fn renewed(&mut self, lease: Option<Duration>, data: DataChange) -> Result<(), Error> {
+        self.client.settings().check_write(self.key(), &self.holding.owner, None, &data)?;
+        let lease = lease.unwrap_or(self.holding.lease.duration());
+        crate::protocol::Lease::check(lease)?;
+        let term = match &self.budget {
+            Some(budget) => Term::Within(lease, budget.clone()),
+            None => Term::Fixed(lease),
+        };
+        self.renew_for(term, data).await
+    }
+
+    /// One renewal, as checkpoint and resume need it.
+    pub(crate) async fn renew_for(&mut self, term: Term, data: DataChange) -> Result<(), Error> {
+        if self.state.load(Ordering::Relaxed) == LOST {
+            return Err(Error::lost(self.key()));
+        }
+        let limits = self.client.limits(term, self.budget.as_ref());
+        let Self { client, holding, .. } = self;
+        let key = holding.key.clone();
+        let span = tracing::info_span!(
+            "lock_renew", %key, token = holding.token, attempts = Empty, waited_ms = Empty, outcome = Empty
+        );
+        let driven =
+            drive(client, &limits, Renewal::new(client.settings(), holding, data)).instrument(span.clone()).await;
+        span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+        span.record("outcome", tracing::field::debug(&driven.verdict));
+        let cause = driven.cause;
+        match driven.verdict {
+            RenewVerdict::Renewed => {
+                self.state.store(HELD, Ordering::Relaxed);
+                Ok(())
+            }
+            RenewVerdict::Lost => {
+                self.state.store(LOST, Ordering::Relaxed);
+                tracing::warn!(%key, token = self.fencing_token(), "the lock was lost");
+                Err(Error::lost(&key))
+            }
+            RenewVerdict::InvalidRecord(invalid) => Err(invalid.into()),
+            RenewVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),
+            RenewVerdict::Unavailable => Err(Error::unavailable(&key, "renewed").because(cause)),
+            RenewVerdict::Unknown => Err(Error::unknown(&key, "renewed").because(cause)),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if matches!(*self.state.get_mut(), HELD | EXPIRED) {
+            tracing::warn!(
+                key = %self.holding.key, token = self.holding.token, taken_until_epoch_millis = self.holding.ends,
+                "a lock was dropped without being released: it stays taken until its lease ends"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the payload: it is the caller's and does not belong into logs.
+        f.debug_struct("Lock")
+            .field("key", &self.holding.key)
+            .field("owner", &self.holding.owner)
+            .field("fencing_token", &self.holding.token)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A renewal before it is awaited: `lock.renew().lease(…).await`. Errors, requests and cancel
+/// safety are those of [`Lock::checkpoint`].
+#[must_use = "a renewal does nothing until it is awaited"]
+pub struct Renew<'a> {
+    lock: &'a mut Lock,
+    lease: Option<Duration>,
+    data: DataChange,
+}
+
+impl Renew<'_> {
+    /// Asks for a longer lease. A shorter one than the lock has is ignored: a renewal never shortens
+    /// what others already count on.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Replaces the payload in the lock's row, for instance by the progress made so far.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = DataChange::Set(data.into());
+        self
+    }
+
+    /// Removes the payload from the lock's row.
+    pub fn remove_data(mut self) -> Self {
+        self.data = DataChange::Remove;
+        self
+    }
+}
+
+impl<'a> IntoFuture for Renew<'a> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.lock.renewed(self.lease, self.data))
+    }
+}
+
+impl fmt::Debug for Renew<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renew").field("lock", &self.lock).field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+/// Which of two futures was done first.
+enum First<A, B> {
+    Work(A),
+    Other(B),
+}
+
+async fn first_of<A: Future, B: Future>(mut work: Pin<&mut A>, other: B) -> First<A::Output, B::Output> {
+    let mut other = pin!(other);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = work.as_mut().poll(context) {
+            return Poll::Ready(First::Work(output));
+        }
+        other.as_mut().poll(context).map(First::Other)
+    })
+    .await
+}

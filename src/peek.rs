@@ -1,0 +1,87 @@
+//! Peek: who holds a lock, for people and dashboards.
+
+use crate::client::LockClient;
+use crate::drive::{Term, drive};
+use crate::error::Error;
+use crate::protocol::{LockKey, PeekVerdict, Peeking, Record, from_epoch_millis};
+use std::fmt;
+use std::time::{Duration, SystemTime};
+use tracing::Instrument;
+use tracing::field::Empty;
+
+/// A lock's row, as it was when it was read.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeekedLock {
+    /// Who holds, or last held, the lock.
+    pub holder: String,
+    /// Whether it was given back. A lock that was not may still be over: see `lease_ends_at`.
+    pub released: bool,
+    /// The lease on the row.
+    pub lease: Duration,
+    /// When the holder acquired or last renewed it, by its own wall clock; `None` for rows of other
+    /// clients.
+    pub renewed_at: Option<SystemTime>,
+    /// When the lease ends, or was given back, by the holder's own wall clock; `None` for rows of
+    /// other clients.
+    pub lease_ends_at: Option<SystemTime>,
+    /// The newest fencing token of ours. It may be stale when another client wrote the row.
+    pub fencing_token: Option<u64>,
+    /// The workflow that holds it.
+    pub workflow: Option<String>,
+    /// The payload.
+    pub data: Option<Vec<u8>>,
+    /// The version on the row.
+    pub version: String,
+}
+
+impl From<Record> for PeekedLock {
+    fn from(record: Record) -> Self {
+        Self {
+            released: record.released,
+            lease: record.lease.duration(),
+            renewed_at: record.own_version.and_then(|version| from_epoch_millis(version.stamp.millis())),
+            lease_ends_at: record.believable_end().and_then(from_epoch_millis),
+            fencing_token: record.token,
+            workflow: record.believable_workflow().map(str::to_owned),
+            holder: record.owner,
+            data: record.data,
+            version: record.version,
+        }
+    }
+}
+
+impl fmt::Debug for PeekedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the payload: it is the caller's and does not belong into logs.
+        f.debug_struct("PeekedLock")
+            .field("holder", &self.holder)
+            .field("released", &self.released)
+            .field("lease", &self.lease)
+            .field("renewed_at", &self.renewed_at)
+            .field("lease_ends_at", &self.lease_ends_at)
+            .field("fencing_token", &self.fencing_token)
+            .field("workflow", &self.workflow)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) async fn peek(client: &LockClient, key: LockKey) -> Result<Option<PeekedLock>, Error> {
+    client.settings().check_key(&key)?;
+    let limits = client.limits(Term::Fixed(Duration::ZERO), None);
+    let span = tracing::info_span!("lock_peek", %key, attempts = Empty, outcome = Empty);
+    let driven = drive(client, &limits, Peeking::new(client.settings(), key.clone())).instrument(span.clone()).await;
+    span.record("attempts", driven.requests);
+    let cause = driven.cause;
+    match driven.verdict {
+        PeekVerdict::Seen(record) => {
+            span.record("outcome", if record.is_some() { "found" } else { "no row" });
+            Ok(record.map(PeekedLock::from))
+        }
+        PeekVerdict::InvalidRecord(invalid) => Err(invalid.into()),
+        PeekVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),
+        PeekVerdict::Unavailable => Err(Error::unavailable(&key, "read").because(cause)),
+        PeekVerdict::Unknown => Err(Error::unknown(&key, "read").because(cause)),
+    }
+}

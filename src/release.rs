@@ -1,0 +1,166 @@
+//! Release: give a lock back, from its guard, from a token, or for a workflow that ended.
+
+use crate::budget::Budget;
+use crate::client::LockClient;
+use crate::drive::{Term, drive};
+use crate::error::Error;
+use crate::protocol::{DataChange, Holding, LockKey, LockToken, ReleaseVerdict, Releasing};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+use tracing::Instrument;
+use tracing::field::Empty;
+
+/// What a release found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// The lock is free. Also when it had been released before.
+    Released,
+    /// The grant was no longer the row's: released and taken since, or lost before; nobody can tell
+    /// which. Whoever holds the lock now was left alone.
+    AlreadyGone,
+}
+
+/// A release before it is awaited: await it for a [`ReleaseOutcome`].
+///
+/// # Errors
+/// [`Unknown`](crate::ErrorKind::Unknown): the lock is free at the latest when its lease ends;
+/// `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table`, `Denied`.
+///
+/// # Requests and IAM actions
+/// One write: `dynamodb:UpdateItem` (`dynamodb:DeleteItem` with
+/// [`delete_row`](Release::delete_row)). A second one after a lost answer, or when a copy of the
+/// lock renewed it elsewhere.
+///
+/// # Cancel safety
+/// When the future is dropped the lock may or may not be released; its lease frees it. A release
+/// from a [token](LockClient::release) can simply be repeated.
+#[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
+pub struct Release {
+    client: LockClient,
+    what: Result<What, Error>,
+    budget: Option<Budget>,
+    data: DataChange,
+    delete: bool,
+    later_grants: bool,
+}
+
+/// What is to be given back.
+enum What {
+    Held(Box<Holding>),
+    Workflows { key: LockKey, workflow: String },
+}
+
+impl What {
+    fn key(&self) -> &LockKey {
+        match self {
+            What::Held(holding) => &holding.key,
+            What::Workflows { key, .. } => key,
+        }
+    }
+}
+
+impl Release {
+    fn new(client: LockClient, what: Result<What, Error>, budget: Option<Budget>) -> Self {
+        Self { client, what, budget, data: DataChange::Keep, delete: false, later_grants: false }
+    }
+
+    pub(crate) fn of_holding(client: LockClient, holding: Holding, budget: Option<Budget>) -> Self {
+        Self::new(client, Ok(What::Held(Box::new(holding))), budget)
+    }
+
+    pub(crate) fn of_token(client: &LockClient, token: LockToken) -> Self {
+        let settings = client.settings();
+        let holding =
+            settings.check_token(&token).and_then(|()| token.holding(client.clock().now(), settings.schema.dialect));
+        let what = holding.map(|holding| What::Held(Box::new(holding))).map_err(Error::from);
+        Self::new(client.clone(), what, None)
+    }
+
+    pub(crate) fn of_workflow(client: &LockClient, key: LockKey, workflow: String) -> Self {
+        let checked = client.settings().check_write(&key, client.owner(), Some(&workflow), &DataChange::Keep);
+        let what = checked.map(|()| What::Workflows { key, workflow }).map_err(Error::from);
+        Self::new(client.clone(), what, None)
+    }
+
+    /// The time that the release may take. Default: the budget of the lock, else three request
+    /// timeouts.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.clone());
+        self
+    }
+
+    /// Leaves a payload in the row for the next holder. Default: the row keeps what it has.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = DataChange::Set(data.into());
+        self
+    }
+
+    /// Removes the payload from the row.
+    pub fn remove_data(mut self) -> Self {
+        self.data = DataChange::Remove;
+        self
+    }
+
+    /// Deletes the row instead of marking it released. The row's memory of the fencing token goes
+    /// with it: later tokens are larger only as far as clocks agree, and a delayed copy of an old
+    /// request may be applied to the empty place. A
+    /// [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
+    pub fn delete_row(mut self) -> Self {
+        self.delete = true;
+        self
+    }
+
+    /// Releases also a *later* grant of the same owner: a retried task gives back the lock that its
+    /// first run, whose answer was lost, had acquired again. Only with owners that name one holder.
+    pub fn or_later_grant_of_owner(mut self) -> Self {
+        self.later_grants = true;
+        self
+    }
+
+    async fn go(self) -> Result<ReleaseOutcome, Error> {
+        let what = self.what?;
+        let key = what.key().clone();
+        let settings = self.client.settings();
+        settings.check_write(&key, self.client.owner(), None, &self.data)?;
+        let releasing = match what {
+            What::Held(holding) if self.later_grants => Releasing::owners(settings, &holding),
+            What::Held(holding) => Releasing::mine(settings, &holding),
+            What::Workflows { workflow, .. } => Releasing::workflows(settings, key.clone(), workflow),
+        };
+        let releasing = releasing.with_data(self.data).deleting(self.delete);
+        let mut limits = self.client.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());
+        // A lock whose budget is spent is still worth one answer.
+        limits.answers = limits.answers.max(self.client.request_timeout() / 4);
+        let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        let driven = drive(&self.client, &limits, releasing).instrument(span.clone()).await;
+        span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+        span.record("outcome", tracing::field::debug(&driven.verdict));
+        let cause = driven.cause;
+        match driven.verdict {
+            ReleaseVerdict::Released => Ok(ReleaseOutcome::Released),
+            ReleaseVerdict::AlreadyGone => Ok(ReleaseOutcome::AlreadyGone),
+            ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),
+            ReleaseVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),
+            ReleaseVerdict::Unavailable => Err(Error::unavailable(&key, "released").because(cause)),
+            ReleaseVerdict::Unknown => Err(Error::unknown(&key, "released").because(cause)),
+        }
+    }
+}
+
+impl IntoFuture for Release {
+    type Output = Result<ReleaseOutcome, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
+}
+
+impl fmt::Debug for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.what.as_ref().map(What::key).ok();
+        f.debug_struct("Release").field("key", &key).field("delete", &self.delete).finish_non_exhaustive()
+    }
+}

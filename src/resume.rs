@@ -1,0 +1,87 @@
+//! Resume: go on holding a lock that was written down.
+
+use crate::budget::Budget;
+use crate::client::LockClient;
+use crate::drive::Term;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::protocol::{DataChange, Lease, LockToken};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`] for errors,
+/// requests and cancel safety.
+#[must_use = "a resume does nothing until it is awaited"]
+pub struct Resume<'a> {
+    client: &'a LockClient,
+    token: LockToken,
+    lease: Option<Duration>,
+    budget: Option<Budget>,
+    data: DataChange,
+}
+
+impl<'a> Resume<'a> {
+    pub(crate) fn new(client: &'a LockClient, token: LockToken) -> Self {
+        Self { client, token, lease: None, budget: None, data: DataChange::Keep }
+    }
+
+    /// The work that the lock is resumed for: the lease covers it, and checkpoints renew up to its
+    /// end and no further. Default: none; the lease is the token's.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.clone());
+        self
+    }
+
+    /// Asks for a longer lease than the token's. A shorter one is ignored.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Replaces the payload in the lock's row. Default: the row keeps what it has.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = DataChange::Set(data.into());
+        self
+    }
+
+    async fn go(self) -> Result<Lock, Error> {
+        let Self { client, token, lease, budget, data } = self;
+        let settings = client.settings();
+        settings.check_token(&token)?;
+        settings.check_write(&token.key(), token.owner(), token.workflow(), &data)?;
+        lease.map_or(Ok(()), Lease::check)?;
+        let holding = token.holding(client.clock().now(), settings.schema.dialect)?;
+        let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.rules));
+        let wanted = lease.or(covering).unwrap_or_default().max(holding.lease.duration());
+        let term = match &budget {
+            Some(budget) => Term::Within(wanted, budget.clone()),
+            None => Term::Fixed(wanted),
+        };
+        let mut lock = Lock::granted(client.clone(), holding, budget, None);
+        match lock.renew_for(term, data).await {
+            Ok(()) => Ok(lock),
+            Err(error) => {
+                // The token still stands for the lock; this guard never held it.
+                lock.abandon();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<'a> IntoFuture for Resume<'a> {
+    type Output = Result<Lock, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
+}
+
+impl fmt::Debug for Resume<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resume").field("token", &self.token).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! The lock table: create it where nobody else does, and say precisely what is wrong with it.
+
+use crate::client::LockClient;
+use crate::dynamodb::answer_to;
+use crate::error::{BoxError, Error};
+use crate::protocol::{Answer, Schema};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription, TableStatus,
+    TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use std::time::Duration;
+
+/// For how long a new table may take to become active.
+const PATIENCE: Duration = Duration::from_secs(60);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+pub(crate) async fn create(client: &LockClient) -> Result<(), Error> {
+    let schema = &client.settings().schema;
+    tracing::info!(table = client.table(), "creating the lock table");
+    let created = client
+        .dynamodb()
+        .create_table()
+        .table_name(client.table())
+        .billing_mode(BillingMode::PayPerRequest)
+        .set_attribute_definitions(Some(definitions(schema)?))
+        .set_key_schema(Some(key_schema(schema)?))
+        .send()
+        .await;
+    match created {
+        Ok(_) => {}
+        Err(error) if error.code() == Some("ResourceInUseException") => {
+            tracing::info!(table = client.table(), "the lock table exists already");
+        }
+        Err(error) => return Err(failure(client, "created", error)),
+    }
+    wait_until_active(client).await?;
+    if let Some(ttl) = &schema.ttl
+        && !is_ttl_on(&ttl_of(client).await?, &ttl.attribute)
+    {
+        tracing::info!(table = client.table(), attribute = ttl.attribute, "switching on TTL");
+        let specification = TimeToLiveSpecification::builder().attribute_name(&ttl.attribute).enabled(true).build();
+        let specification = specification.map_err(incomplete)?;
+        let switched = client.dynamodb().update_time_to_live().table_name(client.table());
+        let switched = switched.time_to_live_specification(specification).send().await;
+        switched.map_err(|error| failure(client, "given a TTL", error))?;
+    }
+    check(client).await
+}
+
+pub(crate) async fn check(client: &LockClient) -> Result<(), Error> {
+    let mut findings = findings(&client.settings().schema, &describe(client).await?);
+    if let Some(ttl) = &client.settings().schema.ttl {
+        findings.extend(ttl_finding(&ttl.attribute, &ttl_of(client).await?));
+    }
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(Error::table(format!("the table {:?} cannot be used as it is: {}", client.table(), findings.join("; "))))
+}
+
+async fn wait_until_active(client: &LockClient) -> Result<(), Error> {
+    let started = client.clock().now();
+    loop {
+        let status = describe(client).await?.table_status;
+        if status == Some(TableStatus::Active) {
+            return Ok(());
+        }
+        if client.clock().now().longest_since(started) > PATIENCE {
+            return Err(Error::table(format!(
+                "the table {:?} is not active after {PATIENCE:?}: its status is {}",
+                client.table(),
+                status_name(status.as_ref())
+            )));
+        }
+        tracing::info!(table = client.table(), status = status_name(status.as_ref()), "waiting for the lock table");
+        client.clock().sleep(BETWEEN_LOOKS).await;
+    }
+}
+
+async fn describe(client: &LockClient) -> Result<TableDescription, Error> {
+    let described = client.dynamodb().describe_table().table_name(client.table()).send().await;
+    let described = described.map_err(|error| failure(client, "described", error))?;
+    described.table.ok_or_else(|| Error::table(format!("DynamoDB describes the table {:?} as nothing", client.table())))
+}
+
+async fn ttl_of(client: &LockClient) -> Result<Option<TimeToLiveDescription>, Error> {
+    let described = client.dynamodb().describe_time_to_live().table_name(client.table()).send().await;
+    Ok(described.map_err(|error| failure(client, "asked for its TTL", error))?.time_to_live_description)
+}
+
+/// Everything in which a table differs from what the client expects.
+fn findings(schema: &Schema, table: &TableDescription) -> Vec<String> {
+    let mut findings = Vec::new();
+    // A table that is being changed still serves requests.
+    if !matches!(table.table_status, Some(TableStatus::Active | TableStatus::Updating)) {
+        findings.push(format!("its status is {}, not ACTIVE", status_name(table.table_status.as_ref())));
+    }
+    let key = |kind: &KeyType| {
+        let element = table.key_schema().iter().find(|element| element.key_type() == kind);
+        element.map(KeySchemaElement::attribute_name)
+    };
+    findings.extend(key_finding("partition key", Some(&schema.key_attribute), key(&KeyType::Hash), table));
+    findings.extend(key_finding("sort key", schema.sort_key_attribute.as_ref(), key(&KeyType::Range), table));
+    findings
+}
+
+fn key_finding(what: &str, wanted: Option<&String>, found: Option<&str>, table: &TableDescription) -> Option<String> {
+    match (wanted, found) {
+        (None, None) => None,
+        (Some(wanted), None) => Some(format!("it has no {what}, but this client expects {wanted:?}")),
+        (None, Some(found)) => Some(format!("it has the {what} {found:?}, but this client expects none")),
+        (Some(wanted), Some(found)) if wanted != found => {
+            Some(format!("its {what} is called {found:?}, but this client expects {wanted:?}"))
+        }
+        (Some(_), Some(found)) => {
+            let definition = table.attribute_definitions().iter().find(|own| own.attribute_name() == found)?;
+            let kind = definition.attribute_type();
+            (*kind != ScalarAttributeType::S).then(|| format!("its {what} {found:?} is of type {kind}, not S"))
+        }
+    }
+}
+
+fn ttl_finding(wanted: &str, found: &Option<TimeToLiveDescription>) -> Option<String> {
+    if is_ttl_on(found, wanted) {
+        return None;
+    }
+    let found = found.as_ref().and_then(|ttl| ttl.attribute_name());
+    Some(match found {
+        Some(other) if other != wanted => {
+            format!("its TTL attribute is {other:?}, but this client writes {wanted:?}")
+        }
+        _ => format!("its TTL is not switched on, but this client writes {wanted:?}: idle rows would stay forever"),
+    })
+}
+
+fn is_ttl_on(found: &Option<TimeToLiveDescription>, wanted: &str) -> bool {
+    let on = |ttl: &TimeToLiveDescription| {
+        let status = ttl.time_to_live_status();
+        ttl.attribute_name() == Some(wanted)
+            && matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+    };
+    found.as_ref().is_some_and(on)
+}
+
+fn key_schema(schema: &Schema) -> Result<Vec<KeySchemaElement>, Error> {
+    let element = |name: &String, kind| {
+        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(incomplete)
+    };
+    let sort_key = schema.sort_key_attribute.as_ref().map(|name| element(name, KeyType::Range));
+    std::iter::once(element(&schema.key_attribute, KeyType::Hash)).chain(sort_key).collect()
+}
+
+fn definitions(schema: &Schema) -> Result<Vec<AttributeDefinition>, Error> {
+    let names = std::iter::once(&schema.key_attribute).chain(&schema.sort_key_attribute);
+    let definition = |name: &String| {
+        let builder = AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S);
+        builder.build().map_err(incomplete)
+    };
+    names.map(definition).collect()
+}
+
+fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+    Error::table("the table's definition is incomplete".to_owned()).because(Some(Box::new(error)))
+}
+
+fn status_name(status: Option<&TableStatus>) -> &str {
+    status.map_or("unknown", TableStatus::as_str)
+}
+
+/// A request about the table that did not succeed, as the error that its caller needs.
+fn failure<E>(client: &LockClient, what: &str, error: SdkError<E, HttpResponse>) -> Error
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    let answer = answer_to(&error);
+    let cause: Option<BoxError> = Some(Box::new(error));
+    let table = client.table();
+    match answer {
+        Answer::Rejected(rejection) => Error::rejected(None, rejection).because(cause),
+        Answer::Unavailable => Error::table_unavailable(table, what).because(cause),
+        _ => Error::table_unknown(table, what).because(cause),
+    }
+}
