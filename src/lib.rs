@@ -1,5 +1,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods)]
 //! A lock on DynamoDB for callers that live for seconds.
 //!
 //! Made for AWS Lambda: **one request** to acquire, leases and waiting that follow the invocation's

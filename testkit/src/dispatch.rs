@@ -1,0 +1,33 @@
+//! From the SDK's JSON to the embedded DynamoDB's functions, and back.
+
+use dynoxide::{Database, DynoxideError};
+
+/// Carries out one operation, as `X-Amz-Target` names it: status and body.
+pub(crate) fn apply(database: &Database, operation: &str, body: &str) -> (u16, String) {
+    macro_rules! call {
+        ($($name:literal => $method:ident),* $(,)?) => {
+            match operation {
+                $($name => serde_json::from_str(body)
+                    .map_err(|error| DynoxideError::SerializationException(error.to_string()))
+                    .and_then(|request| database.$method(request))
+                    .map(|answer| serde_json::to_string(&answer).unwrap()),)*
+                _ => Err(DynoxideError::ValidationException(format!("no such operation: {operation}"))),
+            }
+        };
+    }
+    let outcome = call!(
+        "CreateTable" => create_table,
+        "DescribeTable" => describe_table,
+        "UpdateTimeToLive" => update_time_to_live,
+        "DescribeTimeToLive" => describe_time_to_live,
+        "GetItem" => get_item,
+        "PutItem" => put_item,
+        "UpdateItem" => update_item,
+        "DeleteItem" => delete_item,
+        "TransactWriteItems" => transact_write_items,
+    );
+    match outcome {
+        Ok(body) => (200, body),
+        Err(error) => (error.status_code(), error.to_json()),
+    }
+}

@@ -1,0 +1,170 @@
+//! The way between one process and DynamoDB, and what happens to requests on it.
+
+use crate::clock::EPOCH_SECONDS;
+use crate::dispatch::apply;
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_types::DateTime;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::date_time::Format;
+use dynoxide::Database;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{Error, ErrorKind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What happens to one request. Requests beyond the script arrive and are answered.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Nothing: it arrives and is answered.
+    None,
+    /// Never arrives; the connection is reset.
+    RequestLost,
+    /// Arrives and is applied; the connection is reset before the answer.
+    AnswerLost,
+    /// Arrives and is applied; nobody ever answers.
+    NeverAnswers,
+    /// Never arrives, and nobody ever answers.
+    BlackHole,
+    /// Arrives this much later, long after the caller gave up; nobody answers.
+    ArrivesLate(Duration),
+    /// Arrives and is answered, and a copy of it arrives again this much later.
+    ArrivesTwice(Duration),
+    /// Arrives and is answered, but slowly.
+    Slow(Duration),
+    /// Does not reach the table: this status and body instead.
+    Says(u16, &'static str),
+    /// Is applied, and this status and body are answered instead of the truth.
+    AppliedButSays(u16, &'static str),
+    /// Is answered with a `Date` header that is off by this many seconds.
+    DateOff(i64),
+}
+
+impl Fault {
+    /// DynamoDB refuses with this error code.
+    pub fn error(code: &str) -> Self {
+        let body = format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"scripted"}}"#);
+        Fault::Says(400, Box::leak(body.into_boxed_str()))
+    }
+
+    /// DynamoDB fails with a 500 after the write was applied.
+    pub fn failure_after_apply() -> Self {
+        const BODY: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"scripted"}"#;
+        Fault::AppliedButSays(500, BODY)
+    }
+}
+
+/// One request as it was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// When, since the start of the test.
+    pub at: Duration,
+    /// `UpdateItem`, `GetItem`, …
+    pub operation: String,
+    /// The JSON body.
+    pub body: String,
+}
+
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) database: Database,
+    pub(crate) origin: Instant,
+    pub(crate) script: Arc<Mutex<VecDeque<Fault>>>,
+    pub(crate) sent: Arc<Mutex<Vec<Sent>>>,
+    /// What the server's `Date` header is off by, in seconds; `None`: there is no header.
+    pub(crate) date_offset: Arc<Mutex<Option<i64>>>,
+    /// How long a request takes to the table, and the answer back: each a random time up to this.
+    pub(crate) latency: Arc<Mutex<Duration>>,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Network")
+    }
+}
+
+impl HttpConnector for Network {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let network = self.clone();
+        HttpConnectorFuture::new(async move { network.carry(request).await })
+    }
+}
+
+impl Network {
+    async fn carry(&self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let target = request.headers().get("x-amz-target").unwrap();
+        let operation = target.rsplit('.').next().unwrap().to_owned();
+        let body = String::from_utf8(request.body().bytes().unwrap().to_vec()).unwrap();
+        let at = self.origin.elapsed();
+        self.sent.lock().unwrap().push(Sent { at, operation: operation.clone(), body: body.clone() });
+        let fault = self.script.lock().unwrap().pop_front().unwrap_or(Fault::None);
+        self.travel().await;
+        let apply = || apply(&self.database, &operation, &body);
+        let answer = match fault {
+            Fault::None => self.answer(apply(), 0),
+            Fault::DateOff(seconds) => self.answer(apply(), seconds),
+            Fault::RequestLost => reset(),
+            Fault::AnswerLost => {
+                apply();
+                reset()
+            }
+            Fault::NeverAnswers => {
+                apply();
+                std::future::pending().await
+            }
+            Fault::BlackHole => std::future::pending().await,
+            Fault::ArrivesLate(delay) => {
+                self.arrives_after(delay, operation.clone(), body.clone());
+                std::future::pending().await
+            }
+            Fault::ArrivesTwice(delay) => {
+                self.arrives_after(delay, operation.clone(), body.clone());
+                self.answer(apply(), 0)
+            }
+            Fault::Slow(delay) => {
+                tokio::time::sleep(delay).await;
+                self.answer(apply(), 0)
+            }
+            Fault::Says(status, body) => self.answer((status, body.to_owned()), 0),
+            Fault::AppliedButSays(status, body) => {
+                apply();
+                self.answer((status, body.to_owned()), 0)
+            }
+        };
+        self.travel().await;
+        answer
+    }
+
+    async fn travel(&self) {
+        let longest = *self.latency.lock().unwrap();
+        if !longest.is_zero() {
+            tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
+        }
+    }
+
+    /// A copy that goes on travelling whatever becomes of its sender.
+    fn arrives_after(&self, delay: Duration, operation: String, body: String) {
+        let database = self.database.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            apply(&database, &operation, &body);
+        });
+    }
+
+    fn answer(&self, (status, body): (u16, String), date_off: i64) -> Result<HttpResponse, ConnectorError> {
+        let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
+        response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
+        if let Some(offset) = *self.date_offset.lock().unwrap() {
+            let now = (EPOCH_SECONDS + self.origin.elapsed().as_secs()) as i64 + offset + date_off;
+            response.headers_mut().insert("date", DateTime::from_secs(now).fmt(Format::HttpDate).unwrap());
+        }
+        Ok(response)
+    }
+}
+
+fn reset() -> Result<HttpResponse, ConnectorError> {
+    Err(ConnectorError::io(Error::from(ErrorKind::ConnectionReset).into()))
+}

@@ -1,0 +1,201 @@
+//! A lock table in process, and the processes that use it.
+
+use crate::clock::ManualClock;
+use crate::dispatch::apply;
+use crate::network::{Fault, Network, Sent};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use aws_smithy_runtime_api::client::http::{SharedHttpConnector, http_client_fn};
+use dynoxide::Database;
+use lambda_lock::{Budget, LockClient, LockClientBuilder};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const TABLE: &str = "locks";
+
+/// A lock table, empty when a test begins.
+#[derive(Clone)]
+pub struct Table {
+    database: Database,
+    origin: Instant,
+}
+
+impl Table {
+    /// A table with the key attribute `key`.
+    pub fn new() -> Self {
+        Self::with_keys(&["key"])
+    }
+
+    /// A table with these key attributes, all of them strings: partition key, sort key.
+    pub fn with_keys(names: &[&str]) -> Self {
+        let table = Self::none();
+        let element = |(name, kind): (&&str, &str)| json!({"AttributeName": name, "KeyType": kind});
+        let definition = |name: &&str| json!({"AttributeName": name, "AttributeType": "S"});
+        table.call(
+            "CreateTable",
+            &json!({
+                "TableName": TABLE,
+                "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": names.iter().map(definition).collect::<Vec<_>>(),
+                "KeySchema": names.iter().zip(["HASH", "RANGE"]).map(element).collect::<Vec<_>>(),
+            }),
+        );
+        table
+    }
+
+    /// No table at all.
+    pub fn none() -> Self {
+        Self { database: Database::memory().unwrap(), origin: Instant::now() }
+    }
+
+    /// A process of its own: clocks, connection, and whatever happens on it.
+    pub fn process(&self) -> Process {
+        let network = Network {
+            database: self.database.clone(),
+            origin: self.origin,
+            script: Arc::default(),
+            sent: Arc::default(),
+            date_offset: Arc::new(Mutex::new(Some(0))),
+            latency: Arc::default(),
+        };
+        Process { network, clock: ManualClock::new(self.origin, fastrand::u64(..)) }
+    }
+
+    /// Carries out an operation directly, as somebody else's client would: panics when it is refused.
+    pub fn call(&self, operation: &str, body: &Value) -> Value {
+        let (status, answer) = apply(&self.database, operation, &body.to_string());
+        assert_eq!(status, 200, "{operation} {body}: {answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// The row of a plain key in DynamoDB's JSON; `None` when there is none.
+    pub fn row(&self, key: &str) -> Option<Value> {
+        let answer =
+            self.call("GetItem", &json!({"TableName": TABLE, "Key": {"key": {"S": key}}, "ConsistentRead": true}));
+        answer.get("Item").cloned()
+    }
+
+    /// The text of one attribute of a row, whatever its type.
+    pub fn attribute(&self, key: &str, name: &str) -> Option<String> {
+        let row = self.row(key)?;
+        let value = row.get(name)?.as_object()?.values().next()?.as_str()?;
+        Some(value.to_owned())
+    }
+
+    /// Puts a row, in DynamoDB's JSON.
+    pub fn put(&self, item: Value) {
+        self.call("PutItem", &json!({"TableName": TABLE, "Item": item}));
+    }
+
+    /// Sets attributes of a row, in DynamoDB's JSON, and leaves the others.
+    pub fn set(&self, key: &str, attributes: Value) {
+        let mut row = self.row(key).unwrap_or_else(|| json!({"key": {"S": key}}));
+        for (name, value) in attributes.as_object().unwrap() {
+            row[name] = value.clone();
+        }
+        self.put(row);
+    }
+
+    /// Deletes a row.
+    pub fn delete(&self, key: &str) {
+        self.call("DeleteItem", &json!({"TableName": TABLE, "Key": {"key": {"S": key}}}));
+    }
+
+    /// A row as the Java client writes it: held, with this version and lease.
+    pub fn put_java_row(&self, key: &str, version: &str, lease: Duration) {
+        self.put(json!({
+            "key": {"S": key},
+            "ownerName": {"S": "a-java-host"},
+            "leaseDuration": {"S": lease.as_millis().to_string()},
+            "recordVersionNumber": {"S": version},
+        }));
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Table")
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One process: its clocks and its connection to the table.
+#[derive(Clone, Debug)]
+pub struct Process {
+    network: Network,
+    /// The process's clocks.
+    pub clock: ManualClock,
+}
+
+impl Process {
+    /// An SDK client of this process, with the SDK's defaults.
+    pub fn dynamodb(&self) -> Client {
+        let network = self.network.clone();
+        Client::from_conf(
+            Config::builder()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new("eu-central-1"))
+                .credentials_provider(Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"))
+                .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(network.clone())))
+                .build(),
+        )
+    }
+
+    /// A lock client of this process, to be configured.
+    pub fn builder(&self) -> LockClientBuilder {
+        LockClient::builder(self.dynamodb(), TABLE).clock(self.clock.shared())
+    }
+
+    /// A lock client of this process with this owner.
+    pub fn locks(&self, owner: &str) -> LockClient {
+        self.builder().owner(owner).build().unwrap()
+    }
+
+    /// A budget on this process's clocks.
+    pub fn budget(&self, duration: Duration) -> Budget {
+        Budget::lasting_on(self.clock.shared(), duration)
+    }
+
+    /// Scripts what happens to the next requests of this process.
+    pub fn next(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.network.script.lock().unwrap().extend(faults);
+    }
+
+    /// Sets what the server's `Date` header is off by, in seconds; `None`: there is none.
+    pub fn set_date_offset(&self, seconds: Option<i64>) {
+        *self.network.date_offset.lock().unwrap() = seconds;
+    }
+
+    /// Sets the longest time that a request, and its answer, travel.
+    pub fn set_latency(&self, longest: Duration) {
+        *self.network.latency.lock().unwrap() = longest;
+    }
+
+    /// The requests sent so far, and forgets them.
+    pub fn take_sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut *self.network.sent.lock().unwrap())
+    }
+
+    /// How many requests of each operation were sent so far, and forgets them.
+    pub fn take_counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for sent in self.take_sent() {
+            *counts.entry(sent.operation).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The operations sent so far, in order, and forgets them.
+    pub fn take_operations(&self) -> Vec<String> {
+        self.take_sent().into_iter().map(|sent| sent.operation).collect()
+    }
+}

@@ -1,0 +1,246 @@
+//! Acquiring: which rows are taken, which are not, and what a refusal says.
+
+use lambda_lock::{ErrorKind, LockKey};
+use lambda_lock_testkit::Table;
+use serde_json::json;
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(20);
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_row_is_acquired_and_reads_as_peers_expect() {
+    let table = Table::new();
+    let process = table.process();
+    let now = process.clock.wall_millis();
+    let lock = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+
+    let row = table.row("k").unwrap();
+    assert_eq!(row["ownerName"], json!({"S": "me"}));
+    assert_eq!(row["leaseDuration"], json!({"S": "20000"}));
+    assert_eq!(row["leaseEndsAt"], json!({"N": (now + 20_000).to_string()}));
+    assert_eq!(row["fencingToken"], json!({"N": lock.fencing_token().to_string()}));
+    assert!(row["recordVersionNumber"]["S"].as_str().unwrap().starts_with("ll1-"));
+    assert_eq!(row.as_object().unwrap().len(), 6, "nothing else is written: {row}");
+    assert!(lock.fencing_token() > now, "the first token comes from the clock");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_row_is_acquired_with_the_next_token() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let first = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    let token = first.fencing_token();
+    first.release().await.unwrap();
+    assert_eq!(table.attribute("k", "isReleased").as_deref(), Some("1"));
+
+    let second = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    assert_eq!(second.fencing_token(), token + 1);
+    assert_eq!(table.attribute("k", "isReleased"), None);
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_row_is_acquired_and_its_token_still_grows() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let first = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    let token = first.fencing_token();
+    first.release().delete_row().await.unwrap();
+    assert_eq!(table.row("k"), None);
+
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let second = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    assert!(second.fencing_token() > token);
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lock_is_refused_and_says_by_whom_and_until_when() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = one.locks("one").try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    tokio::time::sleep(secs(5)).await;
+
+    let refused = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap();
+    let held = refused.held().unwrap();
+    assert_eq!(held.holder, "one");
+    assert_eq!(held.lease_ends_at, lock.lease_ends_at());
+    // Fifteen seconds of the lease are left, then the two seconds by which clocks may differ.
+    assert_eq!(held.retry_after, Duration::from_millis(17_001));
+    assert_eq!(two.take_operations(), ["UpdateItem"]);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_race_ends_as_held() {
+    let table = Table::new();
+    let (java, two) = (table.process(), table.process());
+    // A released row of a Java client: it takes a Claim, then a Take of exactly that version.
+    table.put_java_row("k", "v1", LEASE);
+    table.set("k", json!({"isReleased": {"S": "1"}}));
+    two.next([lambda_lock_testkit::Fault::None, lambda_lock_testkit::Fault::Slow(Duration::ZERO)]);
+    two.set_latency(Duration::from_millis(10));
+    let locks = two.locks("two");
+    let attempt = tokio::spawn(async move { locks.try_acquire("k").lease(LEASE).await });
+    // Between the two, somebody else wins.
+    loop {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if two.take_sent().len() == 1 {
+            break;
+        }
+    }
+    let winner = java.locks("winner").try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    let refused = attempt.await.unwrap().unwrap();
+    assert_eq!(refused.held().unwrap().holder, "winner");
+    winner.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_within_the_budget_and_never_before() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = one.locks("one").try_acquire("k").lease(secs(600)).await.unwrap().granted().unwrap();
+
+    let started = tokio::time::Instant::now();
+    let budget = two.budget(secs(30)).reserve(secs(12));
+    let error = two.locks("two").acquire("k").within(&budget).await.unwrap_err();
+    let waited = started.elapsed();
+    assert!(error.is_held(), "{error}");
+    assert!(waited >= secs(18) && waited < secs(19), "{waited:?}");
+    assert!(budget.remaining().unwrap() >= secs(11), "there is time left to work");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_the_lock_soon_after_it_was_released() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = one.locks("one").try_acquire("k").lease(secs(600)).await.unwrap().granted().unwrap();
+    let (locks, budget) = (two.locks("two"), two.budget(secs(60)));
+    let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
+    tokio::time::sleep(secs(10)).await;
+    let token = lock.fencing_token();
+    lock.release().await.unwrap();
+    let released = tokio::time::Instant::now();
+
+    let lock = waiter.await.unwrap().unwrap();
+    assert!(released.elapsed() <= Duration::from_millis(250), "{:?}", released.elapsed());
+    assert_eq!(lock.fencing_token(), token + 1);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_follows_the_budget_and_checkpoints_do_not_push_it_past_the_end() {
+    let table = Table::new();
+    let process = table.process();
+    let budget = process.budget(secs(60)).grace(secs(2));
+    let begin = process.clock.wall_millis();
+    let mut lock = process.locks("me").acquire("k").within(&budget).await.unwrap();
+    // (60 + 2) × 1.05
+    assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("65100"));
+    let ends = table.attribute("k", "leaseEndsAt");
+    assert_eq!(ends, Some((begin + 65_100).to_string()));
+    assert_eq!(lock.remaining(), secs(62));
+
+    tokio::time::sleep(secs(40)).await;
+    lock.checkpoint().await.unwrap();
+    assert_eq!(table.attribute("k", "leaseEndsAt"), ends, "neither later nor earlier");
+    assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("65100"), "never shortened");
+    // The guard believes in the earlier of its two ends.
+    assert!(lock.remaining() <= Duration::from_millis(25_100), "{:?}", lock.remaining());
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spent_budget_is_refused_without_a_request() {
+    let table = Table::new();
+    let process = table.process();
+    let budget = process.budget(secs(1));
+    tokio::time::sleep(secs(2)).await;
+    for error in [
+        process.locks("me").acquire("k").within(&budget).await.unwrap_err(),
+        process.locks("me").try_acquire("k").within(&budget).await.unwrap_err(),
+    ] {
+        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
+    }
+    assert!(process.take_sent().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retried_task_gets_its_own_lock_again_with_a_larger_token() {
+    let table = Table::new();
+    let (first_run, retry) = (table.process(), table.process());
+    let owner = "execution-1";
+    let mut first = first_run.locks(owner).try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+
+    assert!(retry.locks(owner).try_acquire("k").lease(LEASE).await.unwrap().granted().is_none(), "only if asked for");
+    retry.take_sent();
+    let again = retry.locks(owner).try_acquire("k").lease(LEASE).reclaim_own().await.unwrap().granted().unwrap();
+    assert_eq!(retry.take_operations(), ["UpdateItem", "UpdateItem"]);
+    assert_eq!(again.fencing_token(), first.fencing_token() + 1);
+    assert!(first.checkpoint().await.unwrap_err().is_lost());
+    let other = retry.locks("execution-2").try_acquire("k").lease(LEASE).reclaim_own().await.unwrap();
+    assert_eq!(other.held().unwrap().holder, owner);
+    again.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_owner_text_on_a_peers_row_is_nobody_of_ours() {
+    let table = Table::new();
+    table.put_java_row("k", "v1", LEASE);
+    let locks = table.process().locks("a-java-host");
+    assert!(locks.try_acquire("k").lease(LEASE).reclaim_own().await.unwrap().granted().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn composite_keys_do_not_collide() {
+    let table = Table::with_keys(&["pk", "sk"]);
+    let process = table.process();
+    let locks = process.builder().key_attribute("pk").sort_key_attribute("sk").owner("me").build().unwrap();
+    let one = locks.try_acquire(("a", "bc")).lease(LEASE).await.unwrap().granted().unwrap();
+    let two = locks.try_acquire(("ab", "c")).lease(LEASE).await.unwrap().granted().unwrap();
+    assert_eq!(one.key(), &LockKey::from(("a", "bc")));
+    assert!(locks.try_acquire(("a", "bc")).lease(LEASE).await.unwrap().granted().is_none());
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workflow_stands_on_the_row_only_while_it_holds_the_lock() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let mut lock = locks.try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap();
+    lock.checkpoint().await.unwrap();
+    assert_eq!(table.attribute("k", "workflow").as_deref(), Some("arn:1"));
+    lock.release().await.unwrap();
+    assert_eq!(table.attribute("k", "workflow"), None);
+
+    // A dead workflow's mark does not stay on the lock of whoever takes it over.
+    let dead = locks.try_acquire("k").lease(LEASE).workflow("arn:2").await.unwrap().granted().unwrap();
+    let _ = dead.into_token();
+    tokio::time::sleep(secs(23)).await;
+    let next = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    assert_eq!(table.attribute("k", "workflow"), None);
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn ttl_is_written_by_every_write_and_lies_after_the_retention() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.builder().ttl_attribute("expiresAt").ttl_retention(secs(3600)).build().unwrap();
+    let seconds = |after: u64| Some((process.clock.wall_millis().div_ceil(1000) + after).to_string());
+    let mut lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+    assert_eq!(table.attribute("k", "expiresAt"), seconds(20 + 3600));
+    tokio::time::sleep(secs(7)).await;
+    lock.checkpoint().await.unwrap();
+    assert_eq!(table.attribute("k", "expiresAt"), seconds(20 + 3600));
+    tokio::time::sleep(secs(7)).await;
+    lock.release().await.unwrap();
+    assert_eq!(table.attribute("k", "expiresAt"), seconds(3600));
+}
