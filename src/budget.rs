@@ -90,8 +90,12 @@ impl Budget {
 
     /// What is left; `None` where the end is unknown, zero where it has passed.
     pub fn remaining(&self) -> Option<Duration> {
+        self.left_of(self.total)
+    }
+
+    fn left_of(&self, span: Option<Duration>) -> Option<Duration> {
         let passed = self.clock.now().longest_since(self.started);
-        self.total.map(|total| total.saturating_sub(passed))
+        span.map(|span| span.saturating_sub(passed))
     }
 
     /// How long a lock may be waited for.
@@ -101,7 +105,7 @@ impl Budget {
 
     /// For how long the lock must stay ours: until the end and the grace after it.
     pub(crate) fn to_cover(&self) -> Option<Duration> {
-        self.remaining().map(|remaining| remaining.saturating_add(self.grace))
+        self.left_of(self.total.map(|total| total.saturating_add(self.grace)))
     }
 
     /// The lease that covers it.

@@ -1,5 +1,7 @@
 //! Acquiring: which rows are taken, which are not, and what a refusal says.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
 use lambda_lock::{ErrorKind, LockKey};
 use lambda_lock_testkit::Table;
 use serde_json::json;

@@ -1,5 +1,7 @@
 //! Taking over from the dead, by both rules, and never from the living.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
 use lambda_lock::{LockClient, Observation, TryAcquired};
 use lambda_lock_testkit::{Process, Table};
 use serde_json::json;

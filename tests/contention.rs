@@ -1,0 +1,150 @@
+//! Many at once: everybody gets a turn, nothing is counted twice, and old holders' writes bounce.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::ErrorKind;
+use lambda_lock_testkit::{Fault, Process, Table};
+use serde_json::json;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Adds one to a counter in another item by reading and writing it, so that two holders at once
+/// would lose an increment; the write is refused when a newer token has written before.
+async fn increment(process: &Process, token: u64, fenced: bool) -> bool {
+    let dynamodb = process.dynamodb();
+    let key = AttributeValue::S("counter".to_owned());
+    let row =
+        dynamodb.get_item().table_name("locks").key("key", key.clone()).consistent_read(true).send().await.unwrap();
+    let count: u64 = row
+        .item
+        .and_then(|item| item.get("count").and_then(|count| count.as_n().ok()).and_then(|count| count.parse().ok()))
+        .unwrap_or_default();
+    let condition = if fenced { "attribute_not_exists(lastToken) OR lastToken <= :token" } else { ":token > :zero" };
+    let mut update = dynamodb
+        .update_item()
+        .table_name("locks")
+        .key("key", key)
+        .update_expression("SET #count = :count, lastToken = :token")
+        .condition_expression(condition)
+        .expression_attribute_names("#count", "count")
+        .expression_attribute_values(":count", AttributeValue::N((count + 1).to_string()))
+        .expression_attribute_values(":token", AttributeValue::N(token.to_string()));
+    if !fenced {
+        update = update.expression_attribute_values(":zero", AttributeValue::N("0".to_owned()));
+    }
+    match update.send().await {
+        Ok(_) => true,
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => false,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+fn count(table: &Table) -> u64 {
+    table.attribute("counter", "count").unwrap_or_default().parse().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_acquirers_of_one_key_all_get_their_turn() {
+    let table = Table::new();
+    let mut tasks = JoinSet::new();
+    for number in 0..100 {
+        let process = table.process();
+        process.set_latency(Duration::from_millis(5));
+        tasks.spawn(async move {
+            let locks = process.locks(&format!("task {number}"));
+            let budget = process.budget(Duration::from_secs(300)).reserve(Duration::from_secs(1));
+            let answer: Result<(), lambda_lock::Error> = locks
+                .with_lock("k", &budget, async |lock| {
+                    assert!(increment(&process, lock.fencing_token(), true).await);
+                    Ok(())
+                })
+                .await;
+            answer.unwrap();
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(count(&table), 100);
+}
+
+/// 64 tasks × `rounds` increments, with faults between the lock client and the table.
+async fn contend(tasks: usize, rounds: usize, faults: bool) -> (u64, u64) {
+    fastrand::seed(7);
+    let table = Table::new();
+    let mut set = JoinSet::new();
+    for number in 0..tasks {
+        let (process, resource) = (table.process(), table.process());
+        process.set_latency(Duration::from_millis(3));
+        if faults {
+            process.next((0..rounds * 10).map(|_| match fastrand::u8(0..25) {
+                0 => Fault::RequestLost,
+                1 => Fault::AnswerLost,
+                2 => Fault::failure_after_apply(),
+                3 => Fault::error("ThrottlingException"),
+                4 => Fault::ArrivesTwice(Duration::from_millis(fastrand::u64(1..4000))),
+                5 => Fault::Slow(Duration::from_millis(fastrand::u64(1..400))),
+                _ => Fault::None,
+            }));
+        }
+        set.spawn(async move {
+            let locks = process.locks(&format!("task {number}"));
+            let mut applied = 0;
+            while applied < rounds {
+                let budget = process.budget(Duration::from_secs(120)).reserve(Duration::from_secs(1));
+                let acquired = locks.acquire("k").within(&budget).lease(Duration::from_secs(2)).await;
+                let lock = match acquired {
+                    Ok(lock) => lock,
+                    Err(error) => match error.kind() {
+                        ErrorKind::Held(_) | ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => continue,
+                        _ => panic!("{error}"),
+                    },
+                };
+                if increment(&resource, lock.fencing_token(), true).await {
+                    applied += 1;
+                }
+                let _ = lock.release().await;
+            }
+            applied as u64
+        });
+    }
+    let applied: u64 = set.join_all().await.into_iter().sum();
+    (applied, count(&table))
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_tasks_increment_a_fenced_counter_exactly() {
+    assert_eq!(contend(64, 50, false).await, (3200, 3200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_tasks_increment_a_fenced_counter_exactly_over_a_bad_connection() {
+    assert_eq!(contend(64, 50, true).await, (3200, 3200));
+}
+
+/// A holder is paused past its lease, another takes over and writes, the first one writes late.
+async fn paused_holder(fenced: bool) -> (bool, u64) {
+    let table = Table::new();
+    table.put(json!({"key": {"S": "counter"}, "count": {"N": "0"}}));
+    let (one, two) = (table.process(), table.process());
+    let lease = Duration::from_secs(2);
+    let paused = one.locks("one").try_acquire("k").lease(lease).await.unwrap().granted().unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let newer = two.locks("two").try_acquire("k").lease(lease).await.unwrap().granted().unwrap();
+    assert!(increment(&two, newer.fencing_token(), fenced).await);
+    let late = increment(&one, paused.fencing_token(), fenced).await;
+    newer.release().await.unwrap();
+    let _ = paused.into_token();
+    (late, count(&table))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_holders_late_write_is_refused_by_its_token() {
+    assert_eq!(paused_holder(true).await, (false, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_token_the_late_write_gets_through() {
+    // The control: a test bench on which nothing can go wrong proves nothing.
+    assert_eq!(paused_holder(false).await, (true, 2));
+}

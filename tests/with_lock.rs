@@ -1,0 +1,151 @@
+//! `with_lock`: released on success and on error, usable where futures must be `Send`, and what a
+//! dropped guard leaves behind.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+
+use lambda_lock::{Budget, Error, LockClient};
+use lambda_lock_testkit::{Fault, Table};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+const BUDGET: Duration = Duration::from_secs(30);
+
+fn is_released(table: &Table) -> bool {
+    table.attribute("k", "isReleased").is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_is_held_during_the_work_and_released_after_it() {
+    let table = Table::new();
+    let process = table.process();
+    let answer: Result<u64, Error> = process
+        .locks("me")
+        .with_lock("k", &process.budget(BUDGET), async |lock| {
+            assert!(!is_released(&table));
+            lock.checkpoint().await?;
+            Ok(lock.fencing_token())
+        })
+        .await;
+    assert_eq!(answer.unwrap().to_string(), table.attribute("k", "fencingToken").unwrap());
+    assert!(is_released(&table));
+    assert_eq!(process.take_operations(), ["UpdateItem"; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_is_released_when_the_work_fails() {
+    let table = Table::new();
+    let process = table.process();
+    let answer: Result<(), Box<dyn std::error::Error + Send + Sync>> =
+        process.locks("me").with_lock("k", &process.budget(BUDGET), async |_| Err("no stock".into())).await;
+    assert_eq!(answer.unwrap_err().to_string(), "no stock");
+    assert!(is_released(&table));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_does_not_hide_the_result_of_the_work() {
+    let table = Table::new();
+    let process = table.process();
+    process.next([Fault::None]);
+    process.next(vec![Fault::BlackHole; 20]);
+    let answer: Result<u32, Error> = process.locks("me").with_lock("k", &process.budget(BUDGET), async |_| Ok(7)).await;
+    assert_eq!(answer.unwrap(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_known_to_be_lost_is_not_released() {
+    let table = Table::new();
+    let process = table.process();
+    let answer: Result<(), Error> = process
+        .locks("me")
+        .with_lock("k", &process.budget(BUDGET), async |lock| {
+            table.delete("k");
+            lock.checkpoint().await
+        })
+        .await;
+    assert!(answer.unwrap_err().is_lost());
+    assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"], "claim and checkpoint, no release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_go_before_the_work() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = process.budget(BUDGET);
+    let answer: Result<(), Error> = locks
+        .acquire("k")
+        .owner("order worker")
+        .within(&budget)
+        .run(async |lock| {
+            assert_eq!(lock.owner(), "order worker");
+            Ok(())
+        })
+        .await;
+    answer.unwrap();
+    assert!(is_released(&table));
+}
+
+/// A handler as an author writes it, with borrowed arguments and steps in between.
+async fn handler(order: &str, locks: &LockClient, budget: &Budget) -> Result<u64, Error> {
+    locks
+        .with_lock(order, budget, async |lock| {
+            step(order).await?;
+            lock.checkpoint().await?;
+            lock.keep_alive(step(order)).await??;
+            Ok(lock.fencing_token())
+        })
+        .await
+}
+
+async fn step(order: &str) -> Result<(), Error> {
+    tokio::task::yield_now().await;
+    let _ = order;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_future_of_a_handler_is_send() {
+    fn is_send<F: Future + Send>(future: F) -> F {
+        future
+    }
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(BUDGET));
+    is_send(handler("k", &locks, &budget)).await.unwrap();
+    tokio::spawn(async move { handler("k", &locks, &budget).await }).await.unwrap().unwrap();
+}
+
+/// Collects the text of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() == tracing::Level::WARN {
+            let mut text = String::new();
+            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                text.push_str(&format!("{field}={value:?} "));
+            });
+            self.0.lock().unwrap().push(text);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_dropped_without_release_warns_and_says_until_when_the_lock_stays_taken() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let acquire = || locks.try_acquire("k").lease(BUDGET).reclaim_own();
+    drop(acquire().await.unwrap().granted().unwrap());
+    let ends = table.attribute("k", "leaseEndsAt").unwrap();
+    let text = std::mem::take(&mut *warnings.0.lock().unwrap()).concat();
+    assert!(text.contains(&ends) && text.contains("key=k"), "{text}");
+    assert!(!is_released(&table));
+
+    acquire().await.unwrap().granted().unwrap().release().await.unwrap();
+    let _ = acquire().await.unwrap().granted().unwrap().into_token();
+    assert!(warnings.0.lock().unwrap().is_empty(), "a released or handed over lock warns of nothing");
+}
