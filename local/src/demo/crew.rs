@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::message::{Event, Order};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt;
 use std::process::Stdio;
@@ -36,22 +36,32 @@ pub(crate) struct Heard {
 #[derive(Debug)]
 pub(crate) struct Crew {
     workers: Vec<Worker>,
-    events: mpsc::UnboundedReceiver<anyhow::Result<Heard>>,
+    said: mpsc::UnboundedReceiver<Said>,
 }
 
 #[derive(Debug)]
 struct Worker {
     process: Child,
     orders: ChildStdin,
+    killed: bool,
+}
+
+/// What comes from a worker's stdout.
+#[derive(Debug)]
+enum Said {
+    Event(Heard),
+    Nonsense(WorkerId, anyhow::Error),
+    /// Nothing will come any more.
+    TheEnd(WorkerId),
 }
 
 impl Crew {
     /// Starts this program once more for each worker.
     pub(crate) fn start(endpoint: &str, options: &Options) -> anyhow::Result<Self> {
-        let (hear, events) = mpsc::unbounded_channel();
+        let (hear, said) = mpsc::unbounded_channel();
         let ids = (0..usize::try_from(options.workers)?).map(WorkerId);
         let workers = ids.map(|id| Worker::start(id, endpoint, options.unfenced, hear.clone()));
-        Ok(Self { workers: workers.collect::<anyhow::Result<_>>()?, events })
+        Ok(Self { workers: workers.collect::<anyhow::Result<_>>()?, said })
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
@@ -66,14 +76,26 @@ impl Crew {
 
     /// The next event of any worker.
     pub(crate) async fn hear(&mut self) -> anyhow::Result<Heard> {
-        let event = tokio::time::timeout(SILENCE, self.events.recv()).await.context("nothing happens any more")?;
-        event.context("all workers are gone")?
+        loop {
+            let said = tokio::time::timeout(SILENCE, self.said.recv()).await.context("nothing happens any more")?;
+            match said.context("all workers are gone")? {
+                Said::Event(Heard { from, event: Event::Failed { why }, .. }) => bail!("{from} cannot go on: {why}"),
+                Said::Event(heard) => return Ok(heard),
+                Said::Nonsense(from, error) => {
+                    return Err(error.context(format!("{from} said something that is no event")));
+                }
+                Said::TheEnd(from) if self.worker(from)?.killed => {}
+                Said::TheEnd(from) => bail!("{from} has ended, and nobody killed it"),
+            }
+        }
     }
 
     /// Kills a worker where it stands. It will be heard no more.
     pub(crate) async fn kill(&mut self, id: WorkerId) -> anyhow::Result<()> {
         self.send(id, Signal::KILL)?;
-        self.worker(id)?.process.wait().await?;
+        let worker = self.worker(id)?;
+        worker.killed = true;
+        worker.process.wait().await?;
         Ok(())
     }
 
@@ -98,12 +120,7 @@ impl Crew {
 }
 
 impl Worker {
-    fn start(
-        id: WorkerId,
-        endpoint: &str,
-        unfenced: bool,
-        hear: mpsc::UnboundedSender<anyhow::Result<Heard>>,
-    ) -> anyhow::Result<Self> {
+    fn start(id: WorkerId, endpoint: &str, unfenced: bool, hear: mpsc::UnboundedSender<Said>) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["worker", "--endpoint", endpoint, "--name", &id.to_string()])
             .args(unfenced.then_some("--unfenced"))
@@ -115,28 +132,19 @@ impl Worker {
         let orders = process.stdin.take().context("no stdin")?;
         let events = process.stdout.take().context("no stdout")?;
         tokio::spawn(listen(id, BufReader::new(events).lines(), hear));
-        Ok(Self { process, orders })
+        Ok(Self { process, orders, killed: false })
     }
 }
 
 /// Passes on what a worker says, with the time when it was heard.
-async fn listen(
-    id: WorkerId,
-    mut lines: Lines<BufReader<ChildStdout>>,
-    hear: mpsc::UnboundedSender<anyhow::Result<Heard>>,
-) {
+async fn listen(from: WorkerId, mut lines: Lines<BufReader<ChildStdout>>, hear: mpsc::UnboundedSender<Said>) {
     while let Ok(Some(line)) = lines.next_line().await {
-        let heard = understand(id, &line);
-        if hear.send(heard).is_err() {
-            return;
-        }
+        let said = match serde_json::from_str(&line) {
+            Ok(event) => Said::Event(Heard { from, at: Instant::now(), event }),
+            Err(error) => Said::Nonsense(from, anyhow!(error).context(line)),
+        };
+        // Nobody listens any more only when the demo is over.
+        let _ = hear.send(said);
     }
-}
-
-fn understand(from: WorkerId, line: &str) -> anyhow::Result<Heard> {
-    let event = serde_json::from_str(line).with_context(|| format!("{from} said {line:?}"))?;
-    if let Event::Failed { why } = &event {
-        bail!("{from} cannot go on: {why}");
-    }
-    Ok(Heard { from, at: Instant::now(), event })
+    let _ = hear.send(Said::TheEnd(from));
 }

@@ -78,7 +78,7 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     story.contention(options.rounds).await?;
     let takeover = story.a_holder_is_killed().await?;
     let late_write = story.a_holder_is_stopped().await?;
-    let ledger = story.end().await?;
+    let ledger = story.end();
 
     let increments = verdict::Increments {
         expected: verdict::expected_increments(&options),

@@ -3,6 +3,7 @@
 
 use super::crew::{Heard, WorkerId};
 use super::message::Event;
+use super::story::Takeover;
 use anstyle::{AnsiColor, Style};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -29,8 +30,15 @@ impl Screen {
     }
 
     /// Something that the demo does to a worker.
-    pub(crate) fn deed(&self, worker: WorkerId, what: impl fmt::Display) {
-        self.line(Instant::now(), worker, BAD, what);
+    pub(crate) fn signal(&self, worker: WorkerId, signal: &str) {
+        self.line(Instant::now(), worker, BAD, signal);
+    }
+
+    /// Another worker holds the lock of one that could not release it.
+    pub(crate) fn takeover(&self, Takeover { from, to, after }: &Takeover) {
+        let (worker, token, after) = (to.worker, to.token, Seconds(*after));
+        let what = format_args!("token {token}  took over from {}, {after} after the signal", from.worker);
+        self.line(to.heard_at, worker, TITLE, what);
     }
 
     /// Something that a worker said, if it is worth a line.
@@ -38,9 +46,8 @@ impl Screen {
         let Heard { from, at, event } = heard;
         let line = |style, what: fmt::Arguments<'_>| self.line(*at, *from, style, what);
         match event {
-            Event::Acquired { token, .. } => line(DIM, format_args!("token {token}  holds the lock")),
             Event::AboutToWrite { token, lease_left } => {
-                line(TITLE, format_args!("token {token}  is about to write, lease left: {}", Seconds(*lease_left)))
+                line(TITLE, format_args!("token {token}  about to write, {} of the lease left", Seconds(*lease_left)))
             }
             Event::Applied { token, from, to } => {
                 line(Style::new(), format_args!("token {token}  counter {from} -> {to}"))
@@ -48,12 +55,12 @@ impl Screen {
             Event::Refused { token, last_token, lease_left } => line(
                 GOOD,
                 format_args!(
-                    "token {token}  write refused, the counter has seen {last_token}; lease left: {}",
+                    "token {token}  write refused, the counter has seen {last_token}; {} of the lease left",
                     Seconds(*lease_left)
                 ),
             ),
             Event::Released { token, already_gone: true } => {
-                line(TITLE, format_args!("token {token}  release: the lock was already gone"))
+                line(TITLE, format_args!("token {token}  released, but the lock was already gone"))
             }
             _ => {}
         }

@@ -23,8 +23,10 @@ pub(crate) struct Takeover {
 pub(crate) struct Grant {
     pub(crate) worker: WorkerId,
     pub(crate) token: u64,
+    /// By the wall clock that all processes here share.
     acquired_at: SystemTime,
     lease_ends_at: SystemTime,
+    pub(crate) heard_at: Instant,
 }
 
 impl Takeover {
@@ -92,7 +94,7 @@ impl Story {
 
         self.crew.kill(victim).await?;
         let killed = Instant::now();
-        self.screen.deed(victim, "SIGKILL");
+        self.screen.signal(victim, "SIGKILL");
         self.alive.remove(&victim);
         self.busy.remove(&victim);
 
@@ -109,13 +111,13 @@ impl Story {
 
         self.crew.stop(sleeper)?;
         let stopped = Instant::now();
-        self.screen.deed(sleeper, "SIGSTOP");
+        self.screen.signal(sleeper, "SIGSTOP");
         // It reads this when it wakes up: the write is the next thing that it does.
         self.crew.tell(sleeper, Order::Write).await?;
 
         self.others_take_over(from, stopped).await?;
         let newer_token = self.a_newer_write(from.token).await?;
-        self.screen.deed(sleeper, "SIGCONT");
+        self.screen.signal(sleeper, "SIGCONT");
         let stopped_for = stopped.elapsed();
         self.crew.wake(sleeper)?;
 
@@ -124,9 +126,9 @@ impl Story {
         Ok(LateWrite { worker: sleeper, token: from.token, newer_token, refused, stopped_for })
     }
 
-    /// What the workers said, all in all.
-    pub(crate) async fn end(self) -> anyhow::Result<Ledger> {
-        Ok(self.ledger)
+    /// Ends the workers; what they said, all in all, stays.
+    pub(crate) fn end(self) -> Ledger {
+        self.ledger
     }
 
     async fn work(&mut self, worker: WorkerId, order: Order) -> anyhow::Result<()> {
@@ -149,8 +151,10 @@ impl Story {
                 self.work(worker, Order::Work { rounds: 1 }).await?;
             }
         }
-        let (to, at) = self.until_granted_at().await?;
-        Ok(Takeover { from, to, after: at.saturating_duration_since(since) })
+        let to = self.until_granted().await?;
+        let takeover = Takeover { from, to, after: to.heard_at.saturating_duration_since(since) };
+        self.screen.takeover(&takeover);
+        Ok(takeover)
     }
 
     async fn a_newer_write(&mut self, than: u64) -> anyhow::Result<u64> {
@@ -170,14 +174,10 @@ impl Story {
     }
 
     async fn until_granted(&mut self) -> anyhow::Result<Grant> {
-        Ok(self.until_granted_at().await?.0)
-    }
-
-    async fn until_granted_at(&mut self) -> anyhow::Result<(Grant, Instant)> {
         let heard = self.until("the lock is granted", |heard| matches!(heard.event, Event::Acquired { .. })).await?;
         match heard.event {
             Event::Acquired { token, at, lease_ends_at } => {
-                Ok((Grant { worker: heard.from, token, acquired_at: at, lease_ends_at }, heard.at))
+                Ok(Grant { worker: heard.from, token, acquired_at: at, lease_ends_at, heard_at: heard.at })
             }
             other => bail!("{other:?} is not a grant"),
         }

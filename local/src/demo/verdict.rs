@@ -34,8 +34,8 @@ pub(crate) fn pronounce(
 ) -> ExitCode {
     anstream::println!();
     let good = [exact(increments), refused(late_write), taken_over(takeover)];
-    screen::figure("sent", format_args!("for {} grants: {}", ledger.grants(), requests(ledger, About::Lock)));
-    screen::figure("", format_args!("for the counter: {}", requests(ledger, About::Counter)));
+    screen::figure("sent", format_args!("{}; {} grants", requests(ledger, About::Lock, "the lock"), ledger.grants()));
+    screen::figure("", requests(ledger, About::Counter, "the counter"));
     let good = good.iter().all(|good| *good);
     screen::verdict(good);
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -55,7 +55,7 @@ fn refused(late: &LateWrite) -> bool {
     screen::check(
         *refused,
         format_args!(
-            "the late write was {was}: {worker}, stopped for {stopped_for}, wrote with token {token} after {newer_token}"
+            "the late write was {was}: {worker}, stopped for {stopped_for}, token {token} after {newer_token}"
         ),
     );
     *refused
@@ -63,19 +63,24 @@ fn refused(late: &LateWrite) -> bool {
 
 fn taken_over(takeover: &Takeover) -> bool {
     let Takeover { from, to, after } = takeover;
-    let (killed, next, after) = (from.worker, to.worker, Seconds(*after));
-    let what = format!("{next} took over from {killed} {after} after the kill");
-    let lease_end = takeover.after_lease_end();
-    match lease_end {
-        Some(later) => screen::check(true, format_args!("{what}, {} after the end of its lease", Seconds(later))),
-        None => screen::check(false, format_args!("{what}, before the end of its lease")),
-    }
-    lease_end.is_some() && to.token > from.token
+    let (after, killed, token, old_token) = (Seconds(*after), from.worker, to.token, from.token);
+    let lease = match takeover.after_lease_end() {
+        Some(later) => format!("{} after the end of its lease", Seconds(later)),
+        None => "before the end of its lease".to_owned(),
+    };
+    let good = takeover.after_lease_end().is_some() && token > old_token;
+    screen::check(
+        good,
+        format_args!(
+            "the lock of {killed} was taken over {after} after the kill, {lease}, token {token} after {old_token}"
+        ),
+    );
+    good
 }
 
-fn requests(ledger: &Ledger, about: About) -> String {
+fn requests(ledger: &Ledger, about: About, name: &str) -> String {
     let requests: Vec<_> = ledger.requests(about).collect();
     let total: u64 = requests.iter().map(|(_, count)| count).sum();
     let each: Vec<_> = requests.iter().map(|(operation, count)| format!("{count} {operation}")).collect();
-    format!("{total} requests ({})", each.join(", "))
+    format!("{total} requests for {name}: {}", each.join(", "))
 }

@@ -16,6 +16,11 @@ use tokio::sync::mpsc;
 /// How long one round may take; nearly all of it may be spent on waiting for the lock.
 const ROUND: Duration = Duration::from_secs(60);
 
+/// What the work takes besides the requests: long enough for others to interfere if they could.
+const WORK: Duration = Duration::from_millis(10);
+/// From one round to the next: long enough for somebody else to get the lock.
+const REST: Duration = Duration::from_millis(40);
+
 /// What the demo tells a worker when it starts it.
 #[derive(Args, Debug)]
 pub(crate) struct WorkerOptions {
@@ -69,6 +74,7 @@ impl Worker {
                 Order::Work { rounds } => {
                     for _ in 0..rounds {
                         self.add_one(false).await?;
+                        tokio::time::sleep(REST).await;
                     }
                 }
                 Order::WorkAndPause => self.add_one(true).await?,
@@ -104,6 +110,7 @@ impl Worker {
     async fn read_and_write(&mut self, lock: &Lock, pause: bool) -> anyhow::Result<Written> {
         let token = lock.fencing_token();
         let from = self.counter.read().await?;
+        tokio::time::sleep(WORK).await;
         if pause {
             Event::AboutToWrite { token, lease_left: lock.remaining() }.say()?;
             if self.order().await? != Order::Write {
