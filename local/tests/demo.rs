@@ -3,8 +3,10 @@
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"))
@@ -49,29 +51,36 @@ fn without_the_fence_the_late_write_is_applied_and_the_verdict_says_so() {
 }
 
 #[test]
-fn a_worker_ends_when_its_stdin_closes() {
-    // Nobody serves there, and nobody is asked before an order comes.
+fn a_worker_ends_when_its_stdin_closes_even_in_the_middle_of_its_work() {
+    // Connects, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let mut worker = program();
-    worker.args(["worker", "--endpoint", "http://127.0.0.1:9", "--name", "alone"]);
+    worker.args(["worker", "--endpoint", &endpoint, "--name", "alone"]);
     let mut worker = worker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    assert!(first_line(&mut worker, "").contains("ready"));
+    worker.stdin.as_mut().unwrap().write_all(b"{\"order\":\"work\",\"rounds\":1}\n").unwrap();
+    first_line(&mut worker, "UpdateItem");
     drop(worker.stdin.take());
-    assert!(worker.wait().unwrap().success());
+    eventually("the worker ends", || worker.try_wait().unwrap().is_some());
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn no_worker_outlives_a_killed_demo_not_even_a_stopped_one() {
     let mut demo = program().args(["demo", "--workers", "3", "--rounds", "1"]).stdout(Stdio::piped()).spawn().unwrap();
-    let stopped = first_line(&mut demo, "SIGSTOP");
+    first_line(&mut demo, "SIGSTOP");
     let workers = linux::children(demo.id());
+    assert_eq!(workers.len(), 2, "one of three was killed");
     demo.kill().unwrap();
     demo.wait().unwrap();
-    assert_eq!(workers.len(), 2, "one was killed before {stopped:?}");
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while workers.iter().any(|worker| linux::is_alive(*worker)) {
-        assert!(std::time::Instant::now() < patience, "{workers:?} live on");
-        std::thread::sleep(std::time::Duration::from_millis(10));
+    eventually("all workers end", || !workers.iter().any(|worker| linux::is_alive(*worker)));
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "waited for nothing: {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
