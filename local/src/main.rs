@@ -1,1 +1,36 @@
-fn main() {}
+//! The command line: which command there is, and where it lives.
+
+#![allow(clippy::disallowed_methods, reason = "the demo waits, reads clocks and runs things beside each other")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to its user")]
+
+mod demo;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// lambda-lock on your own machine, without an AWS account.
+#[derive(Parser)]
+#[command(name = "lambda-lock-local", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Options),
+    #[command(hide = true)]
+    Worker(demo::WorkerOptions),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Demo(options) => demo::run(options).await,
+        Command::Worker(options) => demo::work(options).await,
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}

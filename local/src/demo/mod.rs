@@ -1,0 +1,94 @@
+//! The demo: real processes contend for one lock, one of them is killed and one is stopped, and
+//! the counter that the lock guards is exact all the same.
+
+mod counter;
+mod crew;
+mod ledger;
+mod message;
+mod requests;
+mod screen;
+mod story;
+mod verdict;
+mod worker;
+
+pub(crate) use worker::{WorkerOptions, work};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use counter::{Counter, Fence};
+use crew::Crew;
+use lambda_lock::{LockClient, LockClientBuilder};
+use lambda_lock_local::{LocalDynamoDb, client};
+use std::process::ExitCode;
+use std::time::Duration;
+use story::Story;
+
+/// Short, so that a dead holder is taken over while one watches.
+const LEASE: Duration = Duration::from_millis(1200);
+/// All processes of the demo read one clock.
+const MAX_CLOCK_SKEW: Duration = Duration::from_millis(200);
+const LOCK_TABLE: &str = "locks";
+const LOCK_KEY: &str = "the-counter";
+
+/// Watch processes contend for one lock while one of them is killed and another one is stopped.
+///
+/// Several real processes share an embedded DynamoDB. Each of them acquires the same lock, reads a
+/// counter, adds one and writes it back: without exclusion, increments would get lost.
+///
+/// First everybody contends for the lock. Then one holder is killed (SIGKILL) in the middle of its
+/// work, and the lock is taken over after its lease. Then one holder is stopped (SIGSTOP) for longer
+/// than its lease and woken up (SIGCONT) only after a newer holder has written: its late write
+/// carries its old fencing token and is refused.
+///
+/// The exit code is 0 when the counter is exact, the late write was refused and the killed holder's
+/// lock was taken over, 1 when not, and 2 when the demo could not be played.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// How many processes contend; one of them will be killed.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(3..=16))]
+    workers: u64,
+
+    /// How many times each process adds one before the accidents begin.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+
+    /// Write without the fencing token's condition, to see what it is good for.
+    #[arg(long, hide = true)]
+    unfenced: bool,
+}
+
+/// Plays the demo.
+pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    tokio::select! {
+        played = play(options) => played,
+        // Leaving by an error drops the workers, and that ends even a stopped one.
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+    }
+}
+
+async fn play(options: Options) -> anyhow::Result<ExitCode> {
+    let dynamodb = LocalDynamoDb::in_memory().await?;
+    let counter = Counter::new(client(dynamodb.endpoint()), Fence::of(&options));
+    counter.create_table().await?;
+    lock_client(client(dynamodb.endpoint())).build()?.create_table().await.context("no lock table")?;
+
+    let crew = Crew::start(dynamodb.endpoint(), &options)?;
+    let mut story = Story::new(crew);
+    story.opening(&options).await?;
+    story.contention(options.rounds).await?;
+    let takeover = story.a_holder_is_killed().await?;
+    let late_write = story.a_holder_is_stopped().await?;
+    let ledger = story.end();
+
+    let increments = verdict::Increments {
+        expected: verdict::expected_increments(&options),
+        told: ledger.applied(),
+        counted: counter.read().await?,
+    };
+    Ok(verdict::pronounce(&increments, &takeover, &late_write, &ledger))
+}
+
+/// How parent and workers use the lock table.
+fn lock_client(dynamodb: aws_sdk_dynamodb::Client) -> LockClientBuilder {
+    LockClient::builder(dynamodb, LOCK_TABLE).max_clock_skew(MAX_CLOCK_SKEW)
+}

@@ -1,0 +1,99 @@
+//! What the demo's audience sees: aligned lines with the time since the beginning, in colour only
+//! where somebody looks.
+
+use super::crew::{Heard, WorkerId};
+use super::message::Event;
+use super::story::Takeover;
+use anstyle::{AnsiColor, Style};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+const TITLE: Style = Style::new().bold();
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// The audience's view of the story.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    started: Instant,
+}
+
+impl Screen {
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    /// Begins a part of the story.
+    pub(crate) fn title(&self, title: impl fmt::Display) {
+        anstream::println!("\n{TITLE}{title}{TITLE:#}");
+    }
+
+    /// Something that the demo does to a worker.
+    pub(crate) fn signal(&self, worker: WorkerId, signal: &str) {
+        self.line(Instant::now(), worker, BAD, signal);
+    }
+
+    /// Another worker holds the lock of one that could not release it.
+    pub(crate) fn takeover(&self, Takeover { from, to, after }: &Takeover) {
+        let (worker, token, after) = (to.worker, to.token, Seconds(*after));
+        let what = format_args!("token {token}  took over from {}, {after} after the signal", from.worker);
+        self.line(to.heard_at, worker, TITLE, what);
+    }
+
+    /// Something that a worker said, if it is worth a line.
+    pub(crate) fn event(&self, heard: &Heard) {
+        let Heard { from, at, event } = heard;
+        let line = |style, what: fmt::Arguments<'_>| self.line(*at, *from, style, what);
+        match event {
+            Event::AboutToWrite { token, lease_left } => {
+                line(TITLE, format_args!("token {token}  about to write, {} of the lease left", Seconds(*lease_left)))
+            }
+            Event::Applied { token, from, to } => {
+                line(Style::new(), format_args!("token {token}  counter {from} -> {to}"))
+            }
+            Event::Refused { token, last_token, lease_left } => line(
+                GOOD,
+                format_args!(
+                    "token {token}  write refused, the counter has seen {last_token}; {} of the lease left",
+                    Seconds(*lease_left)
+                ),
+            ),
+            Event::Released { token, already_gone: true } => {
+                line(TITLE, format_args!("token {token}  released, but the lock was already gone"))
+            }
+            _ => {}
+        }
+    }
+
+    fn line(&self, at: Instant, worker: WorkerId, style: Style, what: impl fmt::Display) {
+        let elapsed = Seconds(at.saturating_duration_since(self.started)).to_string();
+        anstream::println!("{elapsed:>9}  {worker:<9}  {style}{what}{style:#}");
+    }
+}
+
+/// One line of the verdict.
+pub(crate) fn check(good: bool, what: impl fmt::Display) {
+    let (style, word) = if good { (GOOD, "ok") } else { (BAD, "FAILED") };
+    anstream::println!("  {style}{word:<6}{style:#}  {what}");
+}
+
+/// A line of the verdict that is no check.
+pub(crate) fn figure(name: &str, what: impl fmt::Display) {
+    anstream::println!("  {DIM}{name:<6}{DIM:#}  {what}");
+}
+
+/// The last line.
+pub(crate) fn verdict(good: bool) {
+    let (style, word) = if good { (GOOD, "passed") } else { (BAD, "FAILED") };
+    anstream::println!("\nVerdict: {style}{word}{style:#}");
+}
+
+/// A duration as people read it.
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} s", self.0.as_secs_f64())
+    }
+}

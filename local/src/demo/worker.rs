@@ -1,0 +1,154 @@
+//! A worker process: acquires the lock, adds one to the counter, releases the lock, as it is told.
+
+use super::counter::{Counter, Fence, Written};
+use super::message::{About, Event, Order};
+use super::requests::Telling;
+use super::{LEASE, LOCK_KEY, lock_client};
+use anyhow::{Context, bail};
+use clap::Args;
+use lambda_lock::{Budget, Lock, LockClient, ReleaseOutcome};
+use lambda_lock_local::config;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin};
+use tokio::sync::mpsc;
+
+/// How long one round may take; nearly all of it may be spent on waiting for the lock.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// What the work takes besides the requests: long enough for others to interfere if they could.
+const WORK: Duration = Duration::from_millis(10);
+/// From one round to the next: long enough for somebody else to get the lock.
+const REST: Duration = Duration::from_millis(40);
+
+/// What the demo tells a worker when it starts it.
+#[derive(Args, Debug)]
+pub(crate) struct WorkerOptions {
+    /// Where DynamoDB is.
+    #[arg(long)]
+    pub(crate) endpoint: String,
+
+    /// Who holds the lock.
+    #[arg(long)]
+    pub(crate) name: String,
+
+    /// Write without the fencing token's condition.
+    #[arg(long)]
+    pub(crate) unfenced: bool,
+}
+
+/// Works until stdin closes.
+pub(crate) async fn work(options: WorkerOptions) -> anyhow::Result<ExitCode> {
+    end_with_the_parent()?;
+    let mut worker = Worker::new(options)?;
+    Event::Ready.say()?;
+    if let Err(error) = worker.obey().await {
+        Event::Failed { why: format!("{error:#}") }.say()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Worker {
+    locks: LockClient,
+    counter: Counter,
+    orders: mpsc::UnboundedReceiver<String>,
+}
+
+impl Worker {
+    fn new(options: WorkerOptions) -> anyhow::Result<Self> {
+        let client = |about| {
+            let config = config(&options.endpoint).interceptor(Telling(about));
+            aws_sdk_dynamodb::Client::from_conf(config.build())
+        };
+        let fence = if options.unfenced { Fence::Down } else { Fence::Up };
+        let locks = lock_client(client(About::Lock)).owner(&options.name).build()?;
+        let counter = Counter::new(client(About::Counter), fence);
+        let (hear, orders) = mpsc::unbounded_channel();
+        tokio::spawn(listen(BufReader::new(stdin()).lines(), hear));
+        Ok(Self { locks, counter, orders })
+    }
+
+    async fn obey(&mut self) -> anyhow::Result<()> {
+        loop {
+            match self.order().await? {
+                Order::Work { rounds } => {
+                    for _ in 0..rounds {
+                        self.add_one(false).await?;
+                        tokio::time::sleep(REST).await;
+                    }
+                }
+                Order::WorkAndPause => self.add_one(true).await?,
+                Order::Write => bail!("there is nothing to write"),
+            }
+            Event::Finished.say()?;
+        }
+    }
+
+    /// Adds one, again and again until it is applied: a refused write means that the lock had been
+    /// lost, and that the work starts anew with a new grant.
+    async fn add_one(&mut self, mut pause: bool) -> anyhow::Result<()> {
+        loop {
+            let budget = Budget::lasting(ROUND).reserve(LEASE);
+            let lock = self.locks.acquire(LOCK_KEY).lease(LEASE).within(&budget).await?;
+            let token = lock.fencing_token();
+            Event::Acquired {
+                token,
+                at: SystemTime::now(),
+                lease_ends_at: lock.lease_ends_at().context("the lease has no end")?,
+            }
+            .say()?;
+            let written = self.read_and_write(&lock, pause).await?;
+            let already_gone = lock.release().await? == ReleaseOutcome::AlreadyGone;
+            Event::Released { token, already_gone }.say()?;
+            if written == Written::Applied {
+                return Ok(());
+            }
+            pause = false;
+        }
+    }
+
+    async fn read_and_write(&mut self, lock: &Lock, pause: bool) -> anyhow::Result<Written> {
+        let token = lock.fencing_token();
+        let from = self.counter.read().await?;
+        tokio::time::sleep(WORK).await;
+        if pause {
+            Event::AboutToWrite { token, lease_left: lock.remaining() }.say()?;
+            if self.order().await? != Order::Write {
+                bail!("a write is due first");
+            }
+            // Whoever is stopped here has made its last check: only the fence is left.
+        }
+        let to = from + 1;
+        let written = self.counter.write(to, token).await?;
+        match written {
+            Written::Applied => Event::Applied { token, from, to }.say()?,
+            Written::Refused { last_token } => {
+                Event::Refused { token, last_token, lease_left: lock.remaining() }.say()?
+            }
+        }
+        Ok(written)
+    }
+
+    async fn order(&mut self) -> anyhow::Result<Order> {
+        let line = self.orders.recv().await.context("nobody gives orders")?;
+        serde_json::from_str(&line).with_context(|| format!("not an order: {line}"))
+    }
+}
+
+/// Passes orders on, and ends the process, whatever it does, when there can be no more of them.
+async fn listen(mut orders: Lines<BufReader<Stdin>>, hear: mpsc::UnboundedSender<String>) {
+    while let Ok(Some(order)) = orders.next_line().await {
+        if hear.send(order).is_err() {
+            break;
+        }
+    }
+    std::process::exit(0);
+}
+
+/// Asks the system to end this process when its parent dies: a stopped process cannot see that its
+/// stdin has closed.
+fn end_with_the_parent() -> anyhow::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    Ok(())
+}

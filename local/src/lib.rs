@@ -1,0 +1,31 @@
+//! A DynamoDB of one's own, to try lambda-lock where there is no account and no network.
+//!
+//! [`LocalDynamoDb`] serves an embedded DynamoDB from this process, on a loopback port that the
+//! system chooses; [`client`] makes a client for it. Nothing needs to be installed or started, and
+//! nothing is left when the process ends.
+//!
+//! ```
+//! # #[tokio::main]
+//! # async fn main() -> anyhow::Result<()> {
+//! use lambda_lock::{LockClient, TryAcquired};
+//! use lambda_lock_local::{LocalDynamoDb, client};
+//! use std::time::Duration;
+//!
+//! let dynamodb = LocalDynamoDb::in_memory().await?;
+//! let locks = LockClient::builder(client(dynamodb.endpoint()), "locks").build()?;
+//! locks.create_table().await?;
+//!
+//! let tried = locks.try_acquire("customer-7").lease(Duration::from_secs(5)).await?;
+//! assert!(matches!(tried, TryAcquired::Granted(_)));
+//! # tried.granted().unwrap().release().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+#![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
+
+mod client;
+mod server;
+
+pub use crate::client::{client, config};
+pub use crate::server::LocalDynamoDb;

@@ -1,0 +1,41 @@
+//! Serves an embedded DynamoDB over HTTP, so that several processes can share it.
+
+use anyhow::Context;
+use dynoxide::Database;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// An embedded DynamoDB behind an endpoint on this machine's loopback address.
+///
+/// It serves from when it is made until it is dropped. It checks no credentials and is always
+/// linearizable, and its tables live in memory.
+#[derive(Debug)]
+pub struct LocalDynamoDb {
+    endpoint: String,
+    /// Dropped together with this value, which is what stops the server.
+    _serving: oneshot::Sender<()>,
+}
+
+impl LocalDynamoDb {
+    /// Begins to serve an empty DynamoDB on a port that the system chooses.
+    ///
+    /// # Errors
+    /// When no loopback port can be had.
+    pub async fn in_memory() -> anyhow::Result<Self> {
+        let database = Database::memory().context("the embedded DynamoDB could not be made")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let endpoint = format!("http://{}", listener.local_addr()?);
+        let (serving, stopped) = oneshot::channel::<()>();
+        let server = dynoxide::server::serve_with_shutdown(listener, database, async {
+            // Nothing is ever sent: the answer comes when the other half is dropped.
+            let _ = stopped.await;
+        });
+        tokio::spawn(server);
+        Ok(Self { endpoint, _serving: serving })
+    }
+
+    /// The endpoint's URL.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}

@@ -1,0 +1,113 @@
+//! The demo as its audience meets it: the program, its verdict and its exit code.
+
+#![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"))
+}
+
+fn demo(options: &[&str]) -> Output {
+    program().arg("demo").args(options).output().unwrap()
+}
+
+fn shown(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Asserts that exactly one line begins like this and goes on like that.
+fn assert_line(shown: &str, begins: &str, goes_on: &str) {
+    let lines: Vec<_> = shown.lines().filter(|line| line.starts_with(begins) && line.contains(goes_on)).collect();
+    assert_eq!(lines.len(), 1, "{begins:?} … {goes_on:?} in\n{shown}");
+}
+
+#[test]
+fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holder_is_succeeded() {
+    let output = demo(&["--workers", "3", "--rounds", "2"]);
+    let shown = shown(&output);
+    // 3 × 2, then two survivors twice.
+    assert_line(&shown, "  ok      the counter is exact: ", "10, applied 10, expected 10");
+    assert_line(&shown, "  ok      the late write was refused: ", "worker-2, stopped for ");
+    assert_line(&shown, "  ok      the lock of worker-1 was taken over ", " after the end of its lease");
+    assert_line(&shown, "  sent    ", " grants");
+    assert_line(&shown, "Verdict: ", "passed");
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+}
+
+#[test]
+fn without_the_fence_the_late_write_is_applied_and_the_verdict_says_so() {
+    let output = demo(&["--workers", "3", "--rounds", "2", "--unfenced"]);
+    let shown = shown(&output);
+    assert_line(&shown, "  FAILED  the counter is wrong: ", "applied 10, expected 10");
+    assert_line(&shown, "  FAILED  the late write was applied: ", "worker-2");
+    assert_line(&shown, "  ok      the lock of worker-1 was taken over ", " after the end of its lease");
+    assert_line(&shown, "Verdict: ", "FAILED");
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+}
+
+#[test]
+fn a_worker_ends_when_its_stdin_closes_even_in_the_middle_of_its_work() {
+    // Connects, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let mut worker = program();
+    worker.args(["worker", "--endpoint", &endpoint, "--name", "alone"]);
+    let mut worker = worker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    worker.stdin.as_mut().unwrap().write_all(b"{\"order\":\"work\",\"rounds\":1}\n").unwrap();
+    first_line(&mut worker, "UpdateItem");
+    drop(worker.stdin.take());
+    eventually("the worker ends", || worker.try_wait().unwrap().is_some());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_worker_outlives_a_killed_demo_not_even_a_stopped_one() {
+    let mut demo = program().args(["demo", "--workers", "3", "--rounds", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    first_line(&mut demo, "SIGSTOP");
+    let workers = linux::children(demo.id());
+    assert_eq!(workers.len(), 2, "one of three was killed");
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    eventually("all workers end", || !workers.iter().any(|worker| linux::is_alive(*worker)));
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "waited for nothing: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The first line that contains this.
+fn first_line(process: &mut Child, this: &str) -> String {
+    let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
+    lines.map(Result::unwrap).find(|line| line.contains(this)).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs::{read_dir, read_to_string};
+
+    pub(super) fn children(of: u32) -> Vec<u32> {
+        let processes =
+            read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        processes.filter(|process| fields(*process).is_some_and(|(_, parent)| parent == of)).collect()
+    }
+
+    pub(super) fn is_alive(process: u32) -> bool {
+        fields(process).is_some_and(|(state, _)| state != "Z")
+    }
+
+    /// Its state and its parent: what follows the name, which ends with the last parenthesis.
+    fn fields(process: u32) -> Option<(String, u32)> {
+        let stat = read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+    }
+}
