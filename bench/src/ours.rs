@@ -1,8 +1,8 @@
-//! The pair as this crate sends it.
+//! The pair as users of this crate write it: `with_lock`, under a budget.
 
 use crate::{Error, KEY, OWNER, TABLE};
 use aws_sdk_dynamodb::Client;
-use lambda_lock::{LockClient, ReleaseOutcome};
+use lambda_lock::{Budget, LockClient};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ impl Ours {
     }
 
     pub(crate) async fn pair(&self) -> Result<(), Error> {
-        let tried = self.locks.try_acquire(KEY).lease(Duration::from_secs(30)).await?;
-        let lock = tried.granted().ok_or("the lock was not granted")?;
-        black_box(lock.fencing_token());
-        if lock.release().await? != ReleaseOutcome::Released {
-            return Err("the lock was not released".into());
-        }
-        Ok(())
+        let budget = Budget::lasting(Duration::from_secs(30));
+        self.locks
+            .with_lock(KEY, &budget, async |lock| {
+                black_box(lock.fencing_token());
+                Ok(())
+            })
+            .await
     }
 }
