@@ -1,1 +1,194 @@
-fn main() {}
+//! What this crate costs in CPU, next to the same requests written by hand on the SDK.
+//!
+//! Both sides run on the same SDK client, over a connector that answers at once from memory: no
+//! network, no server, no waiting. What is counted is the CPU time of this thread.
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock itself")]
+#![allow(clippy::print_stdout, reason = "the figures are the output")]
+
+mod by_hand;
+mod constant;
+mod ours;
+mod statistics;
+
+use crate::by_hand::ByHand;
+use crate::ours::Ours;
+use crate::statistics::Comparison;
+use clap::{Parser, Subcommand, ValueEnum};
+use cpu_time::ThreadTime;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Duration;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+const TABLE: &str = "locks";
+const KEY: &str = "customer-7";
+const OWNER: &str = "bench-1";
+
+/// What lambda-lock costs in CPU, next to the same requests written by hand on the SDK.
+#[derive(Parser)]
+#[command(name = "lambda-lock-bench")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Acquire and release a free lock: two requests.
+    Pair(Pair),
+}
+
+#[derive(clap::Args)]
+struct Pair {
+    /// Batches of each side; they alternate as ours, by hand, by hand, ours.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..))]
+    batches: u32,
+    /// Pairs of requests in a batch.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Runs one batch of one side and measures nothing: for callgrind and other profilers.
+    #[arg(long)]
+    only: Option<Side>,
+    /// Fails when the ratio of the medians is larger than this.
+    #[arg(long)]
+    at_most: Option<f64>,
+    /// Prints JSON.
+    #[arg(long, conflicts_with = "only")]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Side {
+    Ours,
+    ByHand,
+}
+
+struct Sides {
+    ours: Ours,
+    by_hand: ByHand,
+}
+
+impl Sides {
+    fn new() -> Result<Self, Error> {
+        let dynamodb = constant::client();
+        Ok(Self { ours: Ours::new(dynamodb.clone())?, by_hand: ByHand::new(dynamodb) })
+    }
+
+    async fn batch(&self, side: Side, pairs: u32) -> Result<Duration, Error> {
+        let started = ThreadTime::now();
+        match side {
+            Side::Ours => {
+                for _ in 0..pairs {
+                    self.ours.pair().await?;
+                }
+            }
+            Side::ByHand => {
+                for _ in 0..pairs {
+                    self.by_hand.pair().await?;
+                }
+            }
+        }
+        Ok(started.elapsed())
+    }
+
+    /// Interleaved, so that whatever slows the machine down for a while slows both sides down.
+    async fn compare(&self, pair: &Pair) -> Result<Comparison, Error> {
+        for side in [Side::Ours, Side::ByHand] {
+            self.batch(side, pair.pairs.min(1000)).await?;
+        }
+        let mut comparison = Comparison::default();
+        for batch in 0..pair.batches {
+            let ours_first = batch % 2 == 0;
+            let order = if ours_first { [Side::Ours, Side::ByHand] } else { [Side::ByHand, Side::Ours] };
+            let [first, second] = order;
+            let first = self.batch(first, pair.pairs).await? / pair.pairs;
+            let second = self.batch(second, pair.pairs).await? / pair.pairs;
+            let (ours, by_hand) = if ours_first { (first, second) } else { (second, first) };
+            comparison.add(ours, by_hand);
+        }
+        Ok(comparison)
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<ExitCode, Error> {
+    let What::Pair(pair) = Arguments::parse().what;
+    let sides = Sides::new()?;
+    if let Some(side) = pair.only {
+        sides.batch(side, pair.pairs).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let comparison = sides.compare(&pair).await?;
+    let (ours, by_hand) = (micros(comparison.ours()), micros(comparison.by_hand()));
+    let (ratio, (low, high)) = (comparison.ratio(), comparison.interval());
+    if pair.json {
+        let figures = json!({
+            "what": "CPU per acquire and release, no network",
+            "batches": pair.batches,
+            "pairsPerBatch": pair.pairs,
+            "oursMicros": ours,
+            "byHandMicros": by_hand,
+            "ratio": ratio,
+            "ratioInterval95": [low, high],
+        });
+        println!("{figures:#}");
+    } else {
+        println!(
+            "CPU per acquire and release, no network: medians of {} batches of {} pairs",
+            pair.batches, pair.pairs
+        );
+        println!("  lambda-lock        {ours:8.2} µs");
+        println!("  by hand on the SDK {by_hand:8.2} µs");
+        println!("  ratio              {ratio:8.3}    (95 % interval {low:.3} to {high:.3})");
+    }
+    if let Some(limit) = pair.at_most.filter(|limit| ratio > *limit) {
+        return Err(format!("the ratio {ratio:.3} is larger than {limit}").into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that does not depend on time or chance.
+    fn shape(bodies: &[serde_json::Value]) -> Vec<serde_json::Value> {
+        let mut bodies = bodies.to_vec();
+        for body in &mut bodies {
+            let values = body["ExpressionAttributeValues"].as_object_mut().unwrap();
+            for (name, value) in values {
+                let (kind, text) = value.as_object_mut().unwrap().iter_mut().next().unwrap();
+                let text = text.as_str().unwrap();
+                if ![":owner", ":one", ":ours", ":released", ":token"].contains(&name.as_str()) {
+                    *value = json!({ kind.as_str(): text.len() });
+                }
+            }
+        }
+        bodies
+    }
+
+    #[tokio::test]
+    async fn both_sides_send_the_same_requests() {
+        let (dynamodb, sent) = constant::recording_client();
+        Ours::new(dynamodb.clone()).unwrap().pair().await.unwrap();
+        let ours: Vec<_> = std::mem::take(&mut *sent.lock().unwrap());
+        ByHand::new(dynamodb).pair().await.unwrap();
+        let by_hand: Vec<_> = std::mem::take(&mut *sent.lock().unwrap());
+        assert_eq!(ours.len(), 2);
+        assert_eq!(shape(&ours), shape(&by_hand));
+    }
+
+    #[tokio::test]
+    async fn a_comparison_runs_and_its_interval_holds_the_ratio() {
+        let pair = Pair { batches: 4, pairs: 2, only: None, at_most: None, json: false };
+        let comparison = Sides::new().unwrap().compare(&pair).await.unwrap();
+        let (low, high) = comparison.interval();
+        assert!(low <= comparison.ratio() && comparison.ratio() <= high);
+        assert!(!comparison.ours().is_zero() && !comparison.by_hand().is_zero());
+    }
+}

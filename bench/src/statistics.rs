@@ -1,0 +1,76 @@
+//! Medians, and how far their ratio may be trusted.
+
+use std::time::Duration;
+
+const RESAMPLES: usize = 2_000;
+
+/// What batches of both sides took for one pair, batch by batch.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    batches: Vec<(Duration, Duration)>,
+}
+
+impl Comparison {
+    pub(crate) fn add(&mut self, ours: Duration, by_hand: Duration) {
+        self.batches.push((ours, by_hand));
+    }
+
+    pub(crate) fn ours(&self) -> Duration {
+        median(self.batches.iter().map(|batch| batch.0).collect())
+    }
+
+    pub(crate) fn by_hand(&self) -> Duration {
+        median(self.batches.iter().map(|batch| batch.1).collect())
+    }
+
+    /// The ratio of the medians.
+    pub(crate) fn ratio(&self) -> f64 {
+        self.ours().as_secs_f64() / self.by_hand().as_secs_f64()
+    }
+
+    /// The 95 % interval of the ratio: batches that ran next to each other are drawn together, with
+    /// replacement, from a fixed seed.
+    pub(crate) fn interval(&self) -> (f64, f64) {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut ratios: Vec<f64> = (0..RESAMPLES)
+            .map(|_| {
+                let drawn = self.batches.iter().map(|_| self.batches[random.usize(..self.batches.len())]);
+                Self { batches: drawn.collect() }.ratio()
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        (ratios[RESAMPLES / 40], ratios[RESAMPLES - 1 - RESAMPLES / 40])
+    }
+}
+
+fn median(mut durations: Vec<Duration>) -> Duration {
+    durations.sort_unstable();
+    let middle = durations.len() / 2;
+    if durations.len().is_multiple_of(2) { (durations[middle - 1] + durations[middle]) / 2 } else { durations[middle] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comparison(batches: &[(u64, u64)]) -> Comparison {
+        let micros = |(ours, by_hand): &(u64, u64)| (Duration::from_micros(*ours), Duration::from_micros(*by_hand));
+        Comparison { batches: batches.iter().map(micros).collect() }
+    }
+
+    #[test]
+    fn one_slow_batch_does_not_change_the_ratio() {
+        let calm = comparison(&[(110, 100); 51]);
+        let mut disturbed = vec![(110, 100); 50];
+        disturbed.push((9_000, 100));
+        assert_eq!(calm.ratio(), 1.1);
+        assert_eq!(comparison(&disturbed).ratio(), 1.1);
+        assert_eq!(comparison(&disturbed).interval(), (1.1, 1.1));
+    }
+
+    #[test]
+    fn the_interval_is_as_wide_as_the_batches_differ() {
+        let (low, high) = comparison(&[(90, 100), (100, 100), (110, 100), (105, 100), (95, 100)]).interval();
+        assert!(low < 1.0 && 1.0 < high, "{low} {high}");
+    }
+}
