@@ -382,7 +382,7 @@ impl LockClientBuilder {
 
     /// By how much the wall clocks of the table's users may differ. Default: 2 s. A holder of ours
     /// that died is taken over this much after the end it wrote itself, with one request and
-    /// without watching it first.
+    /// without watching it first; sooner by somebody who has watched it for a whole lease.
     pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
         self.settings.rules = self.settings.rules.with_max_clock_skew(Some(max_clock_skew));
         self

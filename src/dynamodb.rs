@@ -2,12 +2,13 @@
 //!
 //! Every call is one HTTP request: the SDK's own retries are switched off, because the decisions
 //! repeat requests themselves and must know of each attempt whether it may have been applied. The
-//! call goes through the caller's client and so through its connections.
+//! calls share the connections of the caller's client.
 
 use crate::error::BoxError;
 use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, Value};
 use crate::transport::{Response, Transport};
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::client::customize::CustomizableOperation;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Builder, Config, Intercept, RuntimeComponents, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -33,7 +34,14 @@ pub(crate) struct DynamoDb {
     client: Client,
     table: String,
     schema: Schema,
-    overrides: Builder,
+    /// What each call changes, where `client` is the caller's own.
+    overrides: Option<Builder>,
+}
+
+/// No retries; and no watch for stalled answers, which costs about 3 % of a request's instructions
+/// and has nothing to watch in a few hundred bytes that are waited for with a timeout anyway.
+fn one_attempt(config: Builder) -> Builder {
+    config.retry_config(RetryConfig::disabled()).stalled_stream_protection(StalledStreamProtectionConfig::disabled())
 }
 
 type Attributes = HashMap<String, AttributeValue>;
@@ -41,16 +49,28 @@ type Outcome = (Answer, Option<BoxError>);
 
 impl DynamoDb {
     pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
-        // Answers of a few hundred bytes cannot stall: watching for it would cost 5 % of a request.
-        let overrides = Config::builder()
-            .retry_config(RetryConfig::disabled())
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-        Self { client, table, schema, overrides }
+        // A client made from the caller's configuration shares its connections only if they belong to
+        // an HTTP client that stands in it. Otherwise calls go through the caller's own client, with
+        // overrides, which costs a little more on each of them.
+        if client.config().http_client().is_some() {
+            let config = one_attempt(client.config().to_builder()).build();
+            return Self { client: Client::from_conf(config), table, schema, overrides: None };
+        }
+        Self { client, table, schema, overrides: Some(one_attempt(Config::builder())) }
+    }
+
+    /// One attempt, with its `Date` header caught.
+    fn once<T, E, B>(&self, call: CustomizableOperation<T, E, B>, date: DateHeader) -> CustomizableOperation<T, E, B> {
+        let call = match &self.overrides {
+            Some(overrides) => call.config_override(overrides.clone()),
+            None => call,
+        };
+        call.interceptor(date)
     }
 
     async fn update(&self, request: Request, date: DateHeader) -> Outcome {
         let Expression { update, condition, names, values, returns } = Expression::of(&request, &self.schema);
-        let result = self
+        let call = self
             .client
             .update_item()
             .table_name(&self.table)
@@ -65,11 +85,8 @@ impl DynamoDb {
                 Returns::UpdatedOld => ReturnValue::UpdatedOld,
             })
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .customize()
-            .config_override(self.overrides.clone())
-            .interceptor(date)
-            .send()
-            .await;
+            .customize();
+        let result = self.once(call, date).send().await;
         match result {
             Ok(output) => match (returns, output.attributes) {
                 (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
@@ -85,7 +102,7 @@ impl DynamoDb {
 
     async fn delete(&self, request: Request, date: DateHeader) -> Outcome {
         let Expression { condition, names, values, .. } = Expression::of(&request, &self.schema);
-        let result = self
+        let call = self
             .client
             .delete_item()
             .table_name(&self.table)
@@ -94,11 +111,8 @@ impl DynamoDb {
             .set_expression_attribute_names(names_map(names))
             .set_expression_attribute_values(Some(values_map(values)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .customize()
-            .config_override(self.overrides.clone())
-            .interceptor(date)
-            .send()
-            .await;
+            .customize();
+        let result = self.once(call, date).send().await;
         match result {
             Ok(_) => (Answer::Applied(Item::default()), None),
             Err(error) => failed(error, |error| match error {
@@ -109,17 +123,14 @@ impl DynamoDb {
     }
 
     async fn get(&self, request: Request, date: DateHeader) -> Outcome {
-        let result = self
+        let call = self
             .client
             .get_item()
             .table_name(&self.table)
             .set_key(Some(self.key(request.key)))
             .consistent_read(true)
-            .customize()
-            .config_override(self.overrides.clone())
-            .interceptor(date)
-            .send()
-            .await;
+            .customize();
+        let result = self.once(call, date).send().await;
         match result {
             Ok(output) => (Answer::Found(output.item.map(item)), None),
             Err(error) => failed(error, |_| None),

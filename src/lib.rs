@@ -80,7 +80,7 @@
 //! | [`acquire`](LockClient::acquire), [`try_acquire`](LockClient::try_acquire) | 1 write | `UpdateItem`, `GetItem` |
 //! | [`checkpoint`](Lock::checkpoint), [`resume`](LockClient::resume) | 1 write | `UpdateItem` |
 //! | [`release`](Lock::release) | 1 write | `UpdateItem` (`DeleteItem` to delete the row) |
-//! | takeover of a dead holder | 1 write by wall clock, 2 by observation | `UpdateItem`, `GetItem` |
+//! | takeover of a dead holder | 1 write by wall clock, 2 by observation beside the polls | `UpdateItem`, `GetItem` |
 //! | waiting | 1 consistent read per poll | `GetItem` |
 //! | [`reclaim`](LockClient::reclaim) | 1 write, 2 after a renewal elsewhere | `UpdateItem`, `GetItem` |
 //! | [`peek`](LockClient::peek) | 1 consistent read | `GetItem` |

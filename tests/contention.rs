@@ -1,6 +1,6 @@
 //! Many at once: everybody gets a turn, nothing is counted twice, and old holders' writes bounce.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue;

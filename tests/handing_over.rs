@@ -1,6 +1,6 @@
 //! Handing a lock over, and giving it back: tokens, resume, reclaim and every way to release.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Lock, LockClient, LockToken, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table};

@@ -1,6 +1,6 @@
 //! Holding: checkpoints, what the guard believes, and what it never believes again.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::protocol::Moment;
 use lambda_lock::{Clock, Error, ErrorKind, Lock, LockClient, ReleaseOutcome, SharedClock, Sleep};

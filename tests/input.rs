@@ -1,6 +1,6 @@
 //! Bad input gets a clear error before any request, and a table that does not fit says why.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Budget, Error, ErrorKind, LockClientBuilder};
 use lambda_lock_testkit::{Process, Table};

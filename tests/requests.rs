@@ -1,6 +1,6 @@
 //! Requests per operation, as a table: what the README and the crate's docs say is what is sent.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Lock, LockClient};
 use lambda_lock_testkit::{Process, Table};

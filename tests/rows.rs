@@ -1,7 +1,7 @@
 //! Rows of others: peers' records are understood, foreign and malformed rows are left alone, and
 //! attributes that we do not know are kept.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Dialect, ErrorKind};
 use lambda_lock_testkit::Table;

@@ -1,7 +1,7 @@
 //! `with_lock`: released on success and on error, usable where futures must be `Send`, and what a
 //! dropped guard leaves behind.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may stop it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Budget, Error, LockClient};
 use lambda_lock_testkit::{Fault, Table};

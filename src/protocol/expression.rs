@@ -46,7 +46,12 @@ const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(reco
 impl Expression {
     /// Renders a request.
     pub fn of(request: &Request, schema: &Schema) -> Self {
-        let mut out = Expression::default();
+        let mut out = Expression {
+            update: String::with_capacity(256),
+            condition: String::with_capacity(192),
+            values: Vec::with_capacity(10),
+            ..Expression::default()
+        };
         match &request.action {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
             Action::Take { grant, seen, token } => out.take(grant, seen, *token, schema),
@@ -116,7 +121,7 @@ impl Expression {
         }
         self.value(":owner", Value::S(grant.owner.clone()));
         self.value(":lease", Value::S(grant.lease.text().to_owned()));
-        self.value(":rvn", Value::S(grant.version.to_string()));
+        self.value(":rvn", Value::S(grant.version.text()));
         self.value(":ends", number(grant.ends));
         self.ttl(grant.ends, schema);
         let data = self.data(&grant.data);
@@ -152,7 +157,7 @@ impl Expression {
     fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
         self.condition.push_str("recordVersionNumber BETWEEN :first AND :rvn");
         self.value(":first", Value::S(first.to_owned()));
-        self.value(":rvn", Value::S(up_to.to_string()));
+        self.value(":rvn", Value::S(up_to.text()));
         if let Some(token) = token {
             self.condition.push_str(" AND fencingToken = :token");
             self.value(":token", number(token));

@@ -55,7 +55,7 @@ impl Belief {
     }
 
     /// Whether the written end comes before the end of what is believed of the lease.
-    pub(crate) fn is_cut_short(&self, believed_lease: Duration) -> bool {
+    pub fn is_cut_short(&self, believed_lease: Duration) -> bool {
         self.lasting < believed_lease
     }
 }

@@ -62,7 +62,7 @@ mod version;
 
 pub use acquire::{AcquireVerdict, Acquisition, HolderSeen, Reclaim, Wanted};
 pub use expression::{Expression, Returns};
-pub use holding::Holding;
+pub use holding::{Belief, Holding};
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
 pub use machine::{Answer, Machine, Rejection, Step, Tick, WallClock};

@@ -19,9 +19,22 @@ impl Grant {
         Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 
+    /// `ll1-{grant}-`, with room for what follows.
+    fn prefix(self, room: usize) -> String {
+        let mut hex = [0; 32];
+        let hex = self.0.simple().encode_lower(&mut hex);
+        let mut text = String::with_capacity(OURS.len() + hex.len() + 1 + room);
+        text.push_str(OURS);
+        text.push_str(hex);
+        text.push('-');
+        text
+    }
+
     /// The lower bound of all versions of this grant, for `BETWEEN`.
     pub fn first_version(self) -> String {
-        format!("{OURS}{}-0", self.0.simple())
+        let mut text = self.prefix(1);
+        text.push('0');
+        text
     }
 }
 
@@ -74,9 +87,21 @@ impl Version {
     }
 }
 
+impl Version {
+    /// The version as it stands on the row.
+    pub fn text(self) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = self.grant.prefix(16);
+        for shift in (0..64).step_by(4).rev() {
+            text.push(char::from(DIGITS[(self.stamp.0 >> shift) as usize & 0xf]));
+        }
+        text
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{OURS}{}-{:016x}", self.grant.0.simple(), self.stamp.0)
+        f.write_str(&self.text())
     }
 }
 
