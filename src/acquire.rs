@@ -116,7 +116,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         self
     }
 
-    /// Who holds the lock. Default: the client's [`owner`](crate::LockClientBuilder::owner).
+    /// Who holds the lock. Default: the [budget's owner](Budget::owner), such as an invocation, else
+    /// the client's [`owner`](crate::LockClientBuilder::owner).
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -161,7 +162,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     fn wanted(&mut self) -> Result<Wanted, Error> {
-        let owner = self.owner.take().unwrap_or_else(|| self.client.owner().to_owned());
+        let invocation = self.budget.as_ref().and_then(Budget::owner_name);
+        let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
         let settings = self.client.settings();
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {

@@ -2,6 +2,7 @@
 
 use crate::clock::SharedClock;
 use crate::protocol::{Moment, Rules};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Time that stays covered by the lease after the deadline: Lambda stops a function only some time
@@ -19,6 +20,7 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 /// |---|---|---|
 /// | [`grace`](Budget::grace) | 1 s | Lambda's kill comes after the deadline |
 /// | [`reserve`](Budget::reserve) | half of the budget as it was when created | as much time for the work as for waiting |
+/// | [`owner`](Budget::owner) | none: the client's | an invocation's budget names the invocation |
 ///
 /// ```
 /// use lambda_lock::Budget;
@@ -37,6 +39,7 @@ pub struct Budget {
     total: Option<Duration>,
     grace: Duration,
     reserve: Duration,
+    owner: Option<Arc<str>>,
 }
 
 impl Budget {
@@ -69,7 +72,7 @@ impl Budget {
     }
 
     fn starting(clock: SharedClock, started: Moment, total: Option<Duration>) -> Self {
-        Self { clock, started, total, grace: DEFAULT_GRACE, reserve: total.unwrap_or_default() / 2 }
+        Self { clock, started, total, grace: DEFAULT_GRACE, reserve: total.unwrap_or_default() / 2, owner: None }
     }
 
     /// Sets for how long after its end the work may still act, and the lease must cover it.
@@ -88,6 +91,15 @@ impl Budget {
         self
     }
 
+    /// Names whoever has this budget as the owner of the locks acquired within it, where the acquire
+    /// itself [names nobody](crate::Acquire::owner). Default: none, so that the client's owner counts;
+    /// a budget made from an invocation's context names the invocation.
+    #[must_use]
+    pub fn owner(mut self, owner: impl Into<Arc<str>>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
     /// What is left; `None` where the end is unknown, zero where it has passed.
     pub fn remaining(&self) -> Option<Duration> {
         self.left_of(self.total)
@@ -96,6 +108,11 @@ impl Budget {
     fn left_of(&self, span: Option<Duration>) -> Option<Duration> {
         let passed = self.clock.now().longest_since(self.started);
         span.map(|span| span.saturating_sub(passed))
+    }
+
+    /// Who acquires within it.
+    pub(crate) fn owner_name(&self) -> Option<&str> {
+        self.owner.as_deref()
     }
 
     /// How long a lock may be waited for.

@@ -91,6 +91,7 @@
 //! | feature | default | brings |
 //! |---|---|---|
 //! | `dynamodb` | yes | the lock on `aws-sdk-dynamodb`; TLS and async runtime stay your choice |
+//! | `lambda` | | [`lambda`]: a [`Budget`] from an invocation's context, a tower layer around a whole handler, errors by name |
 //! | none | | [`protocol`] alone, without the SDK |
 
 pub mod protocol;
@@ -109,6 +110,9 @@ mod drive;
 mod dynamodb;
 #[cfg(feature = "dynamodb")]
 mod error;
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
+pub mod lambda;
 #[cfg(feature = "dynamodb")]
 mod lock;
 #[cfg(feature = "dynamodb")]

@@ -1,0 +1,101 @@
+//! An invocation's deadline and name, as a budget.
+
+use crate::budget::Budget;
+use crate::protocol::from_epoch_millis;
+use lambda_runtime::Context;
+
+/// What is left of an invocation, held by that invocation.
+///
+/// * The end is the context's deadline. 0 means that nobody knows it (a context made by hand): then
+///   the budget is [`unknown`](Budget::unknown) and every acquire needs an explicit lease.
+/// * Grace (1 s) and reserve (half of what is left now) are those of every budget; make the budget
+///   first thing in the handler, so that they are halves of the whole.
+/// * The [`owner`](Budget::owner) is `function:version/request id`. It belongs to the invocation and
+///   not to the process, so several invocations in one environment are told apart. A retried
+///   asynchronous invocation has the same request id, and with it the same name; without
+///   [`reclaim_own`](crate::Acquire::reclaim_own) nothing depends on that.
+///
+/// `cargo lambda watch` sends the constant deadline 600000, a time in 1970: the budget is then spent,
+/// and acquiring within it is [`OutOfTime`](crate::ErrorKind::OutOfTime).
+impl From<&Context> for Budget {
+    fn from(context: &Context) -> Self {
+        let deadline = Some(context.deadline).filter(|deadline| *deadline != 0);
+        let budget = deadline.and_then(from_epoch_millis).map_or_else(Budget::unknown, Budget::until);
+        match invocation(context) {
+            Some(name) => budget.owner(name),
+            None => budget,
+        }
+    }
+}
+
+/// The invocation's name, for people who look at the table or at somebody else's error: enough to
+/// find its log.
+fn invocation(context: &Context) -> Option<String> {
+    let function = &context.env_config;
+    let named = match (function.function_name.as_str(), function.version.as_str()) {
+        ("", _) => String::new(),
+        (name, "") => format!("{name}/"),
+        (name, version) => format!("{name}:{version}/"),
+    };
+    (!context.request_id.is_empty()).then(|| format!("{named}{}", context.request_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lambda_runtime::Config;
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    fn context(request_id: &str, name: &str, version: &str) -> Context {
+        let mut context = Context::default();
+        context.request_id = request_id.to_owned();
+        let config = Config { function_name: name.to_owned(), version: version.to_owned(), ..Config::default() };
+        context.env_config = Arc::new(config);
+        context
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a deadline is a time from now")]
+    fn in_seconds(seconds: u64) -> u64 {
+        (SystemTime::now() + Duration::from_secs(seconds)).duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+    }
+
+    #[test]
+    fn the_deadline_of_the_invocation_is_the_end_of_the_budget() {
+        let mut context = context("r-1", "orders", "7");
+        context.deadline = in_seconds(30);
+        let remaining = Budget::from(&context).remaining().unwrap();
+        assert!(remaining > Duration::from_secs(28) && remaining <= Duration::from_secs(30), "{remaining:?}");
+    }
+
+    #[test]
+    fn half_of_the_invocation_is_for_waiting_and_a_second_of_grace_is_covered() {
+        let mut context = context("r-1", "orders", "7");
+        context.deadline = in_seconds(30);
+        let budget = Budget::from(&context);
+        assert!(budget.wait().unwrap() <= Duration::from_secs(15) && budget.wait().unwrap() > Duration::from_secs(13));
+        assert!(budget.to_cover().unwrap() > Duration::from_secs(29));
+    }
+
+    #[test]
+    fn a_deadline_of_zero_is_unknown() {
+        assert_eq!(Budget::from(&Context::default()).remaining(), None);
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_leaves_nothing() {
+        let mut context = context("r-1", "orders", "7");
+        context.deadline = 600_000;
+        assert_eq!(Budget::from(&context).remaining(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_owner_is_the_invocation_and_not_the_process() {
+        let owner = |context: &Context| Budget::from(context).owner_name().map(str::to_owned);
+        assert_eq!(owner(&context("r-1", "orders", "$LATEST")).as_deref(), Some("orders:$LATEST/r-1"));
+        assert_eq!(owner(&context("r-2", "orders", "$LATEST")).as_deref(), Some("orders:$LATEST/r-2"));
+        assert_eq!(owner(&context("r-1", "orders", "")).as_deref(), Some("orders/r-1"));
+        assert_eq!(owner(&context("r-1", "", "7")).as_deref(), Some("r-1"));
+        assert_eq!(owner(&context("", "orders", "7")), None);
+    }
+}

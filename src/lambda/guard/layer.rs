@@ -1,0 +1,162 @@
+//! The layer: which lock, for how long to wait, and what to answer when somebody else holds it.
+
+use super::service::LockService;
+use crate::budget::Budget;
+use crate::client::LockClient;
+use crate::error::Held;
+use crate::protocol::LockKey;
+use lambda_runtime::Context;
+use std::fmt;
+use std::time::Duration;
+use tower::Layer;
+
+/// Runs a whole handler under a lock whose key comes from the event.
+///
+/// The lock is acquired within the invocation's [budget](crate::Budget), so its lease covers the
+/// invocation and its grace and the handler need not renew it. It is given back when the handler has
+/// answered or failed. The handler gets its event as [`Locked`](super::Locked), with the grant beside
+/// it: what it writes should carry the fencing token.
+///
+/// | setting | default | why |
+/// |---|---|---|
+/// | [`grace`](LockLayer::grace) | 1 s | Lambda's kill comes after the deadline |
+/// | [`reserve`](LockLayer::reserve) | half of the invocation | as much time for the handler as for waiting |
+/// | [`without_waiting`](LockLayer::without_waiting) | waits | most events should be handled, not refused |
+/// | [`when_held`](LockLayer::when_held) | error `LockHeld` | whoever invoked the function retries |
+///
+/// ```no_run
+/// use lambda_lock::LockClient;
+/// use lambda_lock::lambda::{LockLayer, Locked};
+/// use lambda_runtime::{Error, LambdaEvent, service_fn};
+/// use tower::Layer;
+///
+/// # #[derive(serde::Deserialize)]
+/// struct Order {
+///     order_id: String,
+/// }
+///
+/// async fn handler(event: LambdaEvent<Locked<Order>>) -> Result<String, Error> {
+///     let Locked { payload, grant } = event.payload;
+///     Ok(format!("{} is ours under token {}", payload.order_id, grant.fencing_token()))
+/// }
+///
+/// # async fn example(locks: LockClient) -> Result<(), Error> {
+/// let guard = LockLayer::new(locks, |order: &Order| order.order_id.as_str().into())
+///     .when_held(|held| format!("{} is at it already", held.holder));
+/// lambda_runtime::run(guard.layer(service_fn(handler))).await
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of [`acquire`](LockClient::acquire) as [`LockServiceError::Lock`](super::LockServiceError),
+/// and the handler's own. An empty key is `InvalidRequest`, a context without deadline too. A release
+/// that fails is logged as a warning: the lease frees the lock.
+///
+/// # Requests and IAM actions
+/// Those of acquire and release: two `UpdateItem` when nobody else holds the lock, `GetItem` while
+/// waiting.
+///
+/// # Cancel safety
+/// Dropping the future, or a panic in the handler, leaves the lock taken until its lease ends, which
+/// is the end of the invocation and its grace.
+#[derive(Clone)]
+pub struct LockLayer<K, H = Refuse> {
+    settings: Settings,
+    key: K,
+    when_held: H,
+}
+
+/// Makes no answer of a held lock: it is an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Refuse;
+
+/// What to answer when somebody else holds the lock.
+pub trait WhenHeld<R> {
+    /// The answer, if it is one, and the error otherwise.
+    fn answer(&self, held: &Held) -> Option<R>;
+}
+
+impl<R> WhenHeld<R> for Refuse {
+    fn answer(&self, _: &Held) -> Option<R> {
+        None
+    }
+}
+
+impl<R, F: Fn(&Held) -> R> WhenHeld<R> for F {
+    fn answer(&self, held: &Held) -> Option<R> {
+        Some(self(held))
+    }
+}
+
+impl<K> LockLayer<K> {
+    /// Guards handlers of events of type `A` by the lock that `key` names.
+    pub fn new<A>(locks: LockClient, key: K) -> Self
+    where
+        K: Fn(&A) -> LockKey,
+    {
+        Self { settings: Settings { locks, grace: None, reserve: None, waits: true }, key, when_held: Refuse }
+    }
+}
+
+impl<K, H> LockLayer<K, H> {
+    /// Answers this, instead of the error `LockHeld`, when somebody else holds the lock and held it
+    /// for all the time that could be waited. The handler does not run.
+    pub fn when_held<R, F: Fn(&Held) -> R>(self, answer: F) -> LockLayer<K, F> {
+        let Self { settings, key, when_held: _ } = self;
+        LockLayer { settings, key, when_held: answer }
+    }
+
+    /// Tries once. Default: waits for the lock until only the [`reserve`](LockLayer::reserve) is left
+    /// of the invocation.
+    #[must_use]
+    pub fn without_waiting(mut self) -> Self {
+        self.settings.waits = false;
+        self
+    }
+
+    /// Sets the budget's [`grace`](Budget::grace). Default: 1 s.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = Some(grace);
+        self
+    }
+
+    /// Sets the budget's [`reserve`](Budget::reserve), the time that the handler needs. Default: half
+    /// of the invocation.
+    #[must_use]
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.settings.reserve = Some(reserve);
+        self
+    }
+}
+
+impl<S, K: Clone, H: Clone> Layer<S> for LockLayer<K, H> {
+    type Service = LockService<S, K, H>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        LockService::new(inner, self.settings.clone(), self.key.clone(), self.when_held.clone())
+    }
+}
+
+impl<K, H> fmt::Debug for LockLayer<K, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockLayer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// What does not depend on the event.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) locks: LockClient,
+    pub(super) waits: bool,
+    grace: Option<Duration>,
+    reserve: Option<Duration>,
+}
+
+impl Settings {
+    pub(super) fn budget(&self, context: &Context) -> Budget {
+        let budget = Budget::from(context);
+        let budget = self.grace.into_iter().fold(budget, Budget::grace);
+        self.reserve.into_iter().fold(budget, Budget::reserve)
+    }
+}

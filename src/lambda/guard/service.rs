@@ -1,0 +1,98 @@
+//! The service: acquire, run the handler, give the lock back.
+
+use super::error::LockServiceError;
+use super::layer::{Settings, WhenHeld};
+use crate::acquire::TryAcquired;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::protocol::{LockKey, LockToken};
+use lambda_runtime::{Context, LambdaEvent};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{self, Poll};
+use tower::Service;
+
+/// A handler under a lock: made by [`LockLayer`](super::LockLayer).
+#[derive(Clone)]
+pub struct LockService<S, K, H> {
+    inner: S,
+    settings: Settings,
+    key: K,
+    when_held: H,
+}
+
+/// An event, and the lock that is held while it is handled.
+#[derive(Clone, Debug)]
+pub struct Locked<A> {
+    /// The event's payload.
+    pub payload: A,
+    /// The grant: its [`fencing_token`](LockToken::fencing_token) belongs into everything that the
+    /// handler writes. [Resume](crate::LockClient::resume) it for a guard to checkpoint with.
+    pub grant: LockToken,
+}
+
+impl<S, K, H> LockService<S, K, H> {
+    pub(super) fn new(inner: S, settings: Settings, key: K, when_held: H) -> Self {
+        Self { inner, settings, key, when_held }
+    }
+}
+
+impl<S, K, H, A> Service<LambdaEvent<A>> for LockService<S, K, H>
+where
+    S: Service<LambdaEvent<Locked<A>>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Response: Send,
+    S::Error: Send,
+    K: Fn(&A) -> LockKey,
+    H: WhenHeld<S::Response> + Clone + Send + 'static,
+    A: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = LockServiceError<S::Error>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context).map_err(LockServiceError::Handler)
+    }
+
+    fn call(&mut self, event: LambdaEvent<A>) -> Self::Future {
+        // The one that was polled ready goes with the call; its clone takes its place.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let (settings, when_held) = (self.settings.clone(), self.when_held.clone());
+        let LambdaEvent { payload, context, .. } = event;
+        let key = (self.key)(&payload);
+        Box::pin(async move {
+            let lock = match acquire(&settings, key, &context).await {
+                Ok(lock) => lock,
+                Err(error) => return refused(error, &when_held),
+            };
+            let locked = Locked { payload, grant: lock.token() };
+            let answer = inner.call(LambdaEvent::new(locked, context)).await;
+            lock.finish().await;
+            answer.map_err(LockServiceError::Handler)
+        })
+    }
+}
+
+async fn acquire(settings: &Settings, key: LockKey, context: &Context) -> Result<Lock, Error> {
+    let budget = settings.budget(context);
+    if settings.waits {
+        return settings.locks.acquire(key).within(&budget).await;
+    }
+    match settings.locks.try_acquire(key.clone()).within(&budget).await? {
+        TryAcquired::Granted(lock) => Ok(lock),
+        TryAcquired::Held(held) => Err(Error::from_held(&key, held)),
+    }
+}
+
+fn refused<R, E>(error: Error, when_held: &impl WhenHeld<R>) -> Result<R, LockServiceError<E>> {
+    error.held().and_then(|held| when_held.answer(held)).ok_or(LockServiceError::Lock(error))
+}
+
+impl<S, K, H> fmt::Debug for LockService<S, K, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockService").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
