@@ -1,0 +1,46 @@
+//! A DynamoDB client that starts in milliseconds.
+//!
+//! A function has its Region and credentials in its environment and needs no profile, and it talks to
+//! AWS alone and needs no other roots than Amazon's: looking for the one and loading the others would
+//! be most of a cold start.
+
+use crate::config::{Config, ConfigError};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::BehaviorVersion;
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+
+/// The roots of Amazon Trust Services, picked out of Mozilla's by the build script.
+const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
+
+pub(crate) fn dynamodb(config: &Config) -> Result<Client, ConfigError> {
+    let plain = config.endpoint.as_deref().is_some_and(|url| url.to_ascii_lowercase().starts_with("http://"));
+    let http = if plain { Builder::new().build_http() } else { https()? };
+    let mut builder = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(config.region.clone())
+        .credentials_provider(config.credentials.clone())
+        .http_client(http);
+    builder.set_endpoint_url(config.endpoint.clone());
+    Ok(Client::from_conf(builder.build()))
+}
+
+fn https() -> Result<SharedHttpClient, ConfigError> {
+    let roots = TrustStore::empty().with_pem_certificate(AMAZON_ROOTS);
+    let context = TlsContext::builder().with_trust_store(roots).build();
+    let context = context.map_err(|error| ConfigError::new(format!("TLS cannot be set up: {error}")))?;
+    Ok(Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_roots_are_amazons_five() {
+        assert_eq!(AMAZON_ROOTS.matches("-----BEGIN CERTIFICATE-----").count(), 5);
+        assert!(AMAZON_ROOTS.len() < 10_000, "{}", AMAZON_ROOTS.len());
+    }
+}

@@ -1,0 +1,303 @@
+//! The environment of a function, read once at its start.
+
+use crate::client;
+use aws_sdk_dynamodb::config::{Credentials, Region};
+use lambda_lock::protocol::{Schema, Ttl, schema};
+use lambda_lock::{Dialect, LockClient};
+use std::env::{self, VarError};
+use std::fmt;
+use std::time::Duration;
+
+/// What the environment says.
+///
+/// | variable | default | meaning |
+/// |---|---|---|
+/// | `LOCK_TABLE` | required | the lock table's name or ARN |
+/// | `LOCK_MAX_CLOCK_SKEW_MS` | 2000 | how far wall clocks may be apart; `off`: no takeover by wall clock |
+/// | `LOCK_TTL_ATTRIBUTE` | none | the TTL attribute to write |
+/// | `LOCK_KEY_ATTRIBUTE` | `key` | the table's partition key attribute |
+/// | `LOCK_SORT_KEY_ATTRIBUTE` | none | the table's sort key attribute |
+/// | `LOCK_LEASE_DIALECT` | `java` | how leases are spelt: `java` or `go` |
+/// | `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | required | set by Lambda |
+/// | `AWS_SESSION_TOKEN` | none | set by Lambda |
+/// | `AWS_ENDPOINT_URL_DYNAMODB`, else `AWS_ENDPOINT_URL` | AWS's own | where DynamoDB is |
+///
+/// An empty variable counts as unset, so that a template can pass an empty parameter on.
+pub struct Config {
+    table: String,
+    max_clock_skew: Option<Duration>,
+    schema: Schema,
+    pub(crate) region: Region,
+    pub(crate) credentials: Credentials,
+    pub(crate) endpoint: Option<String>,
+}
+
+impl Config {
+    /// Reads the process's environment.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::read(&process)
+    }
+
+    /// Reads an environment.
+    pub fn read(environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            table: required(environment, "LOCK_TABLE", "the name of the lock table")?,
+            max_clock_skew: max_clock_skew(environment)?,
+            schema: schema(environment)?,
+            region: region(environment)?,
+            credentials: credentials(environment)?,
+            endpoint: endpoint(environment)?,
+        })
+    }
+
+    /// A lock client of the configured table. Sends nothing.
+    pub fn locks(&self) -> Result<LockClient, ConfigError> {
+        let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
+        let mut builder =
+            LockClient::builder(client::dynamodb(self)?, &self.table).key_attribute(key_attribute).dialect(*dialect);
+        if let Some(name) = sort_key_attribute {
+            builder = builder.sort_key_attribute(name);
+        }
+        if let Some(ttl) = ttl {
+            builder = builder.ttl_attribute(&ttl.attribute);
+        }
+        builder = match self.max_clock_skew {
+            Some(skew) => builder.max_clock_skew(skew),
+            None => builder.without_wall_clock_takeover(),
+        };
+        // Everything else has been checked above.
+        builder.build().map_err(|error| ConfigError(format!("LOCK_TABLE cannot be used: {error}")))
+    }
+
+    /// Whether lock keys have a sort key.
+    pub fn has_sort_key(&self) -> bool {
+        self.schema.sort_key_attribute.is_some()
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the credentials.
+        f.debug_struct("Config").field("table", &self.table).field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+/// The environment of this process.
+pub fn process(name: &str) -> Result<Option<String>, ConfigError> {
+    match env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(ConfigError(format!("{name} is no valid text"))),
+    }
+}
+
+/// An environment: the value of a variable, if it is set.
+pub type Environment<'a> = dyn Fn(&str) -> Result<Option<String>, ConfigError> + 'a;
+
+/// Why a function cannot start, in a sentence that names the variable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    /// A sentence that names a variable.
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The value of a variable; empty counts as unset.
+pub fn optional(environment: &Environment<'_>, name: &str) -> Result<Option<String>, ConfigError> {
+    Ok(environment(name)?.filter(|value| !value.is_empty()))
+}
+
+fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result<String, ConfigError> {
+    optional(environment, name)?.ok_or_else(|| ConfigError(format!("{name} is not set: give {what}")))
+}
+
+fn max_clock_skew(environment: &Environment<'_>) -> Result<Option<Duration>, ConfigError> {
+    match optional(environment, "LOCK_MAX_CLOCK_SKEW_MS")?.as_deref() {
+        None => Ok(lambda_lock::protocol::Rules::default().max_clock_skew()),
+        Some("off") => Ok(None),
+        Some(text) => {
+            let millis: u32 = text.parse().map_err(|_| {
+                ConfigError(format!(
+                    "LOCK_MAX_CLOCK_SKEW_MS is {text:?}: give a whole number of milliseconds, such as 2000, or off"
+                ))
+            })?;
+            Ok(Some(Duration::from_millis(millis.into())))
+        }
+    }
+}
+
+/// The table's names, each checked as it joins the others, so that the error names the variable.
+fn schema(environment: &Environment<'_>) -> Result<Schema, ConfigError> {
+    let mut schema = Schema { dialect: dialect(environment)?, ..Schema::default() };
+    if let Some(name) = optional(environment, "LOCK_KEY_ATTRIBUTE")? {
+        schema.key_attribute = name;
+        check(&schema, "LOCK_KEY_ATTRIBUTE")?;
+    }
+    if let Some(name) = optional(environment, "LOCK_SORT_KEY_ATTRIBUTE")? {
+        schema.sort_key_attribute = Some(name);
+        check(&schema, "LOCK_SORT_KEY_ATTRIBUTE")?;
+    }
+    if let Some(attribute) = optional(environment, "LOCK_TTL_ATTRIBUTE")? {
+        schema.ttl = Some(Ttl { attribute, retention: schema::DEFAULT_RETENTION });
+        check(&schema, "LOCK_TTL_ATTRIBUTE")?;
+    }
+    Ok(schema)
+}
+
+fn check(schema: &Schema, name: &str) -> Result<(), ConfigError> {
+    schema.check().map_err(|error| ConfigError(format!("{name} cannot be used: {error}")))
+}
+
+fn dialect(environment: &Environment<'_>) -> Result<Dialect, ConfigError> {
+    match optional(environment, "LOCK_LEASE_DIALECT")?.as_deref() {
+        None | Some("java") => Ok(Dialect::Java),
+        Some("go") => Ok(Dialect::Go),
+        Some(other) => Err(ConfigError(format!("LOCK_LEASE_DIALECT is {other:?}: give java or go"))),
+    }
+}
+
+fn region(environment: &Environment<'_>) -> Result<Region, ConfigError> {
+    let name = required(environment, "AWS_REGION", "the Region of the lock table, as Lambda does")?;
+    // It becomes part of a host name.
+    if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        return Err(ConfigError(format!("AWS_REGION is {name:?}: give a Region such as eu-central-1")));
+    }
+    Ok(Region::new(name))
+}
+
+fn credentials(environment: &Environment<'_>) -> Result<Credentials, ConfigError> {
+    let what = "the credentials of the function's role, as Lambda does";
+    let id = required(environment, "AWS_ACCESS_KEY_ID", what)?;
+    let secret = required(environment, "AWS_SECRET_ACCESS_KEY", what)?;
+    let session = optional(environment, "AWS_SESSION_TOKEN")?;
+    Ok(Credentials::new(id, secret, session, None, "Environment"))
+}
+
+fn endpoint(environment: &Environment<'_>) -> Result<Option<String>, ConfigError> {
+    for name in ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"] {
+        let Some(url) = optional(environment, name)? else { continue };
+        let usable = url.parse::<http::Uri>().is_ok_and(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+        });
+        if !usable {
+            return Err(ConfigError(format!(
+                "{name} is {url:?}: give a URL that begins with http:// or https://, such as http://localhost:8000"
+            )));
+        }
+        return Ok(Some(url));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAMBDA: [(&str, &str); 5] = [
+        ("LOCK_TABLE", "locks"),
+        ("AWS_REGION", "eu-central-1"),
+        ("AWS_ACCESS_KEY_ID", "an-id"),
+        ("AWS_SECRET_ACCESS_KEY", "a-secret"),
+        ("AWS_SESSION_TOKEN", "a-session"),
+    ];
+
+    fn with(changes: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let value = |name: &str| {
+            let all = changes.iter().chain(&LAMBDA);
+            all.clone().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        let config = Config::read(&|name| Ok(value(name)))?;
+        config.locks().map(|_| config)
+    }
+
+    #[test]
+    fn the_defaults_are_the_documented_ones() {
+        let config = with(&[]).unwrap();
+        assert_eq!(config.table, "locks");
+        assert_eq!(config.max_clock_skew, Some(Duration::from_millis(2000)));
+        assert_eq!(config.schema, Schema::default());
+        assert_eq!(config.endpoint, None);
+        assert!(!config.has_sort_key());
+        assert_eq!(config.credentials.session_token(), Some("a-session"));
+    }
+
+    #[test]
+    fn every_variable_is_read() {
+        let config = with(&[
+            ("LOCK_MAX_CLOCK_SKEW_MS", "1500"),
+            ("LOCK_TTL_ATTRIBUTE", "expiresAt"),
+            ("LOCK_KEY_ATTRIBUTE", "pk"),
+            ("LOCK_SORT_KEY_ATTRIBUTE", "sk"),
+            ("LOCK_LEASE_DIALECT", "go"),
+            ("AWS_ENDPOINT_URL", "http://localhost:8000"),
+        ])
+        .unwrap();
+        assert_eq!(config.max_clock_skew, Some(Duration::from_millis(1500)));
+        assert_eq!(config.schema.ttl.as_ref().unwrap().attribute, "expiresAt");
+        assert_eq!((config.schema.key_attribute.as_str(), config.schema.dialect), ("pk", Dialect::Go));
+        assert_eq!(config.schema.sort_key_attribute.as_deref(), Some("sk"));
+        assert!(config.has_sort_key());
+        assert_eq!(config.endpoint.as_deref(), Some("http://localhost:8000"));
+        assert_eq!(with(&[("LOCK_MAX_CLOCK_SKEW_MS", "off")]).unwrap().max_clock_skew, None);
+    }
+
+    #[test]
+    fn the_endpoint_of_dynamodb_goes_before_the_endpoint_of_everything() {
+        let both = [("AWS_ENDPOINT_URL", "https://all"), ("AWS_ENDPOINT_URL_DYNAMODB", "https://dynamodb")];
+        assert_eq!(with(&both).unwrap().endpoint.as_deref(), Some("https://dynamodb"));
+    }
+
+    #[test]
+    fn a_missing_variable_stops_the_start_by_its_name() {
+        for name in ["LOCK_TABLE", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+            let error = with(&[(name, "")]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name} is not set: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_variable_stops_the_start_by_its_name() {
+        for (name, value) in [
+            ("LOCK_TABLE", "no table!"),
+            ("LOCK_TABLE", "ab"),
+            ("LOCK_MAX_CLOCK_SKEW_MS", "2 s"),
+            ("LOCK_MAX_CLOCK_SKEW_MS", "-1"),
+            ("LOCK_MAX_CLOCK_SKEW_MS", "1.5"),
+            ("LOCK_TTL_ATTRIBUTE", "ownerName"),
+            ("LOCK_TTL_ATTRIBUTE", "key"),
+            ("LOCK_KEY_ATTRIBUTE", "data"),
+            ("LOCK_SORT_KEY_ATTRIBUTE", "key"),
+            ("LOCK_LEASE_DIALECT", "Java"),
+            ("AWS_REGION", "Frankfurt am Main"),
+            ("AWS_ENDPOINT_URL", "localhost:8000"),
+            ("AWS_ENDPOINT_URL_DYNAMODB", "ftp://localhost"),
+            ("AWS_ENDPOINT_URL_DYNAMODB", "http://"),
+        ] {
+            let error = with(&[(name, value)]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name} ")), "{name}={value}: {error}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let shown = format!("{:?}", with(&[]).unwrap());
+        assert!(!shown.contains("a-secret") && !shown.contains("a-session"), "{shown}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Requests, field by field: what is missing, malformed or unknown is refused by its name, and no
+//! value ever enters a message.
+
+use crate::failure::Failure;
+use lambda_lock::protocol::millis_rounded_up;
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value};
+use std::time::Duration;
+
+/// An invocation's payload before anybody looked at it: an event that cannot be read is then our
+/// `InvalidRequest`, and not the runtime's error.
+pub type Event = Box<RawValue>;
+
+/// The fields of a JSON object that were not taken yet.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    /// What the names of the fields begin with: empty, or `lock.`.
+    prefix: &'static str,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    /// The fields of an event.
+    pub fn of_event(event: &RawValue) -> Result<Self, Failure> {
+        match serde_json::from_str(event.get()) {
+            Ok(Value::Object(fields)) => Ok(Self { prefix: "", fields }),
+            Ok(_) => {
+                Err(Failure::invalid_request("the event is no JSON object: give one with the fields of the request"))
+            }
+            Err(error) => Err(Failure::invalid_request(format!("the event cannot be read as JSON: {error}"))),
+        }
+    }
+
+    /// Whether the field is there, even if it is null.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    /// Takes a field out; null counts as a value.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        self.fields.remove(name)
+    }
+
+    /// A required object.
+    pub fn object(&mut self, name: &'static str, prefix: &'static str) -> Result<Fields, Failure> {
+        match self.required(name)? {
+            Value::Object(fields) => Ok(Fields { prefix, fields }),
+            _ => Err(self.malformed(name, "give the object as it was answered")),
+        }
+    }
+
+    /// A required text.
+    pub fn text(&mut self, name: &str) -> Result<String, Failure> {
+        match self.required(name)? {
+            Value::String(text) => Ok(text),
+            _ => Err(self.malformed(name, "give a text")),
+        }
+    }
+
+    /// A text that may be absent.
+    pub fn optional_text(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        if self.has(name) { self.text(name).map(Some) } else { Ok(None) }
+    }
+
+    /// A required text of 1 to `longest` bytes.
+    pub fn name(&mut self, name: &str, longest: usize) -> Result<String, Failure> {
+        let text = self.text(name)?;
+        if text.is_empty() || text.len() > longest {
+            let hint = format!("it has {} bytes of text; give 1 to {longest}", text.len());
+            return Err(self.malformed(name, &hint));
+        }
+        Ok(text)
+    }
+
+    /// A name that may be absent.
+    pub fn optional_name(&mut self, name: &str, longest: usize) -> Result<Option<String>, Failure> {
+        if self.has(name) { self.name(name, longest).map(Some) } else { Ok(None) }
+    }
+
+    /// A required whole number, also when it was written with a fraction of zero.
+    pub fn whole_number(&mut self, name: &str) -> Result<u64, Failure> {
+        let value = self.required(name)?;
+        let whole = value.as_u64().or_else(|| {
+            // Up to 2⁵³ a float is exact.
+            let float = value.as_f64().filter(|float| float.fract() == 0.0 && (0.0..9.0e15).contains(float));
+            float.map(|float| float as u64)
+        });
+        whole.ok_or_else(|| self.malformed(name, "give a whole number as it was answered"))
+    }
+
+    /// Required decimal seconds, not negative.
+    pub fn seconds(&mut self, name: &str) -> Result<Duration, Failure> {
+        let hint = "give a number of seconds that is not negative and no longer than a duration can be";
+        let seconds = self.required(name)?.as_f64().unwrap_or(f64::NAN);
+        // What is not nothing does not become nothing by rounding.
+        let least = if seconds > 0.0 { Duration::from_nanos(1) } else { Duration::ZERO };
+        let duration = Duration::try_from_secs_f64(seconds).map_err(|_| self.malformed(name, hint))?;
+        Ok(duration.max(least))
+    }
+
+    /// Seconds that may be absent.
+    pub fn optional_seconds(&mut self, name: &str) -> Result<Option<Duration>, Failure> {
+        if self.has(name) { self.seconds(name).map(Some) } else { Ok(None) }
+    }
+
+    /// Refuses whatever was not taken.
+    pub fn nothing_else(self) -> Result<(), Failure> {
+        match self.fields.keys().next() {
+            Some(unknown) => Err(Failure::invalid_request(format!(
+                "{}{unknown} is no field of this request: remove it, or correct its name",
+                self.prefix
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for a field.
+    pub fn malformed(&self, name: &str, hint: &str) -> Failure {
+        Failure::invalid_request(format!("{}{name} is malformed: {hint}", self.prefix))
+    }
+
+    fn required(&mut self, name: &str) -> Result<Value, Failure> {
+        let prefix = self.prefix;
+        self.take(name).ok_or_else(|| Failure::invalid_request(format!("{prefix}{name} is missing")))
+    }
+}
+
+/// A duration as decimal seconds, whole where it is whole.
+pub fn seconds_json(duration: Duration) -> Value {
+    let millis = millis_rounded_up(duration);
+    if millis.is_multiple_of(1000) {
+        return Value::from(millis / 1000);
+    }
+    Number::from_f64(millis as f64 / 1000.0).map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(json: &str) -> Result<Fields, Failure> {
+        Fields::of_event(&RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn what_is_no_json_object_is_an_invalid_request() {
+        for json in ["[]", "null", "7", r#""text""#, r#"{"leaseSeconds":1e999}"#] {
+            assert_eq!(fields(json).unwrap_err().error_type(), "InvalidRequest", "{json}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_decimal_and_not_negative() {
+        let seconds = |text: &str| fields(&format!(r#"{{"s":{text}}}"#)).and_then(|mut fields| fields.seconds("s"));
+        assert_eq!(seconds("0.0015").unwrap(), Duration::from_micros(1500));
+        assert_eq!(seconds("300").unwrap(), Duration::from_secs(300));
+        assert_eq!(seconds("0").unwrap(), Duration::ZERO);
+        assert_eq!(seconds("1e-15").unwrap(), Duration::from_nanos(1));
+        for wrong in ["-1", "-0.001", "1e300", "\"300\"", "null", "true"] {
+            assert!(seconds(wrong).unwrap_err().message().starts_with("s is malformed"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn seconds_read_back_as_they_were_written() {
+        assert_eq!(seconds_json(Duration::from_secs(300)).to_string(), "300");
+        assert_eq!(seconds_json(Duration::from_millis(1500)).to_string(), "1.5");
+        assert_eq!(seconds_json(Duration::from_micros(1)).to_string(), "0.001");
+    }
+
+    #[test]
+    fn whole_numbers_may_have_a_fraction_of_zero() {
+        let number = |text: &str| fields(&format!(r#"{{"n":{text}}}"#)).and_then(|mut fields| fields.whole_number("n"));
+        assert_eq!(number("1760000000001").unwrap(), 1_760_000_000_001);
+        assert_eq!(number("1760000000001.0").unwrap(), 1_760_000_000_001);
+        for wrong in ["1.5", "-1", "\"1\"", "1e18"] {
+            assert!(number(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn messages_name_the_field_and_never_its_value() {
+        let mut event = fields(r#"{"data":{"secret":"s3cret"},"lock":{"extra":"s3cret"}}"#).unwrap();
+        let data = event.text("data").unwrap_err();
+        let lock = event.object("lock", "lock.").unwrap().nothing_else().unwrap_err();
+        assert!(
+            data.message().starts_with("data is malformed") && lock.message().starts_with("lock.extra is no field")
+        );
+        assert!(!data.message().contains("s3cret") && !lock.message().contains("s3cret"));
+    }
+}

@@ -1,0 +1,22 @@
+//! What the functions share, so that each of them is its handler and nothing else.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `config` | the environment, read once; every mistake in it stops the start with a sentence |
+//! | `client` | a DynamoDB client that starts in milliseconds: no profile, no system certificates |
+//! | `event` | a request's fields, each refused by its name |
+//! | `failure` | errors that leave under a name |
+//! | `start` | logs, configuration, and the runtime |
+
+mod client;
+mod config;
+mod event;
+mod failure;
+mod start;
+#[cfg(feature = "test-support")]
+pub mod test_support;
+
+pub use config::{Config, ConfigError, Environment, optional, process};
+pub use event::{Event, Fields, seconds_json};
+pub use failure::Failure;
+pub use start::{serve, start};

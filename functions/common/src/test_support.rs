@@ -1,0 +1,172 @@
+//! An embedded DynamoDB behind the functions' own client, for the tests of their handlers.
+//!
+//! The server listens on a loopback port and lives as long as the test's runtime. Everything in
+//! front of it is what runs in Lambda: the environment, the client, plain HTTP.
+
+use crate::config::{Config, ConfigError};
+use crate::event::Event;
+use crate::failure::Failure;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::http::StatusCode;
+use dynoxide::Database;
+use lambda_lock::LockClient;
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The lock table of [`DynamoDb::start`].
+pub const TABLE: &str = "locks";
+
+/// An embedded DynamoDB on a loopback port.
+#[derive(Debug)]
+pub struct DynamoDb {
+    url: String,
+}
+
+impl DynamoDb {
+    /// A server without tables.
+    pub async fn empty() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| stop(&error));
+        let address = listener.local_addr().unwrap_or_else(|error| stop(&error));
+        let database = Database::memory().unwrap_or_else(|error| stop(&error));
+        #[expect(clippy::disallowed_methods, reason = "a server runs beside the test")]
+        tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database, std::future::pending()));
+        Self { url: format!("http://{address}") }
+    }
+
+    /// A server with a lock table as the default configuration expects it.
+    pub async fn start() -> Self {
+        Self::with_table(&[]).await
+    }
+
+    /// A server with a lock table as this configuration expects it.
+    pub async fn with_table(environment: &[(&str, &str)]) -> Self {
+        let server = Self::empty().await;
+        server.locks(environment).create_table().await.unwrap_or_else(|error| stop(&error));
+        server
+    }
+
+    /// The configuration of a function beside this server; what is given here comes first.
+    pub fn config(&self, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let lambda = [
+            ("LOCK_TABLE", TABLE),
+            ("AWS_REGION", "eu-central-1"),
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+            ("AWS_ENDPOINT_URL_DYNAMODB", &self.url),
+        ];
+        let value = |name: &str| {
+            let found = environment.iter().chain(&lambda).find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Config::read(&|name| Ok(value(name)))
+    }
+
+    /// A lock client beside this server.
+    pub fn locks(&self, environment: &[(&str, &str)]) -> LockClient {
+        self.config(environment).and_then(|config| config.locks()).unwrap_or_else(|error| stop(&error))
+    }
+
+    /// DynamoDB itself, to look at rows and to spoil them.
+    pub fn client(&self) -> Client {
+        let config = self.config(&[]).unwrap_or_else(|error| stop(&error));
+        crate::client::dynamodb(&config).unwrap_or_else(|error| stop(&error))
+    }
+
+    /// A lock's row, if there is one.
+    pub async fn row(&self, key: &str) -> Option<HashMap<String, AttributeValue>> {
+        let got = self.client().get_item().table_name(TABLE).key("key", AttributeValue::S(key.to_owned()));
+        got.send().await.unwrap_or_else(|error| stop(&error)).item
+    }
+
+    /// Puts a row of these texts.
+    pub async fn put(&self, row: &[(&str, &str)]) {
+        let mut put = self.client().put_item().table_name(TABLE);
+        for (name, value) in row {
+            put = put.item(*name, AttributeValue::S((*value).to_owned()));
+        }
+        put.send().await.unwrap_or_else(|error| stop(&error));
+    }
+}
+
+/// A lock client whose every request gets this answer.
+pub fn locks_answered(status: u16, code: &'static str) -> LockClient {
+    let connector = SharedHttpConnector::new(Scripted { status, code });
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version_latest()
+        .region(aws_sdk_dynamodb::config::Region::new("eu-central-1"))
+        .credentials_provider(aws_sdk_dynamodb::config::Credentials::new("test", "test", None, None, "test"))
+        .http_client(http_client_fn(move |_, _| connector.clone()));
+    let client =
+        LockClient::builder(Client::from_conf(config.build()), TABLE).request_timeout(Duration::from_millis(100));
+    client.build().unwrap_or_else(|error| stop(&error))
+}
+
+/// An event for a handler that has `seconds` left.
+pub fn event(payload: &Value, seconds: f64) -> LambdaEvent<Event> {
+    let text = RawValue::from_string(payload.to_string()).unwrap_or_else(|error| stop(&error));
+    LambdaEvent::new(text, context(seconds))
+}
+
+/// The context of an invocation that has `seconds` left.
+pub fn context(seconds: f64) -> Context {
+    let mut context = Context::default();
+    context.request_id = "8f5a3c1e-0000-4000-8000-000000000001".to_owned();
+    context.deadline = (epoch_millis() as f64 + seconds * 1000.0) as u64;
+    let function = lambda_runtime::Config {
+        function_name: "a-function".to_owned(),
+        version: "$LATEST".to_owned(),
+        ..lambda_runtime::Config::default()
+    };
+    context.env_config = Arc::new(function);
+    context
+}
+
+/// Lets time pass.
+#[expect(clippy::disallowed_methods, reason = "some promises are about time")]
+pub async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// The wall clock.
+#[expect(clippy::disallowed_methods, reason = "deadlines are epoch milliseconds")]
+pub fn epoch_millis() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Asserts that a handler failed under this name, with a sentence that contains this.
+#[track_caller]
+pub fn assert_failure<T: std::fmt::Debug>(result: Result<T, Failure>, error_type: &str, contains: &str) {
+    match result {
+        Err(failure) if failure.error_type() == error_type && failure.message().contains(contains) => {}
+        other => stop(&format!("expected {error_type} with {contains:?}, got {other:?}")),
+    }
+}
+
+#[derive(Debug)]
+struct Scripted {
+    status: u16,
+    code: &'static str,
+}
+
+impl HttpConnector for Scripted {
+    fn call(&self, _: HttpRequest) -> HttpConnectorFuture {
+        let type_ = format!("com.amazonaws.dynamodb.v20120810#{}", self.code);
+        let body = json!({"__type": type_, "message": "as the script says"}).to_string();
+        let status = StatusCode::try_from(self.status).unwrap_or_else(|error| stop(&error));
+        HttpConnectorFuture::ready(Ok(HttpResponse::new(status, body.into())))
+    }
+}
+
+/// Fails the test that asked for what cannot be had.
+#[track_caller]
+#[expect(clippy::panic, reason = "only tests use this module")]
+fn stop(reason: &(impl std::fmt::Debug + ?Sized)) -> ! {
+    panic!("{reason:?}")
+}

@@ -1,0 +1,122 @@
+//! The promises of `LockLayer`, on an embedded DynamoDB.
+
+use lambda_lock::lambda::{LockLayer, LockServiceError, Locked};
+use lambda_lock::{Budget, LockClient};
+use lambda_lock_functions::test_support::{DynamoDb, context};
+use lambda_runtime::{Context, Diagnostic, Error, LambdaEvent, service_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::Barrier;
+use tower::{Layer, Service, ServiceExt};
+
+fn event(key: &str, context: Context) -> LambdaEvent<String> {
+    LambdaEvent::new(key.to_owned(), context)
+}
+
+fn by_payload(locks: &LockClient) -> LockLayer<fn(&String) -> lambda_lock::LockKey> {
+    LockLayer::new(locks.clone(), |key: &String| key.into())
+}
+
+async fn holder(locks: &LockClient, key: &str) -> Option<String> {
+    locks.peek(key).await.unwrap().filter(|row| !row.released).map(|row| row.holder)
+}
+
+#[tokio::test]
+async fn the_lock_is_held_while_the_handler_runs_and_free_afterwards() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let inside = locks.clone();
+    let service = by_payload(&locks).layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
+        let locks = inside.clone();
+        async move {
+            let held = locks.peek(&event.payload.payload).await?.unwrap();
+            assert!(!held.released);
+            assert_eq!(held.fencing_token, Some(event.payload.grant.fencing_token()));
+            Ok::<_, Error>(held.holder)
+        }
+    }));
+    let mut context = context(30.0);
+    context.request_id = "r-1".to_owned();
+    assert_eq!(service.oneshot(event("k", context)).await.unwrap(), "a-function:$LATEST/r-1");
+    assert_eq!(holder(&locks, "k").await, None);
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_gives_the_lock_back_and_its_error_out() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Err::<(), _>(Diagnostic::from("no paper")));
+    let error = by_payload(&locks).layer(handler).oneshot(event("k", context(30.0))).await.unwrap_err();
+    assert_eq!(Diagnostic::from(error).error_message, "no paper");
+    assert_eq!(holder(&locks, "k").await, None);
+}
+
+#[tokio::test]
+async fn a_held_lock_is_an_error_by_name_or_the_answer_that_the_caller_chose() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let other = locks.try_acquire("k").owner("somebody").lease(Duration::from_secs(30)).await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = runs.clone();
+    let handler = service_fn(move |_: LambdaEvent<Locked<String>>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, Error>("handled".to_owned()) }
+    });
+    let layer = by_payload(&locks).without_waiting();
+    let error = layer.layer(handler.clone()).oneshot(event("k", context(30.0))).await.unwrap_err();
+    assert!(matches!(&error, LockServiceError::Lock(error) if error.is_held()));
+    assert_eq!(Diagnostic::from(error).error_type, "LockHeld");
+
+    let answering = layer.when_held(|held| format!("held by {}", held.holder)).layer(handler);
+    assert_eq!(answering.clone().oneshot(event("k", context(30.0))).await.unwrap(), "held by somebody");
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+
+    other.granted().unwrap().release().await.unwrap();
+    assert_eq!(answering.oneshot(event("k", context(30.0))).await.unwrap(), "handled");
+}
+
+#[tokio::test]
+async fn waiting_ends_when_only_the_reserve_is_left() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap();
+    let handler = service_fn(async |event: LambdaEvent<Locked<String>>| {
+        Ok::<_, Error>(Budget::from(&event.context).remaining().unwrap())
+    });
+    let layer = by_payload(&locks).reserve(Duration::from_millis(9_700));
+    let error = layer.layer(handler).oneshot(event("k", context(10.0))).await.unwrap_err();
+    assert_eq!(Diagnostic::from(error).error_type, "LockHeld");
+    other.granted().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn several_invocations_in_one_environment_are_told_apart() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    // Both are inside their handlers at once, with one service, client and process.
+    let (both, inside) = (Arc::new(Barrier::new(2)), locks.clone());
+    let mut service = by_payload(&locks).layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
+        let (both, locks) = (both.clone(), inside.clone());
+        async move {
+            both.wait().await;
+            Ok::<_, Error>(holder(&locks, &event.payload.payload).await)
+        }
+    }));
+    let invocation = |id: &str| {
+        let mut context = context(30.0);
+        context.request_id = id.to_owned();
+        context
+    };
+    let first = service.ready().await.unwrap().call(event("a", invocation("r-1")));
+    let second = service.ready().await.unwrap().call(event("b", invocation("r-2")));
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!(first.unwrap().as_deref(), Some("a-function:$LATEST/r-1"));
+    assert_eq!(second.unwrap().as_deref(), Some("a-function:$LATEST/r-2"));
+}
+
+#[tokio::test]
+async fn an_event_without_a_key_and_an_invocation_without_a_deadline_are_invalid_requests() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
+    let service = by_payload(&locks).layer(handler);
+    for (key, context) in [("", context(30.0)), ("k", Context::default())] {
+        let error = service.clone().oneshot(event(key, context)).await.unwrap_err();
+        assert_eq!(Diagnostic::from(error).error_type, "InvalidRequest", "{key:?}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Lock, renew and unlock as three actions of one function, for Step Functions and for callers in any
+//! language. `functions/README.md` is its manual.
+
+mod acquire;
+mod handler;
+mod lock;
+mod release;
+mod renew;
+#[cfg(test)]
+mod tests;
+
+use crate::handler::{Deps, handler};
+use lambda_lock_functions::{serve, start};
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    start(async |config| {
+        let deps = Deps::new(config)?;
+        serve(async |event| handler(event, &deps).await).await
+    })
+    .await
+}

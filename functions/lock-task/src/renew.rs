@@ -1,0 +1,31 @@
+//! `renew`: hold a lock for longer.
+
+use crate::handler::{Deps, Time};
+use crate::lock::{LockJson, lease};
+use lambda_lock::protocol::LONGEST_LEASE;
+use lambda_lock_functions::{Failure, Fields};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// `{"action":"renew","lock":{…},"leaseSeconds":…}`
+#[derive(Debug)]
+pub(crate) struct Request {
+    lock: LockJson,
+    lease: Duration,
+}
+
+impl Request {
+    pub(crate) fn read(mut fields: Fields, with_sort_key: bool) -> Result<Self, Failure> {
+        let request = Self { lock: LockJson::read(&mut fields, with_sort_key)?, lease: lease(&mut fields)? };
+        fields.nothing_else()?;
+        Ok(request)
+    }
+}
+
+pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
+    let Request { lock: LockJson { token, data }, lease } = request;
+    // The lease may have become longer elsewhere, and is then kept: any lease may outlive this call.
+    let budget = time.waiting(Duration::ZERO, LONGEST_LEASE);
+    let lock = deps.locks.resume(token).lease(lease).within(&budget).await?;
+    Ok(json!({ "lock": LockJson { token: lock.into_token(), data }.json()? }))
+}

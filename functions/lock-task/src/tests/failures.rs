@@ -1,0 +1,66 @@
+use super::{Function, acquire, with};
+use crate::handler::{Deps, handler};
+use lambda_lock::LockClient;
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, locks_answered};
+use serde_json::{Value, json};
+
+/// One request of every action, with a lock that was real once.
+async fn every_action() -> [Value; 3] {
+    let lock = Function::start().await.lock("me").await;
+    [
+        acquire("me"),
+        json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 }),
+        json!({ "action": "release", "lock": lock }),
+    ]
+}
+
+async fn all_fail(locks: LockClient, error_type: &str, contains: &str) {
+    let deps = Deps { locks, sort_key: false };
+    for request in every_action().await {
+        assert_failure(handler(event(&request, 1.2), &deps).await, error_type, contains);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_table_is_a_table_error() {
+    all_fail(DynamoDb::empty().await.locks(&[]), "LockTableError", "check its name").await;
+}
+
+#[tokio::test]
+async fn a_wrong_key_schema_is_a_table_error() {
+    let server = DynamoDb::with_table(&[("LOCK_KEY_ATTRIBUTE", "id")]).await;
+    all_fail(server.locks(&[]), "LockTableError", "key schema").await;
+    let server = DynamoDb::with_table(&[("LOCK_SORT_KEY_ATTRIBUTE", "sk")]).await;
+    all_fail(server.locks(&[]), "LockTableError", "key schema").await;
+}
+
+#[tokio::test]
+async fn denied_access_is_a_table_error() {
+    for code in ["AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"] {
+        all_fail(locks_answered(400, code), "LockTableError", "access is denied").await;
+    }
+}
+
+#[tokio::test]
+async fn throttling_that_outlasts_the_time_is_unknown() {
+    all_fail(locks_answered(400, "ProvisionedThroughputExceededException"), "LockUnknown", "refuses requests").await;
+}
+
+#[tokio::test]
+async fn answers_that_say_nothing_are_unknown() {
+    all_fail(locks_answered(500, "InternalServerError"), "LockUnknown", "nobody knows").await;
+}
+
+#[tokio::test]
+async fn a_row_that_is_no_lock_is_an_invalid_record() {
+    let function = Function::start().await;
+    function.server.put(&[("key", "customer-7"), ("colour", "blue")]).await;
+    assert_failure(function.call(acquire("me")).await, "InvalidRecord", "customer-7");
+}
+
+#[tokio::test]
+async fn data_that_does_not_fit_into_a_row_is_an_invalid_request() {
+    let function = Function::start().await;
+    let request = with(acquire("me"), json!({ "data": "x".repeat(500_000) }));
+    assert_failure(function.call(request).await, "InvalidRequest", "bytes of data");
+}

@@ -1,0 +1,152 @@
+use super::{Function, acquire, with};
+use lambda_lock_functions::test_support::assert_failure;
+use serde_json::{Value, json};
+
+/// Refused by the name of the field, and nothing was written.
+async fn refused(function: &Function, request: Value, field: &str) {
+    let result = function.call(request.clone()).await;
+    let message = result.as_ref().err().map(|failure| failure.message().to_owned());
+    assert_failure(result, "InvalidRequest", field);
+    assert!(message.unwrap().starts_with(field), "{field}: {request}");
+}
+
+fn without(mut request: Value, field: &str) -> Value {
+    request.as_object_mut().unwrap().remove(field).unwrap();
+    request
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named() {
+    let function = Function::start().await;
+    let lock = function.lock("me").await;
+    for field in ["action", "key", "owner", "leaseSeconds"] {
+        refused(&function, without(acquire("me"), field), field).await;
+    }
+    let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 });
+    for field in ["lock", "leaseSeconds"] {
+        refused(&function, without(renew.clone(), field), field).await;
+    }
+    refused(&function, json!({ "action": "release" }), "lock").await;
+    for field in ["key", "owner", "version", "fencingToken", "leaseSeconds", "leaseEndsAt"] {
+        let part = without(lock.clone(), field);
+        refused(&function, with(renew.clone(), json!({ "lock": part })), &format!("lock.{field}")).await;
+        refused(&function, json!({ "action": "release", "lock": part }), &format!("lock.{field}")).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_malformed_in_an_acquire_is_named() {
+    let function = Function::start().await;
+    let (long, observation) = ("x".repeat(2049), json!({ "version": "v", "leaseMillis": 1, "unchangedForMillis": 0 }));
+    for (field, value) in [
+        ("action", json!("steal")),
+        ("action", json!(7)),
+        ("key", json!("")),
+        ("key", json!(long)),
+        ("key", json!(7)),
+        ("key", json!(null)),
+        ("owner", json!("")),
+        ("owner", json!(long)),
+        ("owner", json!({})),
+        ("leaseSeconds", json!(0)),
+        ("leaseSeconds", json!(-1)),
+        ("leaseSeconds", json!("300")),
+        ("leaseSeconds", json!(null)),
+        ("leaseSeconds", json!(1e300)),
+        ("leaseSeconds", json!(31_622_401)),
+        ("waitSeconds", json!(-0.5)),
+        ("waitSeconds", json!("1")),
+        ("waitSeconds", json!(1e300)),
+        ("whenHeld", json!("ignore")),
+        ("whenHeld", json!(true)),
+        ("data", json!({ "page": 7 })),
+        ("execution", json!("")),
+        ("execution", json!(long)),
+        ("execution", json!(7)),
+        ("sortKey", json!("invoice-12")),
+        ("waitedSeconds", json!(3)),
+        ("observation", observation.clone()),
+        ("colour", json!("blue")),
+        ("lock", json!({})),
+    ] {
+        refused(&function, with(acquire("me"), json!({ field: value })), field).await;
+    }
+    for (observation, waited, field) in [
+        (json!("seen"), json!(1), "observation"),
+        (json!({}), json!(1), "observation"),
+        (with(observation.clone(), json!({ "more": 1 })), json!(1), "observation"),
+        (observation.clone(), json!(-1), "waitedSeconds"),
+        (observation.clone(), json!(1e300), "waitedSeconds"),
+        (observation.clone(), json!("1"), "waitedSeconds"),
+        (observation, json!(null), "waitedSeconds"),
+        (json!(null), json!("1"), "waitedSeconds"),
+    ] {
+        let both = json!({ "observation": observation, "waitedSeconds": waited });
+        refused(&function, with(acquire("me"), both), field).await;
+    }
+    assert_eq!(function.server.row("customer-7").await, None, "no request was sent");
+}
+
+#[tokio::test]
+async fn what_is_malformed_in_a_lock_is_named() {
+    let function = Function::start().await;
+    let lock = function.lock("me").await;
+    for (field, value) in [
+        ("key", json!("")),
+        ("owner", json!(7)),
+        ("version", json!("b2c6a6e2")),
+        ("version", json!(1)),
+        ("fencingToken", json!(-1)),
+        ("fencingToken", json!("1")),
+        ("leaseSeconds", json!(0)),
+        ("leaseSeconds", json!(1e300)),
+        ("leaseEndsAt", json!(1.5)),
+        ("workflow", json!(7)),
+        ("data", json!([])),
+        ("sortKey", json!("invoice-12")),
+        ("colour", json!("blue")),
+    ] {
+        let lock = with(lock.clone(), json!({ field: value }));
+        refused(&function, json!({ "action": "release", "lock": lock }), &format!("lock.{field}")).await;
+        let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 });
+        refused(&function, renew, &format!("lock.{field}")).await;
+    }
+    assert!(!function.is_free().await);
+}
+
+#[tokio::test]
+async fn fields_of_another_action_are_refused() {
+    let function = Function::start().await;
+    let lock = function.lock("me").await;
+    let release = json!({ "action": "release", "lock": lock, "leaseSeconds": 300 });
+    refused(&function, release, "leaseSeconds").await;
+    let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 300, "key": "customer-7" });
+    refused(&function, renew, "key").await;
+    refused(&function, json!({ "action": "release", "lock": "customer-7" }), "lock").await;
+}
+
+#[tokio::test]
+async fn what_is_no_object_is_an_invalid_request() {
+    let function = Function::start().await;
+    for event in [json!([]), json!(null), json!("acquire"), json!(7)] {
+        assert_failure(function.call(event).await, "InvalidRequest", "the event is no JSON object");
+    }
+}
+
+#[tokio::test]
+async fn a_sort_key_is_required_and_repeated_exactly_where_the_table_has_one() {
+    let function = Function::with(&[("LOCK_SORT_KEY_ATTRIBUTE", "sk")]).await;
+    refused(&function, acquire("me"), "sortKey").await;
+    refused(&function, with(acquire("me"), json!({ "sortKey": "" })), "sortKey").await;
+    refused(&function, with(acquire("me"), json!({ "sortKey": "s".repeat(1025) })), "sortKey").await;
+    let lock = function.answer(with(acquire("me"), json!({ "sortKey": "invoice-12" }))).await["lock"].clone();
+    assert_eq!(lock["sortKey"], "invoice-12");
+    let part = without(lock.clone(), "sortKey");
+    refused(&function, json!({ "action": "release", "lock": part }), "lock.sortKey").await;
+    let renewed = function.answer(json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 })).await;
+    assert_eq!(renewed["lock"]["sortKey"], "invoice-12");
+    assert_eq!(
+        function.answer(json!({ "action": "release", "lock": renewed["lock"] })).await,
+        json!({ "released": true })
+    );
+}

@@ -1,0 +1,63 @@
+//! The contract of lock-task, on an embedded DynamoDB, as a caller without Rust sees it.
+
+mod acquire;
+mod failures;
+mod malformed;
+mod release;
+mod renew;
+
+use crate::handler::{Deps, handler};
+use lambda_lock_functions::Failure;
+use lambda_lock_functions::test_support::{DynamoDb, event};
+use serde_json::{Value, json};
+
+/// A function beside its own lock table.
+struct Function {
+    server: DynamoDb,
+    deps: Deps,
+}
+
+impl Function {
+    async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    async fn with(environment: &[(&str, &str)]) -> Self {
+        let server = DynamoDb::with_table(environment).await;
+        let deps = Deps::new(&server.config(environment).unwrap()).unwrap();
+        Self { server, deps }
+    }
+
+    async fn call(&self, request: Value) -> Result<Value, Failure> {
+        handler(event(&request, 30.0), &self.deps).await
+    }
+
+    async fn answer(&self, request: Value) -> Value {
+        self.call(request).await.unwrap()
+    }
+
+    /// Acquires `customer-7` for 300 s and answers the lock.
+    async fn lock(&self, owner: &str) -> Value {
+        self.answer(acquire(owner)).await["lock"].clone()
+    }
+
+    async fn is_free(&self) -> bool {
+        self.server.row("customer-7").await.unwrap().contains_key("isReleased")
+    }
+}
+
+fn acquire(owner: &str) -> Value {
+    json!({ "action": "acquire", "key": "customer-7", "owner": owner, "leaseSeconds": 300 })
+}
+
+/// A request with these fields added or replaced.
+fn with(mut request: Value, fields: Value) -> Value {
+    request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    request
+}
+
+fn names(value: &Value) -> Vec<&str> {
+    let mut names: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}

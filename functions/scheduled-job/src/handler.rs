@@ -1,0 +1,73 @@
+//! One try for the lock, the work, and the lock back.
+
+use crate::work::{WorkError, work};
+use lambda_lock::protocol::LONGEST_KEY;
+use lambda_lock::{Budget, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired};
+use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, optional};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+
+/// The job's name where `JOB_NAME` gives none.
+const DEFAULT_NAME: &str = "scheduled-job";
+
+/// What outlives an invocation.
+pub(crate) struct Deps {
+    locks: LockClient,
+    key: LockKey,
+}
+
+impl Deps {
+    pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        let name = optional(environment, "JOB_NAME")?.unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        let key = format!("job/{name}");
+        // A table with a sort key gets the same text there: the pair names the job either way.
+        let sort_key = config.has_sort_key().then(|| key.clone());
+        let longest = if sort_key.is_some() { lambda_lock::protocol::LONGEST_SORT_KEY } else { LONGEST_KEY };
+        if key.len() > longest {
+            return Err(ConfigError::new(format!("JOB_NAME is too long: job/ and the name may have {longest} bytes")));
+        }
+        Ok(Self { locks: config.locks()?, key: LockKey::new(key, sort_key) })
+    }
+}
+
+/// What the event says does not matter: every firing of the schedule is one try.
+pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
+    guarded(event, deps, work).await
+}
+
+pub(crate) async fn guarded<W>(event: LambdaEvent<Event>, deps: &Deps, work: W) -> Result<Value, Failure>
+where
+    W: AsyncFnOnce(&mut Lock) -> Result<(), WorkError>,
+{
+    let budget = Budget::from(&event.context);
+    match deps.locks.try_acquire(&deps.key).within(&budget).await? {
+        TryAcquired::Held(held) => {
+            tracing::info!(holder = held.holder, "somebody else runs the job");
+            Ok(json!({ "ran": false, "holder": held.holder }))
+        }
+        TryAcquired::Granted(mut lock) => {
+            let done = work(&mut lock).await;
+            let fencing_token = lock.fencing_token();
+            give_back(lock).await;
+            done.map_err(failure)?;
+            Ok(json!({ "ran": true, "fencingToken": fencing_token }))
+        }
+    }
+}
+
+/// A lock that was lost, or could not be renewed, is not the work's fault and keeps its own name.
+fn failure(error: WorkError) -> Failure {
+    match error.downcast::<lambda_lock::Error>() {
+        Ok(error) => Failure::from(*error),
+        Err(error) => Failure::work_failed(&error),
+    }
+}
+
+/// The work is done, so a lock that does not come back is only logged: its lease frees it.
+async fn give_back(lock: Lock) {
+    match lock.release().await {
+        Ok(ReleaseOutcome::Released) => {}
+        Ok(ReleaseOutcome::AlreadyGone) => tracing::warn!("the lock was no longer ours when the work ended"),
+        Err(error) => tracing::warn!(%error, "the lock was not released; its lease frees it"),
+    }
+}

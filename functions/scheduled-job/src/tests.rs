@@ -1,0 +1,115 @@
+//! What the schedule's owner is promised, on an embedded DynamoDB.
+
+use crate::handler::{Deps, guarded, handler};
+use crate::work::WorkError;
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event};
+use lambda_lock_functions::{ConfigError, Event, Failure};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn tick() -> LambdaEvent<Event> {
+    event(&json!({ "source": "aws.scheduler" }), 30.0)
+}
+
+fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
+    let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+}
+
+async fn is_free(server: &DynamoDb, key: &str) -> bool {
+    server.row(key).await.is_none_or(|row| row.contains_key("isReleased"))
+}
+
+#[tokio::test]
+async fn a_tick_runs_the_job_and_frees_the_lock() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[]).unwrap();
+    let answer = handler(tick(), &deps).await.unwrap();
+    assert_eq!(answer["ran"], true);
+    let token = answer["fencingToken"].as_u64().unwrap();
+    assert_eq!(answer.as_object().unwrap().len(), 2, "{answer}");
+    assert!(is_free(&server, "job/scheduled-job").await);
+    assert_eq!(server.row("job/scheduled-job").await.unwrap()["fencingToken"].as_n().unwrap(), &token.to_string());
+}
+
+#[tokio::test]
+async fn the_second_of_two_ticks_at_once_does_not_run_and_names_the_first() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[("JOB_NAME", "nightly")]).unwrap();
+    let second: Result<Value, Failure> = guarded(tick(), &deps, async |lock| {
+        let second = guarded(tick(), &deps, async |_| Err("two at once".into())).await?;
+        assert_eq!(second, json!({ "ran": false, "holder": lock.owner() }));
+        Ok(())
+    })
+    .await;
+    assert_eq!(second.unwrap()["ran"], true);
+    assert!(is_free(&server, "job/nightly").await);
+}
+
+#[tokio::test]
+async fn a_tick_after_the_first_has_ended_runs_again_with_a_larger_token() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[]).unwrap();
+    let first = handler(tick(), &deps).await.unwrap();
+    let second = handler(tick(), &deps).await.unwrap();
+    assert!(second["fencingToken"].as_u64() > first["fencingToken"].as_u64());
+}
+
+#[tokio::test]
+async fn work_that_fails_is_said_by_name_and_the_lock_is_free() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[]).unwrap();
+    let failed = guarded(tick(), &deps, async |_| Err::<(), WorkError>("no paper".into())).await;
+    assert_failure(failed, "WorkFailed", "no paper");
+    assert!(is_free(&server, "job/scheduled-job").await);
+}
+
+#[tokio::test]
+async fn work_that_was_overtaken_stops_with_the_lost_lock_s_name() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[]).unwrap();
+    let overtaken = guarded(tick(), &deps, async |lock| {
+        let other = server.locks(&[]);
+        drop(other.reclaim(lock.token()).lease(Duration::from_secs(30)).within(&budget()).await?.into_token());
+        Ok(lock.checkpoint().await?)
+    })
+    .await;
+    assert_failure(overtaken, "LockLost", "no longer ours");
+    assert!(!is_free(&server, "job/scheduled-job").await, "the other's lock is left alone");
+}
+
+fn budget() -> lambda_lock::Budget {
+    lambda_lock::Budget::lasting(Duration::from_secs(30))
+}
+
+#[tokio::test]
+async fn an_invocation_without_time_asks_for_another_one() {
+    let server = DynamoDb::start().await;
+    let spent = event(&json!({}), -1.0);
+    assert_failure(handler(spent, &deps(&server, &[]).unwrap()).await, "LockUnknown", "has 0ns left");
+}
+
+#[tokio::test]
+async fn a_missing_table_and_a_foreign_row_are_said_by_name() {
+    let server = DynamoDb::empty().await;
+    assert_failure(handler(tick(), &deps(&server, &[]).unwrap()).await, "LockTableError", "cannot be used");
+    let server = DynamoDb::start().await;
+    server.put(&[("key", "job/scheduled-job"), ("recordVersionNumber", "x"), ("ownerName", "y")]).await;
+    assert_failure(handler(tick(), &deps(&server, &[]).unwrap()).await, "InvalidRecord", "leaseDuration");
+}
+
+#[tokio::test]
+async fn a_table_with_a_sort_key_works_too() {
+    let environment = [("LOCK_SORT_KEY_ATTRIBUTE", "sk")];
+    let server = DynamoDb::with_table(&environment).await;
+    assert_eq!(handler(tick(), &deps(&server, &environment).unwrap()).await.unwrap()["ran"], true);
+}
+
+#[tokio::test]
+async fn a_name_that_is_too_long_stops_the_start() {
+    let server = DynamoDb::empty().await;
+    let name = "n".repeat(2045);
+    assert!(deps(&server, &[("JOB_NAME", &name)]).err().unwrap().to_string().starts_with("JOB_NAME "));
+    assert!(deps(&server, &[("JOB_NAME", &name[1..])]).is_ok());
+}
