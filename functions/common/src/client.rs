@@ -37,10 +37,30 @@ fn https() -> Result<SharedHttpClient, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aws_sdk_dynamodb::config::retry::RetryConfig;
+    use aws_sdk_dynamodb::error::SdkError;
 
     #[test]
     fn the_roots_are_amazons_five() {
         assert_eq!(AMAZON_ROOTS.matches("-----BEGIN CERTIFICATE-----").count(), 5);
         assert!(AMAZON_ROOTS.len() < 10_000, "{}", AMAZON_ROOTS.len());
+    }
+
+    /// The roots are read when the first connection is made, and one that cannot be read would panic
+    /// there.
+    #[tokio::test]
+    async fn the_roots_can_be_read() {
+        let environment = [
+            ("LOCK_TABLE", "locks"),
+            ("AWS_REGION", "eu-central-1"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_ENDPOINT_URL", "https://127.0.0.1:1"),
+        ];
+        let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+        let dynamodb = dynamodb(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap();
+        let once = aws_sdk_dynamodb::Config::builder().retry_config(RetryConfig::disabled());
+        let refused = dynamodb.list_tables().customize().config_override(once).send().await;
+        assert!(matches!(refused, Err(SdkError::DispatchFailure(_))), "{refused:?}");
     }
 }
