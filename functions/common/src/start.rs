@@ -24,7 +24,7 @@ pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::
     }
 }
 
-/// Answers invocations until Lambda stops asking. Failures are logged by name before they leave.
+/// Answers invocations until Lambda stops asking. The runtime logs failures as they leave.
 pub async fn serve<A, R>(
     handler: impl AsyncFn(LambdaEvent<A>) -> Result<R, Failure>,
 ) -> Result<(), lambda_runtime::Error>
@@ -32,13 +32,7 @@ where
     A: for<'de> serde::Deserialize<'de>,
     R: Serialize,
 {
-    let handler = &handler;
-    let service = service_fn(|event| async move {
-        handler(event).await.inspect_err(|failure| {
-            tracing::warn!(error_type = failure.error_type(), "{}", failure.message());
-        })
-    });
-    lambda_runtime::run(service).await
+    lambda_runtime::run(service_fn(|event| handler(event))).await
 }
 
 /// One JSON object per line. Never more than INFO, whatever Lambda's log level says: below that, the

@@ -1,12 +1,12 @@
 //! The promises of `LockLayer`, on an embedded DynamoDB.
 
+use lambda_lock::LockClient;
 use lambda_lock::lambda::{LockLayer, LockServiceError, Locked};
-use lambda_lock::{Budget, LockClient};
-use lambda_lock_functions::test_support::{DynamoDb, context};
+use lambda_lock_functions::test_support::{DynamoDb, context, pause};
 use lambda_runtime::{Context, Diagnostic, Error, LambdaEvent, service_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Barrier;
 use tower::{Layer, Service, ServiceExt};
 
@@ -19,7 +19,8 @@ fn by_payload(locks: &LockClient) -> LockLayer<fn(&String) -> lambda_lock::LockK
 }
 
 async fn holder(locks: &LockClient, key: &str) -> Option<String> {
-    locks.peek(key).await.unwrap().filter(|row| !row.released).map(|row| row.holder)
+    let row = locks.peek(key).await.ok().flatten();
+    row.filter(|row| !row.released).map(|row| row.holder)
 }
 
 #[tokio::test]
@@ -74,14 +75,30 @@ async fn a_held_lock_is_an_error_by_name_or_the_answer_that_the_caller_chose() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_released_meanwhile_is_waited_for() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap().granted().unwrap();
+    let service =
+        by_payload(&locks).layer(service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>("handled")));
+    let release = async {
+        pause(Duration::from_millis(100)).await;
+        other.release().await
+    };
+    let (released, answer) = tokio::join!(release, service.oneshot(event("k", context(30.0))));
+    released.unwrap();
+    assert_eq!(answer.unwrap(), "handled");
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
 async fn waiting_ends_when_only_the_reserve_is_left() {
     let locks = DynamoDb::start().await.locks(&[]);
     let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap();
-    let handler = service_fn(async |event: LambdaEvent<Locked<String>>| {
-        Ok::<_, Error>(Budget::from(&event.context).remaining().unwrap())
-    });
-    let layer = by_payload(&locks).reserve(Duration::from_millis(9_700));
-    let error = layer.layer(handler).oneshot(event("k", context(10.0))).await.unwrap_err();
+    let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
+    let service = by_payload(&locks).reserve(Duration::from_millis(9_700)).layer(handler);
+    let started = Instant::now();
+    let error = service.oneshot(event("k", context(10.0))).await.unwrap_err();
+    assert!((0.2..2.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
     assert_eq!(Diagnostic::from(error).error_type, "LockHeld");
     other.granted().unwrap().release().await.unwrap();
 }
