@@ -85,7 +85,7 @@ async fn data_travels_from_holder_to_holder() {
 }
 
 #[tokio::test]
-async fn an_execution_stands_on_the_row_and_in_the_lock() {
+async fn an_execution_stands_on_the_row_until_the_release() {
     let function = Function::start().await;
     let arn = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
     let lock = function.answer(with(acquire("me"), json!({ "execution": arn }))).await["lock"].clone();
