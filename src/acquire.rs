@@ -260,7 +260,8 @@ impl Acquire<'_> {
     }
 
     /// Acquires the lock, runs the work and releases the lock, as
-    /// [`with_lock`](LockClient::with_lock) does, with the settings made here.
+    /// [`with_lock`](LockClient::with_lock) does, with the settings made here. Errors, requests and
+    /// cancel safety are those of `with_lock`.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
