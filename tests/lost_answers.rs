@@ -88,6 +88,20 @@ async fn the_grant_of_a_recognised_attempt_counts_from_before_it_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_earlier_attempt_that_turns_out_to_be_the_applied_one_keeps_its_own_start() {
+    let table = Table::new();
+    let process = table.process();
+    // The first Claim lands after 1.5 s, when the second one has been sent and lost.
+    let late = Duration::from_millis(1500);
+    process.next([Fault::ArrivesLate(late), Fault::None, Fault::RequestLost, Fault::Slow(Duration::from_millis(600))]);
+    let lock = acquired(&process.locks("me")).await;
+    assert_eq!(process.take_operations(), ["UpdateItem", "GetItem", "UpdateItem", "GetItem"]);
+    let believed = Duration::from_nanos(20_000_000_000 * 1000 / 1050);
+    assert!(lock.remaining() <= believed - Duration::from_millis(1600), "{:?}", lock.remaining());
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_grant_recognised_late_is_renewed_before_it_is_reported() {
     let table = Table::new();
     let process = table.process();
@@ -164,6 +178,21 @@ async fn an_acquire_that_is_given_up_cleans_up_and_says_unknown() {
     assert!(table.attribute("k", "isReleased").is_some(), "nobody is blocked by what was given up");
     assert!(std::error::Error::source(&error).is_none(), "the cleanup was answered");
     acquired(&table.process().locks("next")).await.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_an_attempt_that_was_cleaned_up_is_refused_even_if_the_clock_was_set_back() {
+    let table = Table::new();
+    let process = table.process();
+    process.set_date_offset(None);
+    process.next([Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]);
+    let locks = process.locks("me");
+    let attempt = tokio::spawn(async move { locks.try_acquire("k").lease(LEASE).await.map(drop) });
+    tokio::time::sleep(secs(1)).await;
+    process.clock.jump_wall(-60_000);
+    assert!(attempt.await.unwrap().unwrap_err().is_unknown());
+    assert!(table.attribute("k", "isReleased").is_some());
+    assert!(!table.replay(&process.take_sent()[0]), "the release is newer than the Claim");
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,6 +72,11 @@ impl Table {
         serde_json::from_str(&answer).unwrap()
     }
 
+    /// A copy of a request arrives now; whether it was applied.
+    pub fn replay(&self, sent: &Sent) -> bool {
+        apply(&self.database, &sent.operation, &sent.body).0 == 200
+    }
+
     /// The row of a plain key in DynamoDB's JSON; `None` when there is none.
     pub fn row(&self, key: &str) -> Option<Value> {
         let answer =
