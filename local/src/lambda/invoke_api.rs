@@ -75,7 +75,7 @@ async fn invoke(
 
 /// `name`, `name:qualifier`, `account:function:name` or an ARN, with or without a qualifier.
 fn function_name(given: &str) -> &str {
-    let name = given.rsplit_once("function:").map_or(given, |(_, name)| name);
+    let name = given.split_once(":function:").map_or(given, |(_, name)| name);
     name.split_once(':').map_or(name, |(name, _)| name)
 }
 

@@ -3,52 +3,15 @@
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use lambda_lock::LockClient;
-use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
-use serde_json::{Value, json};
+#[cfg(target_os = "linux")]
+mod freezing;
+mod invoke_api;
+mod scene;
+
+use lambda_lock_local::{Function, Lambda, Outcome};
+use scene::{LONG, NAME, Scene, answer, begin};
+use serde_json::json;
 use std::time::Duration;
-
-const NAME: &str = "demo-function";
-
-struct Scene {
-    /// Serves as long as it lives.
-    _dynamodb: LocalDynamoDb,
-    lambda: Lambda,
-}
-
-impl Scene {
-    async fn new(timeout: Duration) -> Self {
-        Self::with(timeout, &[("LOCK_TABLE", "locks")]).await
-    }
-
-    async fn with(timeout: Duration, environment: &[(&str, &str)]) -> Self {
-        let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
-        LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap().create_table().await.unwrap();
-        let endpoint = ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint());
-        let environment = environment.iter().chain([&endpoint]);
-        let function = Function {
-            name: NAME.to_owned(),
-            binary: env!("CARGO_BIN_EXE_demo-function").into(),
-            environment: environment.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            timeout,
-            memory_mb: 128,
-        };
-        Self { lambda: Lambda::start(vec![function]).await.unwrap(), _dynamodb: dynamodb }
-    }
-
-    async fn invoke(&self, payload: Value) -> Invocation {
-        self.lambda.invoke(NAME, &payload.to_string()).await.unwrap()
-    }
-}
-
-fn answer(invocation: &Invocation) -> Value {
-    match &invocation.outcome {
-        Outcome::Answer(answer) => serde_json::from_str(answer).unwrap(),
-        other => panic!("{other:?}\n{}", invocation.logs),
-    }
-}
-
-const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_cold_environment_answers_and_then_a_warm_one_with_its_own_log() {
@@ -180,100 +143,4 @@ async fn a_caller_that_does_not_wait_leaves_the_invocation_alone() {
     let next = scene.invoke(json!({ "key": "k" })).await;
     answer(&next);
     assert_eq!(scene.lambda.environments(NAME).len(), 2);
-}
-
-#[cfg(target_os = "linux")]
-mod linux {
-    use super::*;
-
-    fn state(process: u32) -> Option<String> {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        Some(stat.rsplit_once(") ")?.1.split(' ').next()?.to_owned())
-    }
-
-    async fn until_state(process: u32, is_it: impl Fn(Option<&str>) -> bool) {
-        let reached = async {
-            while !is_it(state(process).as_deref()) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let last = || format!("{process} is {:?}", state(process));
-        tokio::time::timeout(Duration::from_secs(10), reached).await.unwrap_or_else(|_| panic!("{}", last()));
-    }
-
-    #[tokio::test]
-    async fn between_two_invocations_the_process_is_stopped_and_the_next_one_continues_it() {
-        let scene = Scene::new(LONG).await;
-        scene.invoke(json!({ "key": "k" })).await;
-        let process = scene.lambda.process(scene.only()).unwrap();
-        until_state(process, |state| state == Some("T")).await;
-        assert!(!scene.invoke(json!({ "key": "k" })).await.cold_start);
-        assert_eq!(scene.lambda.process(scene.only()), Some(process));
-        until_state(process, |state| state == Some("T")).await;
-    }
-
-    #[tokio::test]
-    async fn an_invocation_that_is_frozen_in_the_middle_goes_on_when_it_is_thawed() {
-        let scene = Scene::new(LONG).await;
-        let working = begin(&scene, json!({ "key": "k", "steps": [100, 1] }));
-        scene.until_logged("step 0 of k").await;
-        scene.lambda.freeze(scene.only()).unwrap();
-        let process = scene.lambda.process(scene.only()).unwrap();
-        until_state(process, |state| state == Some("T")).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        assert!(!working.is_finished());
-        scene.lambda.thaw(scene.only()).unwrap();
-        let thawed = working.await.unwrap();
-        assert_eq!(answer(&thawed)["steps"], 2);
-        assert!(thawed.duration >= Duration::from_millis(300), "{thawed:?}");
-    }
-
-    #[tokio::test]
-    async fn a_frozen_invocation_is_killed_at_its_deadline() {
-        let scene = Scene::new(Duration::from_millis(800)).await;
-        let working = begin(&scene, json!({ "key": "k", "steps": [60_000] }));
-        scene.until_logged("step 0 of k").await;
-        scene.lambda.freeze(scene.only()).unwrap();
-        assert_eq!(working.await.unwrap().outcome, Outcome::TimedOut);
-        assert_eq!(scene.lambda.process(scene.only()), None);
-    }
-
-    #[tokio::test]
-    async fn no_process_outlives_the_last_handle_neither_a_frozen_nor_a_busy_one() {
-        let scene = Scene::new(LONG).await;
-        let busy = begin(&scene, json!({ "key": "a", "steps": [60_000] }));
-        scene.until_logged("step 0 of a").await;
-        scene.invoke(json!({ "key": "b" })).await;
-        let environments = scene.lambda.environments(NAME);
-        let processes: Vec<_> = environments.iter().map(|one| scene.lambda.process(*one).unwrap()).collect();
-        assert_eq!(processes.len(), 2);
-        busy.abort();
-        let _ = busy.await;
-        drop(scene);
-        for process in processes {
-            until_state(process, |state| matches!(state, None | Some("Z"))).await;
-        }
-    }
-}
-
-/// Invokes beside the test.
-fn begin(scene: &Scene, payload: Value) -> tokio::task::JoinHandle<Invocation> {
-    let lambda = scene.lambda.clone();
-    tokio::spawn(async move { lambda.invoke(NAME, &payload.to_string()).await.unwrap() })
-}
-
-impl Scene {
-    /// The only environment there is.
-    fn only(&self) -> u32 {
-        let environments = self.lambda.environments(NAME);
-        assert_eq!(environments.len(), 1);
-        environments[0]
-    }
-
-    /// Waits until a function writes this line; what was written before does not count.
-    async fn until_logged(&self, this: &str) {
-        let mut lines = self.lambda.log_lines();
-        let logged = async { while lines.recv().await.unwrap().line != this {} };
-        tokio::time::timeout(LONG, logged).await.unwrap_or_else(|_| panic!("nobody wrote {this:?}"));
-    }
 }
