@@ -25,7 +25,9 @@
 #![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
 
 mod client;
+pub mod lambda;
 mod server;
 
 pub use crate::client::{client, config};
+pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
 pub use crate::server::LocalDynamoDb;

@@ -1,0 +1,118 @@
+//! A function that holds a lock while it works step by step, for the demo and the tests: slow enough to
+//! be killed, frozen or crashed in the middle.
+//!
+//! ```json
+//! { "key": "customer-7", "steps": [100, 250], "checkpoint": true, "write": true, "crashAt": 1 }
+//! ```
+//!
+//! * `steps`: how many milliseconds each step takes. `checkpoint` renews the lease after each of them.
+//! * `crashAt`: the process exits (status 70) at the beginning of this step; the first one is 0.
+//! * `write`: at the end, `count` of the item `id` = key in `COUNTER_TABLE` (`counters`) grows by one,
+//!   unless a larger fencing token has written it.
+//!
+//! Answers `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`; `written` is
+//! `false` when the write was refused, and `null` when none was asked for.
+
+#![allow(clippy::disallowed_methods, reason = "its work is to let time pass")]
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::{Budget, Lock, LockClient};
+use lambda_lock_functions::{Config, ConfigError, Failure, optional, process, serve, start};
+use lambda_lock_local::client;
+use lambda_runtime::LambdaEvent;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Work {
+    key: String,
+    #[serde(default)]
+    steps: Vec<u64>,
+    #[serde(default)]
+    checkpoint: bool,
+    #[serde(default)]
+    write: bool,
+    crash_at: Option<usize>,
+}
+
+struct Deps {
+    locks: LockClient,
+    dynamodb: Client,
+    counter_table: String,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    start(async |config| {
+        let deps = Deps::new(config)?;
+        // In a box: the compiler gives up on the layout of so many futures within each other.
+        serve(async |event| Box::pin(handler(event, &deps)).await).await
+    })
+    .await
+}
+
+impl Deps {
+    fn new(config: &Config) -> Result<Self, ConfigError> {
+        let endpoint = optional(&process, "AWS_ENDPOINT_URL_DYNAMODB")?;
+        let endpoint = endpoint.ok_or_else(|| ConfigError::new("AWS_ENDPOINT_URL_DYNAMODB is not set"))?;
+        let counter_table = optional(&process, "COUNTER_TABLE")?.unwrap_or_else(|| "counters".to_owned());
+        Ok(Self { locks: config.locks()?, dynamodb: client(&endpoint), counter_table })
+    }
+}
+
+async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure> {
+    let budget = Budget::from(&event.context);
+    let work = &event.payload;
+    let mut answer = deps.locks.with_lock(work.key.as_str(), &budget, async |lock| work.run(lock, deps).await).await?;
+    answer["deadlineAt"] = event.context.deadline.into();
+    Ok(answer)
+}
+
+impl Work {
+    async fn run(&self, lock: &mut Lock, deps: &Deps) -> Result<Value, Failure> {
+        tracing::info!(owner = lock.owner(), fencing_token = lock.fencing_token(), "{} is held", self.key);
+        for (number, millis) in self.steps.iter().enumerate() {
+            tracing::info!("step {number} of {}", self.key);
+            if self.crash_at == Some(number) {
+                tracing::info!("step {number} of {} crashes", self.key);
+                std::process::exit(70);
+            }
+            tokio::time::sleep(Duration::from_millis(*millis)).await;
+            if self.checkpoint {
+                lock.checkpoint().await?;
+            }
+        }
+        let written = if self.write { Some(self.write(lock.fencing_token(), deps).await?) } else { None };
+        Ok(json!({
+            "key": self.key,
+            "owner": lock.owner(),
+            "fencingToken": lock.fencing_token(),
+            "steps": self.steps.len(),
+            "written": written,
+        }))
+    }
+
+    /// Whether it was applied.
+    async fn write(&self, token: u64, deps: &Deps) -> Result<bool, Failure> {
+        let update = deps
+            .dynamodb
+            .update_item()
+            .table_name(&deps.counter_table)
+            .key("id", AttributeValue::S(self.key.clone()))
+            .update_expression("SET #last = :token ADD #count :one")
+            .condition_expression("attribute_not_exists(#last) OR #last <= :token")
+            .expression_attribute_names("#last", "lastToken")
+            .expression_attribute_names("#count", "count")
+            .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
+            .expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
+        match update.send().await.map_err(|error| error.into_service_error()) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_conditional_check_failed_exception() => Ok(false),
+            Err(error) => Err(Failure::work_failed(&format!("the counter could not be written: {error}"))),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Has cargo build functions, and finds what it built.
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::process::Command;
+
+/// This package. Its features are asked for together with those of the functions, so that what they share
+/// is built once; its command line is not built, because it may be what is running.
+const THIS: &str = env!("CARGO_PKG_NAME");
+/// The function of this package.
+const DEMO_FUNCTION: &str = "demo-function";
+
+/// Builds these packages of the workspace, each with a binary of its name, and `demo-function`, and says
+/// where the binaries are. Cargo shows its progress on stderr. They are built as this program was: with
+/// `--release`, or without.
+///
+/// # Errors
+/// When there is no cargo, or a package cannot be built.
+pub async fn build(packages: &[String]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--message-format", "json-render-diagnostics"]);
+    command.args(["--package", THIS, "--bin", DEMO_FUNCTION]);
+    for package in packages {
+        command.args(["--package", package, "--bin", package]);
+    }
+    command.args((!cfg!(debug_assertions)).then_some("--release"));
+    command.current_dir(workspace()).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+    // What `cargo run` says of this package is not about what is built now, and build scripts that look at
+    // it would build everything anew.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    let built = command.output().await.context("cargo cannot be started")?;
+    if !built.status.success() {
+        bail!("cargo build has failed: {}", built.status);
+    }
+    Ok(built.stdout.split(|byte| *byte == b'\n').filter_map(binary).collect())
+}
+
+/// Where the template and the functions are.
+pub fn workspace() -> &'static Path {
+    let local = Path::new(env!("CARGO_MANIFEST_DIR"));
+    local.parent().unwrap_or(local)
+}
+
+/// The name and the path of a binary that this line of cargo's is about.
+fn binary(line: &[u8]) -> Option<(String, PathBuf)> {
+    #[derive(Deserialize)]
+    struct Message {
+        target: Target,
+        executable: Option<PathBuf>,
+    }
+    #[derive(Deserialize)]
+    struct Target {
+        name: String,
+    }
+    let message: Message = serde_json::from_slice(line).ok()?;
+    Some((message.target.name, message.executable?))
+}
