@@ -24,8 +24,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
 
+pub mod authorize;
 mod client;
+mod expansion;
 mod server;
 
 pub use crate::client::{client, config};
+pub use crate::expansion::{ExpandedFunction, Expansion};
 pub use crate::server::LocalDynamoDb;
