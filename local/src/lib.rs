@@ -27,8 +27,12 @@
 pub mod authorize;
 mod client;
 mod expansion;
+pub mod lambda;
+mod sample;
 mod server;
 
 pub use crate::client::{client, config};
 pub use crate::expansion::{ExpandedFunction, Expansion};
+pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
+pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;

@@ -1,0 +1,148 @@
+//! A function that holds a lock while it works step by step, for the demo and the tests: slow enough to
+//! be killed, frozen or crashed in the middle.
+//!
+//! ```json
+//! { "key": "customer-7", "steps": [100, 250], "checkpoint": true, "write": true, "crashAt": 1 }
+//! ```
+//!
+//! * `steps`: how many milliseconds each step takes. `checkpoint` renews the lease after each of them.
+//! * `crashAt`: the process exits (status 70) at the beginning of this step; the first one is 0.
+//! * `leaseMillis`: a lease of this length instead of one that follows the deadline.
+//! * `write`: at the end, `count` of the item `id` = key in `COUNTER_TABLE` (`counters`) grows by one,
+//!   unless a larger fencing token has written it.
+//!
+//! Answers `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`; `written` is
+//! `false` when the write was refused, and `null` when none was asked for.
+
+#![allow(clippy::disallowed_methods, reason = "its work is to let time pass")]
+#![allow(clippy::print_stdout, reason = "a function's log")]
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::{Budget, Lock, LockClient};
+use lambda_lock_local::client;
+use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::env;
+use std::time::Duration;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Work {
+    key: String,
+    #[serde(default)]
+    steps: Vec<u64>,
+    #[serde(default)]
+    checkpoint: bool,
+    #[serde(default)]
+    write: bool,
+    crash_at: Option<usize>,
+    lease_millis: Option<u64>,
+}
+
+struct Deps {
+    locks: LockClient,
+    dynamodb: Client,
+    counter_table: String,
+}
+
+#[derive(Debug)]
+enum Failure {
+    Lock(lambda_lock::Error),
+    Work(String),
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let deps = deps()?;
+    lambda_runtime::run(service_fn(|event| handler(event, &deps))).await
+}
+
+fn deps() -> Result<Deps, Error> {
+    let variable = |name: &str| env::var(name).map_err(|_| format!("{name} is not set"));
+    let dynamodb = client(&variable("AWS_ENDPOINT_URL_DYNAMODB")?);
+    let mut locks = LockClient::builder(dynamodb.clone(), variable("LOCK_TABLE")?);
+    if let Ok(skew) = env::var("LOCK_MAX_CLOCK_SKEW_MS") {
+        locks = locks.max_clock_skew(Duration::from_millis(skew.parse()?));
+    }
+    let counter_table = env::var("COUNTER_TABLE").unwrap_or_else(|_| "counters".to_owned());
+    Ok(Deps { locks: locks.build()?, dynamodb, counter_table })
+}
+
+async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure> {
+    let budget = Budget::from(&event.context);
+    let work = &event.payload;
+    let mut answer = match work.lease_millis {
+        None => deps.locks.with_lock(work.key.as_str(), &budget, async |lock| work.run(lock, deps).await).await?,
+        Some(millis) => {
+            let acquire = deps.locks.acquire(work.key.as_str()).lease(Duration::from_millis(millis));
+            let mut lock = acquire.within(&budget).await?;
+            let done = work.run(&mut lock, deps).await;
+            lock.release().await?;
+            done?
+        }
+    };
+    answer["deadlineAt"] = event.context.deadline.into();
+    Ok(answer)
+}
+
+impl Work {
+    async fn run(&self, lock: &mut Lock, deps: &Deps) -> Result<Value, Failure> {
+        println!("{} holds {} with token {}", lock.owner(), self.key, lock.fencing_token());
+        for (number, millis) in self.steps.iter().enumerate() {
+            println!("step {number} of {}", self.key);
+            if self.crash_at == Some(number) {
+                println!("step {number} of {} crashes", self.key);
+                std::process::exit(70);
+            }
+            tokio::time::sleep(Duration::from_millis(*millis)).await;
+            if self.checkpoint {
+                lock.checkpoint().await?;
+            }
+        }
+        let written = if self.write { Some(self.write(lock.fencing_token(), deps).await?) } else { None };
+        Ok(json!({
+            "key": self.key,
+            "owner": lock.owner(),
+            "fencingToken": lock.fencing_token(),
+            "steps": self.steps.len(),
+            "written": written,
+        }))
+    }
+
+    /// Whether it was applied.
+    async fn write(&self, token: u64, deps: &Deps) -> Result<bool, Failure> {
+        let update = deps
+            .dynamodb
+            .update_item()
+            .table_name(&deps.counter_table)
+            .key("id", AttributeValue::S(self.key.clone()))
+            .update_expression("SET #last = :token ADD #count :one")
+            .condition_expression("attribute_not_exists(#last) OR #last <= :token")
+            .expression_attribute_names("#last", "lastToken")
+            .expression_attribute_names("#count", "count")
+            .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
+            .expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
+        match update.send().await.map_err(|error| error.into_service_error()) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_conditional_check_failed_exception() => Ok(false),
+            Err(error) => Err(Failure::Work(format!("the counter could not be written: {error}"))),
+        }
+    }
+}
+
+impl From<lambda_lock::Error> for Failure {
+    fn from(error: lambda_lock::Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<Failure> for Diagnostic {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lock(error) => error.into(),
+            Failure::Work(message) => Diagnostic { error_type: "WorkFailed".to_owned(), error_message: message },
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a process wrote, by invocation.
+//!
+//! stdout and stderr are one pipe, so their order is kept. At the end of an invocation the process is
+//! stopped or dead, and whatever it has written is in the pipe: it is read to its end there and then.
+
+use super::lock;
+use rustix::io::{Errno, read};
+use std::io::{self, PipeReader};
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::broadcast;
+
+const BUFFER: usize = 8192;
+
+/// A line that a function wrote, as it is written.
+#[derive(Clone, Debug)]
+pub struct LogLine {
+    /// The function's name.
+    pub function: String,
+    /// Its environment.
+    pub environment: u32,
+    /// The line, without its end.
+    pub line: String,
+}
+
+/// Where lines go while they are written, and whose they are.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) function: String,
+    pub(super) environment: u32,
+    pub(super) listeners: broadcast::Sender<LogLine>,
+}
+
+/// What a process writes.
+#[derive(Debug)]
+pub(super) struct Logs {
+    pipe: Receiver,
+    kept: Mutex<Kept>,
+    source: Source,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Of this invocation.
+    text: Vec<u8>,
+    /// The beginning of a line whose end was not written yet.
+    line: Vec<u8>,
+}
+
+impl Logs {
+    pub(super) fn new(pipe: PipeReader, source: Source) -> io::Result<Self> {
+        Ok(Self { pipe: Receiver::from_owned_fd(OwnedFd::from(pipe))?, kept: Mutex::default(), source })
+    }
+
+    /// Reads until the process has closed its end, so that it never waits for a reader.
+    pub(super) async fn follow(&self) {
+        let mut buffer = [0; BUFFER];
+        while self.pipe.readable().await.is_ok() {
+            let mut kept = lock(&self.kept);
+            match self.pipe.try_read(&mut buffer) {
+                Ok(length @ 1..) => self.keep(&mut kept, buffer.get(..length).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+    }
+
+    /// What was written since this was called last.
+    pub(super) fn take(&self) -> String {
+        let mut kept = lock(&self.kept);
+        let mut buffer = [0; BUFFER];
+        // Past the runtime, which may not know yet that there is something to read.
+        loop {
+            match read(&self.pipe, &mut buffer) {
+                Ok(length @ 1..) => self.keep(&mut kept, buffer.get(..length).unwrap_or_default()),
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        String::from_utf8_lossy(&std::mem::take(&mut kept.text)).into_owned()
+    }
+
+    fn keep(&self, kept: &mut Kept, written: &[u8]) {
+        kept.text.extend_from_slice(written);
+        for piece in written.split_inclusive(|byte| *byte == b'\n') {
+            kept.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                let line = String::from_utf8_lossy(&std::mem::take(&mut kept.line)).trim_end().to_owned();
+                let Source { function, environment, listeners } = &self.source;
+                // Often nobody listens.
+                let _ = listeners.send(LogLine { function: function.clone(), environment: *environment, line });
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The Runtime API of one process: `next`, `response`, `error` and `init/error`, each turned into a call
+//! that the environment answers.
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// What the process asks or says.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// Asks for an invocation.
+    Next(oneshot::Sender<Delivery>),
+    /// Has answered an invocation.
+    Answered { request_id: String, answer: Bytes, accept: oneshot::Sender<Accepted> },
+    /// Has failed at an invocation.
+    Failed { request_id: String, failure: Failure, accept: oneshot::Sender<Accepted> },
+    /// Cannot answer invocations at all.
+    InitFailed(Failure),
+}
+
+/// Whether an answer was to the invocation that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accepted {
+    Yes,
+    UnknownRequest,
+}
+
+/// An invocation as the process gets it.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) request_id: String,
+    pub(super) deadline_ms: u128,
+    pub(super) arn: String,
+    pub(super) payload: String,
+}
+
+/// An error as functions report it.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error_type: String,
+    pub(super) message: String,
+}
+
+/// Serves one process until it is dropped.
+#[derive(Debug)]
+pub(super) struct RuntimeApi {
+    address: String,
+    calls: mpsc::UnboundedReceiver<Call>,
+    serving: JoinHandle<()>,
+}
+
+impl RuntimeApi {
+    pub(super) async fn serve() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let address = listener.local_addr()?.to_string();
+        let (call, calls) = mpsc::unbounded_channel();
+        let invocation = "/2018-06-01/runtime/invocation";
+        let router = Router::new()
+            .route(&format!("{invocation}/next"), get(next))
+            .route(&format!("{invocation}/{{id}}/response"), post(response))
+            .route(&format!("{invocation}/{{id}}/error"), post(error))
+            .route("/2018-06-01/runtime/init/error", post(init_error))
+            // The environment judges the size of an answer.
+            .layer(DefaultBodyLimit::disable())
+            .with_state(call);
+        let serving = tokio::spawn(async move {
+            // Ends only when it is aborted.
+            let _ = axum::serve(listener, router).await;
+        });
+        Ok(Self { address, calls, serving })
+    }
+
+    /// For `AWS_LAMBDA_RUNTIME_API`.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) async fn call(&mut self) -> Call {
+        match self.calls.recv().await {
+            Some(call) => call,
+            // The server holds the other half as long as this value lives.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for RuntimeApi {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+type Calls = State<mpsc::UnboundedSender<Call>>;
+
+async fn next(State(calls): Calls) -> Response {
+    let (deliver, delivered) = oneshot::channel();
+    if calls.send(Call::Next(deliver)).is_err() {
+        return StatusCode::GONE.into_response();
+    }
+    match delivered.await {
+        Ok(delivery) => delivery.into_response(),
+        Err(_) => refused(StatusCode::FORBIDDEN, "InvalidStateTransition", "an invocation is under way"),
+    }
+}
+
+async fn response(State(calls): Calls, Path(request_id): Path<String>, answer: Bytes) -> Response {
+    let (accept, accepted) = oneshot::channel();
+    said(&calls, Call::Answered { request_id, answer, accept }, accepted).await
+}
+
+async fn error(State(calls): Calls, Path(request_id): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
+    let (accept, accepted) = oneshot::channel();
+    said(&calls, Call::Failed { request_id, failure: Failure::read(&headers, &body), accept }, accepted).await
+}
+
+async fn init_error(State(calls): Calls, headers: HeaderMap, body: Bytes) -> Response {
+    match calls.send(Call::InitFailed(Failure::read(&headers, &body))) {
+        Ok(()) => accepted(),
+        Err(_) => StatusCode::GONE.into_response(),
+    }
+}
+
+async fn said(calls: &mpsc::UnboundedSender<Call>, call: Call, answer: oneshot::Receiver<Accepted>) -> Response {
+    let sent = calls.send(call);
+    match (sent, answer.await) {
+        (Ok(()), Ok(Accepted::Yes)) => accepted(),
+        (Ok(()), Ok(Accepted::UnknownRequest)) => {
+            refused(StatusCode::BAD_REQUEST, "InvalidRequestID", "no such invocation is under way")
+        }
+        _ => StatusCode::GONE.into_response(),
+    }
+}
+
+fn accepted() -> Response {
+    (StatusCode::ACCEPTED, [(header::CONTENT_TYPE, "application/json")], r#"{"status":"OK"}"#).into_response()
+}
+
+fn refused(status: StatusCode, error_type: &str, message: &str) -> Response {
+    let body = serde_json::json!({ "errorType": error_type, "errorMessage": message }).to_string();
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+impl IntoResponse for Delivery {
+    fn into_response(self) -> Response {
+        let headers = [
+            ("content-type", "application/json".to_owned()),
+            ("lambda-runtime-aws-request-id", self.request_id),
+            ("lambda-runtime-deadline-ms", self.deadline_ms.to_string()),
+            ("lambda-runtime-invoked-function-arn", self.arn),
+            ("lambda-runtime-trace-id", "Root=1-00000000-000000000000000000000000;Sampled=0".to_owned()),
+        ];
+        (headers, self.payload).into_response()
+    }
+}
+
+impl Failure {
+    /// The body says it; the header is for those whose body says nothing.
+    fn read(headers: &HeaderMap, body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Body {
+            error_type: String,
+            #[serde(default)]
+            error_message: String,
+        }
+        match serde_json::from_slice(body) {
+            Ok(Body { error_type, error_message }) => Self { error_type, message: error_message },
+            Err(_) => {
+                let named = headers.get("lambda-runtime-function-error-type").and_then(|name| name.to_str().ok());
+                let error_type = named.unwrap_or("Runtime.Unknown").to_owned();
+                Self { error_type, message: String::from_utf8_lossy(body).into_owned() }
+            }
+        }
+    }
+}
