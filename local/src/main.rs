@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to its user")]
 
 mod demo;
+mod serve;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Options),
+    Local(serve::Options),
     #[command(hide = true)]
     Worker(demo::WorkerOptions),
 }
@@ -27,6 +29,7 @@ enum Command {
 async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(options) => demo::run(options).await,
+        Command::Local(options) => serve::run(options).await,
         Command::Worker(options) => demo::work(options).await,
     };
     done.unwrap_or_else(|error| {

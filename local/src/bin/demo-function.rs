@@ -15,16 +15,16 @@
 //! `false` when the write was refused, and `null` when none was asked for.
 
 #![allow(clippy::disallowed_methods, reason = "its work is to let time pass")]
-#![allow(clippy::print_stdout, reason = "a function's log")]
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::{Budget, Lock, LockClient};
+use lambda_lock_functions::{Config, ConfigError, Failure, optional, process, serve, start};
 use lambda_lock_local::client;
-use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use lambda_runtime::LambdaEvent;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::env;
+use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Deserialize)]
@@ -47,27 +47,23 @@ struct Deps {
     counter_table: String,
 }
 
-#[derive(Debug)]
-enum Failure {
-    Lock(lambda_lock::Error),
-    Work(String),
-}
-
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Error> {
-    let deps = deps()?;
-    lambda_runtime::run(service_fn(|event| handler(event, &deps))).await
+async fn main() -> ExitCode {
+    start(async |config| {
+        let deps = Deps::new(config)?;
+        // In a box: the compiler gives up on the layout of so many futures within each other.
+        serve(async |event| Box::pin(handler(event, &deps)).await).await
+    })
+    .await
 }
 
-fn deps() -> Result<Deps, Error> {
-    let variable = |name: &str| env::var(name).map_err(|_| format!("{name} is not set"));
-    let dynamodb = client(&variable("AWS_ENDPOINT_URL_DYNAMODB")?);
-    let mut locks = LockClient::builder(dynamodb.clone(), variable("LOCK_TABLE")?);
-    if let Ok(skew) = env::var("LOCK_MAX_CLOCK_SKEW_MS") {
-        locks = locks.max_clock_skew(Duration::from_millis(skew.parse()?));
+impl Deps {
+    fn new(config: &Config) -> Result<Self, ConfigError> {
+        let endpoint = optional(&process, "AWS_ENDPOINT_URL_DYNAMODB")?;
+        let endpoint = endpoint.ok_or_else(|| ConfigError::new("AWS_ENDPOINT_URL_DYNAMODB is not set"))?;
+        let counter_table = optional(&process, "COUNTER_TABLE")?.unwrap_or_else(|| "counters".to_owned());
+        Ok(Self { locks: config.locks()?, dynamodb: client(&endpoint), counter_table })
     }
-    let counter_table = env::var("COUNTER_TABLE").unwrap_or_else(|_| "counters".to_owned());
-    Ok(Deps { locks: locks.build()?, dynamodb, counter_table })
 }
 
 async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure> {
@@ -89,11 +85,11 @@ async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure
 
 impl Work {
     async fn run(&self, lock: &mut Lock, deps: &Deps) -> Result<Value, Failure> {
-        println!("{} holds {} with token {}", lock.owner(), self.key, lock.fencing_token());
+        tracing::info!(owner = lock.owner(), fencing_token = lock.fencing_token(), "{} is held", self.key);
         for (number, millis) in self.steps.iter().enumerate() {
-            println!("step {number} of {}", self.key);
+            tracing::info!("step {number} of {}", self.key);
             if self.crash_at == Some(number) {
-                println!("step {number} of {} crashes", self.key);
+                tracing::info!("step {number} of {} crashes", self.key);
                 std::process::exit(70);
             }
             tokio::time::sleep(Duration::from_millis(*millis)).await;
@@ -127,22 +123,7 @@ impl Work {
         match update.send().await.map_err(|error| error.into_service_error()) {
             Ok(_) => Ok(true),
             Err(error) if error.is_conditional_check_failed_exception() => Ok(false),
-            Err(error) => Err(Failure::Work(format!("the counter could not be written: {error}"))),
-        }
-    }
-}
-
-impl From<lambda_lock::Error> for Failure {
-    fn from(error: lambda_lock::Error) -> Self {
-        Self::Lock(error)
-    }
-}
-
-impl From<Failure> for Diagnostic {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Lock(error) => error.into(),
-            Failure::Work(message) => Diagnostic { error_type: "WorkFailed".to_owned(), error_message: message },
+            Err(error) => Err(Failure::work_failed(&format!("the counter could not be written: {error}"))),
         }
     }
 }

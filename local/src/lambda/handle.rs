@@ -3,7 +3,7 @@
 use super::environment::{Environment, Sandbox};
 use super::invocation::Invocation;
 use super::logs::{LogLine, Source};
-use super::{Function, invoke_api, lock};
+use super::{Function, invoke_api, lock, report};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -161,7 +161,8 @@ impl Lambda {
         environments.iter().find(|one| one.id == environment)?.leash.process()
     }
 
-    /// What all functions write from now on, line by line, while they write it.
+    /// What all functions write from now on, line by line, while they write it, with Lambda's own lines at
+    /// the end of each invocation.
     pub fn log_lines(&self) -> broadcast::Receiver<LogLine> {
         self.functions.lines.subscribe()
     }
@@ -210,6 +211,9 @@ impl Functions {
         self.beside(async move {
             let Reserved { function, environment, sandbox, _room } = reserved;
             let invocation = environment.invoke(sandbox, &function, request_id.to_string(), payload).await;
+            for line in report::end(&function, &invocation) {
+                environment.source.say(line);
+            }
             drop(_room);
             // The caller may have gone.
             let _ = done.send(invocation);

@@ -2,7 +2,7 @@
 
 use super::handle::{Functions, InvokeError};
 use super::invocation::{Invocation, Outcome};
-use super::{Function, arn};
+use super::{Function, arn, report};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -89,7 +89,7 @@ fn payload_of(body: &[u8]) -> Result<String, String> {
 }
 
 fn answered(function: &Function, invocation: &Invocation, with_logs: bool) -> Response {
-    let mut response = match failure(function, invocation) {
+    let mut response = match report::failure(function, invocation) {
         None => match &invocation.outcome {
             Outcome::Answer(answer) => answer.clone().into_response(),
             _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -109,58 +109,13 @@ fn answered(function: &Function, invocation: &Invocation, with_logs: bool) -> Re
     with_request_id(response, &invocation.request_id)
 }
 
-/// `errorType` and `errorMessage`, in Lambda's words where the function has none of its own.
-fn failure(function: &Function, invocation: &Invocation) -> Option<(String, String)> {
-    let in_words = |what: &str| format!("RequestId: {} Error: {what}", invocation.request_id);
-    match &invocation.outcome {
-        Outcome::Answer(_) => None,
-        Outcome::Error { error_type, message } => Some((error_type.clone(), message.clone())),
-        Outcome::TimedOut => {
-            let seconds = function.timeout.as_secs_f64();
-            let message = in_words(&format!("Task timed out after {seconds:.2} seconds"));
-            Some(("Sandbox.Timedout".to_owned(), message))
-        }
-        Outcome::Exited(how) => {
-            let message = match how.as_str() {
-                "exit status 0" => in_words("Runtime exited without providing a reason"),
-                how => in_words(&format!("Runtime exited with error: {how}")),
-            };
-            Some(("Runtime.ExitError".to_owned(), message))
-        }
-        Outcome::InitFailed(why) => {
-            let (error_type, message) = why.split_once(": ").unwrap_or(("Runtime.Unknown", why));
-            Some((error_type.to_owned(), message.to_owned()))
-        }
-    }
-}
-
 /// The end of the log, with the lines that Lambda adds.
 fn tail(function: &Function, invocation: &Invocation) -> Vec<u8> {
-    let Invocation { request_id, logs, duration, init, max_rss_kb, .. } = invocation;
-    let millis = duration.as_secs_f64() * 1000.0;
-    let mut log = format!("START RequestId: {request_id} Version: $LATEST\n{logs}");
-    if !log.ends_with('\n') {
-        log.push('\n');
-    }
-    if let Some((error_type, message)) = failure(function, invocation)
-        && !matches!(invocation.outcome, Outcome::Error { .. })
-    {
-        log.push_str(&format!("{message} {error_type}\n"));
-    }
-    log.push_str(&format!(
-        "END RequestId: {request_id}\nREPORT RequestId: {request_id}\tDuration: {millis:.2} ms\t\
-         Billed Duration: {:.0} ms\tMemory Size: {} MB\t",
-        millis.ceil(),
-        function.memory_mb,
-    ));
-    if let Some(kilobytes) = max_rss_kb {
-        log.push_str(&format!("Max Memory Used: {} MB\t", kilobytes.div_ceil(1024)));
-    }
-    if let Some(init) = init {
-        log.push_str(&format!("Init Duration: {:.2} ms\t", init.as_secs_f64() * 1000.0));
-    }
-    log.push('\n');
-    let log = log.into_bytes();
+    let own = invocation.logs.trim_end_matches('\n');
+    let mut lines = vec![report::start(invocation)];
+    lines.extend((!own.is_empty()).then(|| own.to_owned()));
+    lines.extend(report::end(function, invocation));
+    let log = format!("{}\n", lines.join("\n")).into_bytes();
     log.get(log.len().saturating_sub(TAIL)..).unwrap_or_default().to_vec()
 }
 

@@ -32,6 +32,14 @@ pub(super) struct Source {
     pub(super) listeners: broadcast::Sender<LogLine>,
 }
 
+impl Source {
+    pub(super) fn say(&self, line: String) {
+        let (function, environment) = (self.function.clone(), self.environment);
+        // Often nobody listens.
+        let _ = self.listeners.send(LogLine { function, environment, line });
+    }
+}
+
 /// What a process writes.
 #[derive(Debug)]
 pub(super) struct Logs {
@@ -87,9 +95,7 @@ impl Logs {
             kept.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
                 let line = String::from_utf8_lossy(&std::mem::take(&mut kept.line)).trim_end().to_owned();
-                let Source { function, environment, listeners } = &self.source;
-                // Often nobody listens.
-                let _ = listeners.send(LogLine { function: function.clone(), environment: *environment, line });
+                self.source.say(line);
             }
         }
     }

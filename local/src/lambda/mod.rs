@@ -12,19 +12,27 @@
 //! | `process` | the process in it: variables, signals, memory |
 //! | `runtime_api` | what the process sees: next, response, error |
 //! | `logs` | what it wrote, by invocation |
+//! | `report` | what Lambda itself says of an invocation |
 //! | `invoke_api` | what callers see: the HTTP API of `aws lambda invoke` |
+//! | `template` | functions and tables as `template.yaml` says them |
+//! | `build` | has cargo build them |
 
+mod build;
 mod environment;
 mod handle;
 mod invocation;
 mod invoke_api;
 mod logs;
 mod process;
+mod report;
 mod runtime_api;
+mod template;
 
+pub use build::{build, workspace};
 pub use handle::{InvokeError, Lambda};
 pub use invocation::{Invocation, Outcome};
 pub use logs::LogLine;
+pub use template::Template;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -19,13 +19,13 @@ async fn a_cold_environment_answers_and_then_a_warm_one_with_its_own_log() {
     let cold = scene.invoke(json!({ "key": "k", "steps": [1] })).await;
     assert_eq!(answer(&cold)["owner"], format!("demo-function:$LATEST/{}", cold.request_id));
     assert!(cold.cold_start && cold.init.is_some() && cold.first_answer > cold.init, "{cold:?}");
-    assert!(cold.logs.contains("step 0 of k\n"), "{}", cold.logs);
+    assert!(cold.logs.contains("step 0 of k\""), "{}", cold.logs);
     assert!(!cfg!(target_os = "linux") || cold.max_rss_kb > Some(1000), "{cold:?}");
 
     let warm = scene.invoke(json!({ "key": "another", "steps": [1] })).await;
     assert!(!warm.cold_start && warm.init.is_none() && warm.first_answer.is_none(), "{warm:?}");
     assert_eq!(warm.environment, cold.environment);
-    assert!(warm.logs.contains("step 0 of another\n") && !warm.logs.contains("of k"), "{}", warm.logs);
+    assert!(warm.logs.contains("step 0 of another\"") && !warm.logs.contains("of k"), "{}", warm.logs);
     assert!(answer(&warm)["fencingToken"].as_u64() > Some(0));
 }
 
@@ -35,7 +35,7 @@ async fn at_the_deadline_the_process_is_killed_and_the_next_invocation_starts_an
     let killed = scene.invoke(json!({ "key": "k", "steps": [10, 60_000, 1] })).await;
     assert_eq!(killed.outcome, Outcome::TimedOut, "{killed:?}");
     assert!(killed.duration >= Duration::from_millis(700), "{killed:?}");
-    assert!(killed.logs.contains("step 1 of k\n") && !killed.logs.contains("step 2"), "{}", killed.logs);
+    assert!(killed.logs.contains("step 1 of k\"") && !killed.logs.contains("step 2"), "{}", killed.logs);
     assert_eq!(scene.lambda.process(killed.environment), None);
     // The lock of the dead is not asked for here.
     let next = scene.invoke(json!({ "key": "another" })).await;
@@ -65,7 +65,7 @@ async fn a_crash_is_said_and_the_next_invocation_starts_another_process() {
     let scene = Scene::new(LONG).await;
     let crashed = scene.invoke(json!({ "key": "k", "steps": [1, 1], "crashAt": 1 })).await;
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()));
-    assert!(crashed.logs.ends_with("step 1 of k crashes\n"), "{}", crashed.logs);
+    assert!(crashed.logs.contains("step 1 of k crashes"), "{}", crashed.logs);
     assert!(scene.invoke(json!({ "key": "another" })).await.cold_start);
 }
 

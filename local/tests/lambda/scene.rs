@@ -64,7 +64,7 @@ impl Scene {
     /// Waits until a function writes this line; what was written before does not count.
     pub(crate) async fn until_logged(&self, this: &str) {
         let mut lines = self.lambda.log_lines();
-        let logged = async { while lines.recv().await.unwrap().line != this {} };
+        let logged = async { while !lines.recv().await.unwrap().line.contains(this) {} };
         tokio::time::timeout(LONG, logged).await.unwrap_or_else(|_| panic!("nobody wrote {this:?}"));
     }
 }

@@ -1,0 +1,388 @@
+//! Functions and tables as a SAM template says them, resolved for this machine.
+//!
+//! Read is what a function is started with: its binary, timeout, memory and variables, with what stands
+//! under `Globals`. `Ref`, `Fn::GetAtt` and `Fn::Sub` are resolved, in both spellings: parameters by their
+//! defaults, resources by names and ARNs of this machine. Conditions are taken to hold.
+
+use super::{ACCOUNT, Function, REGION, arn};
+use anyhow::{Context, bail};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType,
+};
+use serde_norway::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const FUNCTION: &str = "AWS::Serverless::Function";
+const TABLE: &str = "AWS::DynamoDB::Table";
+/// What SAM and Lambda take where a template says nothing.
+const DEFAULT_TIMEOUT: u32 = 3;
+const DEFAULT_MEMORY: u32 = 128;
+
+/// A SAM template.
+#[derive(Clone, Debug)]
+pub struct Template {
+    document: Value,
+}
+
+impl Template {
+    /// Reads a template from a file.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is no YAML.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("no template {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{} is no template", path.display()))
+    }
+
+    /// Reads a template's text.
+    ///
+    /// # Errors
+    /// When it is no YAML.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        Ok(Self { document: serde_norway::from_str(text)? })
+    }
+
+    /// The names of the functions' binaries, which are those of their packages.
+    ///
+    /// # Errors
+    /// When a function is not built by `cargo lambda`.
+    pub fn binaries(&self) -> anyhow::Result<Vec<String>> {
+        self.of_type(FUNCTION).map(|(id, resource)| binary(id, resource)).collect()
+    }
+
+    /// The functions whose binaries were built, named like them unless the template names them.
+    ///
+    /// `built` says where the binaries are. `dynamodb` is the endpoint that the functions get as
+    /// `AWS_ENDPOINT_URL_DYNAMODB`.
+    ///
+    /// # Errors
+    /// When a value cannot be resolved here.
+    pub fn functions(&self, built: &BTreeMap<String, PathBuf>, dynamodb: &str) -> anyhow::Result<Vec<Function>> {
+        let mut functions = Vec::new();
+        for (id, resource) in self.of_type(FUNCTION) {
+            let Some(binary) = built.get(&binary(id, resource)?) else { continue };
+            let mut environment = self.environment(&resource["Properties"]).with_context(|| id.to_owned())?;
+            environment.insert("AWS_ENDPOINT_URL_DYNAMODB".to_owned(), dynamodb.to_owned());
+            functions.push(Function {
+                name: self.name(id, resource)?,
+                binary: binary.clone(),
+                environment,
+                timeout: Duration::from_secs(self.number(resource, "Timeout", DEFAULT_TIMEOUT)?.into()),
+                memory_mb: self.number(resource, "MemorySize", DEFAULT_MEMORY)?,
+            });
+        }
+        Ok(functions)
+    }
+
+    /// The variables that the template gives to every function.
+    ///
+    /// # Errors
+    /// When a value cannot be resolved here.
+    pub fn shared_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        self.environment(&Value::Null)
+    }
+
+    /// Creates the template's tables, and says their names: the logical ids, unless the template names
+    /// them.
+    ///
+    /// # Errors
+    /// When DynamoDB refuses, or a value cannot be resolved here.
+    pub async fn create_tables(&self, dynamodb: &Client) -> anyhow::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for (id, resource) in self.of_type(TABLE) {
+            let name = self.name(id, resource)?;
+            self.create_table(dynamodb, &name, &resource["Properties"]).await.with_context(|| format!("table {id}"))?;
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    async fn create_table(&self, dynamodb: &Client, name: &str, properties: &Value) -> anyhow::Result<()> {
+        let mut create = dynamodb
+            .create_table()
+            .table_name(name)
+            .billing_mode(BillingMode::PayPerRequest)
+            .set_key_schema(Some(self.key_schema(properties)?));
+        for attribute in list(&properties["AttributeDefinitions"]) {
+            let type_ = ScalarAttributeType::from(self.text(&attribute["AttributeType"])?.as_str());
+            let definition = AttributeDefinition::builder().attribute_type(type_);
+            let definition = definition.attribute_name(self.text(&attribute["AttributeName"])?).build()?;
+            create = create.attribute_definitions(definition);
+        }
+        for index in list(&properties["GlobalSecondaryIndexes"]) {
+            let projection = ProjectionType::from(self.text(&index["Projection"]["ProjectionType"])?.as_str());
+            let others = list(&index["Projection"]["NonKeyAttributes"]);
+            let others = others.map(|name| self.text(name)).collect::<anyhow::Result<Vec<_>>>()?;
+            let projection = Projection::builder()
+                .projection_type(projection)
+                .set_non_key_attributes((!others.is_empty()).then_some(others));
+            let index = GlobalSecondaryIndex::builder()
+                .index_name(self.text(&index["IndexName"])?)
+                .set_key_schema(Some(self.key_schema(index)?))
+                .projection(projection.build());
+            create = create.global_secondary_indexes(index.build()?);
+        }
+        create.send().await.map_err(|error| error.into_service_error())?;
+        Ok(())
+    }
+
+    fn key_schema(&self, of: &Value) -> anyhow::Result<Vec<KeySchemaElement>> {
+        let elements = list(&of["KeySchema"]).map(|element| {
+            let type_ = KeyType::from(self.text(&element["KeyType"])?.as_str());
+            let name = self.text(&element["AttributeName"])?;
+            Ok(KeySchemaElement::builder().attribute_name(name).key_type(type_).build()?)
+        });
+        elements.collect()
+    }
+
+    /// The variables of all functions, and a function's own.
+    fn environment(&self, properties: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+        let global = &self.document["Globals"]["Function"]["Environment"]["Variables"];
+        let own = &properties["Environment"]["Variables"];
+        let variables = entries(global).chain(entries(own));
+        variables.map(|(name, value)| Ok((name.to_owned(), self.text(value).context(name.to_owned())?))).collect()
+    }
+
+    /// A function's own number, or that of all functions.
+    fn number(&self, resource: &Value, name: &str, default: u32) -> anyhow::Result<u32> {
+        let own = resource["Properties"].get(name).or_else(|| self.document["Globals"]["Function"].get(name));
+        own.map_or(Ok(default), |value| self.text(value)?.parse().with_context(|| name.to_owned()))
+    }
+
+    fn of_type<'a>(&'a self, type_: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        entries(&self.document["Resources"]).filter(move |(_, resource)| resource["Type"].as_str() == Some(type_))
+    }
+
+    /// What a resource is called here.
+    fn name(&self, id: &str, resource: &Value) -> anyhow::Result<String> {
+        let properties = &resource["Properties"];
+        let given =
+            ["FunctionName", "TableName", "QueueName", "Name"].into_iter().find_map(|name| properties.get(name));
+        match (given, resource["Type"].as_str()) {
+            (Some(given), _) => self.text(given),
+            (None, Some(FUNCTION)) => binary(id, resource),
+            (None, _) => Ok(id.to_owned()),
+        }
+    }
+
+    /// A value as text.
+    fn text(&self, value: &Value) -> anyhow::Result<String> {
+        match value {
+            Value::String(text) => Ok(text.clone()),
+            Value::Number(number) => Ok(number.to_string()),
+            Value::Bool(truth) => Ok(truth.to_string()),
+            Value::Tagged(tagged) => {
+                let tag = tagged.tag.to_string();
+                self.called(tag.trim_start_matches('!'), &tagged.value)
+            }
+            Value::Mapping(mapping) if mapping.len() == 1 => match entries(value).next() {
+                Some((name, argument)) => self.called(name.trim_start_matches("Fn::"), argument),
+                None => bail!("{value:?} is no text"),
+            },
+            _ => bail!("{value:?} is no text"),
+        }
+    }
+
+    /// What one of CloudFormation's functions makes of its argument.
+    fn called(&self, function: &str, argument: &Value) -> anyhow::Result<String> {
+        match (function, argument) {
+            ("Ref", Value::String(id)) => self.reference(id),
+            ("GetAtt", Value::String(path)) => self.attribute(path),
+            ("GetAtt", Value::Sequence(path)) => {
+                let path = path.iter().map(|part| self.text(part)).collect::<anyhow::Result<Vec<_>>>()?;
+                self.attribute(&path.join("."))
+            }
+            ("Sub", Value::String(text)) => self.substituted(text, &Value::Null),
+            ("Sub", Value::Sequence(both)) => match both.as_slice() {
+                [Value::String(text), variables] => self.substituted(text, variables),
+                _ => bail!("Fn::Sub has a text and its variables"),
+            },
+            _ => bail!("{function} cannot be resolved here"),
+        }
+    }
+
+    fn reference(&self, id: &str) -> anyhow::Result<String> {
+        match id {
+            "AWS::Region" => return Ok(REGION.to_owned()),
+            "AWS::AccountId" => return Ok(ACCOUNT.to_owned()),
+            "AWS::Partition" => return Ok("aws".to_owned()),
+            "AWS::URLSuffix" => return Ok("amazonaws.com".to_owned()),
+            "AWS::StackName" => return Ok("local".to_owned()),
+            _ => {}
+        }
+        if let Some(parameter) = self.document["Parameters"].get(id) {
+            return self.text(parameter.get("Default").with_context(|| format!("parameter {id} has no default"))?);
+        }
+        let resource = self.resource(id)?;
+        let name = self.name(id, resource)?;
+        match resource["Type"].as_str() {
+            Some("AWS::SQS::Queue") => Ok(format!("https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{name}")),
+            Some("AWS::Serverless::StateMachine" | "AWS::StepFunctions::StateMachine") => {
+                self.attribute(&format!("{id}.Arn"))
+            }
+            _ => Ok(name),
+        }
+    }
+
+    fn attribute(&self, path: &str) -> anyhow::Result<String> {
+        let (id, attribute) = path.split_once('.').with_context(|| format!("{path} names no attribute"))?;
+        let resource = self.resource(id)?;
+        let name = self.name(id, resource)?;
+        let local = |service: &str, what: &str| format!("arn:aws:{service}:{REGION}:{ACCOUNT}:{what}{name}");
+        match (resource["Type"].as_str().unwrap_or_default(), attribute) {
+            (FUNCTION, "Arn") => Ok(arn(&name)),
+            (TABLE, "Arn") => Ok(local("dynamodb", "table/")),
+            ("AWS::SQS::Queue", "Arn") => Ok(local("sqs", "")),
+            ("AWS::SQS::Queue", "QueueName") => Ok(name),
+            ("AWS::Serverless::StateMachine" | "AWS::StepFunctions::StateMachine", "Arn") => {
+                Ok(local("states", "stateMachine:"))
+            }
+            (type_, _) => bail!("{attribute} of {id}, a {type_}, is not known here"),
+        }
+    }
+
+    /// `${Name}`, `${Name.Attribute}` and, literally, `${!Name}`.
+    fn substituted(&self, text: &str, variables: &Value) -> anyhow::Result<String> {
+        let mut pieces = text.split("${");
+        let mut substituted = pieces.next().unwrap_or_default().to_owned();
+        for piece in pieces {
+            let (name, rest) = piece.split_once('}').with_context(|| format!("an end is missing in {text:?}"))?;
+            let value = match (variables.get(name), name.strip_prefix('!'), name.contains('.')) {
+                (Some(value), ..) => self.text(value)?,
+                (None, Some(literal), _) => format!("${{{literal}}}"),
+                (None, None, true) => self.attribute(name)?,
+                (None, None, false) => self.reference(name)?,
+            };
+            substituted.push_str(&value);
+            substituted.push_str(rest);
+        }
+        Ok(substituted)
+    }
+
+    fn resource(&self, id: &str) -> anyhow::Result<&Value> {
+        self.document["Resources"].get(id).with_context(|| format!("there is no {id}"))
+    }
+}
+
+fn binary(id: &str, resource: &Value) -> anyhow::Result<String> {
+    let binary = resource["Metadata"]["BuildProperties"]["Binary"].as_str();
+    binary.map(str::to_owned).with_context(|| format!("{id} has no Metadata.BuildProperties.Binary"))
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_sequence().into_iter().flatten()
+}
+
+fn entries(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_mapping().into_iter().flatten().filter_map(|(name, value)| Some((name.as_str()?, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LocalDynamoDb, client};
+
+    const TEMPLATE: &str = r#"
+Parameters:
+  Stage: { Type: String, Default: test }
+  Unset: { Type: String }
+Globals:
+  Function:
+    MemorySize: 512
+    Timeout: 7
+    Environment:
+      Variables:
+        LOCK_TABLE: !Ref Locks
+        STAGE: !Ref Stage
+Resources:
+  Locks:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      AttributeDefinitions:
+        - { AttributeName: key, AttributeType: S }
+        - { AttributeName: workflow, AttributeType: S }
+      KeySchema: [{ AttributeName: key, KeyType: HASH }]
+      GlobalSecondaryIndexes:
+        - IndexName: byWorkflow
+          KeySchema: [{ AttributeName: workflow, KeyType: HASH }]
+          Projection: { ProjectionType: KEYS_ONLY }
+  First:
+    Type: AWS::Serverless::Function
+    Metadata: { BuildMethod: rust-cargolambda, BuildProperties: { Binary: first } }
+    Properties:
+      Timeout: 30
+      Environment:
+        Variables:
+          STAGE: !Sub "${Stage}/${Locks.Arn}/${!Literal}/${AWS::Region}"
+          OTHER: { "Fn::GetAtt": [Second, Arn] }
+          NUMBER: 5
+  Second:
+    Type: AWS::Serverless::Function
+    Metadata: { BuildMethod: rust-cargolambda, BuildProperties: { Binary: second } }
+    Properties: { FunctionName: !Sub "the-${N}-one" }
+"#;
+
+    fn built() -> BTreeMap<String, PathBuf> {
+        ["first", "second"].map(|name| (name.to_owned(), PathBuf::from(name))).into()
+    }
+
+    #[test]
+    fn a_function_has_its_own_values_and_else_the_global_ones() {
+        let template = Template::parse(&TEMPLATE.replace("${N}", "second")).unwrap();
+        assert_eq!(template.binaries().unwrap(), ["first", "second"]);
+        let functions = template.functions(&built(), "http://here").unwrap();
+        let [first, second] = &functions[..] else { panic!("{functions:?}") };
+        assert_eq!((first.name.as_str(), second.name.as_str()), ("first", "the-second-one"));
+        assert_eq!((first.timeout, second.timeout), (Duration::from_secs(30), Duration::from_secs(7)));
+        assert_eq!((first.memory_mb, second.memory_mb), (512, 512));
+        assert_eq!(second.environment["STAGE"], "test");
+        assert_eq!(second.environment["LOCK_TABLE"], "Locks");
+        assert_eq!(second.environment["AWS_ENDPOINT_URL_DYNAMODB"], "http://here");
+        let locks = "arn:aws:dynamodb:eu-central-1:123456789012:table/Locks";
+        assert_eq!(first.environment["STAGE"], format!("test/{locks}/${{Literal}}/eu-central-1"));
+        assert_eq!(first.environment["OTHER"], arn("the-second-one"));
+        assert_eq!(first.environment["NUMBER"], "5");
+    }
+
+    #[test]
+    fn what_cannot_be_resolved_is_named() {
+        for (variable, named) in [
+            ("!Ref Unset", "parameter Unset has no default"),
+            ("!Ref Nothing", "there is no Nothing"),
+            ("!GetAtt Locks.StreamArn", "StreamArn of Locks"),
+            ("!ImportValue x", "ImportValue cannot be resolved here"),
+            ("[a]", "is no text"),
+        ] {
+            let text = TEMPLATE.replace("${N}", "second").replace("NUMBER: 5", &format!("NUMBER: {variable}"));
+            let error = Template::parse(&text).unwrap().functions(&built(), "http://here").unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.contains("First: NUMBER: ") && error.contains(named), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_tables_are_created_with_their_keys_and_indexes() {
+        let server = LocalDynamoDb::in_memory().await.unwrap();
+        let dynamodb = client(server.endpoint());
+        assert_eq!(Template::parse(TEMPLATE).unwrap().create_tables(&dynamodb).await.unwrap(), ["Locks"]);
+        let table = dynamodb.describe_table().table_name("Locks").send().await.unwrap().table.unwrap();
+        assert_eq!(table.key_schema()[0].attribute_name(), "key");
+        assert_eq!(table.global_secondary_indexes()[0].index_name(), Some("byWorkflow"));
+    }
+
+    #[tokio::test]
+    async fn the_project_s_own_template_can_be_run() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
+        let template = Template::read(&path).unwrap();
+        let built = template.binaries().unwrap().into_iter().map(|name| (name.clone(), PathBuf::from(name))).collect();
+        let server = LocalDynamoDb::in_memory().await.unwrap();
+        let tables = template.create_tables(&client(server.endpoint())).await.unwrap();
+        for function in template.functions(&built, server.endpoint()).unwrap() {
+            assert!(tables.contains(&function.environment["LOCK_TABLE"]), "{function:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Keeps DynamoDB and the functions running for whoever wants to try them, or functions of their own.
+
+use anstyle::Style;
+use anyhow::Context;
+use clap::Args;
+use lambda_lock_local::lambda::{LogLine, Template, build, workspace};
+use lambda_lock_local::{Function, Lambda, LocalDynamoDb, client};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+const DIM: Style = Style::new().dimmed();
+const TITLE: Style = Style::new().bold();
+/// The SDKs sign requests, and nothing here looks at signatures.
+const CREDENTIALS: &str = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=eu-central-1";
+
+/// Run the functions of template.yaml, and your own, on this machine until Ctrl-C.
+///
+/// Tables live in memory. Functions are real processes: killed at their deadlines, stopped between
+/// invocations, started anew after a crash. Their logs appear here.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// A function of your own: its name, and an executable that speaks the Lambda Runtime API, such as
+    /// what `cargo build` makes of a `lambda_runtime` handler. Repeatable.
+    #[arg(long = "function", value_name = "NAME=PATH", value_parser = pair)]
+    functions: Vec<(String, String)>,
+
+    /// A variable for your own functions, beside those that the template gives to every function and
+    /// AWS_ENDPOINT_URL_DYNAMODB. Repeatable.
+    #[arg(long = "env", value_name = "KEY=VALUE", value_parser = pair)]
+    environment: Vec<(String, String)>,
+
+    /// The timeout of your own functions, in seconds.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=900))]
+    timeout: u64,
+
+    /// The memory that your own functions are told that they have.
+    #[arg(long, value_name = "MB", default_value_t = 128)]
+    memory: u32,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a name, =, and a value are wanted".to_owned()),
+    }
+}
+
+/// Runs until Ctrl-C or SIGTERM.
+pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ended = serve(options) => ended,
+        // Dropping all this stops it, processes included.
+        _ = tokio::signal::ctrl_c() => stopped(),
+        _ = terminated.recv() => stopped(),
+    }
+}
+
+fn stopped() -> anyhow::Result<ExitCode> {
+    anstream::println!("\nstopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(options: Options) -> anyhow::Result<ExitCode> {
+    let template = Template::read(&workspace().join("template.yaml"))?;
+    let built = build(&template.binaries()?).await?;
+    let dynamodb = LocalDynamoDb::in_memory().await?;
+    let tables = template.create_tables(&client(dynamodb.endpoint())).await?;
+
+    let mut functions = template.functions(&built, dynamodb.endpoint()).context("template.yaml")?;
+    functions.extend(options.own(&template, dynamodb.endpoint())?);
+    let names: Vec<_> = functions.iter().map(|function| function.name.clone()).collect();
+    let lambda = Lambda::start(functions).await?;
+    let lines = lambda.log_lines();
+    introduce(&dynamodb, &tables, &lambda, &names);
+    follow(lines).await
+}
+
+impl Options {
+    fn own(&self, template: &Template, dynamodb: &str) -> anyhow::Result<Vec<Function>> {
+        let mut environment = template.shared_environment().context("template.yaml")?;
+        environment.insert("AWS_ENDPOINT_URL_DYNAMODB".to_owned(), dynamodb.to_owned());
+        environment.extend(self.environment.iter().cloned());
+        let own = self.functions.iter().map(|(name, binary)| Function {
+            name: name.clone(),
+            binary: PathBuf::from(binary),
+            environment: environment.clone(),
+            timeout: Duration::from_secs(self.timeout),
+            memory_mb: self.memory,
+        });
+        Ok(own.collect())
+    }
+}
+
+/// Says what there is, and how to use it.
+fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], lambda: &Lambda, functions: &[String]) {
+    let (dynamodb, lambda) = (dynamodb.endpoint(), lambda.endpoint());
+    let payload = r#"{"action":"acquire","key":"customer-7","owner":"me","leaseSeconds":60}"#;
+    anstream::println!("DynamoDB   {TITLE}{dynamodb}{TITLE:#}  {}", tables.join(", "));
+    anstream::println!("functions  {TITLE}{lambda}{TITLE:#}  {}", functions.join(", "));
+    anstream::println!("\nIn another terminal:\n");
+    anstream::println!("  curl -s {lambda}/2015-03-31/functions/lock-task/invocations -d '{payload}'\n");
+    anstream::println!("  export {CREDENTIALS}");
+    anstream::println!(
+        "  aws lambda invoke --endpoint-url {lambda} --function-name lock-task \\\n    \
+         --cli-binary-format raw-in-base64-out --payload '{payload}' /dev/stdout"
+    );
+    for table in tables {
+        anstream::println!("  aws dynamodb scan --endpoint-url {dynamodb} --table-name {table}");
+    }
+    anstream::println!("\nCtrl-C stops everything. What the functions write:\n");
+}
+
+/// Shows what the functions write, for ever.
+async fn follow(mut lines: Receiver<LogLine>) -> anyhow::Result<ExitCode> {
+    loop {
+        match lines.recv().await {
+            Ok(LogLine { function, environment, line }) => {
+                anstream::println!("{DIM}{function}/{environment}{DIM:#}  {line}");
+            }
+            Err(RecvError::Lagged(missed)) => anstream::println!("{DIM}… {missed} lines more{DIM:#}"),
+            Err(RecvError::Closed) => return stopped(),
+        }
+    }
+}
