@@ -2,6 +2,7 @@
 //! tables.
 
 use crate::authorize::Role;
+use crate::lambda::workspace;
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
@@ -42,7 +43,7 @@ impl Expansion {
     /// # Errors
     /// When the template cannot be expanded; with `LAMBDA_LOCK_CI` also when the tools are missing.
     pub fn expand() -> anyhow::Result<Option<Self>> {
-        let workspace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let workspace = workspace();
         let python = target(workspace).join("template-tools/bin/python");
         if !python.exists() {
             ensure!(env::var_os("LAMBDA_LOCK_CI").is_none(), "template/tools has to run before the tests");

@@ -85,7 +85,9 @@ async fn without_any_one_of_its_permissions_a_tick_fails() {
         assert!(role.remove(missing));
         let sample = deploy(&less).await;
         sample.proxy.decide(first_answer_lost());
-        assert_error(tick(&sample).await, "LockTableError", &missing.action);
+        // Whoever may not look cannot know what became of the write whose answer was lost.
+        let error_type = if missing.action == "dynamodb:GetItem" { "LockUnknown" } else { "LockTableError" };
+        assert_error(tick(&sample).await, error_type, "job/scheduled-job");
     }
 }
 
@@ -141,7 +143,7 @@ async fn what_keeps_it_from_the_lock_is_said_by_name() {
     assert_error(tick(&sample).await, "InvalidRecord", "leaseDuration");
 
     template.tables.clear();
-    assert_error(tick(&deploy(&template).await).await, "LockTableError", TABLE);
+    assert_error(tick(&deploy(&template).await).await, "LockTableError", "cannot be used");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What a request needs: one action on one resource, or several of them.
 
-use super::ACCOUNT;
+use crate::lambda::ACCOUNT;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};

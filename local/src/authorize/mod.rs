@@ -12,6 +12,3 @@ mod refusal;
 
 pub use grant::{Grant, Role};
 pub use proxy::{AuthorizingProxy, Call, Fate};
-
-/// The account in the ARNs of this machine.
-pub const ACCOUNT: &str = "123456789012";

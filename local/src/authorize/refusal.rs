@@ -1,6 +1,7 @@
 //! Refusals as AWS words them: status 400, and the reason as JSON.
 
-use super::{ACCOUNT, Grant};
+use super::Grant;
+use crate::lambda::ACCOUNT;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
