@@ -109,7 +109,8 @@ fn lease_of(timeout: Duration) -> Duration {
 
 #[tokio::test]
 async fn who_was_killed_at_its_deadline_is_succeeded_once_grace_drift_and_skew_have_passed() {
-    let timeout = Duration::from_secs(3);
+    // Long enough for a difference: whoever only watched would watch for a whole lease.
+    let timeout = Duration::from_secs(6);
     let stage = Stage::new(timeout, SKEW).await;
     let killed = stage.invoke("holder", &json!({ "key": "k", "steps": [60_000] })).await;
     let gone = Instant::now();
