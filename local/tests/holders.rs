@@ -54,24 +54,18 @@ impl Stage {
         self.lambda.invoke(function, &payload.to_string()).await.unwrap()
     }
 
-    /// Invokes the holder beside the test, and waits until it has the lock.
-    async fn begin(&self, payload: Value) -> (JoinHandle<Invocation>, PeekedLock) {
-        let (lambda, key) = (self.lambda.clone(), payload["key"].as_str().unwrap().to_owned());
+    /// Invokes the holder beside the test, and waits until it works. The row alone would not do: its
+    /// answer may still be under way, and whoever is frozen then has not begun to hold the lock.
+    async fn begin(&self, payload: Value) -> JoinHandle<Invocation> {
+        let (lambda, mut lines) = (self.lambda.clone(), self.lambda.log_lines());
         let working = tokio::spawn(async move { lambda.invoke("holder", &payload.to_string()).await.unwrap() });
-        (working, self.held(&key).await)
+        let at_work = async { while !lines.recv().await.unwrap().line.contains("step 0 of") {} };
+        tokio::time::timeout(Duration::from_secs(20), at_work).await.unwrap();
+        working
     }
 
-    /// The row, as soon as there is one.
-    async fn held(&self, key: &str) -> PeekedLock {
-        let held = async {
-            loop {
-                if let Some(row) = self.locks.peek(key).await.unwrap() {
-                    return row;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), held).await.unwrap()
+    async fn row(&self) -> PeekedLock {
+        self.locks.peek("k").await.unwrap().unwrap()
     }
 
     /// `count` and `lastToken` of the counter.
@@ -115,7 +109,7 @@ async fn who_was_killed_at_its_deadline_is_succeeded_once_grace_drift_and_skew_h
     let killed = stage.invoke("holder", &json!({ "key": "k", "steps": [60_000] })).await;
     let gone = Instant::now();
     assert_eq!(killed.outcome, Outcome::TimedOut, "{killed:?}");
-    let row = stage.locks.peek("k").await.unwrap().unwrap();
+    let row = stage.row().await;
     assert!(!row.released, "nobody released it");
 
     let next = stage.invoke("next", &json!({ "key": "k" })).await;
@@ -134,7 +128,7 @@ async fn who_crashed_in_the_middle_of_a_step_is_succeeded_once_its_lease_has_end
     let crashed = stage.invoke("holder", &json!({ "key": "k", "steps": [50, 50, 50], "crashAt": 1 })).await;
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
     assert!(crashed.logs.contains("step 1 of k crashes") && !crashed.logs.contains("step 2"), "{}", crashed.logs);
-    let row = stage.locks.peek("k").await.unwrap().unwrap();
+    let row = stage.row().await;
     assert!(!row.released, "nobody released it");
 
     let next = stage.invoke("next", &json!({ "key": "k", "write": true })).await;
@@ -159,7 +153,7 @@ async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
         other => panic!("{other:?}\n{}", old.logs),
     }
     assert_eq!(stage.counter("k").await, (1, successor));
-    let row = stage.locks.peek("k").await.unwrap().unwrap();
+    let row = stage.row().await;
     assert_eq!(row.fencing_token, Some(successor), "the row is the successor's");
 }
 
@@ -178,7 +172,8 @@ impl Stage {
     /// Freezes the holder in its first step, lets a successor take over and write, thaws the holder;
     /// what became of it, and the successor's token.
     async fn frozen_and_succeeded(&self, work: Value) -> (Invocation, u64) {
-        let (working, row) = self.begin(work).await;
+        let working = self.begin(work).await;
+        let row = self.row().await;
         let environment = self.lambda.environments("holder")[0];
         self.lambda.freeze(environment).unwrap();
         let next = answer(&self.invoke("next", &json!({ "key": "k", "write": true })).await);
