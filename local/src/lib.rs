@@ -24,10 +24,15 @@
 
 #![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
 
+pub mod authorize;
 mod client;
+mod expansion;
 pub mod lambda;
+mod sample;
 mod server;
 
 pub use crate::client::{client, config};
+pub use crate::expansion::{ExpandedFunction, Expansion};
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
+pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;

@@ -7,6 +7,7 @@
 //!
 //! * `steps`: how many milliseconds each step takes. `checkpoint` renews the lease after each of them.
 //! * `crashAt`: the process exits (status 70) at the beginning of this step; the first one is 0.
+//! * `leaseMillis`: a lease of this length instead of one that follows the deadline.
 //! * `write`: at the end, `count` of the item `id` = key in `COUNTER_TABLE` (`counters`) grows by one,
 //!   unless a larger fencing token has written it.
 //!
@@ -37,6 +38,7 @@ struct Work {
     #[serde(default)]
     write: bool,
     crash_at: Option<usize>,
+    lease_millis: Option<u64>,
 }
 
 struct Deps {
@@ -67,7 +69,16 @@ impl Deps {
 async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure> {
     let budget = Budget::from(&event.context);
     let work = &event.payload;
-    let mut answer = deps.locks.with_lock(work.key.as_str(), &budget, async |lock| work.run(lock, deps).await).await?;
+    let mut answer = match work.lease_millis {
+        None => deps.locks.with_lock(work.key.as_str(), &budget, async |lock| work.run(lock, deps).await).await?,
+        Some(millis) => {
+            let acquire = deps.locks.acquire(work.key.as_str()).lease(Duration::from_millis(millis));
+            let mut lock = acquire.within(&budget).await?;
+            let done = work.run(&mut lock, deps).await;
+            lock.release().await?;
+            done?
+        }
+    };
     answer["deadlineAt"] = event.context.deadline.into();
     Ok(answer)
 }

@@ -1,0 +1,226 @@
+//! The binary as the template deploys it: its environment, its permissions, its logs, its errors.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock_local::authorize::{Call, Fate, Role};
+use lambda_lock_local::{Expansion, Invocation, Outcome, Sample, client};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const NAME: &str = "lock-task";
+/// The lock table, as the embedded DynamoDB knows it.
+const TABLE: &str = "LockTable";
+
+/// The template as it is; `None` where it cannot be expanded.
+fn template() -> Option<Expansion> {
+    static TEMPLATE: OnceLock<Option<Expansion>> = OnceLock::new();
+    TEMPLATE.get_or_init(|| Expansion::expand().unwrap()).clone()
+}
+
+async fn deploy(template: &Expansion) -> Sample {
+    Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_lock-task"))]).await.unwrap()
+}
+
+/// The template with these variables in the function's environment.
+fn with(template: &Expansion, environment: &[(&str, &str)]) -> Expansion {
+    let mut changed = template.clone();
+    let function = changed.functions.get_mut(NAME).unwrap();
+    function.environment.extend(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    changed
+}
+
+async fn invoke(sample: &Sample, request: &Value) -> Invocation {
+    sample.lambda.invoke(NAME, &request.to_string()).await.unwrap()
+}
+
+/// The answer, or `errorType` and `errorMessage`.
+async fn ask(sample: &Sample, request: Value) -> Result<Value, (String, String)> {
+    let invocation = invoke(sample, &request).await;
+    match invocation.outcome {
+        Outcome::Answer(answer) => Ok(serde_json::from_str(&answer).unwrap()),
+        Outcome::Error { error_type, message } => Err((error_type, message)),
+        other => panic!("{other:?}\n{}", invocation.logs),
+    }
+}
+
+fn acquire(key: &str, owner: &str) -> Value {
+    json!({ "action": "acquire", "key": key, "owner": owner, "leaseSeconds": 60 })
+}
+
+fn acquire_and(key: &str, owner: &str, more: Value) -> Value {
+    let mut request = acquire(key, owner);
+    request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    request
+}
+
+fn release(lock: &Value) -> Value {
+    json!({ "action": "release", "lock": lock })
+}
+
+#[track_caller]
+fn assert_error<T: std::fmt::Debug>(asked: Result<T, (String, String)>, error_type: &str, contains: &str) {
+    match asked {
+        Err((found, message)) if found == error_type && message.contains(contains) => {}
+        other => panic!("expected {error_type} with {contains:?}, got {other:?}"),
+    }
+}
+
+/// Loses the answer of the first request.
+fn first_answer_lost() -> impl Fn(&Call) -> Fate + Send + Sync {
+    let calls = AtomicU32::new(0);
+    move |_| if calls.fetch_add(1, Ordering::SeqCst) == 0 { Fate::AnswerLost } else { Fate::Answered }
+}
+
+/// Everything that the function does: get a lock, wait for it in vain, renew it, give it back; and find
+/// out what became of an acquire whose answer was lost.
+async fn everything(sample: &Sample) -> Result<(), (String, String)> {
+    let granted = ask(sample, acquire("k", "a")).await?;
+    let held = ask(sample, acquire_and("k", "b", json!({ "waitSeconds": 0.3, "whenHeld": "report" }))).await?;
+    assert_eq!(held["acquired"], false);
+    let renewed = ask(sample, json!({ "action": "renew", "lock": granted["lock"], "leaseSeconds": 90 })).await?;
+    assert_eq!(renewed["lock"]["leaseSeconds"], 90);
+    assert_eq!(ask(sample, release(&renewed["lock"])).await?, json!({ "released": true }));
+    sample.proxy.decide(first_answer_lost());
+    assert_eq!(ask(sample, acquire("k", "c")).await?["acquired"], true);
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_action_works_with_exactly_what_the_template_allows() {
+    let Some(template) = template() else { return };
+    let allows = &template.function(NAME).unwrap().allows;
+    assert!(!allows.iter().any(|grant| grant.to_string().contains('*')), "{allows:?}");
+
+    let sample = deploy(&template).await;
+    everything(&sample).await.unwrap();
+    assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+}
+
+#[tokio::test]
+async fn without_any_one_of_its_permissions_it_fails() {
+    let Some(template) = template() else { return };
+    let allows = template.function(NAME).unwrap().allows.clone();
+    assert!(!allows.is_empty());
+    for missing in &allows {
+        let mut less = template.clone();
+        let role: &mut Role = &mut less.functions.get_mut(NAME).unwrap().allows;
+        assert!(role.remove(missing));
+        assert_error(everything(&deploy(&less).await).await, "LockTableError", &missing.action);
+    }
+}
+
+#[tokio::test]
+async fn held_lost_and_malformed_are_said_by_name() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let first = ask(&sample, acquire("k", "a")).await.unwrap();
+    assert_error(ask(&sample, acquire("k", "b")).await, "LockHeld", "\"a\"");
+    // The same owner again: a new grant, and the first one is lost.
+    ask(&sample, acquire("k", "a")).await.unwrap();
+    let renew = json!({ "action": "renew", "lock": first["lock"], "leaseSeconds": 60 });
+    assert_error(ask(&sample, renew).await, "LockLost", "no longer ours");
+    assert_error(ask(&sample, json!({ "action": "acquire" })).await, "InvalidRequest", "key is missing");
+    assert_error(ask(&sample, json!(["acquire"])).await, "InvalidRequest", "no JSON object");
+}
+
+#[tokio::test]
+async fn a_dynamodb_that_does_not_answer_is_unknown_and_the_next_request_works() {
+    let Some(mut template) = template() else { return };
+    template.functions.get_mut(NAME).unwrap().timeout_seconds = 4;
+    let sample = deploy(&template).await;
+    sample.proxy.decide(|_| Fate::Swallowed);
+    assert_error(ask(&sample, acquire("k", "a")).await, "LockUnknown", "k");
+    sample.proxy.decide(|_| Fate::Answered);
+    assert_eq!(ask(&sample, acquire("k", "a")).await.unwrap()["acquired"], true);
+}
+
+#[tokio::test]
+async fn a_row_that_is_no_lock_is_said_by_name() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let put = client(sample.dynamodb.endpoint()).put_item().table_name(TABLE);
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let put = put.item("key", text("k")).item("recordVersionNumber", text("x")).item("ownerName", text("y"));
+    put.send().await.unwrap();
+    assert_error(ask(&sample, acquire("k", "a")).await, "InvalidRecord", "leaseDuration");
+}
+
+#[tokio::test]
+async fn a_table_that_is_missing_or_has_another_key_is_said_by_name() {
+    let Some(template) = template() else { return };
+    let mut without_table = template.clone();
+    without_table.tables.clear();
+    assert_error(ask(&deploy(&without_table).await, acquire("k", "a")).await, "LockTableError", "cannot be used");
+
+    let mut other_key = template.clone();
+    let table = other_key.tables.iter_mut().find(|table| table["TableName"] == TABLE).unwrap();
+    table["AttributeDefinitions"] = json!([{ "AttributeName": "id", "AttributeType": "S" }]);
+    table["KeySchema"] = json!([{ "AttributeName": "id", "KeyType": "HASH" }]);
+    assert_error(ask(&deploy(&other_key).await, acquire("k", "a")).await, "LockTableError", "cannot be used");
+}
+
+#[tokio::test]
+async fn a_missing_or_malformed_variable_stops_the_start_with_a_sentence_that_names_it() {
+    let Some(template) = template() else { return };
+    for (name, value, says) in [
+        ("LOCK_TABLE", "", "LOCK_TABLE is not set"),
+        ("LOCK_TABLE", "no table!", "LOCK_TABLE cannot be used"),
+        ("LOCK_MAX_CLOCK_SKEW_MS", "2 s", "LOCK_MAX_CLOCK_SKEW_MS is "),
+        ("LOCK_TTL_ATTRIBUTE", "ownerName", "LOCK_TTL_ATTRIBUTE cannot be used"),
+        ("LOCK_KEY_ATTRIBUTE", "data", "LOCK_KEY_ATTRIBUTE cannot be used"),
+        ("LOCK_SORT_KEY_ATTRIBUTE", "key", "LOCK_SORT_KEY_ATTRIBUTE cannot be used"),
+        ("LOCK_LEASE_DIALECT", "Java", "LOCK_LEASE_DIALECT is "),
+        ("AWS_REGION", "Frankfurt am Main", "AWS_REGION is "),
+        ("AWS_REGION", "", "AWS_REGION is not set"),
+        ("AWS_ACCESS_KEY_ID", "", "AWS_ACCESS_KEY_ID is not set"),
+        ("AWS_SECRET_ACCESS_KEY", "", "AWS_SECRET_ACCESS_KEY is not set"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "localhost:8000", "AWS_ENDPOINT_URL_DYNAMODB is "),
+    ] {
+        let sample = deploy(&with(&template, &[(name, value)])).await;
+        let stopped = invoke(&sample, &acquire("k", "a")).await;
+        assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{name}={value}: {stopped:?}");
+        let sentence = format!("the function cannot run: {says}");
+        assert!(stopped.logs.contains(&sentence), "{name}={value}: {}", stopped.logs);
+    }
+}
+
+#[tokio::test]
+async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
+    let Some(template) = template() else { return };
+    let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
+    let sample = deploy(&with(&template, &loud)).await;
+    let mut logs = String::new();
+    let secret = |what: &str| format!("payload-{what}-7f3a");
+    let granted = acquire_and("k", "a", json!({ "data": secret("data"), "execution": secret("execution") }));
+    let lock = ask(&sample, granted.clone()).await.unwrap()["lock"].clone();
+    assert_eq!(lock["data"], secret("data"));
+    let other_lock = json!({ "key": "k", "owner": "a", "version": secret("version") });
+    for request in [
+        // Answers.
+        granted,
+        acquire_and("k", "b", json!({ "data": secret("data"), "whenHeld": "report" })),
+        json!({ "action": "renew", "lock": lock, "leaseSeconds": 60 }),
+        // Failures, each with something to tell in the request.
+        acquire_and("k", "b", json!({ "data": secret("data") })),
+        acquire_and("k", "b", json!({ "unknown": secret("unknown") })),
+        acquire_and("k", "b", json!({ "whenHeld": secret("whenHeld") })),
+        acquire_and("k", "b", json!({ "leaseSeconds": secret("leaseSeconds") })),
+        acquire_and("k", "b", json!({ "observation": secret("observation"), "waitedSeconds": 1 })),
+        json!({ "action": secret("action") }),
+        json!({ "action": "release", "lock": other_lock }),
+        json!([secret("event")]),
+        json!(secret("event")),
+    ] {
+        logs += &invoke(&sample, &request).await.logs;
+    }
+    logs += &sample.lambda.invoke(NAME, &format!("{{\"{}", secret("broken"))).await.unwrap().logs;
+    assert!(logs.contains("LockHeld") && logs.contains("InvalidRequest"), "the failures are logged: {logs}");
+    for line in logs.lines() {
+        assert!(!line.contains("payload-") && !line.contains("7f3a"), "{line}");
+        assert!(!Sample::SECRETS.iter().any(|secret| line.contains(secret)), "{line}");
+    }
+}

@@ -1,0 +1,46 @@
+//! Refusals as AWS words them: status 400, and the reason as JSON.
+
+use super::Grant;
+use crate::lambda::ACCOUNT;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Response, StatusCode};
+use serde_json::json;
+
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// The role allows something else.
+pub(super) fn denied(caller: &str, grant: &Grant) -> Answer {
+    let Grant { action, resource } = grant;
+    let sentence = format!(
+        "User: arn:aws:sts::{ACCOUNT}:assumed-role/{caller}/{caller} is not authorized to perform: {action} \
+         on resource: {resource} because no identity-based policy allows the {action} action"
+    );
+    refusal("com.amazon.coral.service#AccessDeniedException", "Message", &sentence)
+}
+
+/// The request is not signed.
+pub(super) fn not_signed() -> Answer {
+    let name = "com.amazon.coral.service#MissingAuthenticationTokenException";
+    refusal(name, "message", "Request is missing Authentication Token")
+}
+
+/// Nobody knows this access key id.
+pub(super) fn unknown_caller() -> Answer {
+    let name = "com.amazon.coral.service#UnrecognizedClientException";
+    refusal(name, "message", "The security token included in the request is invalid.")
+}
+
+/// Nobody can tell what the request does.
+pub(super) fn not_understood(reason: &str) -> Answer {
+    refusal("com.amazon.coral.validate#ValidationException", "message", reason)
+}
+
+fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
+    let body = json!({ "__type": name, field: sentence }).to_string();
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = StatusCode::BAD_REQUEST;
+    let json = hyper::header::HeaderValue::from_static("application/x-amz-json-1.0");
+    answer.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
+    answer
+}

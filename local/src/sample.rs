@@ -1,0 +1,93 @@
+//! The template's functions on this machine, with the template's tables, environments and permissions.
+
+use crate::authorize::AuthorizingProxy;
+use crate::expansion::{ExpandedFunction, Expansion};
+use crate::lambda::{Function, Lambda};
+use crate::server::LocalDynamoDb;
+use anyhow::{Context, ensure};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// The template, as it would run on AWS: every function asks DynamoDB through a proxy that allows it
+/// what its role allows, and nothing else.
+///
+/// Everything ends when it is dropped.
+#[derive(Debug)]
+pub struct Sample {
+    /// The functions, by the names of their binaries.
+    pub lambda: Lambda,
+    /// The proxy in front of DynamoDB. A function's access key id there is its name.
+    pub proxy: AuthorizingProxy,
+    /// DynamoDB itself, which asks nobody for permission.
+    pub dynamodb: LocalDynamoDb,
+}
+
+impl Sample {
+    /// The secret access key and the session token of every function.
+    pub const SECRETS: [&str; 2] = ["a-secret-access-key", "a-session-token"];
+
+    /// Deploys an expanded template: the functions whose binaries are given, and all tables.
+    ///
+    /// # Errors
+    /// When the template has no such function, when a table cannot be created, or when no loopback
+    /// port can be had.
+    pub async fn deploy(expansion: &Expansion, binaries: &[&Path]) -> anyhow::Result<Self> {
+        let dynamodb = LocalDynamoDb::in_memory().await?;
+        for table in &expansion.tables {
+            create_table(dynamodb.endpoint(), table).await?;
+        }
+        let roles = expansion.functions.iter().map(|(name, function)| (name.clone(), function.allows.clone()));
+        let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles.collect()).await?;
+        let functions = binaries.iter().map(|binary| {
+            let name = binary.file_name().and_then(|name| name.to_str()).context("a binary has no name")?;
+            Ok(deployed(name, binary, expansion.function(name)?, proxy.endpoint()))
+        });
+        let lambda = Lambda::start(functions.collect::<anyhow::Result<_>>()?).await?;
+        Ok(Self { lambda, proxy, dynamodb })
+    }
+}
+
+fn deployed(name: &str, binary: &Path, expanded: &ExpandedFunction, endpoint: &str) -> Function {
+    let [secret, session] = Sample::SECRETS;
+    let lambda_sets = [
+        ("AWS_ENDPOINT_URL_DYNAMODB", endpoint),
+        ("AWS_ACCESS_KEY_ID", name),
+        ("AWS_SECRET_ACCESS_KEY", secret),
+        ("AWS_SESSION_TOKEN", session),
+    ];
+    let mut environment: BTreeMap<_, _> =
+        lambda_sets.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    environment.extend(expanded.environment.clone());
+    Function {
+        name: name.to_owned(),
+        binary: binary.to_owned(),
+        environment,
+        timeout: Duration::from_secs(expanded.timeout_seconds),
+        memory_mb: expanded.memory_mb,
+    }
+}
+
+/// The template speaks as `CreateTable` does, so its words are sent as they are.
+async fn create_table(endpoint: &str, table: &Value) -> anyhow::Result<()> {
+    let request = Request::post(endpoint)
+        .header("content-type", "application/x-amz-json-1.0")
+        .header("x-amz-target", "DynamoDB_20120810.CreateTable")
+        .header("x-amz-date", "20260701T000000Z")
+        .header(
+            "authorization",
+            "AWS4-HMAC-SHA256 Credential=template/20260701/eu-central-1/dynamodb/aws4_request, \
+             SignedHeaders=host;x-amz-date;x-amz-target, Signature=00",
+        )
+        .body(Full::new(Bytes::from(table.to_string())))?;
+    let (head, body) = Client::builder(TokioExecutor::new()).build_http().request(request).await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    ensure!(head.status.is_success(), "no table {}: {}", table["TableName"], String::from_utf8_lossy(&body));
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Holders that die or freeze with the lock in their hands, as real processes, and who comes after them.
+
+#![cfg(unix)]
+#![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test that cannot go on fails")]
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
+use lambda_lock::{LockClient, PeekedLock};
+use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinHandle;
+
+/// A budget's grace, the clocks' drift and the clocks' skew, as they are by default.
+const GRACE: Duration = Duration::from_secs(1);
+const DRIFT: f64 = 0.05;
+const SKEW: Duration = Duration::from_secs(2);
+/// A request, and whatever a busy machine adds to a process, a poll and a request.
+const MACHINE: Duration = Duration::from_secs(2);
+
+/// Two functions with one lock table: `holder`, and `next`, whose half of the time is enough to wait.
+struct Stage {
+    dynamodb: LocalDynamoDb,
+    lambda: Lambda,
+    locks: LockClient,
+}
+
+impl Stage {
+    async fn new(holder_timeout: Duration, skew: Duration) -> Self {
+        let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
+        let locks = LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap();
+        locks.create_table().await.unwrap();
+        create_counters(dynamodb.endpoint()).await;
+        let function = |name: &str, timeout| Function {
+            name: name.to_owned(),
+            binary: env!("CARGO_BIN_EXE_demo-function").into(),
+            environment: [
+                ("LOCK_TABLE", "locks".to_owned()),
+                ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint().to_owned()),
+                ("LOCK_MAX_CLOCK_SKEW_MS", skew.as_millis().to_string()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+            timeout,
+            memory_mb: 128,
+        };
+        let functions = vec![function("holder", holder_timeout), function("next", Duration::from_secs(30))];
+        Self { lambda: Lambda::start(functions).await.unwrap(), locks, dynamodb }
+    }
+
+    async fn invoke(&self, function: &str, payload: &Value) -> Invocation {
+        self.lambda.invoke(function, &payload.to_string()).await.unwrap()
+    }
+
+    /// Invokes the holder beside the test, and waits until it works. The row alone would not do: its
+    /// answer may still be under way, and whoever is frozen then has not begun to hold the lock.
+    async fn begin(&self, payload: Value) -> JoinHandle<Invocation> {
+        let (lambda, mut lines) = (self.lambda.clone(), self.lambda.log_lines());
+        let working = tokio::spawn(async move { lambda.invoke("holder", &payload.to_string()).await.unwrap() });
+        let at_work = async { while !lines.recv().await.unwrap().line.contains("step 0 of") {} };
+        tokio::time::timeout(Duration::from_secs(20), at_work).await.unwrap();
+        working
+    }
+
+    async fn row(&self) -> PeekedLock {
+        self.locks.peek("k").await.unwrap().unwrap()
+    }
+
+    /// `count` and `lastToken` of the counter.
+    async fn counter(&self, key: &str) -> (u64, u64) {
+        let get = client(self.dynamodb.endpoint()).get_item().table_name("counters");
+        let item = get.key("id", AttributeValue::S(key.to_owned())).send().await.unwrap().item.unwrap();
+        let number = |name: &str| item[name].as_n().unwrap().parse().unwrap();
+        (number("count"), number("lastToken"))
+    }
+}
+
+async fn create_counters(endpoint: &str) {
+    let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S);
+    let hash = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash);
+    let create = client(endpoint).create_table().table_name("counters").billing_mode(BillingMode::PayPerRequest);
+    let create = create.attribute_definitions(id.build().unwrap()).key_schema(hash.build().unwrap());
+    create.send().await.unwrap();
+}
+
+fn answer(invocation: &Invocation) -> Value {
+    match &invocation.outcome {
+        Outcome::Answer(answer) => serde_json::from_str(answer).unwrap(),
+        other => panic!("{other:?}\n{}", invocation.logs),
+    }
+}
+
+fn since_epoch(time: SystemTime) -> Duration {
+    time.duration_since(UNIX_EPOCH).unwrap()
+}
+
+/// What a lease that covers a budget is.
+fn lease_of(timeout: Duration) -> Duration {
+    (timeout + GRACE).mul_f64(1.0 + DRIFT)
+}
+
+#[tokio::test]
+async fn who_was_killed_at_its_deadline_is_succeeded_once_grace_drift_and_skew_have_passed() {
+    // Long enough for a difference: whoever only watched would watch for a whole lease.
+    let timeout = Duration::from_secs(6);
+    let stage = Stage::new(timeout, SKEW).await;
+    let killed = stage.invoke("holder", &json!({ "key": "k", "steps": [60_000] })).await;
+    let gone = Instant::now();
+    assert_eq!(killed.outcome, Outcome::TimedOut, "{killed:?}");
+    let row = stage.row().await;
+    assert!(!row.released, "nobody released it");
+
+    let next = stage.invoke("next", &json!({ "key": "k" })).await;
+    // What it was killed after its deadline counts, too.
+    let after_deadline = gone.elapsed() + killed.duration.saturating_sub(timeout);
+    assert!(answer(&next)["fencingToken"].as_u64() > row.fencing_token);
+    let bound = GRACE + lease_of(timeout).mul_f64(DRIFT) + SKEW;
+    eprintln!("taken over {after_deadline:?} after the deadline; {bound:?} and one request are promised");
+    assert!(after_deadline <= bound + MACHINE, "{after_deadline:?}, promised {bound:?}");
+    assert!(after_deadline >= GRACE, "{after_deadline:?}: the dead one's grace was not over");
+}
+
+#[tokio::test]
+async fn who_crashed_in_the_middle_of_a_step_is_succeeded_once_its_lease_has_ended() {
+    let stage = Stage::new(Duration::from_secs(3), SKEW).await;
+    let crashed = stage.invoke("holder", &json!({ "key": "k", "steps": [50, 50, 50], "crashAt": 1 })).await;
+    assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
+    assert!(crashed.logs.contains("step 1 of k crashes") && !crashed.logs.contains("step 2"), "{}", crashed.logs);
+    let row = stage.row().await;
+    assert!(!row.released, "nobody released it");
+
+    let next = stage.invoke("next", &json!({ "key": "k", "write": true })).await;
+    let done = since_epoch(SystemTime::now());
+    let token = answer(&next)["fencingToken"].as_u64().unwrap();
+    assert!(Some(token) > row.fencing_token);
+    assert_eq!(stage.counter("k").await, (1, token), "the crashed one wrote nothing");
+    let ended = since_epoch(row.lease_ends_at.unwrap());
+    let after_lease = done.saturating_sub(ended);
+    eprintln!("taken over {after_lease:?} after the end of the lease; {SKEW:?} and one request are promised");
+    assert!(done >= ended, "the lease was not over");
+    assert!(after_lease <= SKEW + MACHINE, "{after_lease:?}");
+}
+
+#[tokio::test]
+async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
+    let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
+    let work = json!({ "key": "k", "steps": [500], "checkpoint": true, "write": true, "leaseMillis": 1000 });
+    let (old, successor) = stage.frozen_and_succeeded(work).await;
+    match old.outcome {
+        Outcome::Error { error_type, .. } => assert_eq!(error_type, "LockLost"),
+        other => panic!("{other:?}\n{}", old.logs),
+    }
+    assert_eq!(stage.counter("k").await, (1, successor));
+    let row = stage.row().await;
+    assert_eq!(row.fencing_token, Some(successor), "the row is the successor's");
+}
+
+#[tokio::test]
+async fn who_was_frozen_and_does_not_look_is_refused_by_the_resource() {
+    let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
+    let work = json!({ "key": "k", "steps": [500], "checkpoint": false, "write": true, "leaseMillis": 1000 });
+    let (old, successor) = stage.frozen_and_succeeded(work).await;
+    let old = answer(&old);
+    assert!(old["fencingToken"].as_u64().unwrap() < successor);
+    assert_eq!(old["written"], false);
+    assert_eq!(stage.counter("k").await, (1, successor), "the late write was not applied");
+}
+
+impl Stage {
+    /// Freezes the holder in its first step, lets a successor take over and write, thaws the holder;
+    /// what became of it, and the successor's token.
+    async fn frozen_and_succeeded(&self, work: Value) -> (Invocation, u64) {
+        let working = self.begin(work).await;
+        let row = self.row().await;
+        let environment = self.lambda.environments("holder")[0];
+        self.lambda.freeze(environment).unwrap();
+        let next = answer(&self.invoke("next", &json!({ "key": "k", "write": true })).await);
+        assert!(since_epoch(SystemTime::now()) > since_epoch(row.lease_ends_at.unwrap()), "the lease was not over");
+        assert_eq!(next["written"], true);
+        assert!(!working.is_finished());
+        self.lambda.thaw(environment).unwrap();
+        (working.await.unwrap(), next["fencingToken"].as_u64().unwrap())
+    }
+}

@@ -1,0 +1,129 @@
+"""The template as CloudFormation would expand it: python template/expansion.py TEMPLATE
+
+Prints, as JSON, what a copy of the sample on one machine needs: per function (by the name of its
+binary) the timeout, memory, environment and what its role allows, and every table as CreateTable takes
+it. References are resolved to the names and ARNs that a stack in ACCOUNT and REGION could have.
+"""
+
+import json
+import os
+import re
+import sys
+from unittest import mock
+
+from samtranslator.translator.transform import transform
+from samtranslator.yaml_helper import yaml_parse
+
+REGION = "eu-central-1"
+ACCOUNT = "123456789012"
+SERVICES = {"AWS::DynamoDB::Table": "dynamodb:{}:{}:table/{}", "AWS::SQS::Queue": "sqs:{}:{}:{}"}
+# What CreateTable takes of a table's properties.
+CREATE_TABLE = ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"]
+
+
+class Expansion:
+    """A template, expanded."""
+
+    def __init__(self, path):
+        os.environ.setdefault("AWS_DEFAULT_REGION", REGION)
+        with open(path, encoding="utf-8") as file:
+            source = yaml_parse(file.read())
+        self.parameters = {name: one.get("Default") for name, one in source["Parameters"].items()}
+        self.binaries = {}
+        for name, resource in source["Resources"].items():
+            if resource["Type"] == "AWS::Serverless::Function":
+                self.binaries[name] = resource["Metadata"]["BuildProperties"]["Binary"]
+                # Packaging replaces the folder by an object in S3.
+                resource["Properties"]["CodeUri"] = "s3://bucket/key"
+        managed_policies = mock.Mock()
+        managed_policies.load.return_value = {}
+        self.resources = transform(source, dict(self.parameters), managed_policies)["Resources"]
+
+    def of_type(self, kind):
+        return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}
+
+    def role_of(self, function):
+        """The properties of a function's own role, which the translator names after it."""
+        return self.of_type("AWS::IAM::Role")[f"{function}Role"]
+
+    def resolve(self, value):
+        """The text that a reference would become."""
+        if not isinstance(value, dict):
+            return value
+        ((how, what),) = value.items()
+        if how == "Ref":
+            return self.name(what)
+        if how == "Fn::GetAtt":
+            return self.attribute(*(what.split(".", 1) if isinstance(what, str) else what))
+        if how == "Fn::Join":
+            return what[0].join(str(self.resolve(part)) for part in what[1])
+        if how == "Fn::Sub" and isinstance(what, str):
+            return re.sub(r"\$\{([^}]+)\}", lambda found: str(self.variable(found[1])), what)
+        raise ValueError(f"{value} cannot be resolved here")
+
+    def variable(self, name):
+        return self.attribute(*name.split(".", 1)) if "." in name else self.name(name)
+
+    def name(self, name):
+        pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws"}
+        if name in pseudo:
+            return pseudo[name]
+        if name in self.parameters:
+            return self.parameters[name]
+        properties = self.resources[name].get("Properties", {})
+        return self.resolve(properties.get("TableName", name))
+
+    def attribute(self, name, attribute):
+        kind = self.resources[name]["Type"]
+        if attribute != "Arn" or kind not in SERVICES:
+            raise ValueError(f"{attribute} of {name} cannot be resolved here")
+        return "arn:aws:" + SERVICES[kind].format(REGION, ACCOUNT, self.name(name))
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def grants(role):
+    """Every (action, resource) of a role's own policies, apart from its managed ones."""
+    for policy in role.get("Policies", []):
+        for statement in as_list(policy["PolicyDocument"]["Statement"]):
+            # Whoever reads the list need not know of denials and conditions, while there are none.
+            assert statement["Effect"] == "Allow", statement
+            assert set(statement) <= {"Sid", "Effect", "Action", "Resource"}, statement
+            for action in as_list(statement["Action"]):
+                for resource in as_list(statement["Resource"]):
+                    yield action, resource
+
+
+def function(expansion, name):
+    properties = expansion.of_type("AWS::Lambda::Function")[name]
+    variables = properties.get("Environment", {}).get("Variables", {})
+    return {
+        "timeoutSeconds": properties["Timeout"],
+        "memoryMb": properties["MemorySize"],
+        "environment": {key: str(expansion.resolve(value)) for key, value in variables.items()},
+        "allows": [
+            {"action": action, "resource": expansion.resolve(resource)}
+            for action, resource in grants(expansion.role_of(name))
+        ],
+    }
+
+
+def table(expansion, name, properties):
+    return {"TableName": expansion.name(name)} | {key: properties[key] for key in CREATE_TABLE if key in properties}
+
+
+def main(path):
+    expansion = Expansion(path)
+    tables = expansion.of_type("AWS::DynamoDB::Table").items()
+    expanded = {
+        "functions": {binary: function(expansion, name) for name, binary in expansion.binaries.items()},
+        "tables": [table(expansion, name, properties) for name, properties in tables],
+    }
+    json.dump(expanded, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
