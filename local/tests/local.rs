@@ -48,6 +48,14 @@ impl Local {
     }
 }
 
+impl Drop for Local {
+    fn drop(&mut self) {
+        // A test that has failed leaves nothing behind.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 /// The next line that contains this.
 fn line(shown: &mut BufReader<ChildStdout>, this: &str) -> String {
     shown.lines().map(Result::unwrap).find(|line| line.contains(this)).unwrap()

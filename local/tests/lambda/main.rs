@@ -11,6 +11,7 @@ mod scene;
 use lambda_lock_local::{Function, Lambda, Outcome};
 use scene::{LONG, NAME, Scene, answer, begin};
 use serde_json::json;
+use std::path::Path;
 use std::time::Duration;
 
 #[tokio::test]
@@ -119,6 +120,39 @@ async fn a_function_that_cannot_start_says_why_and_nothing_was_delivered() {
     assert!(why.starts_with("Runtime.ExitError: RequestId: ") && why.ends_with("exit status 1"), "{why}");
     assert!(failed.logs.contains("LOCK_TABLE is not set"), "{}", failed.logs);
     assert_eq!((failed.duration, failed.init), (Duration::ZERO, None));
+}
+
+#[tokio::test]
+async fn a_function_has_the_variables_that_lambda_sets_and_its_own_and_no_others() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lambda/says-its-environment");
+    let function = Function {
+        name: "env".to_owned(),
+        binary: script.clone(),
+        environment: [("STAGE", "test"), ("TZ", "CET")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        timeout: LONG,
+        memory_mb: 256,
+    };
+    let said = Lambda::start(vec![function]).await.unwrap().invoke("env", "{}").await.unwrap();
+    assert!(matches!(&said.outcome, Outcome::InitFailed(why) if why.ends_with("exit status 3")), "{said:?}");
+    for line in [
+        "STAGE=test",
+        "TZ=CET",
+        "AWS_REGION=eu-central-1",
+        "AWS_ACCESS_KEY_ID=local",
+        "AWS_SECRET_ACCESS_KEY=local",
+        "AWS_SESSION_TOKEN=local",
+        "AWS_LAMBDA_FUNCTION_NAME=env",
+        "AWS_LAMBDA_FUNCTION_VERSION=$LATEST",
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=256",
+        "AWS_LAMBDA_LOG_GROUP_NAME=/aws/lambda/env",
+        "_HANDLER=bootstrap",
+        script.canonicalize().unwrap().parent().unwrap().to_str().unwrap(),
+    ] {
+        assert!(said.logs.lines().any(|said| said == line), "{line} in\n{}", said.logs);
+    }
+    assert!(said.logs.contains("AWS_LAMBDA_RUNTIME_API=127.0.0.1:"), "{}", said.logs);
+    // Which cargo has set for this test.
+    assert!(!said.logs.contains("CARGO"), "{}", said.logs);
 }
 
 #[tokio::test]
