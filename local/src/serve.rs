@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 const DIM: Style = Style::new().dimmed();
 const TITLE: Style = Style::new().bold();
 /// The SDKs sign requests, and nothing here looks at signatures.
-const CREDENTIALS: &str = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=eu-central-1";
+const CREDENTIALS: &str = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION=eu-central-1";
 
 /// Run the functions of template.yaml, and your own, on this machine until Ctrl-C.
 ///

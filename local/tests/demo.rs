@@ -34,6 +34,8 @@ fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holder_is_succeed
     assert_line(&shown, "  ok      the counter is exact: ", "10, applied 10, expected 10");
     assert_line(&shown, "  ok      the late write was refused: ", "worker-2, stopped for ");
     assert_line(&shown, "  ok      the lock of worker-1 was taken over ", " after the end of its lease");
+    assert_line(&shown, "  ok      the second owner was told ", "anna holds it");
+    assert_line(&shown, "  ok      the function killed at its deadline, after 3.", " after the end of its lease");
     assert_line(&shown, "  sent    ", " grants");
     assert_line(&shown, "Verdict: ", "passed");
     assert_eq!(output.status.code(), Some(0), "{shown}");

@@ -1,8 +1,9 @@
 //! The demo: real processes contend for one lock, one of them is killed and one is stopped, and
-//! the counter that the lock guards is exact all the same.
+//! the counter that the lock guards is exact all the same. Then functions do it, as Lambda runs them.
 
 mod counter;
 mod crew;
+mod functions;
 mod ledger;
 mod message;
 mod requests;
@@ -40,8 +41,12 @@ const LOCK_KEY: &str = "the-counter";
 /// than its lease and woken up (SIGCONT) only after a newer holder has written: its late write
 /// carries its old fencing token and is refused.
 ///
-/// The exit code is 0 when the counter is exact, the late write was refused and the killed holder's
-/// lock was taken over, 1 when not, and 2 when the demo could not be played.
+/// At last, functions under a Runtime API that keeps deadlines: lock-task tells a second owner who holds
+/// the lock, and the lock of a function that is killed at its deadline is taken over by the next
+/// invocation. cargo builds them first.
+///
+/// The exit code is 0 when the counter is exact, the late write was refused and the locks of those who
+/// were killed were taken over, 1 when not, and 2 when the demo could not be played.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// How many processes contend; one of them will be killed.
@@ -67,6 +72,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn play(options: Options) -> anyhow::Result<ExitCode> {
+    let built = functions::prepare().await?;
     let dynamodb = LocalDynamoDb::in_memory().await?;
     let counter = Counter::new(client(dynamodb.endpoint()), Fence::of(&options));
     counter.create_table().await?;
@@ -78,14 +84,18 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     story.contention(options.rounds).await?;
     let takeover = story.a_holder_is_killed().await?;
     let late_write = story.a_holder_is_stopped().await?;
-    let ledger = story.end();
+    let (ledger, screen) = story.end();
+
+    let act = functions::Act::begin(&screen, &built, &dynamodb).await?;
+    let second_owner = act.a_second_owner_is_told().await?;
+    let deadline = act.a_function_is_killed_at_its_deadline().await?;
 
     let increments = verdict::Increments {
         expected: verdict::expected_increments(&options),
         told: ledger.applied(),
         counted: counter.read().await?,
     };
-    Ok(verdict::pronounce(&increments, &takeover, &late_write, &ledger))
+    Ok(verdict::Verdict { increments, takeover, late_write, second_owner, deadline }.pronounce(&ledger))
 }
 
 /// How parent and workers use the lock table.

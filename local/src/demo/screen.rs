@@ -66,9 +66,14 @@ impl Screen {
         }
     }
 
-    fn line(&self, at: Instant, worker: WorkerId, style: Style, what: impl fmt::Display) {
+    /// What came of an invocation of a function.
+    pub(crate) fn said(&self, function: &str, what: impl fmt::Display) {
+        self.line(Instant::now(), function, Style::new(), what);
+    }
+
+    fn line(&self, at: Instant, who: impl fmt::Display, style: Style, what: impl fmt::Display) {
         let elapsed = Seconds(at.saturating_duration_since(self.started)).to_string();
-        anstream::println!("{elapsed:>9}  {worker:<9}  {style}{what}{style:#}");
+        anstream::println!("{elapsed:>9}  {who:<9}  {style}{what}{style:#}");
     }
 }
 

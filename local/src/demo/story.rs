@@ -126,9 +126,9 @@ impl Story {
         Ok(LateWrite { worker: sleeper, token: from.token, newer_token, refused, stopped_for })
     }
 
-    /// Ends the workers; what they said, all in all, stays.
-    pub(crate) fn end(self) -> Ledger {
-        self.ledger
+    /// Ends the workers; what they said, all in all, stays, and the screen with it.
+    pub(crate) fn end(self) -> (Ledger, Screen) {
+        (self.ledger, self.screen)
     }
 
     async fn work(&mut self, worker: WorkerId, order: Order) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! Whether the promises were kept: the end of the demo, and its exit code.
 
 use super::Options;
+use super::functions::{Deadline, SecondOwner};
 use super::ledger::Ledger;
 use super::message::About;
 use super::screen::{self, Seconds};
@@ -25,20 +26,34 @@ pub(crate) fn expected_increments(options: &Options) -> u64 {
     options.workers * options.rounds + survivors + survivors
 }
 
-/// Says what came of it all.
-pub(crate) fn pronounce(
-    increments: &Increments,
-    takeover: &Takeover,
-    late_write: &LateWrite,
-    ledger: &Ledger,
-) -> ExitCode {
-    anstream::println!();
-    let good = [exact(increments), refused(late_write), taken_over(takeover)];
-    screen::figure("sent", format_args!("{}; {} grants", requests(ledger, About::Lock, "the lock"), ledger.grants()));
-    screen::figure("", requests(ledger, About::Counter, "the counter"));
-    let good = good.iter().all(|good| *good);
-    screen::verdict(good);
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// What came of it all.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) increments: Increments,
+    pub(crate) takeover: Takeover,
+    pub(crate) late_write: LateWrite,
+    pub(crate) second_owner: SecondOwner,
+    pub(crate) deadline: Deadline,
+}
+
+impl Verdict {
+    /// Says it.
+    pub(crate) fn pronounce(&self, ledger: &Ledger) -> ExitCode {
+        anstream::println!();
+        let good = [
+            exact(&self.increments),
+            refused(&self.late_write),
+            taken_over(&self.takeover),
+            told(&self.second_owner),
+            succeeded(&self.deadline),
+        ];
+        let grants = ledger.grants();
+        screen::figure("sent", format_args!("{}; {grants} grants", requests(ledger, About::Lock, "the lock")));
+        screen::figure("", requests(ledger, About::Counter, "the counter"));
+        let good = good.iter().all(|good| *good);
+        screen::verdict(good);
+        if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
 fn exact(&Increments { expected, told, counted }: &Increments) -> bool {
@@ -73,6 +88,29 @@ fn taken_over(takeover: &Takeover) -> bool {
         good,
         format_args!(
             "the lock of {killed} was taken over {after} after the kill, {lease}, token {token} after {old_token}"
+        ),
+    );
+    good
+}
+
+fn told(second: &SecondOwner) -> bool {
+    let SecondOwner { acquired, holder, is_first } = second;
+    let good = !acquired && *is_first;
+    let was = if good { format!("was told that {holder} holds it") } else { "was told something else".to_owned() };
+    screen::check(good, format_args!("the second owner {was}"));
+    good
+}
+
+fn succeeded(deadline: &Deadline) -> bool {
+    let Deadline { killed_after, was_killed, token, next_token, taken_over_after, lease_was_over } = deadline;
+    let good = *was_killed && *lease_was_over && next_token > token;
+    let (killed_after, taken_over_after) = (Seconds(*killed_after), Seconds(*taken_over_after));
+    let lease = if *lease_was_over { "after" } else { "before" };
+    screen::check(
+        good,
+        format_args!(
+            "the function killed at its deadline, after {killed_after}, was succeeded {taken_over_after} later, \
+             {lease} the end of its lease, token {next_token} after {token}"
         ),
     );
     good

@@ -7,23 +7,35 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// This package and its features, so that what is built here and there is built once.
+/// This package. Its features are asked for together with those of the functions, so that what they share
+/// is built once; its command line is not built, because it may be what is running.
 const THIS: &str = env!("CARGO_PKG_NAME");
+/// The function of this package.
+const DEMO_FUNCTION: &str = "demo-function";
 
-/// Builds these packages of the workspace, and says where their binaries are. Cargo shows its progress
-/// on stderr. They are built as this program was: with `--release`, or without.
+/// Builds these packages of the workspace, each with a binary of its name, and `demo-function`, and says
+/// where the binaries are. Cargo shows its progress on stderr. They are built as this program was: with
+/// `--release`, or without.
 ///
 /// # Errors
 /// When there is no cargo, or a package cannot be built.
 pub async fn build(packages: &[String]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--message-format", "json-render-diagnostics", "--package", THIS]);
+    command.args(["build", "--message-format", "json-render-diagnostics"]);
+    command.args(["--package", THIS, "--bin", DEMO_FUNCTION]);
     for package in packages {
-        command.args(["--package", package]);
+        command.args(["--package", package, "--bin", package]);
     }
     command.args((!cfg!(debug_assertions)).then_some("--release"));
     command.current_dir(workspace()).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+    // What `cargo run` says of this package is not about what is built now, and build scripts that look at
+    // it would build everything anew.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
     let built = command.output().await.context("cargo cannot be started")?;
     if !built.status.success() {
         bail!("cargo build has failed: {}", built.status);

@@ -1,0 +1,176 @@
+//! The last act: functions as Lambda runs them, and one of them is killed at its deadline while it holds
+//! a lock.
+
+use super::MAX_CLOCK_SKEW;
+use super::screen::{Screen, Seconds};
+use anyhow::{Context, bail};
+use lambda_lock::LockClient;
+use lambda_lock_local::lambda::{Template, build, workspace};
+use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+const LOCK_TASK: &str = "lock-task";
+/// `demo-function`, under a name of its own.
+const JOB: &str = "job";
+const JOB_BINARY: &str = "demo-function";
+/// Half of it is for waiting: long enough for what is left of a lease after the kill.
+const JOB_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often somebody who was told that the lock is held comes again.
+const RETRIES: u32 = 10;
+
+/// What a second owner was told while the first one held the lock.
+#[derive(Debug)]
+pub(crate) struct SecondOwner {
+    pub(crate) acquired: bool,
+    /// Who was said to hold it.
+    pub(crate) holder: String,
+    /// Whether it was the first owner.
+    pub(crate) is_first: bool,
+}
+
+/// How the lock of a function that was killed at its deadline came to the next invocation.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    pub(crate) killed_after: Duration,
+    /// Whether the kill was the end of it, and not before the deadline.
+    pub(crate) was_killed: bool,
+    pub(crate) token: u64,
+    pub(crate) next_token: u64,
+    /// From the kill until the next invocation had answered.
+    pub(crate) taken_over_after: Duration,
+    /// Whether the lease was over by then.
+    pub(crate) lease_was_over: bool,
+}
+
+/// Has cargo build what the act needs.
+pub(crate) async fn prepare() -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    build(&[LOCK_TASK.to_owned()]).await
+}
+
+/// Functions beside the demo's DynamoDB.
+pub(crate) struct Act<'a> {
+    screen: &'a Screen,
+    lambda: Lambda,
+    locks: LockClient,
+}
+
+impl<'a> Act<'a> {
+    pub(crate) async fn begin(
+        screen: &'a Screen,
+        built: &BTreeMap<String, PathBuf>,
+        dynamodb: &LocalDynamoDb,
+    ) -> anyhow::Result<Self> {
+        let template = Template::read(&workspace().join("template.yaml"))?;
+        let tables = template.create_tables(&client(dynamodb.endpoint())).await?;
+        let table = tables.first().context("the template has no table")?;
+        let mut functions = template.functions(built, dynamodb.endpoint())?;
+        functions.retain(|function| function.name == LOCK_TASK);
+        functions.push(job(built, table, dynamodb)?);
+        let locks = LockClient::builder(client(dynamodb.endpoint()), table).build()?;
+        screen.title("Functions under the Lambda Runtime API: lock-task, and a job that has 3 s");
+        Ok(Self { screen, lambda: Lambda::start(functions).await?, locks })
+    }
+
+    /// One owner acquires a lock through lock-task, and another one is told so.
+    pub(crate) async fn a_second_owner_is_told(&self) -> anyhow::Result<SecondOwner> {
+        let acquire = |owner| json!({ "action": "acquire", "key": "customer-7", "owner": owner, "leaseSeconds": 60, "whenHeld": "report" });
+        let first = self.invoke(LOCK_TASK, &acquire("anna")).await?;
+        let lock = answer(&first)?["lock"].clone();
+        let start = Start(&first);
+        self.screen.said(LOCK_TASK, format_args!("token {}  granted to anna; {start}", lock["fencingToken"]));
+
+        let second = self.invoke(LOCK_TASK, &acquire("berta")).await?;
+        let told = answer(&second)?;
+        let holder = told["holder"]["owner"].as_str().unwrap_or_default().to_owned();
+        let (after, start) = (&told["retryAfterSeconds"], Start(&second));
+        self.screen
+            .said(LOCK_TASK, format_args!("berta is told: held by {holder}, ask again after {after} s; {start}"));
+
+        let released = self.invoke(LOCK_TASK, &json!({ "action": "release", "lock": lock })).await?;
+        let given_back = answer(&released)?["released"] == true;
+        self.screen.said(LOCK_TASK, if given_back { "released by anna" } else { "anna's lock was gone" });
+        Ok(SecondOwner { acquired: told["acquired"] == true, is_first: holder == "anna", holder })
+    }
+
+    /// The job holds a lock when its time is over; the next invocation of it takes the lock over.
+    pub(crate) async fn a_function_is_killed_at_its_deadline(&self) -> anyhow::Result<Deadline> {
+        let key = "the-job";
+        let killed = self.invoke(JOB, &json!({ "key": key, "steps": [600_000] })).await?;
+        let killed_at = Instant::now();
+        let row = self.locks.peek(key).await?.context("the job acquired no lock")?;
+        let token = row.fencing_token.context("the lock has no token")?;
+        let lease_ends_at = row.lease_ends_at.context("the lease has no end")?;
+        let after = Seconds(killed.duration);
+        self.screen.said(JOB, format_args!("token {token}  killed at its deadline, after {after}, holding the lock"));
+
+        let next = self.until_granted(key).await?;
+        let lease_was_over = SystemTime::now() >= lease_ends_at;
+        let taken_over_after = killed_at.elapsed();
+        let next_token = answer(&next)?["fencingToken"].as_u64().context("an answer without a token")?;
+        let (after, start) = (Seconds(taken_over_after), Start(&next));
+        self.screen.said(JOB, format_args!("token {next_token}  took over {after} after the kill; {start}"));
+        Ok(Deadline {
+            killed_after: killed.duration,
+            was_killed: killed.outcome == Outcome::TimedOut && killed.duration >= JOB_TIMEOUT,
+            token,
+            next_token,
+            taken_over_after,
+            lease_was_over,
+        })
+    }
+
+    /// Where there is much else to do, the lock may be held for longer than the job can wait.
+    async fn until_granted(&self, key: &str) -> anyhow::Result<Invocation> {
+        for _ in 0..RETRIES {
+            let invocation = self.invoke(JOB, &json!({ "key": key, "steps": [10], "checkpoint": true })).await?;
+            match &invocation.outcome {
+                Outcome::Error { error_type, .. } if error_type == "LockHeld" => {}
+                _ => return Ok(invocation),
+            }
+        }
+        bail!("the lock of the killed job is held for ever")
+    }
+
+    async fn invoke(&self, function: &str, payload: &Value) -> anyhow::Result<Invocation> {
+        self.lambda.invoke(function, &payload.to_string()).await
+    }
+}
+
+fn job(built: &BTreeMap<String, PathBuf>, table: &str, dynamodb: &LocalDynamoDb) -> anyhow::Result<Function> {
+    let variables = [
+        ("LOCK_TABLE", table.to_owned()),
+        ("LOCK_MAX_CLOCK_SKEW_MS", MAX_CLOCK_SKEW.as_millis().to_string()),
+        ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint().to_owned()),
+    ];
+    Ok(Function {
+        name: JOB.to_owned(),
+        binary: built.get(JOB_BINARY).with_context(|| format!("{JOB_BINARY} was not built"))?.clone(),
+        environment: variables.map(|(name, value)| (name.to_owned(), value)).into(),
+        timeout: JOB_TIMEOUT,
+        memory_mb: 128,
+    })
+}
+
+fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
+    match &invocation.outcome {
+        Outcome::Answer(answer) => Ok(serde_json::from_str(answer)?),
+        other => bail!("a function did not answer: {other:?}\n{}", invocation.logs),
+    }
+}
+
+/// How long a cold start took, or that there was none.
+struct Start<'a>(&'a Invocation);
+
+impl fmt::Display for Start<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
+        match self.0.first_answer {
+            Some(first) => write!(f, "cold start, {:.0} ms from the process's start to its answer", millis(first)),
+            None => write!(f, "warm, {:.1} ms", millis(self.0.duration)),
+        }
+    }
+}

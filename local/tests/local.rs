@@ -1,0 +1,115 @@
+//! `cargo local` as its user meets it: what it prints can be used, and nothing outlives it.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+struct Local {
+    process: Child,
+    shown: BufReader<ChildStdout>,
+    functions: String,
+}
+
+impl Local {
+    /// With a function of the user's own, `mine`.
+    fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"));
+        let mine = concat!("mine=", env!("CARGO_BIN_EXE_demo-function"));
+        command.args(["local", "--function", mine, "--env", "COUNTER_TABLE=none", "--timeout", "20"]);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut shown = BufReader::new(process.stdout.take().unwrap());
+        let functions = line(&mut shown, "functions  http://");
+        assert!(functions.contains("lock-task, ") && functions.trim_end().ends_with(", mine"), "{functions}");
+        let functions = functions.split_whitespace().nth(1).unwrap().trim_start_matches("http://").to_owned();
+        line(&mut shown, "Ctrl-C stops everything.");
+        Self { process, shown, functions }
+    }
+
+    fn invoke(&self, function: &str, payload: &str) -> String {
+        let mut connection = TcpStream::connect(&self.functions).unwrap();
+        let length = payload.len();
+        let path = format!("/2015-03-31/functions/{function}/invocations");
+        let request =
+            format!("POST {path} HTTP/1.1\r\nHost: local\r\nConnection: close\r\nContent-Length: {length}\r\n");
+        connection.write_all(format!("{request}\r\n{payload}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.process.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // A test that has failed leaves nothing behind.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The next line that contains this.
+fn line(shown: &mut BufReader<ChildStdout>, this: &str) -> String {
+    shown.lines().map(Result::unwrap).find(|line| line.contains(this)).unwrap()
+}
+
+#[test]
+fn functions_of_the_template_and_ones_own_share_a_table_and_ctrl_c_leaves_no_process() {
+    let mut local = Local::start();
+    let acquire = r#"{"action":"acquire","key":"k","owner":"me","leaseSeconds":60}"#;
+    assert!(local.invoke("lock-task", acquire).contains(r#""acquired":true"#));
+    let answer = local.invoke("mine", r#"{"key":"another","steps":[1]}"#);
+    assert!(answer.contains(r#""owner":"mine:$LATEST/"#), "{answer}");
+    line(&mut local.shown, "mine/2  REPORT RequestId: ");
+    let functions = children(local.process.id());
+    assert_eq!(functions.len(), 2);
+
+    local.send(Signal::INT);
+    assert_eq!(local.process.wait().unwrap().code(), Some(0));
+    eventually("all functions end", || !functions.iter().any(|function| is_alive(*function)));
+}
+
+#[test]
+fn no_frozen_function_outlives_a_killed_server() {
+    let mut local = Local::start();
+    local.invoke("lock-task", "{}");
+    let functions = children(local.process.id());
+    assert_eq!(functions.len(), 1);
+    eventually("it is frozen", || fields(functions[0]).is_some_and(|(state, _)| state == "T"));
+    local.process.kill().unwrap();
+    local.process.wait().unwrap();
+    eventually("it ends", || !is_alive(functions[0]));
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "waited for nothing: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn children(of: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap();
+    let all = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    all.filter(|process| fields(*process).is_some_and(|(_, parent)| parent == of)).collect()
+}
+
+fn is_alive(process: u32) -> bool {
+    fields(process).is_some_and(|(state, _)| state != "Z")
+}
+
+/// Its state and its parent: what follows the name, which ends with the last parenthesis.
+fn fields(process: u32) -> Option<(String, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
