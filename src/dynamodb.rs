@@ -295,3 +295,51 @@ fn value(attribute: AttributeValue) -> Value {
         _ => Value::Other("of an unknown type"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+    use aws_smithy_runtime_api::client::http::{
+        HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+    };
+    use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+    use aws_smithy_types::body::SdkBody;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Fails each request, and counts them.
+    #[derive(Clone, Debug, Default)]
+    struct Failing(Arc<AtomicUsize>);
+
+    impl HttpConnector for Failing {
+        fn call(&self, _: HttpRequest) -> HttpConnectorFuture {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let mut failure = HttpResponse::new(500.try_into().unwrap(), SdkBody::empty());
+            failure.headers_mut().insert("date", "Sat, 21 Nov 2026 00:00:00 GMT");
+            HttpConnectorFuture::ready(Ok(failure))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_sent_once_through_a_client_of_our_own_and_through_the_callers() {
+        let sent = Failing::default();
+        let connector = sent.clone();
+        let config = Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"))
+            .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(connector.clone())))
+            .build();
+        let client = Client::from_conf(config);
+        let ours = DynamoDb::new(client.clone(), "locks".to_owned(), Schema::default());
+        assert!(ours.overrides.is_none(), "the connections stand in the configuration and are shared");
+        let overrides = Some(one_attempt(Config::builder()));
+        let callers = DynamoDb { client, overrides, table: "locks".to_owned(), schema: Schema::default() };
+        for (so_far, transport) in [ours, callers].iter().enumerate() {
+            let response = transport.send(Request { key: "k".into(), action: Action::Peek }).await;
+            assert_eq!(response.answer, Answer::Unknown);
+            assert!(response.server_time.is_some(), "the Date header is caught");
+            assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);
+        }
+    }
+}

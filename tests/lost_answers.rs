@@ -216,6 +216,20 @@ async fn nothing_gets_through_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_writes_fail_and_reads_are_answered_attempts_are_paced() {
+    let table = Table::new();
+    let process = table.process();
+    for _ in 0..500 {
+        process.next([Fault::Says(500, ""), Fault::None]);
+    }
+    let started = tokio::time::Instant::now();
+    assert!(process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
+    assert!(started.elapsed() >= secs(3), "{:?}", started.elapsed());
+    let requests = process.take_sent().len();
+    assert!(requests < 40, "{requests} requests in three seconds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn throttling_is_waited_out_within_the_callers_time() {
     for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
         let table = Table::new();

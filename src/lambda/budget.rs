@@ -43,9 +43,10 @@ fn invocation(context: &Context) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SharedClock;
     use lambda_runtime::Config;
     use std::sync::Arc;
-    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    use std::time::Duration;
 
     fn context(request_id: &str, name: &str, version: &str) -> Context {
         let mut context = Context::default();
@@ -55,9 +56,9 @@ mod tests {
         context
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a deadline is a time from now")]
     fn in_seconds(seconds: u64) -> u64 {
-        (SystemTime::now() + Duration::from_secs(seconds)).duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+        let now = SharedClock::system().now().wall;
+        (now + Duration::from_secs(seconds)).as_millis() as u64
     }
 
     #[test]

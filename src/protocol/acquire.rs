@@ -209,11 +209,11 @@ impl<'a> Acquisition<'a> {
     /// What a known row means, now.
     fn decide(&mut self, tick: &Tick<'_>, watch: &Watch) -> Next {
         let record = watch.record();
-        if let Some(complaint) = self.complaint.take() {
-            return Next::Finish(AcquireVerdict::Rejected(Rejection::Invalid(complaint)));
-        }
         if let Some(version) = record.own_version.filter(|version| Some(version.grant) == self.grant) {
             return self.recognised(version, record);
+        }
+        if let Some(complaint) = self.complaint.take() {
+            return Next::Finish(AcquireVerdict::Rejected(Rejection::Invalid(complaint)));
         }
         if let Reclaim::Only(earlier) = &self.wanted.reclaim {
             let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
@@ -432,14 +432,15 @@ impl Machine for Acquisition<'_> {
             }
             Answer::Rejected(rejection) => self.next = Next::Finish(AcquireVerdict::Rejected(rejection)),
             Answer::Unknown => {
-                if was_write {
-                    // Whatever became of it shows on the row: look at once.
-                    self.unsettled = true;
-                    self.next = Next::Peek;
+                // Whatever became of a first write shows on the row: look at once. Where writes keep
+                // failing while reads are answered, pause.
+                if was_write && !self.unsettled {
                     self.faults.go_on_at_once();
                 } else {
                     self.faults.go_on_after_pause();
                 }
+                self.unsettled |= was_write;
+                self.next = Next::Peek;
             }
         }
     }

@@ -6,8 +6,9 @@ use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey`,
-/// `workflow` and `data` where there are any.
+/// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey`
+/// and `data` where there are any. The workflow stands on the row: renewal keeps it there and release
+/// removes it, so nobody needs to carry it.
 #[derive(Debug)]
 pub(crate) struct LockJson {
     pub(crate) token: LockToken,
@@ -34,9 +35,6 @@ impl LockJson {
         token.insert("fencingToken".to_owned(), fields.whole_number("fencingToken")?.into());
         token.insert("leaseSeconds".to_owned(), lease(&mut fields)?.as_secs_f64().into());
         token.insert("leaseEndsAt".to_owned(), fields.whole_number("leaseEndsAt")?.into());
-        if let Some(workflow) = fields.optional_name("workflow", LONGEST_NAME)? {
-            token.insert("workflow".to_owned(), workflow.into());
-        }
         let data = fields.optional_text("data")?;
         fields.nothing_else()?;
         let token = serde_json::from_value(Value::Object(token))
@@ -49,6 +47,9 @@ impl LockJson {
         let mut json = serde_json::to_value(&self.token)
             .map_err(|error| Failure::invalid_request(format!("lock cannot be written as JSON: {error}")))?;
         json["leaseSeconds"] = seconds_json(self.token.lease());
+        if let Some(lock) = json.as_object_mut() {
+            lock.remove("workflow");
+        }
         if let Some(data) = &self.data {
             json["data"] = data.as_str().into();
         }

@@ -101,7 +101,7 @@ async fn what_is_malformed_in_a_lock_is_named() {
         ("leaseSeconds", json!(0)),
         ("leaseSeconds", json!(1e300)),
         ("leaseEndsAt", json!(1.5)),
-        ("workflow", json!(7)),
+        ("workflow", json!("arn")),
         ("data", json!([])),
         ("sortKey", json!("invoice-12")),
         ("colour", json!("blue")),
