@@ -23,6 +23,9 @@ pub(crate) struct Start {
     pub(crate) first_answer: f64,
     pub(crate) second_answer: f64,
     pub(crate) max_rss_kb: f64,
+    /// What all of its threads together have used.
+    pub(crate) cpu: f64,
+    pub(crate) page_faults: f64,
 }
 
 /// So many starts of each function, in the order of the binaries.
@@ -68,6 +71,8 @@ async fn start(lambda: &Lambda, name: &str, round: u32) -> anyhow::Result<Start>
     if second.cold_start || released["released"] != true {
         bail!("{name} was to release in the same process: {released}");
     }
+    let process = lambda.process(second.environment).context("the process has ended")?;
+    let (cpu, page_faults) = (cpu(process)?, page_faults(process)?);
     lambda.kill(second.environment)?;
     let first_answer = millis(first.first_answer)?;
     let resident = second.max_rss_kb.context("the system does not say what memory a process uses")?;
@@ -76,6 +81,8 @@ async fn start(lambda: &Lambda, name: &str, round: u32) -> anyhow::Result<Start>
         first_answer,
         second_answer: first_answer + millis(Some(second.duration))?,
         max_rss_kb: resident as f64,
+        cpu,
+        page_faults,
     })
 }
 
@@ -84,6 +91,23 @@ fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
         Outcome::Answer(answer) => Ok(serde_json::from_str(answer)?),
         other => bail!("{other:?}: {}", invocation.logs),
     }
+}
+
+/// Milliseconds on a CPU, to the nanosecond: how busy the machine is matters less than for the time.
+fn cpu(process: u32) -> anyhow::Result<f64> {
+    let mut nanos = 0.0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let said = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        nanos += said.split(' ').next().unwrap_or_default().parse::<f64>()?;
+    }
+    Ok(nanos / 1e6)
+}
+
+/// Pages that were touched for the first time and were in memory already.
+fn page_faults(process: u32) -> anyhow::Result<f64> {
+    let said = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let (_, fields) = said.rsplit_once(')').context("no process name")?;
+    Ok(fields.split_whitespace().nth(7).context("no page faults")?.parse()?)
 }
 
 fn millis(duration: Option<Duration>) -> anyhow::Result<f64> {
