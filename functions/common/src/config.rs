@@ -1,6 +1,7 @@
 //! The environment of a function, read once at its start.
 
 use crate::client;
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::protocol::{Schema, Ttl, schema};
 use lambda_lock::{Dialect, LockClient};
@@ -50,11 +51,17 @@ impl Config {
         })
     }
 
+    /// The DynamoDB client under the lock client, for what a function asks of DynamoDB beside its locks.
+    /// Sends nothing.
+    pub fn dynamodb(&self) -> Result<Client, ConfigError> {
+        client::dynamodb(self)
+    }
+
     /// A lock client of the configured table. Sends nothing.
     pub fn locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
         let mut builder =
-            LockClient::builder(client::dynamodb(self)?, &self.table).key_attribute(key_attribute).dialect(*dialect);
+            LockClient::builder(self.dynamodb()?, &self.table).key_attribute(key_attribute).dialect(*dialect);
         if let Some(name) = sort_key_attribute {
             builder = builder.sort_key_attribute(name);
         }

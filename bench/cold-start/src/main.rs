@@ -1,0 +1,127 @@
+//! How long `lock-task` takes from the start of its process to its answers, next to two bare functions
+//! that make the same two requests, all of them behind the same Runtime API and on the same DynamoDB.
+#![allow(clippy::print_stdout, reason = "the figures are the output")]
+
+mod build;
+mod rounds;
+mod statistics;
+
+use crate::build::{Binary, build_all};
+use crate::rounds::{Start, measure};
+use crate::statistics::Comparison;
+use anyhow::bail;
+use clap::Parser;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Measures cold starts of lock-task and of two bare functions.
+#[derive(Parser)]
+#[command(name = "lambda-lock-cold-start")]
+struct Arguments {
+    /// Cold starts of each function; they alternate.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
+    starts: u32,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+    /// Fails when a ratio is larger than the project promises: 0.6 of the defaults, 1.05 of the lean
+    /// function.
+    #[arg(long)]
+    check: bool,
+}
+
+/// One figure of a start, what it is called, and its unit.
+type Measure = (&'static str, &'static str, fn(&Start) -> f64);
+
+const MEASURES: [Measure; 6] = [
+    ("process start to first poll", "ms", |start| start.init),
+    ("process start to first answer", "ms", |start| start.first_answer),
+    ("process start to second answer", "ms", |start| start.second_answer),
+    ("largest resident memory", "kB", |start| start.max_rss_kb),
+    ("CPU of the process", "ms", |start| start.cpu),
+    ("page faults", "  ", |start| start.page_faults),
+];
+/// How far lock-task may be above the others; the order is that of the functions.
+const AT_MOST: [(&str, f64); 2] = [("bare-lean", 1.05), ("bare-defaults", 0.6)];
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let binaries = build_all().await?;
+    let starts = measure(&binaries, arguments.starts).await?;
+    let comparisons = compare(&starts);
+    if arguments.json {
+        println!("{:#}", figures(&binaries, &comparisons, arguments.starts));
+    } else {
+        print(&binaries, &comparisons, arguments.starts);
+    }
+    if arguments.check {
+        check(&comparisons)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A measure of lock-task next to the same of another function.
+struct Row {
+    what: &'static str,
+    unit: &'static str,
+    other: &'static str,
+    limit: f64,
+    comparison: Comparison,
+}
+
+fn compare(starts: &[Vec<Start>; 3]) -> Vec<Row> {
+    let [ours, others @ ..] = starts;
+    let mut rows = Vec::new();
+    for (what, unit, figure) in MEASURES {
+        for ((other, limit), theirs) in AT_MOST.into_iter().zip(others) {
+            let comparison = Comparison::of(ours.iter().map(figure).zip(theirs.iter().map(figure)));
+            rows.push(Row { what, unit, other, limit, comparison });
+        }
+    }
+    rows
+}
+
+fn print(binaries: &[Binary; 3], rows: &[Row], starts: u32) {
+    println!("{starts} cold starts of each function, interleaved: medians, and ratios with their 95 % intervals");
+    for binary in binaries {
+        println!("  {:<14} {:>10} bytes", binary.name, binary.bytes);
+    }
+    for Row { what, unit, other, comparison, .. } in rows {
+        let (ours, theirs, ratio) = (comparison.ours(), comparison.theirs(), comparison.ratio());
+        let (low, high) = comparison.interval();
+        println!(
+            "{what:<31} lock-task {ours:9.2} {unit}   {other:<13} {theirs:9.2} {unit}   \
+             ratio {ratio:.3} ({low:.3} to {high:.3})"
+        );
+    }
+}
+
+fn figures(binaries: &[Binary; 3], rows: &[Row], starts: u32) -> Value {
+    let sizes = binaries.iter().map(|binary| json!({ "function": binary.name, "bytes": binary.bytes }));
+    let rows = rows.iter().map(|Row { what, unit, other, comparison, .. }| {
+        let (low, high) = comparison.interval();
+        json!({
+            "what": what,
+            "unit": unit,
+            "lockTask": comparison.ours(),
+            "other": other,
+            "otherMedian": comparison.theirs(),
+            "ratio": comparison.ratio(),
+            "ratioInterval95": [low, high],
+        })
+    });
+    json!({ "starts": starts, "binaries": sizes.collect::<Vec<_>>(), "comparisons": rows.collect::<Vec<_>>() })
+}
+
+/// The answers and the memory are what is promised; the rest explains them.
+fn check(rows: &[Row]) -> anyhow::Result<()> {
+    let promised = |row: &&Row| row.what.ends_with("answer") || row.unit == "kB";
+    for Row { what, other, limit, comparison, .. } in rows.iter().filter(promised) {
+        let ratio = comparison.ratio();
+        if ratio > *limit {
+            bail!("{what}: lock-task is at {ratio:.3} of {other}, more than {limit}");
+        }
+    }
+    Ok(())
+}

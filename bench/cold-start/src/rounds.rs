@@ -1,0 +1,115 @@
+//! Rounds of cold starts: each function once a round, in an order that rotates.
+//!
+//! One start is two invocations of a fresh process, `acquire` and `release`, one request each. Lambda
+//! freezes a process between its invocations, and so does the Runtime API here: the time to the second
+//! answer is the time to the first one and the second invocation, without the pause in between.
+
+use crate::build::Binary;
+use anyhow::{Context, bail};
+use lambda_lock::LockClient;
+use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const TABLE: &str = "locks";
+/// Starts of each function that are not counted: they bring the binaries into memory.
+const WARM_UP: u32 = 3;
+
+/// What one cold start took: milliseconds, and kilobytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) init: f64,
+    pub(crate) first_answer: f64,
+    pub(crate) second_answer: f64,
+    pub(crate) max_rss_kb: f64,
+    /// What all of its threads together have used.
+    pub(crate) cpu: f64,
+    pub(crate) page_faults: f64,
+}
+
+/// So many starts of each function, in the order of the binaries.
+pub(crate) async fn measure(binaries: &[Binary; 3], starts: u32) -> anyhow::Result<[Vec<Start>; 3]> {
+    let dynamodb = LocalDynamoDb::in_memory().await?;
+    LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?.create_table().await?;
+    let lambda = Lambda::start(binaries.iter().map(|binary| function(binary, dynamodb.endpoint())).collect()).await?;
+    let mut measured = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..WARM_UP + starts {
+        for turn in 0..binaries.len() {
+            let which = (round as usize + turn) % binaries.len();
+            let start = start(&lambda, binaries[which].name, round).await?;
+            if round >= WARM_UP {
+                measured[which].push(start);
+            }
+        }
+    }
+    Ok(measured)
+}
+
+fn function(binary: &Binary, dynamodb: &str) -> Function {
+    let environment = [("LOCK_TABLE", TABLE), ("AWS_ENDPOINT_URL", dynamodb)];
+    Function {
+        name: binary.name.to_owned(),
+        binary: binary.path.clone(),
+        environment: BTreeMap::from(environment.map(|(name, value)| (name.to_owned(), value.to_owned()))),
+        timeout: Duration::from_secs(30),
+        memory_mb: 1769,
+    }
+}
+
+async fn start(lambda: &Lambda, name: &str, round: u32) -> anyhow::Result<Start> {
+    let key = format!("{name}-{round}");
+    let acquire = json!({ "action": "acquire", "key": key, "owner": "cold-start", "leaseSeconds": 30 });
+    let first = lambda.invoke(name, &acquire.to_string()).await?;
+    let acquired = answer(&first).with_context(|| format!("{name} was to acquire"))?;
+    if !first.cold_start || acquired["acquired"] != true {
+        bail!("{name} was to start and to acquire: {acquired}");
+    }
+    let release = json!({ "action": "release", "lock": acquired["lock"] });
+    let second = lambda.invoke(name, &release.to_string()).await?;
+    let released = answer(&second).with_context(|| format!("{name} was to release"))?;
+    if second.cold_start || released["released"] != true {
+        bail!("{name} was to release in the same process: {released}");
+    }
+    let process = lambda.process(second.environment).context("the process has ended")?;
+    let (cpu, page_faults) = (cpu(process)?, page_faults(process)?);
+    lambda.kill(second.environment)?;
+    let first_answer = millis(first.first_answer)?;
+    let resident = second.max_rss_kb.context("the system does not say what memory a process uses")?;
+    Ok(Start {
+        init: millis(first.init)?,
+        first_answer,
+        second_answer: first_answer + millis(Some(second.duration))?,
+        max_rss_kb: resident as f64,
+        cpu,
+        page_faults,
+    })
+}
+
+fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
+    match &invocation.outcome {
+        Outcome::Answer(answer) => Ok(serde_json::from_str(answer)?),
+        other => bail!("{other:?}: {}", invocation.logs),
+    }
+}
+
+/// Milliseconds on a CPU, to the nanosecond: how busy the machine is matters less than for the time.
+fn cpu(process: u32) -> anyhow::Result<f64> {
+    let mut nanos = 0.0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let said = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        nanos += said.split(' ').next().unwrap_or_default().parse::<f64>()?;
+    }
+    Ok(nanos / 1e6)
+}
+
+/// Pages that were touched for the first time and were in memory already.
+fn page_faults(process: u32) -> anyhow::Result<f64> {
+    let said = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let (_, fields) = said.rsplit_once(')').context("no process name")?;
+    Ok(fields.split_whitespace().nth(7).context("no page faults")?.parse()?)
+}
+
+fn millis(duration: Option<Duration>) -> anyhow::Result<f64> {
+    Ok(duration.context("this was no cold start")?.as_secs_f64() * 1e3)
+}
