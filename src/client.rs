@@ -2,26 +2,22 @@
 
 use crate::acquire::{Acquire, AcquireRequest, TryAcquire};
 use crate::budget::Budget;
+use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, SharedClock};
 use crate::drive::{Limits, Term};
-use crate::dynamodb::DynamoDb;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::peek::{self, PeekedLock};
-use crate::protocol::{Dialect, Invalid, LockKey, LockToken, Rules, Settings, Ttl, schema};
+use crate::protocol::{Invalid, LockKey, LockToken, Rules, Settings};
 use crate::release::Release;
 use crate::resume::Resume;
 use crate::table;
 use crate::transport::Transport;
 use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::SharedAsyncSleep;
-use aws_smithy_async::rt::sleep::default_async_sleep;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one request may take, unless told otherwise.
-pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// How many request timeouts a call without a budget may spend on faults.
 const TIMEOUTS_PER_CALL: u32 = 3;
 
@@ -47,36 +43,26 @@ const TIMEOUTS_PER_CALL: u32 = 3;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockClient {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
+/// What all clones of a client share.
 #[derive(Debug)]
-struct Inner {
-    transport: Box<dyn Transport>,
-    dynamodb: Client,
-    table: String,
-    settings: Settings,
-    owner: String,
-    request_timeout: Duration,
-    clock: SharedClock,
-    wall_clock: WallClockCheck,
+pub(crate) struct Inner {
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) dynamodb: Client,
+    pub(crate) table: String,
+    pub(crate) settings: Settings,
+    pub(crate) owner: String,
+    pub(crate) request_timeout: Duration,
+    pub(crate) clock: SharedClock,
+    pub(crate) wall_clock: WallClockCheck,
 }
 
 impl LockClient {
     /// Begins a client of this table. Sends nothing.
     pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
-        LockClientBuilder {
-            dynamodb,
-            table: table.into(),
-            settings: Settings::default(),
-            drift: None,
-            ttl_retention: None,
-            ttl_attribute: None,
-            owner: None,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
-            sleep: None,
-            clock: None,
-        }
+        LockClientBuilder::new(dynamodb, table.into())
     }
 
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
@@ -316,189 +302,6 @@ impl LockClient {
         let left = budget.and_then(Budget::remaining).unwrap_or(answers);
         Limits { started: self.clock().now(), wait: Duration::ZERO, answers: answers.min(left), term }
     }
-}
-
-/// Settings of a [`LockClient`]. Everyone who uses one table should use the same.
-#[derive(Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct LockClientBuilder {
-    dynamodb: Client,
-    table: String,
-    settings: Settings,
-    drift: Option<f64>,
-    ttl_attribute: Option<String>,
-    ttl_retention: Option<Duration>,
-    owner: Option<String>,
-    request_timeout: Duration,
-    sleep: Option<SharedAsyncSleep>,
-    clock: Option<SharedClock>,
-}
-
-impl LockClientBuilder {
-    /// Who holds the locks, for people who look at the table and for errors of others. Default: a
-    /// random name for each client. Safety never depends on it; only
-    /// [`reclaim_own`](Acquire::reclaim_own) goes by it.
-    pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
-        self
-    }
-
-    /// Name of the table's partition key attribute. Default: `key`, as the Java client has it.
-    pub fn key_attribute(mut self, name: impl Into<String>) -> Self {
-        self.settings.schema.key_attribute = name.into();
-        self
-    }
-
-    /// Name of the table's sort key attribute. Default: none. With one, every lock key is a pair.
-    pub fn sort_key_attribute(mut self, name: impl Into<String>) -> Self {
-        self.settings.schema.sort_key_attribute = Some(name.into());
-        self
-    }
-
-    /// Writes a TTL attribute of this name, so that DynamoDB removes rows that nobody used for the
-    /// [retention](LockClientBuilder::ttl_retention). Default: none, rows stay.
-    ///
-    /// A removed row forgets its fencing token; the next one is larger all the same, as long as
-    /// clocks agree better than the retention is long. Do not set it on a table that Java or Go
-    /// clients write too: they hold locks without refreshing it.
-    pub fn ttl_attribute(mut self, name: impl Into<String>) -> Self {
-        self.ttl_attribute = Some(name.into());
-        self
-    }
-
-    /// How long an idle row is kept after its lease ended. Default: 7 days. Needs a
-    /// [`ttl_attribute`](LockClientBuilder::ttl_attribute).
-    pub fn ttl_retention(mut self, retention: Duration) -> Self {
-        self.ttl_retention = Some(retention);
-        self
-    }
-
-    /// How lease durations are written. Default: [`Dialect::Java`]. Both are always read; a key that
-    /// is shared with Go clients needs [`Dialect::Go`], because they cannot read Java's.
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.settings.schema.dialect = dialect;
-        self
-    }
-
-    /// By how much the wall clocks of the table's users may differ. Default: 2 s. A holder of ours
-    /// that died is taken over this much after the end it wrote itself, with one request and
-    /// without watching it first; sooner by somebody who has watched it for a whole lease.
-    pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
-        self.settings.rules = self.settings.rules.with_max_clock_skew(Some(max_clock_skew));
-        self
-    }
-
-    /// Never declares a holder dead by the wall clock: it must be watched for a whole lease. For
-    /// machines whose clocks nobody keeps right.
-    pub fn without_wall_clock_takeover(mut self) -> Self {
-        self.settings.rules = self.settings.rules.with_max_clock_skew(None);
-        self
-    }
-
-    /// By how much the *rates* of two clocks may differ, as a fraction from 0 to 1. Default: 0.05.
-    pub fn clock_drift(mut self, drift: f64) -> Self {
-        self.drift = Some(drift);
-        self
-    }
-
-    /// How long one request may take before its outcome counts as unknown. Default: 1 s. A call
-    /// without a budget spends three of these on faults at most.
-    pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
-        self.request_timeout = request_timeout;
-        self
-    }
-
-    /// How to sleep. Default: as the DynamoDB client does, else as the SDK's async runtime does.
-    pub fn sleep_impl(mut self, sleep: SharedAsyncSleep) -> Self {
-        self.sleep = Some(sleep);
-        self
-    }
-
-    /// A clock of your own, for tests. Default: the system's.
-    pub fn clock(mut self, clock: SharedClock) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Builds the client. Sends nothing.
-    ///
-    /// # Errors
-    /// `InvalidRequest` for a table name that DynamoDB would refuse, attribute names that are
-    /// reserved or clash, a drift that is no fraction, a timeout of zero, an owner that is empty or
-    /// too long, a retention without TTL attribute, and when there is no way to sleep (a DynamoDB
-    /// client without an async runtime).
-    pub fn build(self) -> Result<LockClient, Error> {
-        let Self {
-            dynamodb,
-            table,
-            mut settings,
-            drift,
-            ttl_attribute,
-            ttl_retention,
-            owner,
-            request_timeout,
-            sleep,
-            clock,
-        } = self;
-        check_table_name(&table)?;
-        settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
-        settings.schema.check()?;
-        if let Some(drift) = drift {
-            settings.rules = settings.rules.with_drift(drift)?;
-        }
-        if request_timeout.is_zero() {
-            return Err(Invalid::new("a request timeout of zero leaves no time to answer: give some hundred ms").into());
-        }
-        let clock = match clock {
-            Some(clock) => clock,
-            None => SharedClock::system_with(way_to_sleep(&dynamodb, sleep)?),
-        };
-        let owner = owner.unwrap_or_else(|| random_owner(&clock));
-        settings.check_owner(&owner)?;
-        let transport = Box::new(DynamoDb::new(dynamodb.clone(), table.clone(), settings.schema.clone()));
-        let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
-        let inner = Inner { transport, dynamodb, table, settings, owner, request_timeout, clock, wall_clock };
-        Ok(LockClient { inner: Arc::new(inner) })
-    }
-}
-
-fn way_to_sleep(dynamodb: &Client, sleep: Option<SharedAsyncSleep>) -> Result<SharedAsyncSleep, Invalid> {
-    sleep.or_else(|| dynamodb.config().sleep_impl()).or_else(default_async_sleep).ok_or_else(|| {
-        Invalid::new(
-            "there is no way to sleep: enable the feature rt-tokio of aws-sdk-dynamodb, or give the DynamoDB client \
-             or this builder a sleep_impl",
-        )
-    })
-}
-
-fn random_owner(clock: &SharedClock) -> String {
-    let bytes = clock.random();
-    format!("lambda-lock-{:08x}", u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-}
-
-fn ttl(attribute: Option<String>, retention: Option<Duration>) -> Result<Option<Ttl>, Invalid> {
-    match (attribute, retention) {
-        (Some(attribute), retention) => {
-            Ok(Some(Ttl { attribute, retention: retention.unwrap_or(schema::DEFAULT_RETENTION) }))
-        }
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(Invalid::new("a ttl_retention without a ttl_attribute has no effect: set both or none")),
-    }
-}
-
-/// A name, or an ARN, that DynamoDB takes.
-fn check_table_name(table: &str) -> Result<(), Invalid> {
-    let name = match table.strip_prefix("arn:") {
-        Some(arn) => arn.split_once(":table/").map(|(_, name)| name).unwrap_or_default(),
-        None => table,
-    };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if !(3..=255).contains(&name.len()) || !name.chars().all(allowed) {
-        return Err(Invalid::new(format!(
-            "{table:?} is no name of a DynamoDB table: give 3 to 255 of a-z A-Z 0-9 _ - . or the table's ARN"
-        )));
-    }
-    Ok(())
 }
 
 /// The lease of a call: from its budget, or given by the caller.

@@ -101,6 +101,8 @@ mod acquire;
 #[cfg(feature = "dynamodb")]
 mod budget;
 #[cfg(feature = "dynamodb")]
+mod builder;
+#[cfg(feature = "dynamodb")]
 mod client;
 #[cfg(feature = "dynamodb")]
 mod clock;
@@ -134,7 +136,8 @@ pub use protocol::{Dialect, LockKey, LockToken, Observation};
 pub use crate::{
     acquire::{Acquire, AcquireRequest, Once, TryAcquire, TryAcquired, Waiting},
     budget::{Budget, DEFAULT_GRACE},
-    client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder},
+    builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder},
+    client::LockClient,
     clock::{Clock, SharedClock, Sleep},
     error::{Error, ErrorKind, Held},
     lock::{Lock, Renew},
