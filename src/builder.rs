@@ -49,7 +49,7 @@ impl LockClientBuilder {
 
     /// Who holds the locks, for people who look at the table and for errors of others. Default: a
     /// random name for each client. Safety never depends on it; only
-    /// [`reclaim_own`](Acquire::reclaim_own) goes by it.
+    /// [`reclaim_own`](crate::Acquire::reclaim_own) goes by it.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
