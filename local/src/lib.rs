@@ -27,6 +27,7 @@
 pub mod authorize;
 mod client;
 mod counting;
+mod dynamodb_local;
 mod expansion;
 pub mod lambda;
 mod proxy;
@@ -35,6 +36,7 @@ mod server;
 
 pub use crate::client::{client, config};
 pub use crate::counting::{CountingProxy, Counts};
+pub use crate::dynamodb_local::DynamoDbLocal;
 pub use crate::expansion::{ExpandedFunction, Expansion};
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
 pub use crate::sample::Sample;
