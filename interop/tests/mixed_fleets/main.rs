@@ -12,7 +12,13 @@ mod python;
 
 use crate::fleet::{Promise, keep};
 use lambda_lock_interop::Language::{self, Go, Java, Python};
-use lambda_lock_local::LocalDynamoDb;
+use lambda_lock_local::{DynamoDbLocal, LocalDynamoDb};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// On DynamoDB Local: most promises are spent waiting for leases, but each also starts a process or two.
+const AT_ONCE: usize = 4;
 
 /// Each promise is a test on the embedded DynamoDB; all of them together are one on DynamoDB Local.
 macro_rules! promises {
@@ -49,4 +55,20 @@ promises! {
     python::a_row_of_python_is_no_lock_record_and_is_left_as_it_is, with &[Python];
     python::both_locks_live_in_one_table_under_two_sort_keys, with &[Python];
     python::callers_that_hold_both_locks_let_callers_of_either_in_one_at_a_time, with &[Python];
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_promise_is_kept_on_dynamodb_local() {
+    let Some(dynamodb) = DynamoDbLocal::start().await.unwrap() else { return };
+    let dynamodb = Arc::new(dynamodb);
+    let at_once = Arc::new(Semaphore::new(AT_ONCE));
+    let mut kept = JoinSet::new();
+    for (name, promise, languages) in PROMISES {
+        let (dynamodb, at_once) = (Arc::clone(&dynamodb), Arc::clone(&at_once));
+        kept.spawn(async move {
+            let _turn = at_once.acquire().await.unwrap();
+            keep(dynamodb.endpoint(), name, *promise, languages).await;
+        });
+    }
+    kept.join_all().await;
 }
