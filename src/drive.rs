@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::error::BoxError;
-use crate::protocol::{Answer, Machine, Moment, Rules, Step, Tick};
+use crate::protocol::{Action, Answer, Machine, Moment, Rules, Step, Tick};
 use crate::transport::Response;
 use aws_smithy_async::future::timeout::Timeout;
 use std::time::Duration;
@@ -71,6 +71,9 @@ pub(crate) async fn drive<M: Machine>(client: &LockClient, limits: &Limits, mut 
             }
             Step::Send(request) => {
                 requests += 1;
+                if let Action::Release { ends, .. } = request.action {
+                    client.wall_clock().released(ends);
+                }
                 let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
                 let alarm = client.clock().sleep(patience);
                 let response = match Timeout::new(client.transport().send(request), alarm).await {

@@ -37,10 +37,12 @@
 //! | `release` | Release, Delete, and the two releases that serve workflows |
 //! | `holding` | what a holder believes about its own lease |
 //! | `observation` | when a holder is dead |
+//! | `backoff`, `crowd` | how long to pause: after a fault, behind a holder, among many |
 //! | `expression` | the requests as DynamoDB expressions |
 
 mod acquire;
 mod backoff;
+mod crowd;
 mod expression;
 mod holding;
 mod key;
