@@ -82,7 +82,7 @@
 //! | [`checkpoint`](Lock::checkpoint), [`resume`](LockClient::resume) | 1 write | `UpdateItem` |
 //! | [`release`](Lock::release) | 1 write | `UpdateItem` (`DeleteItem` to delete the row) |
 //! | takeover of a dead holder | 1 write by wall clock, 2 by observation beside the polls | `UpdateItem`, `GetItem` |
-//! | waiting | 1 consistent read per poll: 20 ms after the last one, then up to 250 ms, less often among many | `GetItem` |
+//! | waiting | 1 consistent read per poll: 30 ms after the last one, then up to 250 ms, less often among many | `GetItem` |
 //! | [`reclaim`](LockClient::reclaim) | 1 write, 2 after a renewal elsewhere | `UpdateItem`, `GetItem` |
 //! | [`peek`](LockClient::peek) | 1 consistent read | `GetItem` |
 //! | [`release_workflow`](LockClient::release_workflow) | 1 consistent read, 1 write | `GetItem`, `UpdateItem` |

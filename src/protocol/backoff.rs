@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// After a fault: 25 ms, then twice as long each time, up to 400 ms.
 const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
-/// Behind a holder: 20 ms, then half as long again each time.
-pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(20);
+/// Behind a holder: 30 ms, then half as long again each time.
+pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(30);
 /// Up to 250 ms: four reads a second cost less than the second of a 128 MB function that waits. Longer
 /// only in a crowd.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(250);

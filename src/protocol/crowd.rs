@@ -4,7 +4,7 @@
 //! A row says who holds the lock, not who waits for it. But whoever waits among many keeps finding
 //! somebody new. A waiter that has found several holders takes it that as many wait: itself, and all of
 //! those but the one that holds. So it lets that many times as long pass between its looks as one that is
-//! alone: half a turn, at least 20 ms, and at most the 250 ms of any waiter. Together they then look about
+//! alone: half a turn, at least 30 ms, and at most the 250 ms of any waiter. Together they then look about
 //! as often as one. How long a turn lasts follows from the fencing tokens, which grow by one with each
 //! grant.
 //!
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::protocol::{Item, Schema, Value};
 
-    const TURN: Duration = Duration::from_millis(60);
+    const TURN: Duration = Duration::from_millis(80);
 
     fn at(millis: u64) -> Moment {
         Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
@@ -91,7 +91,7 @@ mod tests {
         let mut pauses = Vec::new();
         for look in 0..4 {
             // Ten turns pass between two looks.
-            crowd.see(&ours(&format!("holder {look}"), 100 + 10 * look), at(600 * look));
+            crowd.see(&ours(&format!("holder {look}"), 100 + 10 * look), at(800 * look));
             pauses.push(crowd.pause());
         }
         assert_eq!(pauses, [0, 2, 3, 4].map(|waiters| TURN / 2 * waiters));
