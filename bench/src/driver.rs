@@ -1,11 +1,12 @@
 //! Our client, and the SDK by hand, behind the line protocol that the other clients' drivers speak
 //! (`interop/README.md`): as much of it as the benchmark asks for.
 
-use crate::by_hand::ByHand;
+use crate::by_hand::{self, ByHand};
 use crate::{Error, TABLE};
-use lambda_lock::{Budget, LockClient};
+use lambda_lock::{Budget, Lock, LockClient};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +27,7 @@ pub(crate) enum Client {
 enum Request {
     Open(Opened),
     Acquire { key: String, wait_millis: Option<u64> },
+    Release { key: String },
     Pairs { key: String, count: u32 },
     Contend(Contention),
 }
@@ -77,6 +79,7 @@ async fn carry_out(
         }
         (_, None) => Err("the first request must be open".into()),
         (Request::Acquire { key, wait_millis }, Some(driver)) => driver.acquire(&key, wait_millis).await,
+        (Request::Release { key }, Some(driver)) => driver.release(&key).await,
         (Request::Pairs { key, count }, Some(driver)) => driver.pairs(&key, count).await,
         (Request::Contend(contention), Some(driver)) => driver.contend(&contention).await,
     }
@@ -87,6 +90,13 @@ struct Driver {
     lease: Duration,
     locks: LockClient,
     by_hand: Option<ByHand>,
+    held: HashMap<String, Held>,
+}
+
+/// A lock of either client.
+enum Held {
+    Ours(Lock),
+    ByHand(by_hand::Held),
 }
 
 impl Driver {
@@ -97,36 +107,49 @@ impl Driver {
             by_hand: (client == Client::BareSdk).then(|| ByHand::new(dynamodb.clone())),
             locks: LockClient::builder(dynamodb, TABLE).owner(&opened.owner).build()?,
             opened,
+            held: HashMap::new(),
         })
     }
 
-    /// What is acquired is never released: its holder is going to die.
-    async fn acquire(&self, key: &str, wait_millis: Option<u64>) -> Result<Value, Error> {
-        let budget = budget(Duration::from_millis(wait_millis.unwrap_or_default()));
-        let lock = self.locks.acquire(key).within(&budget).lease(self.lease).await?;
-        Ok(
-            json!({ "lock": { "owner": self.opened.owner, "leaseMillis": lock.into_token().lease().as_millis() as u64 } }),
-        )
+    async fn acquire(&mut self, key: &str, wait_millis: Option<u64>) -> Result<Value, Error> {
+        let held = self.one(key, Duration::from_millis(wait_millis.unwrap_or_default())).await?;
+        self.held.insert(key.to_owned(), held);
+        Ok(json!({ "lock": { "owner": self.opened.owner } }))
+    }
+
+    async fn release(&mut self, key: &str) -> Result<Value, Error> {
+        let held = self.held.remove(key).ok_or("that lock is not held")?;
+        self.give_back(held).await?;
+        Ok(json!({}))
     }
 
     async fn pairs(&self, key: &str, count: u32) -> Result<Value, Error> {
         let (mut acquire, mut release) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let began = Instant::now();
-            let acquired;
-            if let Some(by_hand) = &self.by_hand {
-                let held = by_hand.acquire(key).await?;
-                acquired = Instant::now();
-                by_hand.release(held).await?;
-            } else {
-                let lock = self.locks.acquire(key).within(&budget(Duration::from_secs(1))).lease(self.lease).await?;
-                acquired = Instant::now();
-                lock.release().await?;
-            }
+            let held = self.one(key, Duration::from_secs(1)).await?;
+            let acquired = Instant::now();
+            self.give_back(held).await?;
             acquire.push(acquired.duration_since(began).as_micros() as u64);
             release.push(acquired.elapsed().as_micros() as u64);
         }
         Ok(json!({ "acquireMicros": acquire, "releaseMicros": release }))
+    }
+
+    async fn one(&self, key: &str, wait: Duration) -> Result<Held, Error> {
+        if let Some(by_hand) = &self.by_hand {
+            return Ok(Held::ByHand(by_hand.acquire(key).await?));
+        }
+        Ok(Held::Ours(self.locks.acquire(key).within(&budget(wait)).lease(self.lease).await?))
+    }
+
+    async fn give_back(&self, held: Held) -> Result<(), Error> {
+        match (held, &self.by_hand) {
+            (Held::Ours(lock), _) => lock.release().await.map(drop)?,
+            (Held::ByHand(held), Some(by_hand)) => by_hand.release(held).await?,
+            (Held::ByHand(_), None) => return Err("that lock is of another client".into()),
+        }
+        Ok(())
     }
 
     async fn contend(&self, contention: &Contention) -> Result<Value, Error> {
@@ -166,9 +189,9 @@ impl Driver {
     }
 }
 
-/// All of it for waiting.
+/// All of it for waiting; some time for answers even where nobody waits.
 fn budget(wait: Duration) -> Budget {
-    Budget::lasting(wait).reserve(Duration::ZERO)
+    Budget::lasting(wait.max(Duration::from_secs(1))).reserve(Duration::ZERO)
 }
 
 /// Counts who is inside, and whether anybody was before.

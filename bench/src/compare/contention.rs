@@ -44,7 +44,6 @@ impl Contended {
 /// Every number of contenders with every client, the clients one after the other.
 pub(crate) async fn measure(
     endpoint: &str,
-    clients: &[Client],
     contenders: &[u32],
     repeats: u32,
     say: impl Fn(&str),
@@ -53,7 +52,7 @@ pub(crate) async fn measure(
     for repeat in 0..repeats {
         for &contenders in contenders {
             for work_millis in WORK_MILLIS {
-                for &client in clients {
+                for client in LOCKS {
                     let one = contend(endpoint, client, contenders, work_millis, repeat).await?;
                     say(&format!(
                         "{client:<12} {contenders:>2} contenders, {work_millis:>2} ms of work: {:8.2} ms and {:6.2} requests a turn",
