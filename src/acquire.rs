@@ -20,7 +20,7 @@ use tracing::field::Empty;
 pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
 
 /// An acquire that tries once: await it for a [`TryAcquired`].
-pub type TryAcquire<'a> = AcquireRequest<'a, Once>;
+pub type TryAcquire<'a> = AcquireRequest<'a, Trying>;
 
 /// Marks an acquire that waits.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub enum Waiting {}
 
 /// Marks an acquire that tries once.
 #[derive(Debug)]
-pub enum Once {}
+pub enum Trying {}
 
 /// What a refused or granted try brings: both are answers, neither is an error.
 #[derive(Debug)]
@@ -289,7 +289,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     }
 }
 
-impl<'a> IntoFuture for AcquireRequest<'a, Once> {
+impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
     type Output = Result<TryAcquired, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 

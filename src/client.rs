@@ -4,6 +4,7 @@ use crate::acquire::{Acquire, AcquireRequest, TryAcquire};
 use crate::budget::Budget;
 use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, SharedClock};
+use crate::commit;
 use crate::drive::{Limits, Term};
 use crate::error::Error;
 use crate::lock::Lock;
@@ -15,6 +16,7 @@ use crate::table;
 use crate::transport::Transport;
 use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -184,6 +186,21 @@ impl LockClient {
     /// As [`acquire`](LockClient::acquire).
     pub fn reclaim(&self, token: LockToken) -> Acquire<'_> {
         AcquireRequest::reclaiming(self, token)
+    }
+
+    /// [`Lock::condition_check`] for a lock that was written down: fences a transaction of whoever was
+    /// handed the token, such as a later state of a workflow, without asking for the lock first. Sends
+    /// nothing.
+    ///
+    /// # Errors
+    /// `InvalidRequest` when the token is none of this client's.
+    ///
+    /// # IAM actions
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
+    pub fn condition_check(&self, token: &LockToken) -> Result<TransactWriteItem, Error> {
+        let settings = self.settings();
+        settings.check_token(token)?;
+        commit::fence(self, &token.holding(self.clock().now(), settings.schema.dialect)?)
     }
 
     /// Gives back a lock that was written down, without renewing it first.

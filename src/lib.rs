@@ -107,6 +107,8 @@ mod client;
 #[cfg(feature = "dynamodb")]
 mod clock;
 #[cfg(feature = "dynamodb")]
+mod commit;
+#[cfg(feature = "dynamodb")]
 mod drive;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -126,19 +128,22 @@ mod resume;
 #[cfg(feature = "dynamodb")]
 mod table;
 #[cfg(feature = "dynamodb")]
+mod transaction;
+#[cfg(feature = "dynamodb")]
 mod transport;
 #[cfg(feature = "dynamodb")]
 mod wall_clock;
 
-pub use protocol::{Dialect, LockKey, LockToken, Observation};
+pub use protocol::{Dialect, FailedWrite, LockKey, LockToken, Observation};
 
 #[cfg(feature = "dynamodb")]
 pub use crate::{
-    acquire::{Acquire, AcquireRequest, Once, TryAcquire, TryAcquired, Waiting},
+    acquire::{Acquire, AcquireRequest, TryAcquire, TryAcquired, Trying, Waiting},
     budget::{Budget, DEFAULT_GRACE},
     builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder},
     client::LockClient,
     clock::{Clock, SharedClock, Sleep},
+    commit::{Commit, CommitAndRelease, CommitOutcome},
     error::{Error, ErrorKind, Held},
     lock::{Lock, Renew},
     peek::PeekedLock,

@@ -196,7 +196,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn send(&self, action: Action) -> Step<AcquireVerdict> {
-        Step::Send(Request { key: self.wanted.key.clone(), action })
+        Step::Send(Request::alone(self.wanted.key.clone(), action))
     }
 
     fn claim(&mut self, tick: &Tick<'_>) -> Step<AcquireVerdict> {
@@ -283,6 +283,7 @@ impl<'a> Acquisition<'a> {
                 lease: attempt.lease.clone(),
                 ends: attempt.ends,
                 belief,
+                pending: None,
             },
         }
     }
@@ -431,7 +432,7 @@ impl Machine for Acquisition<'_> {
                 self.next = Next::Peek;
             }
             Answer::Rejected(rejection) => self.next = Next::Finish(AcquireVerdict::Rejected(rejection)),
-            Answer::Unknown => {
+            Answer::Unknown | Answer::Cancelled(_) => {
                 // Whatever became of a first write shows on the row: look at once. Where writes keep
                 // failing while reads are answered, pause.
                 if was_write && !self.unsettled {

@@ -6,7 +6,7 @@
 use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
 use super::schema::{DATA, Schema};
 use super::value::Value;
-use super::version::{OURS, Version};
+use super::version::{Grant, OURS, Version};
 
 /// A request as DynamoDB wants it, but for table name and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,10 +71,15 @@ impl Expression {
                 out.ttl(*ends, schema);
                 let removed = out.data(data);
                 out.remove(&[removed]);
-                out.returns = Returns::UpdatedOld;
+                // Writes in a transaction return nothing.
+                out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
             Action::Release { scope, ends, data } => {
                 out.scope(scope);
+                if request.transaction.is_some() {
+                    // Alone a release may be repeated; the caller's writes may not.
+                    out.condition.push_str(" AND attribute_not_exists(isReleased)");
+                }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.value(":released", Value::S("1".to_owned()));
                 out.value(":ends", number(*ends));
@@ -83,6 +88,7 @@ impl Expression {
                 out.remove(&[Some("workflow"), removed]);
             }
             Action::Delete { scope } => out.scope(scope),
+            Action::Fence { grant, token } => out.fence(*grant, *token),
             Action::Peek => {}
         }
         out
@@ -153,6 +159,18 @@ impl Expression {
         }
     }
 
+    /// "Still my grant, whatever was written last of it." Its stamps are hexadecimal digits, which all
+    /// sort before this bound.
+    fn fence(&mut self, grant: Grant, token: u64) {
+        self.condition.push_str(
+            "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND \
+             attribute_not_exists(isReleased)",
+        );
+        self.value(":first", Value::S(grant.first_version()));
+        self.value(":last", Value::S(grant.last_version()));
+        self.value(":token", number(token));
+    }
+
     /// "Still my grant, and nothing newer than this."
     fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
         self.condition.push_str("recordVersionNumber BETWEEN :first AND :rvn");
@@ -210,8 +228,9 @@ mod tests {
     //! Golden texts: a change here is a change of the wire format and needs a reason.
 
     use super::super::lease::{Dialect, Lease};
+    use super::super::request::TransactionId;
     use super::super::schema::Ttl;
-    use super::super::version::{Grant, Stamp};
+    use super::super::version::Stamp;
     use super::*;
     use std::time::Duration;
 
@@ -236,7 +255,12 @@ mod tests {
     }
 
     fn rendered(action: Action, schema: &Schema) -> Expression {
-        Expression::of(&Request { key: "k".into(), action }, schema)
+        Expression::of(&Request::alone("k".into(), action), schema)
+    }
+
+    fn in_transaction(action: Action) -> Expression {
+        let transaction = Some(TransactionId::from_random([1; 16]));
+        Expression::of(&Request { transaction, ..Request::alone("k".into(), action) }, &Schema::default())
     }
 
     fn value<'a>(expression: &'a Expression, name: &str) -> &'a Value {
@@ -363,6 +387,44 @@ mod tests {
         let cleanup = rendered(Action::Release { scope: cleanup, ends: 6_000, data: DataChange::Keep }, &schema);
         assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
         assert_closed(&cleanup);
+    }
+
+    #[test]
+    fn a_fence_holds_for_every_version_of_the_grant_until_it_is_released() {
+        let fence = in_transaction(Action::Fence { grant: version().grant, token: 7 });
+        assert_eq!(
+            fence.condition,
+            "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND attribute_not_exists(isReleased)"
+        );
+        assert_eq!(value(&fence, ":first"), &Value::S("ll1-00000000000040008000000000000000-0".to_owned()));
+        assert_eq!(value(&fence, ":last"), &Value::S("ll1-00000000000040008000000000000000-g".to_owned()));
+        assert_eq!(fence.update, "");
+        assert_closed(&fence);
+    }
+
+    #[test]
+    fn a_commit_is_a_renewal_and_a_commit_and_release_ends_only_a_lock_that_is_held() {
+        let renew = Action::Renew {
+            version: version(),
+            token: 7,
+            known_lease: lease(20_000),
+            lease: lease(20_000),
+            ends: 25_000,
+            data: DataChange::Keep,
+        };
+        let alone = rendered(renew.clone(), &Schema::default());
+        let commit = in_transaction(renew);
+        assert_eq!((&commit.update, &commit.condition), (&alone.update, &alone.condition));
+        assert_eq!(commit.returns, Returns::Nothing);
+
+        let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
+        let finish = in_transaction(Action::Release { scope, ends: 6_000, data: DataChange::Keep });
+        assert_eq!(
+            finish.condition,
+            "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND attribute_not_exists(isReleased)"
+        );
+        assert_eq!(finish.update, "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow");
+        assert_closed(&finish);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Machine for Peeking<'_> {
             Err(_) if self.faults.was_unavailable() => Step::Done(PeekVerdict::Unavailable),
             Err(_) => Step::Done(PeekVerdict::Unknown),
             Ok(Some(pause)) => Step::Wait(pause),
-            Ok(None) => Step::Send(Request { key: self.key.clone(), action: Action::Peek }),
+            Ok(None) => Step::Send(Request::alone(self.key.clone(), Action::Peek)),
         }
     }
 
@@ -62,7 +62,7 @@ impl Machine for Peeking<'_> {
             }
             Answer::Rejected(rejection) => self.verdict = Some(PeekVerdict::Rejected(rejection)),
             Answer::Unavailable => self.faults.unavailable(),
-            Answer::Unknown | Answer::Applied(_) | Answer::Refused(_) => {
+            Answer::Unknown | Answer::Applied(_) | Answer::Refused(_) | Answer::Cancelled(_) => {
                 self.faults.go_on_after_pause();
             }
         }

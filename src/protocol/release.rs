@@ -127,7 +127,7 @@ impl<'a> Releasing<'a> {
                 Action::Release { scope, ends: tick.wall.millis.max(after_newest), data: self.data.clone() }
             }
         };
-        Request { key: self.key.clone(), action }
+        Request::alone(self.key.clone(), action)
     }
 
     fn see(&mut self, row: Option<Item>) {
@@ -216,7 +216,7 @@ impl Machine for Releasing<'_> {
             Answer::Refused(row) | Answer::Found(row) => self.see(row),
             Answer::Unavailable => self.faults.unavailable(),
             Answer::Rejected(rejection) => self.verdict = Some(ReleaseVerdict::Rejected(rejection)),
-            Answer::Unknown => {
+            Answer::Unknown | Answer::Cancelled(_) => {
                 // Harmless to repeat.
                 self.go_on();
                 self.wrote |= self.scope.is_some();

@@ -3,6 +3,7 @@
 use super::key::LockKey;
 use super::lease::Lease;
 use super::version::{Grant, Stamp, Version};
+use uuid::Uuid;
 
 /// A request for one lock's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +12,32 @@ pub struct Request {
     pub key: LockKey,
     /// What to do with it.
     pub action: Action,
+    /// Together with the caller's own writes, all of them or none, as this transaction; `None`: alone.
+    pub transaction: Option<TransactionId>,
+}
+
+impl Request {
+    /// A request that goes alone.
+    pub fn alone(key: LockKey, action: Action) -> Self {
+        Self { key, action, transaction: None }
+    }
+}
+
+/// The client request token of a transaction: DynamoDB applies transactions with the same one, and
+/// the same content, only once within ten minutes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionId(String);
+
+impl TransactionId {
+    /// One that was never used before.
+    pub(crate) fn from_random(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes).simple().to_string())
+    }
+
+    /// The text that goes to DynamoDB: 32 characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// What a request does.
@@ -61,6 +88,13 @@ pub enum Action {
     Delete {
         /// Which grant is to end.
         scope: Scope,
+    },
+    /// `ConditionCheck`, only in a transaction: the caller's writes apply while this grant is current.
+    Fence {
+        /// The grant.
+        grant: Grant,
+        /// Its token.
+        token: u64,
     },
     /// `GetItem`, strongly consistent.
     Peek,

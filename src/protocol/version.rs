@@ -36,6 +36,13 @@ impl Grant {
         text.push('0');
         text
     }
+
+    /// An upper bound of all versions of this grant: stamps are hexadecimal digits, which sort before `g`.
+    pub fn last_version(self) -> String {
+        let mut text = self.prefix(1);
+        text.push('g');
+        text
+    }
 }
 
 impl fmt::Display for Grant {
@@ -145,7 +152,7 @@ mod tests {
             let (a, b) = (Stamp::after(None, a, ra), Stamp::after(None, b, rb));
             let (x, y) = (version(1, a).to_string(), version(1, b).to_string());
             prop_assert_eq!(a.cmp(&b), x.cmp(&y));
-            prop_assert!(version(1, a).grant.first_version() < x);
+            prop_assert!(version(1, a).grant.first_version() < x && x < version(1, a).grant.last_version());
         }
 
         #[test]
