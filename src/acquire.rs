@@ -165,6 +165,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let invocation = self.budget.as_ref().and_then(Budget::owner_name);
         let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
         let settings = self.client.settings();
+        settings.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
             Some(token) => Reclaim::Only(Version::parse(token.version()).ok_or_else(|| unreadable(token))?),

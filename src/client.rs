@@ -106,6 +106,35 @@ impl LockClient {
         self.acquire(key).within(budget).run(work).await
     }
 
+    /// An idempotent work: done once for each key, and answered from its record afterwards.
+    ///
+    /// One item holds the lock and the result: the first call claims it and works, later calls get the
+    /// stored result, each with one request. While somebody else is at it, a call waits for the result
+    /// within its budget. An attempt that crashed is taken over by the rules of every lock.
+    ///
+    /// The key is a name of the work, such as an order's number or a message's id. It has a
+    /// [namespace](crate::protocol::once) of its own: a lock with the same key is another lock.
+    ///
+    /// ```no_run
+    /// # use lambda_lock::{Budget, Error, LockClient, Outcome};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize)] struct Order { id: String }
+    /// # async fn charge(order: &Order) -> Result<String, Error> { Ok(String::new()) }
+    /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<String, Error> {
+    /// let once = locks.once(&order.id).payload(order).keep_for(Duration::from_secs(86_400)).within(budget);
+    /// match once.run(async |_attempt| charge(order).await).await? {
+    ///     Outcome::Done(receipt) | Outcome::Replayed(receipt) => Ok(receipt),
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// See [`Once::run`](crate::Once::run) for errors, requests and cancel safety.
+    #[cfg(feature = "once")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
+    pub fn once(&self, key: impl Into<LockKey>) -> crate::once::Once<'_> {
+        crate::once::Once::new(self, key.into())
+    }
+
     /// Acquires a lock, waiting for it if somebody else holds it.
     ///
     /// Say [`within`](Acquire::within) which budget: it gives both the lease and how long to wait.

@@ -6,6 +6,8 @@ use crate::drive::{Driven, Limits, Term, drive_with};
 use crate::dynamodb::transaction_item;
 use crate::error::Error;
 use crate::lock::{HELD, LOST, Lock};
+#[cfg(feature = "once")]
+use crate::protocol::StoredOutcome;
 use crate::protocol::{
     Action, CommitVerdict, Committing, DataChange, Holding, Invalid, LockKey, PendingCommit, Request,
 };
@@ -143,6 +145,44 @@ async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWrite
         lock.state.store(LOST, Ordering::Relaxed);
     }
     outcome(&key, driven)
+}
+
+/// Stores the outcome of an idempotent work, with the caller's writes if there are any, and so ends
+/// its lock.
+#[cfg(feature = "once")]
+pub(crate) async fn settle(
+    mut lock: Lock,
+    outcome: Result<StoredOutcome, Invalid>,
+    writes: Vec<TransactWriteItem>,
+) -> Result<(), Error> {
+    let settled = match outcome {
+        Ok(outcome) => settle_with(&mut lock, outcome, &writes).await,
+        Err(invalid) => Err(invalid.into()),
+    };
+    match &settled {
+        Ok(()) => lock.abandon(),
+        Err(_) => lock.finish().await,
+    }
+    settled
+}
+
+#[cfg(feature = "once")]
+async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactWriteItem]) -> Result<(), Error> {
+    let key = lock.key().clone();
+    lock.client.settings().check_outcome(&key, lock.owner(), &result)?;
+    lock.check_commit(writes, &DataChange::Remove)?;
+    let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
+    let alone = writes.is_empty();
+    let committing = Committing::settling(lock.client.settings(), &mut lock.holding, result, alone);
+    let driven = run(&lock.client, &limits, &key, committing, writes).await;
+    if driven.verdict == CommitVerdict::Lost {
+        lock.state.store(LOST, Ordering::Relaxed);
+    }
+    match driven.verdict {
+        // Nothing to settle here: the next call for the same work finds out.
+        CommitVerdict::Unknown => Err(Error::unknown(&key, "settled").because(driven.cause)),
+        _ => outcome(&key, driven),
+    }
 }
 
 impl IntoFuture for CommitAndRelease {

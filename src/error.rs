@@ -44,6 +44,15 @@ pub enum ErrorKind {
     /// it was applied; the lock itself was still ours. The reasons as the SDK gives them, with the items
     /// where your writes asked for them, are in the error's [`source`](std::error::Error::source).
     Cancelled(Vec<FailedWrite>),
+    /// Give the work another key, or the payload that belongs to this one. The record of this
+    /// idempotent work was made for a different payload.
+    PayloadMismatch,
+    /// Do not try again under this key. An earlier attempt at this idempotent work failed for good, and
+    /// its failure was stored.
+    FailedBefore {
+        /// What it stored, as JSON.
+        failure: String,
+    },
     /// Ask again later. DynamoDB refused for now (throttled, or a transaction had the row) for as long
     /// as could be waited; nothing was applied.
     Unavailable,
@@ -151,6 +160,30 @@ impl Error {
     pub(crate) fn unavailable(key: &LockKey, what: &str) -> Self {
         let message = format!("the lock {key} was not {what}: DynamoDB refuses requests for now; ask again later");
         Self::new(ErrorKind::Unavailable, message)
+    }
+
+    #[cfg(feature = "once")]
+    pub(crate) fn payload_mismatch(key: &LockKey) -> Self {
+        let message = format!(
+            "the work {key} was first asked for with a different payload: give it a key of its own, or the payload \
+             that belongs to this key"
+        );
+        Self::new(ErrorKind::PayloadMismatch, message)
+    }
+
+    #[cfg(feature = "once")]
+    pub(crate) fn failed_before(key: &LockKey, failure: String) -> Self {
+        let message = format!("the work {key} failed for good in an earlier attempt: it is not tried again");
+        Self::new(ErrorKind::FailedBefore { failure }, message)
+    }
+
+    #[cfg(feature = "once")]
+    pub(crate) fn unreadable_result(key: &LockKey, error: serde_json::Error) -> Self {
+        let message = format!(
+            "the stored result of the work {key} cannot be read as what the caller expects ({error}): read it with the \
+             type that it was stored with, or wait until the record is over"
+        );
+        Self::new(ErrorKind::InvalidRecord, message)
     }
 
     pub(crate) fn cancelled(key: &LockKey, failed: Vec<FailedWrite>) -> Self {

@@ -119,6 +119,8 @@ mod error;
 pub mod lambda;
 #[cfg(feature = "dynamodb")]
 mod lock;
+#[cfg(feature = "once")]
+mod once;
 #[cfg(feature = "dynamodb")]
 mod peek;
 #[cfg(feature = "dynamodb")]
@@ -150,6 +152,10 @@ pub use crate::{
     release::{Release, ReleaseOutcome},
     resume::Resume,
 };
+
+#[cfg(feature = "once")]
+#[cfg_attr(docsrs, doc(cfg(feature = "once")))]
+pub use crate::once::{Attempt, DEFAULT_RETENTION, Once, OnceState, OnceStatus, Outcome, Started};
 
 #[cfg(all(doctest, feature = "dynamodb"))]
 #[doc = include_str!("../README.md")]

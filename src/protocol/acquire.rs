@@ -188,6 +188,7 @@ impl<'a> Acquisition<'a> {
             ends: attempt.ends,
             data: self.wanted.data.clone(),
             workflow: self.wanted.workflow.clone(),
+            once: None,
         }
     }
 
@@ -283,6 +284,7 @@ impl<'a> Acquisition<'a> {
                 lease: attempt.lease.clone(),
                 ends: attempt.ends,
                 belief,
+                keep: None,
                 pending: None,
             },
         }
@@ -304,7 +306,7 @@ impl<'a> Acquisition<'a> {
         let Version { grant, stamp: up_to } = attempt.version;
         let ends = tick.wall.millis.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
-        Some(self.send(Action::Release { scope, ends, data: DataChange::Keep }))
+        Some(self.send(Action::Release { scope, ends, data: DataChange::Keep, keep: None }))
     }
 
     fn see(&mut self, after: Moment, row: Option<Item>) {

@@ -1,7 +1,8 @@
 //! Commit: the caller's writes and the lock's own write in one transaction, all of them or none.
 //!
 //! ```text
-//! the lock's write is a Renew (Commit) or a Release (Commit and release), as one transaction
+//! the lock's write is a Renew (Commit), a Release (Commit and release), or stores the outcome of an
+//! idempotent work (Settle, also alone)
 //!  ├ applied ............................ committed
 //!  ├ the lock's condition is refused
 //!  │   ├ the row has this very version ... committed (an earlier attempt had been applied)
@@ -23,11 +24,11 @@ use super::machine::{Answer, FailedWrite, Machine, Rejection, Step, Tick};
 use super::moment::Moment;
 use super::record::InvalidRecord;
 use super::renew::{RenewVerdict, Renewal};
-use super::request::{Action, DataChange, Request, Scope, TransactionId};
+use super::request::{Action, DataChange, Request, Scope, StoredOutcome, TransactionId};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
-use super::version::Version;
+use super::version::{Stamp, Version};
 use std::time::Duration;
 
 /// For how long a transaction is repeated: well within the ten minutes for which DynamoDB recognises
@@ -69,12 +70,14 @@ pub struct Committing<'a> {
 }
 
 /// What becomes of the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Ending {
     /// It goes on, renewed.
     Renewed,
     /// It is given back.
     Released,
+    /// It ends with the outcome of its work.
+    Settled { outcome: StoredOutcome, alone: bool },
 }
 
 /// A transaction as it was first sent.
@@ -96,6 +99,12 @@ impl<'a> Committing<'a> {
     /// request on.
     pub fn releasing(settings: &'a Settings, holding: &'a mut Holding, data: DataChange) -> Self {
         Self::new(settings, holding, data, Ending::Released)
+    }
+
+    /// Stores the outcome of an idempotent work, which ends the grant: alone, or with the caller's
+    /// writes. The guard is over from the first request on.
+    pub fn settling(settings: &'a Settings, holding: &'a mut Holding, outcome: StoredOutcome, alone: bool) -> Self {
+        Self::new(settings, holding, DataChange::Remove, Ending::Settled { outcome, alone })
     }
 
     fn new(settings: &'a Settings, holding: &'a mut Holding, data: DataChange, ending: Ending) -> Self {
@@ -120,15 +129,17 @@ impl<'a> Committing<'a> {
                 Step::Done(CommitVerdict::Unknown)
             };
         }
-        let part = match self.ending {
+        let part = match &self.ending {
             Ending::Renewed => {
                 let renew = self.renewal.request(tick);
                 self.renewal.holding.pending = Some(PendingCommit::Sent(self.renewal.holding.newest.stamp));
                 renew
             }
             Ending::Released => release(self.renewal.holding, self.data.clone(), tick),
+            Ending::Settled { outcome, .. } => settle(self.renewal.holding, outcome.clone(), tick),
         };
-        let transaction = Some(TransactionId::from_random((tick.random)()));
+        let alone = matches!(self.ending, Ending::Settled { alone: true, .. });
+        let transaction = (!alone).then(|| TransactionId::from_random((tick.random)()));
         let request = Request { transaction, ..part };
         self.sent = Some(Sent { request: request.clone(), version: self.renewal.holding.newest, first: tick.now });
         Step::Send(request)
@@ -181,7 +192,7 @@ impl<'a> Committing<'a> {
 
     fn committed(&mut self) {
         self.not_applied();
-        if self.ending == Ending::Renewed {
+        if matches!(self.ending, Ending::Renewed) {
             self.renewal.applied(Item::default());
         }
         self.finish(CommitVerdict::Committed);
@@ -203,13 +214,24 @@ impl<'a> Committing<'a> {
     }
 
     fn is_our_commit(&self, row: Option<&Item>) -> bool {
-        let Some(Value::S(version)) = row.and_then(|row| row.get(schema::VERSION)) else { return false };
-        let sent = self.sent.as_ref().map(|sent| sent.version);
-        self.ending == Ending::Renewed && Version::parse(version) == sent
+        let (Some(Value::S(version)), Some(sent)) = (row.and_then(|row| row.get(schema::VERSION)), &self.sent) else {
+            return false;
+        };
+        match self.ending {
+            Ending::Renewed => *version == sent.version.text(),
+            Ending::Settled { .. } => *version == sent.version.settled(),
+            // A release leaves no version of its own.
+            Ending::Released => false,
+        }
     }
 
     /// What an answer means to the Renew that follows a refusal of the caller's writes.
     fn renewed(&mut self, after: Moment, answer: Answer) {
+        if let Answer::Refused(row) = &answer
+            && self.is_our_commit(row.as_ref())
+        {
+            return self.committed();
+        }
         self.renewal.answered(after, answer);
         match self.renewal.take_verdict() {
             None => {}
@@ -238,7 +260,15 @@ impl<'a> Committing<'a> {
 fn release(holding: &Holding, data: DataChange, tick: &Tick<'_>) -> Request {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
     let ends = tick.wall.millis.max(holding.newest.stamp.millis() + 1);
-    Request::alone(holding.key.clone(), Action::Release { scope, ends, data })
+    Request::alone(holding.key.clone(), Action::Release { scope, ends, data, keep: holding.keep })
+}
+
+/// The outcome's part of a transaction, or all there is of it.
+fn settle(holding: &mut Holding, outcome: StoredOutcome, tick: &Tick<'_>) -> Request {
+    let now = tick.wall.millis;
+    holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), now, tick.random_u16());
+    let (version, token, keep) = (holding.newest, holding.token, holding.keep.unwrap_or_default());
+    Request::alone(holding.key.clone(), Action::Settle { version, token, outcome, now, keep })
 }
 
 impl Machine for Committing<'_> {

@@ -3,10 +3,12 @@
 //! Our own attribute names stand in the text as they are, since none of them but `data` is on
 //! DynamoDB's list of reserved words; names that a user chose go through `#` placeholders.
 
-use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
-use super::schema::{DATA, Schema};
+use super::moment::millis_rounded_up;
+use super::request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome};
+use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
 use super::version::{Grant, OURS, Version};
+use std::time::Duration;
 
 /// A request as DynamoDB wants it, but for table name and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl Expression {
         match &request.action {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
             Action::Take { grant, seen, token } => out.take(grant, seen, *token, schema),
-            Action::Renew { version, token, known_lease, lease, ends, data } => {
+            Action::Renew { version, token, known_lease, lease, ends, data, keep } => {
                 out.mine(&version.grant.first_version(), version, Some(*token));
                 out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
                 if known_lease.text() == lease.text() {
@@ -68,13 +70,13 @@ impl Expression {
                 out.update.push_str("SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
                 out.value(":lease", Value::S(lease.text().to_owned()));
                 out.value(":ends", number(*ends));
-                out.ttl(*ends, schema);
+                out.kept(*ends, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[removed]);
                 // Writes in a transaction return nothing.
                 out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
-            Action::Release { scope, ends, data } => {
+            Action::Release { scope, ends, data, keep } => {
                 out.scope(scope);
                 if request.transaction.is_some() {
                     // Alone a release may be repeated; the caller's writes may not.
@@ -83,9 +85,15 @@ impl Expression {
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.value(":released", Value::S("1".to_owned()));
                 out.value(":ends", number(*ends));
-                out.ttl(*ends, schema);
+                out.kept(*ends, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);
+            }
+            Action::Settle { version, token, outcome, now, keep } => {
+                out.settle(version, *token, outcome, *now);
+                out.kept(*now, Some(*keep), schema);
+                let data = out.data(&DataChange::Remove);
+                out.remove(&[Some("leaseDuration"), Some("leaseEndsAt"), Some("workflow"), data]);
             }
             Action::Delete { scope } => out.scope(scope),
             Action::Fence { grant, token } => out.fence(*grant, *token),
@@ -95,13 +103,66 @@ impl Expression {
     }
 
     fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, schema: &Schema) {
-        self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
+        match &grant.once {
+            None => self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM }),
+            Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
+        }
         self.names.push(("#pk", schema.key_attribute.clone()));
         self.value(":ours", Value::S(OURS.to_owned()));
         if let Some(trusted) = trusted {
             self.value(":trusted", number(trusted));
         }
         self.grant(grant, NextToken::FromRow, schema);
+    }
+
+    /// A plain Claim, and only on a record of the same work whose time is not over.
+    fn claim_once(&mut self, payload: bool, by_wall_clock: bool) {
+        self.condition
+            .push_str("attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now");
+        if payload {
+            self.condition.push_str(" AND (attribute_not_exists(payloadHash) OR payloadHash = :payload)");
+        }
+        self.condition.push_str(if by_wall_clock {
+            " AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
+        } else {
+            " AND attribute_exists(isReleased) AND leaseEndsAt <= :now"
+        });
+    }
+
+    /// What the grant of an idempotent work writes beside the lock; answers what is to be removed.
+    fn once(&mut self, once: &OnceClaim, now: u64) -> [Option<&'static str>; 4] {
+        self.update.push_str(if once.anew {
+            ", attempts = :one, firstSeenAt = :now"
+        } else {
+            ", attempts = if_not_exists(attempts, :zero) + :one, firstSeenAt = if_not_exists(firstSeenAt, :now)"
+        });
+        if !once.anew {
+            self.value(":zero", number(0));
+        }
+        for (name, value) in [(":one", 1), (":now", now)] {
+            if self.values.iter().all(|(given, _)| *given != name) {
+                self.value(name, number(value));
+            }
+        }
+        if let Some(payload) = &once.payload {
+            self.update.push_str(", payloadHash = :payload");
+            self.value(":payload", Value::S(payload.clone()));
+        }
+        let of_old = |name: &'static str| once.anew.then_some(name);
+        let payload = of_old("payloadHash").filter(|_| once.payload.is_none());
+        [of_old("onceState"), of_old("outcome"), of_old("outcomeAt"), payload]
+    }
+
+    /// "Still my grant, and nothing newer than this": the outcome, under a version that is no lock's.
+    fn settle(&mut self, version: &Version, token: u64, outcome: &StoredOutcome, now: u64) {
+        self.mine(&version.grant.first_version(), version, Some(token));
+        self.condition.push_str(" AND attribute_not_exists(isReleased)");
+        self.update
+            .push_str("SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now");
+        self.value(":settled", Value::S(version.settled()));
+        self.value(":state", Value::S(outcome.state().to_owned()));
+        self.value(":outcome", Value::S(outcome.json().to_owned()));
+        self.value(":now", number(now));
     }
 
     fn take(&mut self, grant: &NewGrant, seen: &str, token: NextToken, schema: &Schema) {
@@ -129,7 +190,8 @@ impl Expression {
         self.value(":lease", Value::S(grant.lease.text().to_owned()));
         self.value(":rvn", Value::S(grant.version.text()));
         self.value(":ends", number(grant.ends));
-        self.ttl(grant.ends, schema);
+        self.kept(grant.ends, grant.once.as_ref().map(|once| once.keep), schema);
+        let once = grant.once.as_ref().map_or([None; 4], |once| self.once(once, grant.now));
         let data = self.data(&grant.data);
         let workflow = match &grant.workflow {
             Some(workflow) => {
@@ -139,7 +201,8 @@ impl Expression {
             }
             None => Some("workflow"),
         };
-        self.remove(&[Some("isReleased"), workflow, data]);
+        let [state, outcome, outcome_at, payload] = once;
+        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload]);
         self.returns = Returns::AllNew;
     }
 
@@ -182,11 +245,18 @@ impl Expression {
         }
     }
 
-    fn ttl(&mut self, ends: u64, schema: &Schema) {
+    /// Until when the row is of use, counted from this epoch millisecond: for a plain lock only
+    /// housekeeping, for an idempotent work until when its record counts.
+    fn kept(&mut self, from: u64, keep: Option<Duration>, schema: &Schema) {
+        let until = keep.map(|keep| from.saturating_add(millis_rounded_up(keep)));
+        if let Some(until) = until {
+            self.update.push_str(", keptUntilAt = :kept");
+            self.value(":kept", number(until));
+        }
         if let Some(ttl) = &schema.ttl {
             self.update.push_str(", #ttl = :ttl");
             self.names.push(("#ttl", ttl.attribute.clone()));
-            self.value(":ttl", number(ttl.expires_at(ends)));
+            self.value(":ttl", number(until.map_or_else(|| ttl.expires_at(from), Ttl::expires_after)));
         }
     }
 
@@ -251,6 +321,7 @@ mod tests {
             ends: 25_000,
             data: DataChange::Keep,
             workflow: None,
+            once: None,
         }
     }
 
@@ -344,6 +415,7 @@ mod tests {
             lease: lease(20_000),
             ends: 25_000,
             data,
+            keep: None,
         };
         let same = rendered(renew(20_000, DataChange::Keep), &Schema::default());
         assert_eq!(
@@ -368,7 +440,7 @@ mod tests {
         let ttl = Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(60) });
         let schema = Schema { ttl, ..Schema::default() };
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
-        let release = Action::Release { scope: scope.clone(), ends: 6_000, data: DataChange::Remove };
+        let release = Action::Release { scope: scope.clone(), ends: 6_000, data: DataChange::Remove, keep: None };
         let release = rendered(release, &schema);
         assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
         assert_eq!(
@@ -384,7 +456,8 @@ mod tests {
         assert_closed(&delete);
 
         let cleanup = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
-        let cleanup = rendered(Action::Release { scope: cleanup, ends: 6_000, data: DataChange::Keep }, &schema);
+        let cleanup =
+            rendered(Action::Release { scope: cleanup, ends: 6_000, data: DataChange::Keep, keep: None }, &schema);
         assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
         assert_closed(&cleanup);
     }
@@ -411,6 +484,7 @@ mod tests {
             lease: lease(20_000),
             ends: 25_000,
             data: DataChange::Keep,
+            keep: None,
         };
         let alone = rendered(renew.clone(), &Schema::default());
         let commit = in_transaction(renew);
@@ -418,7 +492,7 @@ mod tests {
         assert_eq!(commit.returns, Returns::Nothing);
 
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
-        let finish = in_transaction(Action::Release { scope, ends: 6_000, data: DataChange::Keep });
+        let finish = in_transaction(Action::Release { scope, ends: 6_000, data: DataChange::Keep, keep: None });
         assert_eq!(
             finish.condition,
             "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND attribute_not_exists(isReleased)"
@@ -433,6 +507,7 @@ mod tests {
             scope: Scope::Exactly { version: "ll1-x".to_owned(), workflow: workflow.map(str::to_owned) },
             ends: 6_000,
             data: DataChange::Keep,
+            keep: None,
         };
         let by_owner = rendered(exactly(None), &Schema::default());
         assert_eq!(by_owner.condition, "recordVersionNumber = :seen");

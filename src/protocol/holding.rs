@@ -28,6 +28,8 @@ pub struct Holding {
     pub ends: u64,
     /// From when, and for how long, the holder believes in its lease.
     pub belief: Belief,
+    /// For an idempotent work: how long after its lease the record counts.
+    pub keep: Option<Duration>,
     /// The last commit, while its outcome is not known to the caller.
     pub pending: Option<PendingCommit>,
 }

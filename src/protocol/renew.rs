@@ -5,6 +5,7 @@ use super::holding::{Belief, Holding};
 use super::lease::Lease;
 use super::machine::{Answer, Machine, Rejection, Step, Tick};
 use super::moment::{Moment, millis_rounded_up};
+use super::once;
 use super::record::{InvalidRecord, Record};
 use super::request::{Action, DataChange, Request};
 use super::schema;
@@ -74,6 +75,7 @@ impl<'a> Renewal<'a> {
             lease,
             ends,
             data: self.data.clone(),
+            keep: self.holding.keep,
         };
         Request::alone(self.holding.key.clone(), action)
     }
@@ -97,6 +99,9 @@ impl<'a> Renewal<'a> {
 
     /// Refused: either the grant is over, or a copy of ours knows more than we do.
     pub(super) fn refused(&mut self, row: Option<Item>) {
+        if row.as_ref().is_some_and(once::is_settled) {
+            return self.verdict = Some(RenewVerdict::Lost);
+        }
         let record = match row.map(|row| Record::read(row, &self.settings.schema)) {
             None => return self.verdict = Some(RenewVerdict::Lost),
             Some(Err(invalid)) => return self.verdict = Some(RenewVerdict::InvalidRecord(invalid)),

@@ -9,6 +9,9 @@ use uuid::Uuid;
 /// What every version of ours begins with; peers' versions are UUIDs and begin otherwise.
 pub const OURS: &str = "ll1-";
 
+/// What the version of a settled record of an idempotent work begins with.
+pub(super) const SETTLED: &str = "lo1-";
+
 /// One grant of a lock: a UUID v4, drawn for each acquire call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant(Uuid);
@@ -103,6 +106,13 @@ impl Version {
             text.push(char::from(DIGITS[(self.stamp.0 >> shift) as usize & 0xf]));
         }
         text
+    }
+}
+
+impl Version {
+    /// The version of the settled record that this grant leaves behind: no lock's any more.
+    pub fn settled(self) -> String {
+        self.text().replacen(OURS, SETTLED, 1)
     }
 }
 
