@@ -501,6 +501,94 @@ mod tests {
         assert_closed(&finish);
     }
 
+    fn once(payload: Option<&str>, anew: bool) -> NewGrant {
+        let once = OnceClaim { payload: payload.map(str::to_owned), keep: Duration::from_secs(60), anew };
+        NewGrant { once: Some(once), ..grant() }
+    }
+
+    #[test]
+    fn the_claim_of_an_idempotent_work() {
+        let claim = |payload, trusted| Action::Claim { grant: once(payload, false), trusted };
+        let with_payload = rendered(claim(Some("hash"), Some(3_000)), &Schema::default());
+        assert_eq!(
+            with_payload.condition,
+            "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now AND \
+             (attribute_not_exists(payloadHash) OR payloadHash = :payload) AND \
+             (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
+        );
+        assert_eq!(
+            with_payload.update,
+            format!(
+                "{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one, keptUntilAt = :kept, \
+                 attempts = if_not_exists(attempts, :zero) + :one, firstSeenAt = if_not_exists(firstSeenAt, :now), \
+                 payloadHash = :payload REMOVE isReleased, workflow"
+            )
+        );
+        assert_eq!(value(&with_payload, ":kept"), &Value::N("85000".to_owned()));
+        assert_closed(&with_payload);
+
+        let without = rendered(claim(None, None), &Schema::default());
+        assert_eq!(
+            without.condition,
+            "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now AND \
+             attribute_exists(isReleased) AND leaseEndsAt <= :now"
+        );
+        assert_closed(&without);
+    }
+
+    #[test]
+    fn a_record_whose_time_is_over_keeps_nothing_but_the_token() {
+        let take = |payload| {
+            let (grant, token) = (once(payload, true), NextToken::Exactly(8));
+            rendered(Action::Take { grant, seen: "lo1-x".to_owned(), token }, &Schema::default())
+        };
+        let with_payload = take(Some("hash"));
+        assert_eq!(with_payload.condition, "recordVersionNumber = :seen");
+        assert_eq!(
+            with_payload.update,
+            format!(
+                "{GRANT}fencingToken = :token, keptUntilAt = :kept, attempts = :one, firstSeenAt = :now, \
+                 payloadHash = :payload REMOVE isReleased, workflow, onceState, outcome, outcomeAt"
+            )
+        );
+        assert_closed(&with_payload);
+        let without = take(None);
+        assert!(without.update.ends_with("onceState, outcome, outcomeAt, payloadHash"), "{}", without.update);
+        assert_closed(&without);
+    }
+
+    #[test]
+    fn the_outcome_of_an_idempotent_work() {
+        let schema = Schema {
+            ttl: Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(1) }),
+            ..Schema::default()
+        };
+        let settle = Action::Settle {
+            version: version(),
+            token: 7,
+            outcome: StoredOutcome::Done("[1]".to_owned()),
+            now: 6_500,
+            keep: Duration::from_secs(60),
+        };
+        let settle = rendered(settle, &schema);
+        assert_eq!(
+            settle.condition,
+            "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND attribute_not_exists(isReleased)"
+        );
+        assert_eq!(
+            settle.update,
+            "SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now, \
+             keptUntilAt = :kept, #ttl = :ttl REMOVE leaseDuration, leaseEndsAt, workflow, #data"
+        );
+        let settled = "lo1-00000000000040008000000000000000-0000000013880009";
+        assert_eq!(value(&settle, ":settled"), &Value::S(settled.to_owned()));
+        assert_eq!(value(&settle, ":state"), &Value::S("done".to_owned()));
+        assert_eq!(value(&settle, ":kept"), &Value::N("66500".to_owned()));
+        assert_eq!(value(&settle, ":ttl"), &Value::N("67".to_owned()));
+        assert_closed(&settle);
+        assert!(Version::parse(settled).is_none(), "no lock's version any more");
+    }
+
     #[test]
     fn the_releases_that_serve_workflows() {
         let exactly = |workflow: Option<&str>| Action::Release {
