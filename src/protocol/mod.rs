@@ -50,6 +50,7 @@ mod moment;
 mod observation;
 mod peek;
 mod record;
+mod refusal;
 mod release;
 mod renew;
 mod request;

@@ -49,6 +49,8 @@ pub enum Fate {
     AnswerLost,
     /// It is not applied, and nothing ever comes back.
     Swallowed,
+    /// It is not applied: DynamoDB refuses for now.
+    Throttled,
 }
 
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
@@ -141,14 +143,16 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> anyhow::Result<A
     }
     lock(&shared.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
     let fate = lock(&shared.decide)(&call);
-    if fate == Fate::Swallowed {
-        return std::future::pending().await;
+    match fate {
+        Fate::Swallowed => return std::future::pending().await,
+        Fate::Throttled => return Ok(refusal::throttled()),
+        Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost => {}
     }
     let answer = forward(&head.headers, body, shared).await?;
     match fate {
         Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
         Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
-        Fate::Answered | Fate::Swallowed => {}
+        Fate::Answered | Fate::Swallowed | Fate::Throttled => {}
     }
     Ok(answer)
 }
