@@ -116,10 +116,11 @@ def from_wit(type, value):
 
 def case(type, value):
     """Which case of a variant a value is: its name, its type, its payload."""
+    tagged = type._tagged()
     for name, of in cases(type):
-        if isinstance(value, Variant):
+        if tagged:
             if value.tag == name:
-                return name, of, value.payload
+                return name, of, getattr(value, "payload", None)
         elif of is None:
             if value is None:
                 return name, None, None
