@@ -4,7 +4,7 @@ import sys
 import time
 
 from lambda_lock_client import INTERFACE, Lock, Locks
-from lines import camel, data_change, observation_from_json, serve, token_from_json, token_to_json
+from lines import camel, condition_check_to_json, data_change, observation_from_json, serve, token_from_json, token_to_json
 from wit import Instance
 
 
@@ -53,6 +53,9 @@ class Host:
 
     def token(self, lock):
         return token_to_json(self.granted[lock].token())
+
+    def conditionCheck(self, lock):
+        return condition_check_to_json(self.granted[lock].condition_check())
 
     def release(self, lock, deleteRow):
         return self.granted[lock].release(delete_row=deleteRow)

@@ -58,3 +58,23 @@ def observation_from_json(observation):
 
 def data_change(data):
     return "keep" if data is None else ("set", bytes(data))
+
+
+def condition_check_to_json(check):
+    """Attribute values as DynamoDB's JSON has them; a lock's condition has no bytes."""
+    return {
+        "tableName": check["table_name"],
+        "key": {each["name"]: value_to_json(each["value"]) for each in check["key"]},
+        "conditionExpression": check["condition_expression"],
+        "expressionAttributeNames": {
+            each["placeholder"]: each["name"] for each in check["expression_attribute_names"]
+        },
+        "expressionAttributeValues": {
+            each["placeholder"]: value_to_json(each["value"]) for each in check["expression_attribute_values"]
+        },
+    }
+
+
+def value_to_json(value):
+    kind, payload = value
+    return {kind.upper(): payload}

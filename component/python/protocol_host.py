@@ -5,7 +5,7 @@ import time
 
 import boto3
 from lambda_lock_protocol import INTERFACE, Lock, Locks, config
-from lines import camel, data_change, observation_from_json, serve, token_from_json, token_to_json
+from lines import camel, condition_check_to_json, data_change, observation_from_json, serve, token_from_json, token_to_json
 from wit import Instance
 
 
@@ -52,6 +52,9 @@ class Host:
 
     def token(self, lock):
         return token_to_json(self.granted[lock].token())
+
+    def conditionCheck(self, lock):
+        return condition_check_to_json(self.granted[lock].condition_check())
 
     def release(self, lock, deleteRow):
         return self.locks.release(self.granted[lock], delete_row=deleteRow)

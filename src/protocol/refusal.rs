@@ -16,14 +16,16 @@ impl Answer {
                 | "Throttling"
                 | "RequestLimitExceeded"
                 | "TransactionConflictException"
-                | "TransactionInProgressException"
                 | "ReplicatedWriteConflictException"
                 | "ResourceInUseException",
             ) => Answer::Unavailable,
             Some("ResourceNotFoundException") => Answer::Rejected(Rejection::Table(text())),
             Some("ValidationException") if is_about_the_key(message) => Answer::Rejected(Rejection::Table(text())),
             Some(
-                "ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException",
+                "ValidationException"
+                | "ItemCollectionSizeLimitExceededException"
+                | "SerializationException"
+                | "IdempotentParameterMismatchException",
             ) => Answer::Rejected(Rejection::Invalid(text())),
             Some(
                 "AccessDeniedException"

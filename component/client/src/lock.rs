@@ -112,8 +112,11 @@ impl GuestLock for Lock {
         (&token).into()
     }
 
-    fn condition_check(&self) -> types::ConditionCheck {
-        condition_check(&self.client, &self.as_token())
+    fn condition_check(&self) -> Result<types::ConditionCheck> {
+        match &*self.state.borrow() {
+            State::Held(lock) => condition_check(lock),
+            State::Over(token) => Err(lost(&token.key())),
+        }
     }
 
     fn release(&self, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {

@@ -104,7 +104,10 @@ impl Opened {
             }
             Ask::Fits { step, .. } => lock.fits(Duration::from_millis(step)).map(|()| Value::Null),
             Ask::Token { .. } => Ok(written(&lock.token())),
-            Ask::ConditionCheck { .. } => Ok(dynamodb_json::condition_check(lock)),
+            Ask::ConditionCheck { .. } => match lock.condition_check() {
+                Ok(check) => Ok(dynamodb_json::written(check)?),
+                Err(error) => Err(error),
+            },
             _ => Ok(json!(millis(lock.remaining()))),
         };
         Ok(told.map_err(failure))

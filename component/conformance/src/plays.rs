@@ -1,8 +1,10 @@
 //! What scenarios say to a subject, and how they hear its answers.
 
+use crate::dynamodb_json;
 use crate::stage::{NATIVE, SUBJECT, Stage, TABLE};
 use crate::subject::{Acquire, Ask, Failure, Subject};
 use anyhow::{Context, bail, ensure};
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -153,6 +155,11 @@ impl<'a> Player<'a> {
 
     pub(crate) async fn token(&self, grant: &Grant) -> anyhow::Result<Value> {
         self.told(Ask::Token { lock: grant.lock }).await
+    }
+
+    /// The condition that a lock is still held, for a transaction of somebody else's.
+    pub(crate) async fn condition_check(&self, grant: &Grant) -> anyhow::Result<TransactWriteItem> {
+        dynamodb_json::read(&self.told(Ask::ConditionCheck { lock: grant.lock }).await?)
     }
 
     /// What a release said: `released` or `already-gone`.

@@ -9,9 +9,9 @@ use bindings::exports::lambda_lock::lock::locks::{
     Settings,
 };
 use bindings::exports::lambda_lock::lock::types::{
-    DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock, ReleaseOutcome,
+    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock, ReleaseOutcome,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::rc::Rc;
 use std::time::Instant;
 use wasmtime::Store;
@@ -134,7 +134,7 @@ impl Host {
             Ask::Remaining { .. } => Ok(json!(api.call_remaining(store, lock)?)),
             Ask::Fits { step, .. } => api.call_fits(store, lock, step)?.map(|()| Value::Null),
             Ask::Token { .. } => Ok(json!(lines::Token::from(api.call_token(store, lock)?))),
-            Ask::ConditionCheck { .. } => anyhow::bail!("not yet"),
+            Ask::ConditionCheck { .. } => api.call_condition_check(store, lock)?.map(condition_check),
             Ask::Release { delete_row, .. } => {
                 api.call_release(store, lock, &ReleaseOptions { delete_row, ..releasing() })?.map(outcome)
             }
@@ -228,6 +228,25 @@ fn failure(error: Error) -> Failure {
         ErrorKind::Denied => ("denied", None),
     };
     Failure { kind, message: error.message, held: seen }
+}
+
+/// Attribute values as DynamoDB's JSON has them; a lock's condition has no bytes.
+fn condition_check(check: ConditionCheck) -> Value {
+    let value = |value| match value {
+        AttributeValue::S(text) => json!({"S": text}),
+        AttributeValue::N(number) => json!({"N": number}),
+        AttributeValue::B(_) | AttributeValue::Other(_) => Value::Null,
+    };
+    let key = check.key.into_iter().map(|attribute| (attribute.name, value(attribute.value)));
+    let names = check.expression_attribute_names.into_iter().map(|each| (each.placeholder, json!(each.name)));
+    let values = check.expression_attribute_values.into_iter().map(|each| (each.placeholder, value(each.value)));
+    json!({
+        "tableName": check.table_name,
+        "key": key.collect::<Map<_, _>>(),
+        "conditionExpression": check.condition_expression,
+        "expressionAttributeNames": names.collect::<Map<_, _>>(),
+        "expressionAttributeValues": values.collect::<Map<_, _>>(),
+    })
 }
 
 fn row(row: PeekedLock) -> lines::Row {

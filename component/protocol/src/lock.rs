@@ -7,6 +7,7 @@ use crate::convert::millis;
 use crate::error::lost;
 use crate::decision::{Decision, Purpose};
 use crate::machines::{AnyMachine, OwnedReleasing, OwnedRenewal, Renewed};
+use crate::request::fence;
 use crate::table::{Shared, data_change};
 use lambda_lock::protocol::{self, Holding, Lease, LockToken};
 use std::cell::{Cell, RefCell};
@@ -97,15 +98,12 @@ impl GuestLock for Lock {
         (&LockToken::of(&self.holding())).into()
     }
 
-    fn condition_check(&self) -> types::ConditionCheck {
-        // PLACE OF THE FENCE CONDITION: waits for `Action::Fence` of the crate.
-        types::ConditionCheck {
-            table_name: self.shared.table.clone(),
-            key: Vec::new(),
-            condition_expression: String::new(),
-            expression_attribute_names: Vec::new(),
-            expression_attribute_values: Vec::new(),
+    fn condition_check(&self) -> Result<types::ConditionCheck> {
+        let holding = self.holding();
+        if self.hold.state.get() == State::Over {
+            return Err(lost(&holding.key));
         }
+        Ok(fence(&holding, &self.shared))
     }
 
     fn renew(&self, options: RenewOptions) -> Result<decisions::Decision> {

@@ -6,7 +6,7 @@ use crate::bindings::exports::lambda_lock::lock::types::{
 };
 use crate::table::Shared;
 use lambda_lock::LockKey;
-use lambda_lock::protocol::{Action, Answer, Expression, Item, Request, Returns, Schema, Value};
+use lambda_lock::protocol::{Action, Answer, Expression, Holding, Item, Request, Returns, Schema, Value};
 
 pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Request, Returns) {
     let schema = &shared.settings.schema;
@@ -35,6 +35,21 @@ pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Reques
         consistent_read: (operation == Operation::GetItem).then_some(true),
     };
     (request, returns)
+}
+
+/// The condition that this hold's grant is current.
+pub(crate) fn fence(holding: &Holding, shared: &Shared) -> types::ConditionCheck {
+    let schema = &shared.settings.schema;
+    let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
+    let request = Request::alone(holding.key.clone(), action);
+    let Expression { condition, names, values, .. } = Expression::of(&request, schema);
+    types::ConditionCheck {
+        table_name: shared.table.clone(),
+        key: key(&holding.key, schema),
+        condition_expression: condition,
+        expression_attribute_names: name_placeholders(names),
+        expression_attribute_values: value_placeholders(values),
+    }
 }
 
 fn key(key: &LockKey, schema: &Schema) -> Vec<Attribute> {

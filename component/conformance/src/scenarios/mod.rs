@@ -2,6 +2,7 @@
 
 mod acquire;
 mod errors;
+mod fencing;
 mod handing_over;
 mod holding;
 mod lost_answers;
@@ -95,6 +96,10 @@ pub fn all() -> Vec<Scenario> {
             a_later_grant_of_the_same_owner_is_released_only_if_asked_for,
             cleaning_up_after_a_workflow_frees_its_lock_and_no_other,
             a_deleted_row_is_gone_and_the_next_token_still_grows,
+        }
+        fencing: {
+            a_condition_check_lets_writes_through_while_the_lock_is_ours,
+            a_condition_check_refuses_writes_after_a_takeover_by_a_native_client,
         }
         lost_answers: {
             a_lost_answer_is_recognised_as_our_own_grant,
