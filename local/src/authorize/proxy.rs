@@ -38,6 +38,8 @@ pub enum Fate {
     AnswerLost,
     /// It is not applied, and nothing ever comes back.
     Swallowed,
+    /// It is not applied: DynamoDB refuses for now.
+    Throttled,
 }
 
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
@@ -101,14 +103,16 @@ impl Handle for Shared {
         }
         lock(&self.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
         let fate = lock(&self.decide)(&call);
-        if fate == Fate::Swallowed {
-            return std::future::pending().await;
+        match fate {
+            Fate::Swallowed => return std::future::pending().await,
+            Fate::Throttled => return Ok(refusal::throttled()),
+            Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost => {}
         }
         let answer = self.upstream.forward(headers, body).await?;
         match fate {
             Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
             Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
-            Fate::Answered | Fate::Swallowed => {}
+            Fate::Answered | Fate::Swallowed | Fate::Throttled => {}
         }
         Ok(answer)
     }
