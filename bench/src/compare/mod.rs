@@ -29,6 +29,9 @@ pub(crate) struct Compare {
     /// Pairs of acquire and release in a batch.
     #[arg(long, default_value_t = 100)]
     pairs: u32,
+    /// Pairs that each client runs before any that count: Java's compiler needs them.
+    #[arg(long, default_value_t = 2_000)]
+    warm_up: u32,
     /// How often takeovers and contention are repeated.
     #[arg(long, default_value_t = 3)]
     repeats: u32,
@@ -39,7 +42,7 @@ pub(crate) struct Compare {
     #[arg(long, default_value_t = 100)]
     cold_starts: u32,
     /// Writes BENCHMARKS.md again from the raw data of the last run, and measures nothing.
-    #[arg(long, conflicts_with_all = ["rounds", "pairs", "repeats", "contenders", "cold_starts", "output"])]
+    #[arg(long, conflicts_with_all = ["warm_up", "rounds", "pairs", "repeats", "contenders", "cold_starts", "output"])]
     only_report: bool,
     /// Where BENCHMARKS.md, the plots and the raw data go. Default: the project itself.
     #[arg(long)]
@@ -76,7 +79,7 @@ async fn measure(compare: &Compare) -> Result<Results, Error> {
     create_tables(endpoint).await?;
     let mut loads = vec![load()];
     let wire = pairs::wire(endpoint).await?;
-    let batches = pairs::batches(endpoint, compare.rounds, compare.pairs, say).await?;
+    let batches = pairs::batches(endpoint, compare.warm_up, compare.rounds, compare.pairs, say).await?;
     loads.push(load());
     let takeovers = takeover::measure(endpoint, compare.repeats, say).await?;
     loads.push(load());

@@ -11,8 +11,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(20);
-/// Before anything counts: Java's compiler needs them, and nobody else minds.
-const WARM_UP: u32 = 2_000;
 /// Acquires and releases whose requests are counted; one key each, as strangers have it.
 const COUNTED: u64 = 20;
 
@@ -93,6 +91,7 @@ pub(crate) async fn wire(endpoint: &str) -> Result<Vec<Wire>, Error> {
 /// Times each client, without a proxy; they take turns, and the order rotates.
 pub(crate) async fn batches(
     endpoint: &str,
+    warm_up: u32,
     rounds: usize,
     pairs: u32,
     say: impl Fn(&str),
@@ -100,7 +99,7 @@ pub(crate) async fn batches(
     let mut peers = Vec::new();
     for client in ALL {
         let mut peer = client.start(endpoint, LEASE).await?;
-        run(&mut peer, client, WARM_UP).await?;
+        run(&mut peer, client, warm_up).await?;
         peers.push((client, peer));
     }
     let mut batches = Vec::new();
