@@ -45,8 +45,9 @@ async fn build_java(here: &Path) -> anyhow::Result<Binary> {
     let mut command = Command::new("mvn");
     command.args(["--quiet", "--batch-mode", "--file", "java/pom.xml", "package"]);
     command.arg(format!("-Dfunction.directory={}", directory.display()));
-    let built = command.current_dir(here).stdin(Stdio::null()).kill_on_drop(true).status().await;
-    let status = built.context("mvn cannot be started")?;
+    // Even when quiet it writes to stdout, which is the figures'.
+    command.current_dir(here).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    let status = command.status().await.context("mvn cannot be started")?;
     if !status.success() {
         bail!("mvn cannot build the Java function: {status}");
     }
