@@ -112,8 +112,9 @@ impl LockToken {
                 self.version
             ))
         })?;
-        let lease = Duration::try_from_secs_f64(self.lease_seconds)
-            .map_err(|_| Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given"))?;
+        let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
+            Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given")
+        })?;
         Lease::check(lease)?;
         Ok(Holding {
             key: self.key(),

@@ -70,7 +70,9 @@ impl GuestClient for Client {
             types::DataChange::Keep => resume,
             types::DataChange::Set(bytes) => resume.data(bytes),
             types::DataChange::Remove => {
-                return Err(invalid("a resume cannot remove the payload: resume with `keep`, then renew with `remove`"));
+                return Err(invalid(
+                    "a resume cannot remove the payload: resume with `keep`, then renew with `remove`",
+                ));
             }
         };
         Ok(self.held(block_on(resume.into_future())?))

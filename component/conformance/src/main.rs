@@ -56,7 +56,8 @@ impl Hosts {
         let mut subjects: Vec<(String, Box<dyn Subject>)> =
             vec![("the crate itself".to_owned(), Box::new(Native::default()))];
         let hosts = [(World::Client, self.client), (World::Protocol, self.protocol)];
-        for (world, host) in hosts.into_iter().flat_map(|(world, hosts)| hosts.into_iter().map(move |host| (world, host)))
+        for (world, host) in
+            hosts.into_iter().flat_map(|(world, hosts)| hosts.into_iter().map(move |host| (world, host)))
         {
             let Some((name, command)) = host.split_once('=') else {
                 bail!("{host:?} names no command: give NAME=COMMAND")

@@ -144,10 +144,7 @@ fn client(table: String, endpoint: &str, caller: &str, owner: String, timeout: u
     builder.request_timeout(Duration::from_millis(timeout)).build().map_err(failure)
 }
 
-fn acquiring<Mode>(
-    request: AcquireRequest<'_, Mode>,
-    acquire: Acquire,
-) -> anyhow::Result<AcquireRequest<'_, Mode>> {
+fn acquiring<Mode>(request: AcquireRequest<'_, Mode>, acquire: Acquire) -> anyhow::Result<AcquireRequest<'_, Mode>> {
     let Acquire { key: _, remaining, lease, owner, workflow, data, observation, reclaim_own } = acquire;
     let mut request = request;
     if let Some(remaining) = remaining {

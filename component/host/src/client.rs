@@ -5,11 +5,11 @@ use crate::sandbox::{Sandbox, load};
 use anyhow::Context;
 use bindings::Client;
 use bindings::exports::lambda_lock::lock::locks::{
-    AcquireOptions, Acquired, Budget, Credentials, ReleaseOptions, RenewOptions, ResumeOptions,
-    Settings,
+    AcquireOptions, Acquired, Budget, Credentials, ReleaseOptions, RenewOptions, ResumeOptions, Settings,
 };
 use bindings::exports::lambda_lock::lock::types::{
-    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock, ReleaseOutcome,
+    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock,
+    ReleaseOutcome,
 };
 use serde_json::{Map, Value, json};
 use std::rc::Rc;

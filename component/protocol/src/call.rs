@@ -147,6 +147,8 @@ impl Random<'_> {
     fn draw(&self) -> [u8; 16] {
         let from = self.drawn.get();
         self.drawn.set(from + 16);
-        std::array::from_fn(|index| self.bytes.get((from + index) % self.bytes.len().max(1)).copied().unwrap_or_default())
+        std::array::from_fn(|index| {
+            self.bytes.get((from + index) % self.bytes.len().max(1)).copied().unwrap_or_default()
+        })
     }
 }

@@ -25,12 +25,15 @@ pub(crate) fn unavailable(key: &LockKey, what: &str) -> Error {
 
 pub(crate) fn rejected(key: &LockKey, rejection: Rejection) -> Error {
     match rejection {
-        Rejection::Invalid(message) => {
-            error(ErrorKind::InvalidRequest, format!("DynamoDB finds the request for the lock {key} invalid: {message}"))
-        }
+        Rejection::Invalid(message) => error(
+            ErrorKind::InvalidRequest,
+            format!("DynamoDB finds the request for the lock {key} invalid: {message}"),
+        ),
         Rejection::Table(message) => error(
             ErrorKind::Table,
-            format!("the lock table cannot be used for the lock {key}: {message}; check its name, Region and key schema"),
+            format!(
+                "the lock table cannot be used for the lock {key}: {message}; check its name, Region and key schema"
+            ),
         ),
         Rejection::Denied(message) => error(
             ErrorKind::Denied,

@@ -4,8 +4,8 @@ use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, Guest
 use crate::bindings::exports::lambda_lock::lock::types;
 use crate::call::{Call, Terms, latest_moment};
 use crate::convert::millis;
-use crate::error::lost;
 use crate::decision::{Decision, Purpose};
+use crate::error::lost;
 use crate::machines::{AnyMachine, OwnedReleasing, OwnedRenewal, Renewed};
 use crate::request::fence;
 use crate::table::{Shared, data_change};

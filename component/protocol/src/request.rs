@@ -53,7 +53,8 @@ pub(crate) fn fence(holding: &Holding, shared: &Shared) -> types::ConditionCheck
 }
 
 fn key(key: &LockKey, schema: &Schema) -> Vec<Attribute> {
-    let text = |name: &str, value: &str| Attribute { name: name.to_owned(), value: AttributeValue::S(value.to_owned()) };
+    let text =
+        |name: &str, value: &str| Attribute { name: name.to_owned(), value: AttributeValue::S(value.to_owned()) };
     let sort_key = schema.sort_key_attribute.as_deref().zip(key.sort_key());
     std::iter::once((schema.key_attribute.as_str(), key.key()))
         .chain(sort_key)

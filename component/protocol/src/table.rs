@@ -6,12 +6,10 @@ use crate::bindings::exports::lambda_lock::lock::decisions::{
 use crate::bindings::exports::lambda_lock::lock::types;
 use crate::call::{Call, Terms, moment};
 use crate::convert::millis;
-use crate::lock::Lock;
 use crate::decision::{Decision, Purpose};
+use crate::lock::Lock;
 use crate::machines::{AnyMachine, OwnedAcquisition, OwnedPeeking, OwnedReleasing};
-use lambda_lock::protocol::{
-    self, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Ttl, Version, Wanted,
-};
+use lambda_lock::protocol::{self, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Ttl, Version, Wanted};
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
 use std::time::Duration;
@@ -56,9 +54,8 @@ impl GuestTable for Table {
         let wanted = self.wanted(wanted)?;
         let key = wanted.key.clone();
         let purpose = if matches!(wanted.reclaim, Reclaim::Only(_)) { Purpose::Reclaim } else { Purpose::Acquire };
-        let machine = OwnedAcquisition::new(Rc::clone(&self.0.settings), |settings| {
-            protocol::Acquisition::new(settings, wanted)
-        });
+        let machine =
+            OwnedAcquisition::new(Rc::clone(&self.0.settings), |settings| protocol::Acquisition::new(settings, wanted));
         let call = Call::new(Rc::clone(&self.0), AnyMachine::Acquisition(machine), terms);
         Ok(Decision::resource(&self.0, key, purpose, call))
     }
@@ -83,9 +80,8 @@ impl GuestTable for Table {
     fn peek(&self, key: types::LockKey) -> Result<decisions::Decision> {
         let key = LockKey::from(key);
         self.0.settings.check_key(&key)?;
-        let machine = OwnedPeeking::new(Rc::clone(&self.0.settings), |settings| {
-            protocol::Peeking::new(settings, key.clone())
-        });
+        let machine =
+            OwnedPeeking::new(Rc::clone(&self.0.settings), |settings| protocol::Peeking::new(settings, key.clone()));
         let call = Call::new(Rc::clone(&self.0), AnyMachine::Peeking(machine), Terms::none());
         Ok(Decision::resource(&self.0, key, Purpose::Peek, call))
     }
@@ -104,7 +100,9 @@ impl Table {
                 (key, owner) = (token.key(), token.owner().to_owned());
                 workflow = token.workflow().map(str::to_owned);
                 Reclaim::Only(Version::parse(token.version()).ok_or_else(|| {
-                    invalid("the token's version was not written by this lock: pass the token on exactly as it was given")
+                    invalid(
+                        "the token's version was not written by this lock: pass the token on exactly as it was given",
+                    )
                 })?)
             }
         };

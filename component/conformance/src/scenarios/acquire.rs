@@ -164,7 +164,8 @@ pub(super) async fn observations_of_two_calls_together_prove_a_holder_dead(scene
     let Scene { stage, subject, key, .. } = scene;
     // A row of the Java client: it tells no end of its lease, so it has to be watched.
     let text = |text: &str| AttributeValue::S(text.to_owned());
-    let row = [("ownerName", text("a-java-host")), ("leaseDuration", text("800")), ("recordVersionNumber", text("a-uuid"))];
+    let row =
+        [("ownerName", text("a-java-host")), ("leaseDuration", text("800")), ("recordVersionNumber", text("a-uuid"))];
     stage.put(key, row).await?;
     let held = subject.refused(lease(key, 5_000)).await?;
     ensure!(held.holder == "a-java-host" && held.lease_ends_at.is_none(), "{held:?}");

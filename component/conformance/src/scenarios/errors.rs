@@ -60,7 +60,9 @@ pub(super) async fn a_token_that_was_tampered_with_is_refused(scene: &Scene<'_>)
     let grant = subject.granted(lease(key, 20_000)).await?;
     let token = subject.token(&grant).await?;
     stage.take_sent();
-    for (field, wrong) in [("version", "not-ours".into()), ("owner", "".into()), ("key", "".into()), ("lease", 0.into())] {
+    for (field, wrong) in
+        [("version", "not-ours".into()), ("owner", "".into()), ("key", "".into()), ("lease", 0.into())]
+    {
         let mut tampered = token.clone();
         tampered[field] = wrong;
         subject.fails("invalid-request", Ask::Resume { token: tampered }).await?;

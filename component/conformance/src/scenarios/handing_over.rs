@@ -6,9 +6,7 @@ use crate::plays::{lease, renew, waiting};
 use crate::subject::Acquire;
 use anyhow::{Context, ensure};
 
-pub(super) async fn a_native_lock_is_resumed_by_the_subject_as_the_same_grant(
-    scene: &Scene<'_>,
-) -> anyhow::Result<()> {
+pub(super) async fn a_native_lock_is_resumed_by_the_subject_as_the_same_grant(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { stage, subject, native, key, .. } = scene;
     let grant = native.granted(lease(key, 20_000)).await?;
     let resumed = subject.resume(native.token(&grant).await?).await?;
@@ -99,9 +97,7 @@ pub(super) async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_fo
     Ok(())
 }
 
-pub(super) async fn cleaning_up_after_a_workflow_frees_its_lock_and_no_other(
-    scene: &Scene<'_>,
-) -> anyhow::Result<()> {
+pub(super) async fn cleaning_up_after_a_workflow_frees_its_lock_and_no_other(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { subject, native, key, .. } = scene;
     let clean_up = |workflow: &str| Ask::ReleaseWorkflow { key: (*key).to_owned(), workflow: workflow.to_owned() };
     let held = Acquire { workflow: Some("arn:ended".to_owned()), ..lease(key, 20_000) };

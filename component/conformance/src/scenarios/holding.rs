@@ -65,9 +65,7 @@ pub(super) async fn a_lease_that_ran_out_is_renewed_while_nobody_else_was_grante
     Ok(())
 }
 
-pub(super) async fn data_is_kept_and_replaced_by_renewals_and_the_next_holder(
-    scene: &Scene<'_>,
-) -> anyhow::Result<()> {
+pub(super) async fn data_is_kept_and_replaced_by_renewals_and_the_next_holder(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { subject, native, key, .. } = scene;
     let first = subject.granted(Acquire { data: Some(vec![0, 255, 10]), ..lease(key, 20_000) }).await?;
     ensure!(first.data == Some(vec![0, 255, 10]), "{first:?}");
@@ -92,7 +90,10 @@ pub(super) async fn a_peek_tells_a_held_a_released_and_a_missing_row_apart(scene
     let row = subject.peek(key).await?.context("there is no row")?;
     ensure!(stage.take_sent() == ["GetItem"]);
     ensure!(row.holder == "the native" && !row.released && row.lease == 20_000, "{row:?}");
-    ensure!(row.fencing_token == Some(grant.fencing_token) && row.lease_ends_at == Some(grant.lease_ends_at), "{row:?}");
+    ensure!(
+        row.fencing_token == Some(grant.fencing_token) && row.lease_ends_at == Some(grant.lease_ends_at),
+        "{row:?}"
+    );
     ensure!(row.workflow.as_deref() == Some("arn:of:a:workflow") && row.data == Some(vec![7]), "{row:?}");
     native.release(&grant).await?;
     let row = subject.peek(key).await?.context("there is no row")?;
