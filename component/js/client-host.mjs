@@ -74,7 +74,7 @@ await serve({
     const [of, options] = acquiring({ key, lease: 60_000, reclaimOwn: false });
     const started = process.hrtime.bigint();
     for (let pair = 0; pair < count; pair++) {
-      const lock = client.acquire(of, options);
+      const { val: lock } = client.tryAcquire(of, options);
       lock.release(RELEASING);
       lock[Symbol.dispose]();
     }
