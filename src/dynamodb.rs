@@ -156,7 +156,7 @@ impl Transport for DynamoDb {
                 Action::Delete { .. } => self.delete(request, date.clone()).await,
                 _ => self.update(request, date.clone()).await,
             };
-            Response { answer, cause, server_time: date.0.get().copied() }
+            Response { answer: naming(&self.table, answer), cause, server_time: date.0.get().copied() }
         })
     }
 }
@@ -209,6 +209,16 @@ pub(crate) fn answer_to<E: ProvideErrorMetadata>(error: &SdkError<E, HttpRespons
             Answer::Rejected(Rejection::Denied("the request could not be built or signed".to_owned()))
         }
         _ => Answer::Unknown,
+    }
+}
+
+/// DynamoDB does not say which table it has not found, and a deployment may have several.
+pub(crate) fn naming(table: &str, answer: Answer) -> Answer {
+    match answer {
+        Answer::Rejected(Rejection::Table(message)) => {
+            Answer::Rejected(Rejection::Table(format!("table {table:?}: {message}")))
+        }
+        other => other,
     }
 }
 

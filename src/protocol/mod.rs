@@ -70,7 +70,7 @@ pub use moment::{Moment, from_epoch_millis, millis_rounded_up};
 pub use observation::Observation;
 pub use peek::{PeekVerdict, Peeking};
 pub use record::{InvalidRecord, Record};
-pub use release::{ReleaseVerdict, Releasing};
+pub use release::{ReleaseVerdict, Releasing, Spared};
 pub use renew::{RenewVerdict, Renewal};
 pub use request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
 pub use rules::Rules;
