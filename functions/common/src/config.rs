@@ -76,6 +76,16 @@ impl Config {
         builder.build().map_err(|error| ConfigError(format!("LOCK_TABLE cannot be used: {error}")))
     }
 
+    /// The lock table's name or ARN.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The names of the lock table's key attributes: the partition key's, and the sort key's if it has one.
+    pub fn key_attributes(&self) -> (&str, Option<&str>) {
+        (&self.schema.key_attribute, self.schema.sort_key_attribute.as_deref())
+    }
+
     /// Whether lock keys have a sort key.
     pub fn has_sort_key(&self) -> bool {
         self.schema.sort_key_attribute.is_some()

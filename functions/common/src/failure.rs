@@ -22,6 +22,22 @@ impl Failure {
         Self { error_type: "WorkFailed", message: format!("the work failed, and the lock is free again: {reason}") }
     }
 
+    /// The lock table cannot be used as it is deployed.
+    pub fn lock_table(sentence: impl Into<String>) -> Self {
+        Self { error_type: "LockTableError", message: sentence.into() }
+    }
+
+    /// DynamoDB could not be asked in time.
+    pub fn unknown(sentence: impl Into<String>) -> Self {
+        Self { error_type: "LockUnknown", message: sentence.into() }
+    }
+
+    /// The same failure, with what it means for the whole before it.
+    #[must_use]
+    pub fn because_of(self, what: &str) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
     /// The name.
     pub fn error_type(&self) -> &'static str {
         self.error_type
