@@ -10,9 +10,13 @@ from expansion import Expansion, grants
 
 TABLE = {"Fn::GetAtt": ["LockTable", "Arn"]}
 LOCK = [("dynamodb:GetItem", TABLE), ("dynamodb:UpdateItem", TABLE)]
+INDEX = {"Fn::Sub": "${LockTable.Arn}/index/byWorkflow"}
+# Lambda itself sends what failed, in the function's name.
+DEAD_LETTERS = ("sqs:SendMessage", {"Fn::GetAtt": ["CleanupDeadLetters", "Arn"]})
 
 # Role: its actions and resources, apart from writing its own logs.
 EXPECTED = {
+    "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), DEAD_LETTERS],
     "LockTaskRole": LOCK,
     "ScheduledJobRole": LOCK,
 }

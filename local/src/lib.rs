@@ -26,6 +26,7 @@
 
 pub mod authorize;
 mod client;
+pub mod deployed;
 mod expansion;
 pub mod lambda;
 mod sample;
