@@ -4,21 +4,14 @@
 //! what it says is where to look, and never what is true.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::LockKey;
 use lambda_lock::protocol::schema::WORKFLOW;
 use lambda_lock_functions::{Config, ConfigError, Failure};
 use std::collections::HashMap;
-use std::time::Duration;
 
 const NAME: &str = "byWorkflow";
-/// As long as a request for a lock may take.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-
 /// The index.
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -30,15 +23,9 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
-        let dynamodb = config.dynamodb()?;
-        let settings = dynamodb
-            .config()
-            .to_builder()
-            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
-            .retry_config(RetryConfig::standard().with_initial_backoff(FIRST_BACKOFF));
         let (key_attribute, sort_key_attribute) = config.key_attributes();
         Ok(Self {
-            dynamodb: Client::from_conf(settings.build()),
+            dynamodb: config.impatient_dynamodb()?,
             table: config.table().to_owned(),
             key_attribute: key_attribute.to_owned(),
             sort_key_attribute: sort_key_attribute.map(str::to_owned),
