@@ -25,12 +25,15 @@
 #![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
 
 pub mod authorize;
+mod aws_json;
 mod client;
 pub mod deployed;
 mod expansion;
 pub mod lambda;
 mod sample;
 mod server;
+pub mod states;
+mod tools;
 
 pub use crate::client::{client, config};
 pub use crate::expansion::{ExpandedFunction, Expansion};
