@@ -4,6 +4,7 @@ moto's engine behind a loopback port that the system chooses. Prints the port, i
 endpoint, and ends when its standard input does: with whoever started it, however that ended.
 """
 
+import logging
 import os
 import sys
 import threading
@@ -37,6 +38,8 @@ def functions(endpoint):
 
 
 def main(endpoint):
+    # What went wrong in an execution stands in its description.
+    logging.disable()
     client = functions(endpoint)
     lambda_eval_utils.boto_client_for = lambda **_: client
     default_user_config["stepfunctions"]["execute_state_machine"] = True

@@ -11,6 +11,8 @@ const SUBSTITUTIONS: [(&str, &str); 2] = [("${LockTaskArn}", "lock-task"), ("${W
 #[derive(Clone, Debug)]
 pub struct Definition {
     document: Value,
+    /// What the state machine believes to be called.
+    name: Option<String>,
     redrives: u32,
 }
 
@@ -26,7 +28,7 @@ impl Definition {
             text = text.replace(word, &arn(function));
         }
         let document = serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
-        Ok(Self { document, redrives: 0 })
+        Ok(Self { document, name: None, redrives: 0 })
     }
 
     /// The definition itself.
@@ -50,6 +52,13 @@ impl Definition {
         self
     }
 
+    /// The state machine believes to be called this: on this machine every execution has one of its own.
+    #[must_use]
+    pub fn renamed(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
     /// The same, redriven for the nth time from this state.
     pub(super) fn redriven(mut self, redrives: u32, state: &str) -> Self {
         self.document["StartAt"] = json!(state);
@@ -59,7 +68,29 @@ impl Definition {
 
     /// The text for the engine, which knows no redrive count.
     pub(super) fn text(&self) -> String {
-        self.document.to_string().replace("$$.Execution.RedriveCount", &self.redrives.to_string())
+        let mut document = self.document.clone();
+        if let Some(name) = &self.name {
+            call(&mut document, name);
+        }
+        document.to_string().replace("$$.Execution.RedriveCount", &self.redrives.to_string())
+    }
+}
+
+/// Puts a name in the place of the state machine's own: as an argument, and as the whole of a field.
+fn call(value: &mut Value, name: &str) {
+    const NAME: &str = "$$.StateMachine.Name";
+    match value {
+        Value::Object(fields) => {
+            let whole: Vec<_> = fields.iter().filter(|(_, value)| *value == NAME).map(|(field, _)| field.clone()).collect();
+            for field in whole {
+                fields.remove(&field);
+                fields.insert(field.trim_end_matches(".$").to_owned(), json!(name));
+            }
+            fields.values_mut().for_each(|value| call(value, name));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| call(value, name)),
+        Value::String(text) => *text = text.replace(NAME, &format!("'{name}'")),
+        _ => {}
     }
 }
 

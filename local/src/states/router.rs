@@ -145,7 +145,7 @@ async fn forward(
 /// Lambda itself fails, in its words.
 fn failure(name: &'static str) -> Response {
     let body = json!({ "Type": "Service", "Message": "the answer got lost" }).to_string();
-    (StatusCode::INTERNAL_SERVER_ERROR, [("x-amzn-errortype", name)], body).into_response()
+    (StatusCode::INTERNAL_SERVER_ERROR, [("x-amzn-errortype", name), ("x-amzn-requestid", "lost")], body).into_response()
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
