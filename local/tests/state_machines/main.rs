@@ -3,9 +3,10 @@
 
 #![cfg(unix)]
 #![allow(clippy::disallowed_methods, reason = "the tests wait for executions")]
+#![allow(clippy::print_stdout, reason = "seeds are shown when a test fails")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-
+mod crowd;
 mod definitions;
 mod ends;
 mod exclusive_work;
