@@ -13,3 +13,4 @@ mod exclusive_work;
 mod fan_out;
 mod scene;
 mod skip_if_running;
+mod tenures;
