@@ -13,6 +13,7 @@ import boto3
 from botocore.config import Config
 from moto.core.config import default_user_config
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -37,9 +38,24 @@ def functions(endpoint):
     )
 
 
+def count_retries_by_visit():
+    """A retrier's parameters apply within one visit of its state, says the States Language; moto counts on
+    through all visits, so that a state that waits in a loop would run out of retries."""
+    evaluate = ExecutionState._eval_state
+
+    def from_nothing(state, env):
+        for retrier in state.retry.retriers if state.retry else []:
+            env.heap.pop(retrier.max_attempts._attempt_number_key(), None)
+            env.heap.pop(retrier.backoff_rate._next_multiplier_key(), None)
+        evaluate(state, env)
+
+    ExecutionState._eval_state = from_nothing
+
+
 def main(endpoint):
     # What went wrong in an execution stands in its description.
     logging.disable()
+    count_retries_by_visit()
     client = functions(endpoint)
     lambda_eval_utils.boto_client_for = lambda **_: client
     default_user_config["stepfunctions"]["execute_state_machine"] = True

@@ -6,7 +6,9 @@ use crate::lambda::{ACCOUNT, REGION, workspace};
 use crate::tools;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -20,6 +22,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Engine {
     endpoint: String,
+    /// The executions that somebody stopped.
+    stopped: Mutex<BTreeSet<String>>,
     /// Killed when it is dropped, and ends by itself when its standard input is closed.
     _process: Child,
 }
@@ -70,7 +74,7 @@ impl Engine {
             .await
             .context("the engine does not start")??;
         let port: u16 = line.trim().parse().with_context(|| format!("the engine says {line:?} instead of a port"))?;
-        Ok(Some(Self { endpoint: format!("http://127.0.0.1:{port}"), _process: process }))
+        Ok(Some(Self { endpoint: format!("http://127.0.0.1:{port}"), stopped: Mutex::default(), _process: process }))
     }
 
     /// Starts an execution of a state machine of this name that is made for it.
@@ -92,6 +96,7 @@ impl Engine {
     pub async fn redrive(&self, ended: &Execution) -> anyhow::Result<Execution> {
         ensure!(self.end(ended).await?.is_some(), "{} has not ended", ended.arn);
         let (state, input) = self.last_state(ended).await?;
+        lock(&self.stopped).remove(&ended.arn);
         self.call("DeleteStateMachine", json!({ "stateMachineArn": state_machine(&ended.name) })).await?;
         let redriven = Execution { redrives: ended.redrives + 1, ..ended.clone() };
         let definition = redriven.definition.clone().redriven(redriven.redrives, &state);
@@ -118,6 +123,7 @@ impl Engine {
     /// # Errors
     /// When there is no such execution.
     pub async fn stop(&self, execution: &Execution) -> anyhow::Result<()> {
+        lock(&self.stopped).insert(execution.arn.clone());
         self.call("StopExecution", json!({ "executionArn": execution.arn })).await.map(drop)
     }
 
@@ -132,8 +138,21 @@ impl Engine {
         if status == "RUNNING" {
             return Ok(None);
         }
+        if status == "FAILED" && self.tripped(execution).await? {
+            return Ok(Some(End { status: "ABORTED".to_owned(), output: Value::Null, error: None, cause: None }));
+        }
         let output = described["output"].as_str().map(serde_json::from_str).transpose()?;
         Ok(Some(End { status, output: output.unwrap_or_default(), error: text("error"), cause: text("cause") }))
+    }
+
+    /// Whether the engine stumbled over a stop that came while a state was ending, and says `FAILED` with
+    /// whatever error was at hand. Step Functions says `ABORTED`.
+    async fn tripped(&self, execution: &Execution) -> anyhow::Result<bool> {
+        if !lock(&self.stopped).contains(&execution.arn) {
+            return Ok(false);
+        }
+        let (last, _) = self.last_state(execution).await?;
+        Ok(execution.definition.document()["States"][last]["Type"] != "Fail")
     }
 
     /// Waits for the end of an execution.
@@ -203,6 +222,11 @@ impl Execution {
             },
         })
     }
+}
+
+/// What this guards stays whole when somebody panics.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn state_machine(name: &str) -> String {

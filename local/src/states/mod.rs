@@ -8,6 +8,8 @@
 //!   the same ARN.
 //! * It sends no events when executions end: a test sends them, or does not.
 //! * It notices `TimeoutSeconds` late, after the state that is under way.
+//! * It stumbles over a stop that comes while a state is ending: [`Engine::end`] says `ABORTED` all the same.
+//! * It counts the retries of a state through all its visits: `statemachines/engine.py` counts by visit.
 //!
 //! | file | idea |
 //! |---|---|
