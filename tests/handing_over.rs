@@ -228,7 +228,8 @@ async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
 async fn cleaning_up_spares_the_owners_it_is_told_to_spare() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let again = locks.try_acquire("k").lease(LEASE).owner("arn:1/1").workflow("arn:1").await.unwrap().granted().unwrap();
+    let again =
+        locks.try_acquire("k").lease(LEASE).owner("arn:1/1").workflow("arn:1").await.unwrap().granted().unwrap();
     let clean_up = |spared: &'static str| locks.release_workflow("k", "arn:1").sparing_owners(move |it| it == spared);
     assert_eq!(clean_up("arn:1/1").await.unwrap(), ReleaseOutcome::AlreadyGone);
     assert_eq!(table.attribute("k", "isReleased"), None);

@@ -32,7 +32,9 @@ fn second_look(environment: &Environment<'_>) -> Result<Duration, ConfigError> {
     let name = "CLEANUP_SECOND_LOOK_SECONDS";
     let Some(text) = optional(environment, name)? else { return Ok(DEFAULT_SECOND_LOOK) };
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| ConfigError::new(format!("{name} is {text:?}: give a number of seconds, or 0 for no second look")))
+    seconds.ok_or_else(|| {
+        ConfigError::new(format!("{name} is {text:?}: give a number of seconds, or 0 for no second look"))
+    })
 }
 
 /// What became of the locks of an execution.
@@ -60,7 +62,9 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     tracing::info!(execution = ended.execution, released, failed = look.failed.len(), "cleaned up");
     match look.failure {
         None => Ok(json!({ "released": released })),
-        Some(failure) => Err(failure.because_of(&format!("not every lock of the execution was released, {released} were"))),
+        Some(failure) => {
+            Err(failure.because_of(&format!("not every lock of the execution was released, {released} were")))
+        }
     }
 }
 

@@ -170,7 +170,8 @@ async fn what_the_first_look_could_not_release_is_tried_again_in_the_second() {
     let lease = server.row("a").await.unwrap().remove("leaseDuration").unwrap();
     let set_lease = async |value| {
         let update = server.client().update_item().table_name(TABLE).key("key", text("a"));
-        let update = update.update_expression("SET leaseDuration = :lease").expression_attribute_values(":lease", value);
+        let update =
+            update.update_expression("SET leaseDuration = :lease").expression_attribute_values(":lease", value);
         update.send().await.unwrap();
     };
     set_lease(text("a while")).await;
@@ -191,7 +192,8 @@ fn text(text: &str) -> aws_sdk_dynamodb::types::AttributeValue {
 async fn a_late_event_of_an_earlier_attempt_spares_the_locks_of_the_redriven_one() {
     let server = server(None).await;
     let locks = server.locks(&[]);
-    for (key, owner) in [("first", format!("{ENDED}/0")), ("again", format!("{ENDED}/1")), ("item", format!("{ENDED}/1/3"))]
+    for (key, owner) in
+        [("first", format!("{ENDED}/0")), ("again", format!("{ENDED}/1")), ("item", format!("{ENDED}/1/3"))]
     {
         leave(&locks, key, &owner, Some(ENDED)).await;
     }

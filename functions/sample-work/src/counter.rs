@@ -17,7 +17,8 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
         let table = optional(environment, "WORK_TABLE")?;
-        let table = table.ok_or_else(|| ConfigError::new("WORK_TABLE is not set: give the name of the table of counters"))?;
+        let table =
+            table.ok_or_else(|| ConfigError::new("WORK_TABLE is not set: give the name of the table of counters"))?;
         Ok(Self { dynamodb: config.impatient_dynamodb()?, table })
     }
 
@@ -63,9 +64,12 @@ impl Counters {
             Some("ConditionalCheckFailedException") => Failure::lost(format!(
                 "the counter {counter:?} has seen a larger fencing token: somebody else holds the lock, stop"
             )),
-            Some("ResourceNotFoundException" | "AccessDeniedException" | "ValidationException") => Failure::step_failed(
-                &format!("the table {table:?} cannot be used: {}", error.message().unwrap_or("no reason was given")),
-            ),
+            Some("ResourceNotFoundException" | "AccessDeniedException" | "ValidationException") => {
+                Failure::step_failed(&format!(
+                    "the table {table:?} cannot be used: {}",
+                    error.message().unwrap_or("no reason was given")
+                ))
+            }
             _ => Failure::step_failed(&format!("the table {table:?} could not be asked in time")),
         }
     }

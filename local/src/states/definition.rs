@@ -81,7 +81,8 @@ fn call(value: &mut Value, name: &str) {
     const NAME: &str = "$$.StateMachine.Name";
     match value {
         Value::Object(fields) => {
-            let whole: Vec<_> = fields.iter().filter(|(_, value)| *value == NAME).map(|(field, _)| field.clone()).collect();
+            let whole: Vec<_> =
+                fields.iter().filter(|(_, value)| *value == NAME).map(|(field, _)| field.clone()).collect();
             for field in whole {
                 fields.remove(&field);
                 fields.insert(field.trim_end_matches(".$").to_owned(), json!(name));

@@ -106,7 +106,12 @@ impl fmt::Debug for Router {
     }
 }
 
-async fn invoke(State(shared): State<Arc<Shared>>, Path(name): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
+async fn invoke(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let function = name.rsplit(':').next().unwrap_or(&name).to_owned();
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let began = Instant::now();
@@ -145,7 +150,8 @@ async fn forward(
 /// Lambda itself fails, in its words.
 fn failure(name: &'static str) -> Response {
     let body = json!({ "Type": "Service", "Message": "the answer got lost" }).to_string();
-    (StatusCode::INTERNAL_SERVER_ERROR, [("x-amzn-errortype", name), ("x-amzn-requestid", "lost")], body).into_response()
+    (StatusCode::INTERNAL_SERVER_ERROR, [("x-amzn-errortype", name), ("x-amzn-requestid", "lost")], body)
+        .into_response()
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -137,7 +137,13 @@ async fn crowd(scene: &Scene, run: &Run) {
     let asked = scene.router.take_asked();
     let tenures = Tenures::read(&asked);
     for ended in &ended {
-        assert!(is_expected(ended), "{:?} {:?} {:?}", ended.plan, ended.end, scene.engine.states(&ended.execution).await);
+        assert!(
+            is_expected(ended),
+            "{:?} {:?} {:?}",
+            ended.plan,
+            ended.end,
+            scene.engine.states(&ended.execution).await
+        );
         // A redriven one goes on with a lock that was freed when it was stopped.
         if ended.end.error.as_deref() == Some("LockLost") && ended.plan != Plan::Redriven {
             assert!(tenures.let_a_lease_pass(&ended.execution.arn, &asked), "{} lost its lock", ended.execution.arn);

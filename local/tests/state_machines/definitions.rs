@@ -66,7 +66,8 @@ fn held_lost_and_unknown_are_matched_by_name_and_lambda_s_own_errors_are_retried
             for definite in ["LockHeld", "LockLost", "InvalidRequest", "States.ALL", "States.TaskFailed"] {
                 assert!(!retried.contains(&definite), "{here}");
             }
-            let caught: Vec<_> = state["Catch"].as_array().into_iter().flatten().flat_map(|it| names(&it["ErrorEquals"])).collect();
+            let caught: Vec<_> =
+                state["Catch"].as_array().into_iter().flatten().flat_map(|it| names(&it["ErrorEquals"])).collect();
             match action(state) {
                 Some("acquire") if name == "Lock" => assert!(caught.contains(&"LockHeld"), "{here}"),
                 Some("acquire" | "release") => {}

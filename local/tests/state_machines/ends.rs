@@ -13,7 +13,8 @@ const SLACK: Duration = Duration::from_millis(2500);
 
 /// Starts an execution and stops it in this state.
 async fn stopped_in(scene: &Scene, name: &str, state: &str) -> Execution {
-    let execution = scene.engine.execute(name, &definition(MACHINE), &slow("k", Duration::from_millis(700))).await.unwrap();
+    let execution =
+        scene.engine.execute(name, &definition(MACHINE), &slow("k", Duration::from_millis(700))).await.unwrap();
     let entered = async {
         while scene.engine.states(&execution).await.unwrap().last().map(String::as_str) != Some(state) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -114,7 +115,8 @@ async fn a_redriven_execution_that_somebody_else_has_overtaken_writes_nothing_an
     let Some(scene) = Scene::new().await else { return };
     let stopped = stopped_in(&scene, "stopped", "FirstStep").await;
     scene.clean_up(&stopped, "ABORTED").await;
-    let other = scene.engine.execute("other", &definition(MACHINE), &slow("k", Duration::from_millis(900))).await.unwrap();
+    let other =
+        scene.engine.execute("other", &definition(MACHINE), &slow("k", Duration::from_millis(900))).await.unwrap();
     scene.until_held("k").await;
     let redriven = scene.engine.redrive(&stopped).await.unwrap();
     let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();

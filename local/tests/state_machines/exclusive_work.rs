@@ -29,7 +29,8 @@ async fn a_free_lock_is_one_state_and_one_request_and_so_is_giving_it_back() {
 #[tokio::test]
 async fn a_second_execution_waits_and_carries_what_it_saw() {
     let Some(scene) = Scene::new().await else { return };
-    let first = scene.engine.execute("first", &definition(MACHINE), &slow("k", Duration::from_millis(900))).await.unwrap();
+    let first =
+        scene.engine.execute("first", &definition(MACHINE), &slow("k", Duration::from_millis(900))).await.unwrap();
     scene.until_held("k").await;
     let (second, end) = scene.run("second", MACHINE, json!({ "key": "k" })).await;
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
@@ -129,7 +130,8 @@ async fn a_lock_that_a_java_holder_left_is_taken_over_without_a_wall_clock_and_w
     let Some(scene) = Scene::with(&[("LOCK_MAX_CLOCK_SKEW_MS", "off")]).await else { return };
     let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
     let dynamodb = lambda_lock_local::client(scene.sample.dynamodb.endpoint());
-    let row = dynamodb.put_item().table_name("LockTable").item("key", text("k")).item("ownerName", text("a Java client"));
+    let row =
+        dynamodb.put_item().table_name("LockTable").item("key", text("k")).item("ownerName", text("a Java client"));
     let row = row.item("leaseDuration", text("2000")).item("recordVersionNumber", text("b2c6a6e2"));
     row.send().await.unwrap();
     let started = Instant::now();

@@ -46,7 +46,8 @@ async fn one_item_s_failure_frees_its_own_lock_and_no_other_s() {
 #[tokio::test]
 async fn two_items_of_one_execution_with_one_key_wait_for_each_other() {
     let Some(scene) = Scene::new().await else { return };
-    let items = json!({ "items": [item("k", json!({})), item("k", json!({ "stepMillis": 300 })), item("k", json!({}))] });
+    let items =
+        json!({ "items": [item("k", json!({})), item("k", json!({ "stepMillis": 300 })), item("k", json!({}))] });
     let (execution, end) = scene.run("many", MACHINE, items).await;
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
     let writers = (0..3).map(|index| format!("{}/{index}", execution.arn)).collect();

@@ -15,8 +15,7 @@ fn of_one_name() -> Definition {
 #[tokio::test]
 async fn while_one_execution_works_the_others_skip_and_afterwards_the_next_one_works() {
     let Some(scene) = Scene::new().await else { return };
-    let working =
-        scene.engine.execute("first", &of_one_name(), &slow("", Duration::from_millis(1500))).await.unwrap();
+    let working = scene.engine.execute("first", &of_one_name(), &slow("", Duration::from_millis(1500))).await.unwrap();
     scene.until_held("workflow/nightly").await;
     for name in ["second", "third"] {
         let skipped = scene.engine.execute(name, &of_one_name(), &json!({})).await.unwrap();

@@ -93,7 +93,12 @@ impl Tenures {
             let cleaned_up = cleaned_up.iter().filter(|(execution, _)| before.owner.starts_with(execution.as_str()));
             let ends = cleaned_up.map(|(_, began)| *began).chain(before.released).chain([before.renewed.0 + LEASE]);
             let free = ends.min().unwrap_or(before.granted);
-            assert!(next.granted >= free, "{} got {key} while {} held it: {before:?} {next:?}", next.owner, before.owner);
+            assert!(
+                next.granted >= free,
+                "{} got {key} while {} held it: {before:?} {next:?}",
+                next.owner,
+                before.owner
+            );
         }
     }
 
