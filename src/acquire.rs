@@ -20,7 +20,7 @@ use tracing::field::Empty;
 pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
 
 /// An acquire that tries once: await it for a [`TryAcquired`].
-pub type TryAcquire<'a> = AcquireRequest<'a, Once>;
+pub type TryAcquire<'a> = AcquireRequest<'a, Trying>;
 
 /// Marks an acquire that waits.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub enum Waiting {}
 
 /// Marks an acquire that tries once.
 #[derive(Debug)]
-pub enum Once {}
+pub enum Trying {}
 
 /// What a refused or granted try brings: both are answers, neither is an error.
 #[derive(Debug)]
@@ -165,6 +165,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let invocation = self.budget.as_ref().and_then(Budget::owner_name);
         let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
         let settings = self.client.settings();
+        settings.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
             Some(token) => Reclaim::Only(Version::parse(token.version()).ok_or_else(|| unreadable(token))?),
@@ -289,7 +290,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     }
 }
 
-impl<'a> IntoFuture for AcquireRequest<'a, Once> {
+impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
     type Output = Result<TryAcquired, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 

@@ -27,15 +27,20 @@
 pub mod authorize;
 mod aws_json;
 mod client;
+mod counting;
 pub mod deployed;
+mod dynamodb_local;
 mod expansion;
 pub mod lambda;
+mod proxy;
 mod sample;
 mod server;
 pub mod states;
 mod tools;
 
 pub use crate::client::{client, config};
+pub use crate::counting::{CountingProxy, Counts};
+pub use crate::dynamodb_local::DynamoDbLocal;
 pub use crate::expansion::{ExpandedFunction, Expansion};
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
 pub use crate::sample::Sample;

@@ -22,6 +22,7 @@ pub(crate) fn python(tools: &str, script: &str) -> anyhow::Result<Option<PathBuf
     Ok(None)
 }
 
-fn target(workspace: &Path) -> PathBuf {
+/// Where cargo builds.
+pub(crate) fn target(workspace: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), |given| workspace.join(given))
 }

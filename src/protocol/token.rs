@@ -102,6 +102,8 @@ impl LockToken {
             lease: Lease::new(round_to_millis(lease), dialect),
             ends: self.lease_ends_at,
             belief: Belief::none(now),
+            keep: None,
+            pending: None,
         })
     }
 }
