@@ -41,8 +41,8 @@ fn second_look(environment: &Environment<'_>) -> Result<Duration, ConfigError> {
 #[derive(Debug, Default)]
 struct Look {
     released: u64,
-    /// What could not be released, and why the first of them could not.
-    failed: Vec<LockKey>,
+    /// How many could not be released, and why the first of them could not.
+    failed: u64,
     failure: Option<Failure>,
 }
 
@@ -52,14 +52,15 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
         return Ok(json!({ "released": 0 }));
     }
     let budget = Budget::from(&event.context);
-    let mut look = deps.look(&ended, Vec::new()).await;
+    let mut look = deps.look(&ended).await;
     let mut released = look.released;
     if !deps.second_look.is_zero() {
         pause(deps.second_look, &budget).await;
-        look = deps.look(&ended, look.failed).await;
+        // What the first one could not release is still there.
+        look = deps.look(&ended).await;
         released += look.released;
     }
-    tracing::info!(execution = ended.execution, released, failed = look.failed.len(), "cleaned up");
+    tracing::info!(execution = ended.execution, released, failed = look.failed, "cleaned up");
     match look.failure {
         None => Ok(json!({ "released": released })),
         Some(failure) => {
@@ -76,21 +77,13 @@ async fn pause(wanted: Duration, budget: &Budget) {
 }
 
 impl Deps {
-    /// Releases what the index names, and what an earlier look could not release. One lock that cannot be
-    /// released does not keep the others.
-    async fn look(&self, ended: &Ended, earlier: Vec<LockKey>) -> Look {
+    /// Releases what the index names. One lock that cannot be released does not keep the others.
+    async fn look(&self, ended: &Ended) -> Look {
         let mut look = Look::default();
-        let mut keys = earlier;
-        match self.index.keys_of(&ended.execution).await {
-            Ok(found) => {
-                for key in found {
-                    if !keys.contains(&key) {
-                        keys.push(key);
-                    }
-                }
-            }
-            Err(failure) => look.failure = Some(failure),
-        }
+        let keys = match self.index.keys_of(&ended.execution).await {
+            Ok(keys) => keys,
+            Err(failure) => return Look { failure: Some(failure), ..look },
+        };
         for key in keys {
             match self.release(key.clone(), ended).await {
                 Ok(ReleaseOutcome::Released) => look.released += 1,
@@ -98,7 +91,7 @@ impl Deps {
                 Ok(ReleaseOutcome::AlreadyGone) => {}
                 Err(failure) => {
                     tracing::warn!(%key, %failure, "a lock was not released; its lease frees it");
-                    look.failed.push(key);
+                    look.failed += 1;
                     look.failure.get_or_insert(failure);
                 }
             }
