@@ -3,13 +3,11 @@
 
 use crate::authorize::Role;
 use crate::lambda::workspace;
+use crate::tools;
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::env;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The expanded template.
@@ -43,16 +41,9 @@ impl Expansion {
     /// # Errors
     /// When the template cannot be expanded; with `LAMBDA_LOCK_CI` also when the tools are missing.
     pub fn expand() -> anyhow::Result<Option<Self>> {
-        let workspace = workspace();
-        let python = target(workspace).join("template-tools/bin/python");
-        if !python.exists() {
-            ensure!(env::var_os("LAMBDA_LOCK_CI").is_none(), "template/tools has to run before the tests");
-            // Not `eprintln!`, which the test harness would hold back.
-            writeln!(io::stderr(), "SKIPPED: what needs the expanded template, because template/tools has not run")?;
-            return Ok(None);
-        }
+        let Some(python) = tools::python("template-tools", "template/tools")? else { return Ok(None) };
         let output = Command::new(python)
-            .current_dir(workspace)
+            .current_dir(workspace())
             // No compiled files beside the sources.
             .args(["-B", "template/expansion.py", "template.yaml"])
             .output()
@@ -76,10 +67,6 @@ impl Expansion {
     pub fn function(&self, binary: &str) -> anyhow::Result<&ExpandedFunction> {
         self.functions.get(binary).with_context(|| format!("the template has no function {binary}"))
     }
-}
-
-pub(crate) fn target(workspace: &Path) -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), |given| workspace.join(given))
 }
 
 #[cfg(test)]

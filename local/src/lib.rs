@@ -25,14 +25,18 @@
 #![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
 
 pub mod authorize;
+mod aws_json;
 mod client;
 mod counting;
+pub mod deployed;
 mod dynamodb_local;
 mod expansion;
 pub mod lambda;
 mod proxy;
 mod sample;
 mod server;
+pub mod states;
+mod tools;
 
 pub use crate::client::{client, config};
 pub use crate::counting::{CountingProxy, Counts};
