@@ -10,10 +10,18 @@ from expansion import Expansion, grants
 
 TABLE = {"Fn::GetAtt": ["LockTable", "Arn"]}
 LOCK = [("dynamodb:GetItem", TABLE), ("dynamodb:UpdateItem", TABLE)]
+ORDER = [*LOCK, ("dynamodb:UpdateItem", {"Fn::GetAtt": ["OrdersTable", "Arn"]})]
+# What Lambda does on the queue in the function's name.
+POLL = [
+    (f"sqs:{action}", {"Fn::GetAtt": ["OrderMessages", "Arn"]})
+    for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+]
 
 # Role: its actions and resources, apart from writing its own logs.
 EXPECTED = {
+    "ChargeOrderRole": ORDER,
     "LockTaskRole": LOCK,
+    "OrderQueueRole": [*ORDER, *POLL],
     "ScheduledJobRole": LOCK,
 }
 LOGS = "service-role/AWSLambdaBasicExecutionRole"

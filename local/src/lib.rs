@@ -25,14 +25,21 @@
 #![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
 
 pub mod authorize;
+mod aws_json;
 mod client;
+pub mod deployed;
 mod expansion;
+pub mod gateway;
 pub mod lambda;
+mod listening;
+pub mod queue;
 mod sample;
 mod server;
 
 pub use crate::client::{client, config};
-pub use crate::expansion::{ExpandedFunction, Expansion};
+pub use crate::expansion::{ExpandedFunction, ExpandedQueue, Expansion};
+pub use crate::gateway::PaymentGateway;
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
+pub use crate::queue::Queue;
 pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;

@@ -2,22 +2,21 @@
 
 use super::grant::{Grant, Role, needed};
 use super::refusal::{self, Answer};
+use crate::listening::serve;
 use anyhow::Context;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
-use hyper::service::service_fn;
 use hyper::{Request, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioExecutor;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 /// A proxy on a loopback port that lets through what the caller's role allows.
 ///
@@ -49,6 +48,10 @@ pub enum Fate {
     AnswerLost,
     /// It is not applied, and nothing ever comes back.
     Swallowed,
+    /// It is not applied, and the connection breaks.
+    RequestLost,
+    /// Nothing ever comes back; it is applied this much later, whatever has become of the caller.
+    AppliedLate(Duration),
 }
 
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
@@ -79,7 +82,8 @@ impl AuthorizingProxy {
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
         });
         let (serving, stopped) = oneshot::channel();
-        tokio::spawn(serve(listener, Arc::clone(&shared), stopped));
+        let answering = Arc::clone(&shared);
+        tokio::spawn(serve(listener, stopped, move |request| answer(request, Arc::clone(&answering))));
         Ok(Self { endpoint, shared, _serving: serving })
     }
 
@@ -105,30 +109,8 @@ impl fmt::Debug for AuthorizingProxy {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
-    // Dropped at the end of this function, and every connection with it.
-    let mut connections = JoinSet::new();
-    loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(_) => continue,
-            },
-            // Nothing is ever sent: the answer comes when the other half is dropped.
-            _ = &mut stopped => return,
-        };
-        let shared = Arc::clone(&shared);
-        connections.spawn(async move {
-            let answer = service_fn(|request| answer(request, &shared));
-            // A connection that breaks is its client's business.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
-        });
-        while connections.try_join_next().is_some() {}
-    }
-}
-
 /// An error closes the connection without an answer.
-async fn answer(request: Request<Incoming>, shared: &Shared) -> anyhow::Result<Answer> {
+async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> anyhow::Result<Answer> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let call = match read(&head.headers, &body) {
@@ -141,14 +123,24 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> anyhow::Result<A
     }
     lock(&shared.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
     let fate = lock(&shared.decide)(&call);
-    if fate == Fate::Swallowed {
-        return std::future::pending().await;
+    match fate {
+        Fate::Swallowed => return std::future::pending().await,
+        Fate::RequestLost => anyhow::bail!("the request is to be lost"),
+        Fate::AppliedLate(delay) => {
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                // Nobody waits for the answer.
+                let _ = forward(&head.headers, body, &shared).await;
+            });
+            return std::future::pending().await;
+        }
+        Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost => {}
     }
-    let answer = forward(&head.headers, body, shared).await?;
+    let answer = forward(&head.headers, body, &shared).await?;
     match fate {
         Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
         Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
-        Fate::Answered | Fate::Swallowed => {}
+        _ => {}
     }
     Ok(answer)
 }

@@ -1,0 +1,161 @@
+//! A payment gateway on this machine, which keeps a ledger of what it did.
+//!
+//! It charges once for each `Idempotency-Key`, as payment gateways do, and so forgives whoever asks again.
+//! The ledger forgives nothing: every request that came to it is a line, also those that were repeats.
+
+use crate::listening::serve;
+use anyhow::Context;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// A payment gateway on a loopback port. It serves from when it is made until it is dropped.
+pub struct PaymentGateway {
+    url: String,
+    shared: Arc<Shared>,
+    /// Dropped together with this value, which is what stops the server and closes its connections.
+    _serving: oneshot::Sender<()>,
+}
+
+/// A request as the gateway understood it, and what it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Whose order.
+    pub order_id: String,
+    /// In minor units.
+    pub amount: u64,
+    /// Of this currency.
+    pub currency: String,
+    /// What makes a repeat one.
+    pub idempotency_key: String,
+    /// The charge: this request's, or the one that it repeats.
+    pub charge_id: String,
+    /// Whether this request charged, and was no repeat.
+    pub executed: bool,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conduct {
+    /// It is carried out and answered.
+    Answers,
+    /// It is carried out, and answered this much later.
+    AnswersAfter(Duration),
+    /// It is carried out, and the connection breaks before the answer.
+    AnswerLost,
+    /// It is carried out under this id, if it is no repeat, and answered.
+    Calls(String),
+    /// It is not carried out; this status is answered.
+    Refuses(u16),
+    /// It is not carried out, and nothing ever comes back.
+    Silent,
+}
+
+type Decide = Box<dyn Fn(&str) -> Conduct + Send + Sync>;
+
+struct Shared {
+    ledger: Mutex<Vec<Entry>>,
+    charges: Mutex<BTreeMap<String, String>>,
+    decide: Mutex<Decide>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Order {
+    order_id: String,
+    amount: u64,
+    currency: String,
+}
+
+impl PaymentGateway {
+    /// Begins to serve on a port that the system chooses.
+    ///
+    /// # Errors
+    /// When no loopback port can be had.
+    pub async fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let shared = Arc::new(Shared {
+            ledger: Mutex::default(),
+            charges: Mutex::default(),
+            decide: Mutex::new(Box::new(|_| Conduct::Answers)),
+        });
+        let (serving, stopped) = oneshot::channel();
+        let answering = Arc::clone(&shared);
+        tokio::spawn(serve(listener, stopped, move |request| answer(request, Arc::clone(&answering))));
+        Ok(Self { url, shared, _serving: serving })
+    }
+
+    /// For `PAYMENT_GATEWAY_URL`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// All that it was asked for and carried out, in order.
+    pub fn ledger(&self) -> Vec<Entry> {
+        lock(&self.shared.ledger).clone()
+    }
+
+    /// From now on this decides, by an order's id, what becomes of a request.
+    pub fn decide(&self, decide: impl Fn(&str) -> Conduct + Send + Sync + 'static) {
+        *lock(&self.shared.decide) = Box::new(decide);
+    }
+}
+
+impl fmt::Debug for PaymentGateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PaymentGateway").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// An error closes the connection without an answer.
+async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> anyhow::Result<Response<Full<Bytes>>> {
+    let (head, body) = request.into_parts();
+    let key = head.headers.get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
+    let order = serde_json::from_slice::<Order>(&body.collect().await?.to_bytes());
+    let (Some(key), Ok(order), "POST", "/charges") = (key, order, head.method.as_str(), head.uri.path()) else {
+        return response(StatusCode::BAD_REQUEST, json!({ "error": "no charge with an Idempotency-Key" }).to_string());
+    };
+    let conduct = lock(&shared.decide)(&order.order_id);
+    let charge_id = match &conduct {
+        Conduct::Silent => return std::future::pending().await,
+        Conduct::Refuses(status) => return response(StatusCode::from_u16(*status)?, "{}".to_owned()),
+        Conduct::Calls(charge_id) => shared.carry_out(order, key, charge_id.clone()),
+        _ => shared.carry_out(order, key, format!("ch-{}", uuid::Uuid::new_v4())),
+    };
+    match conduct {
+        Conduct::AnswerLost => anyhow::bail!("the answer is to be lost"),
+        Conduct::AnswersAfter(delay) => tokio::time::sleep(delay).await,
+        _ => {}
+    }
+    response(StatusCode::CREATED, json!({ "chargeId": charge_id }).to_string())
+}
+
+impl Shared {
+    fn carry_out(&self, order: Order, idempotency_key: String, new: String) -> String {
+        let mut charges = lock(&self.charges);
+        let executed = !charges.contains_key(&idempotency_key);
+        let charge_id = charges.entry(idempotency_key.clone()).or_insert(new).clone();
+        let Order { order_id, amount, currency } = order;
+        let entry = Entry { order_id, amount, currency, idempotency_key, charge_id: charge_id.clone(), executed };
+        lock(&self.ledger).push(entry);
+        charge_id
+    }
+}
+
+fn response(status: StatusCode, json: String) -> anyhow::Result<Response<Full<Bytes>>> {
+    let response = Response::builder().status(status).header("content-type", "application/json");
+    Ok(response.body(Full::new(Bytes::from(json)))?)
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
