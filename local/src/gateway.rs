@@ -3,10 +3,9 @@
 //! It charges once for each `Idempotency-Key`, as payment gateways do, and so forgives whoever asks again.
 //! The ledger forgives nothing: every request that came to it is a line, also those that were repeats.
 
-use crate::listening::serve;
-use anyhow::Context;
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use crate::proxy::{self, Answer, Handle, Serving};
+use http_body_util::Full;
+use hyper::body::Bytes;
 use hyper::{Request, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
@@ -14,15 +13,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
 /// A payment gateway on a loopback port. It serves from when it is made until it is dropped.
 pub struct PaymentGateway {
-    url: String,
     shared: Arc<Shared>,
-    /// Dropped together with this value, which is what stops the server and closes its connections.
-    _serving: oneshot::Sender<()>,
+    serving: Serving,
 }
 
 /// A request as the gateway understood it, and what it did.
@@ -81,22 +76,18 @@ impl PaymentGateway {
     /// # Errors
     /// When no loopback port can be had.
     pub async fn start() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
-        let url = format!("http://{}", listener.local_addr()?);
         let shared = Arc::new(Shared {
             ledger: Mutex::default(),
             charges: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Conduct::Answers)),
         });
-        let (serving, stopped) = oneshot::channel();
-        let answering = Arc::clone(&shared);
-        tokio::spawn(serve(listener, stopped, move |request| answer(request, Arc::clone(&answering))));
-        Ok(Self { url, shared, _serving: serving })
+        let serving = proxy::serve(Arc::clone(&shared)).await?;
+        Ok(Self { shared, serving })
     }
 
     /// For `PAYMENT_GATEWAY_URL`.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.serving.endpoint
     }
 
     /// All that it was asked for and carried out, in order.
@@ -112,31 +103,33 @@ impl PaymentGateway {
 
 impl fmt::Debug for PaymentGateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PaymentGateway").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("PaymentGateway").field("url", &self.serving.endpoint).finish_non_exhaustive()
     }
 }
 
-/// An error closes the connection without an answer.
-async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> anyhow::Result<Response<Full<Bytes>>> {
-    let (head, body) = request.into_parts();
-    let key = head.headers.get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
-    let order = serde_json::from_slice::<Order>(&body.collect().await?.to_bytes());
-    let (Some(key), Ok(order), "POST", "/charges") = (key, order, head.method.as_str(), head.uri.path()) else {
-        return response(StatusCode::BAD_REQUEST, json!({ "error": "no charge with an Idempotency-Key" }).to_string());
-    };
-    let conduct = lock(&shared.decide)(&order.order_id);
-    let charge_id = match &conduct {
-        Conduct::Silent => return std::future::pending().await,
-        Conduct::Refuses(status) => return response(StatusCode::from_u16(*status)?, "{}".to_owned()),
-        Conduct::Calls(charge_id) => shared.carry_out(order, key, charge_id.clone()),
-        _ => shared.carry_out(order, key, format!("ch-{}", uuid::Uuid::new_v4())),
-    };
-    match conduct {
-        Conduct::AnswerLost => anyhow::bail!("the answer is to be lost"),
-        Conduct::AnswersAfter(delay) => tokio::time::sleep(delay).await,
-        _ => {}
+impl Handle for Shared {
+    async fn handle(&self, request: Request<Bytes>) -> anyhow::Result<Answer> {
+        let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
+        let order = serde_json::from_slice::<Order>(request.body());
+        let asked = (request.method().as_str(), request.uri().path());
+        let (Some(key), Ok(order), ("POST", "/charges")) = (key, order, asked) else {
+            let error = json!({ "error": "no charge with an Idempotency-Key" });
+            return response(StatusCode::BAD_REQUEST, error.to_string());
+        };
+        let conduct = lock(&self.decide)(&order.order_id);
+        let charge_id = match &conduct {
+            Conduct::Silent => return std::future::pending().await,
+            Conduct::Refuses(status) => return response(StatusCode::from_u16(*status)?, "{}".to_owned()),
+            Conduct::Calls(charge_id) => self.carry_out(order, key, charge_id.clone()),
+            _ => self.carry_out(order, key, format!("ch-{}", uuid::Uuid::new_v4())),
+        };
+        match conduct {
+            Conduct::AnswerLost => anyhow::bail!("the answer is to be lost"),
+            Conduct::AnswersAfter(delay) => tokio::time::sleep(delay).await,
+            _ => {}
+        }
+        response(StatusCode::CREATED, json!({ "chargeId": charge_id }).to_string())
     }
-    response(StatusCode::CREATED, json!({ "chargeId": charge_id }).to_string())
 }
 
 impl Shared {
@@ -151,7 +144,7 @@ impl Shared {
     }
 }
 
-fn response(status: StatusCode, json: String) -> anyhow::Result<Response<Full<Bytes>>> {
+fn response(status: StatusCode, json: String) -> anyhow::Result<Answer> {
     let response = Response::builder().status(status).header("content-type", "application/json");
     Ok(response.body(Full::new(Bytes::from(json)))?)
 }

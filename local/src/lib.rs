@@ -27,17 +27,21 @@
 pub mod authorize;
 mod aws_json;
 mod client;
+mod counting;
 pub mod deployed;
+mod dynamodb_local;
 mod expansion;
 pub mod gateway;
 mod history;
 pub mod lambda;
-mod listening;
+mod proxy;
 pub mod queue;
 mod sample;
 mod server;
 
 pub use crate::client::{client, config};
+pub use crate::counting::{CountingProxy, Counts};
+pub use crate::dynamodb_local::DynamoDbLocal;
 pub use crate::expansion::{ExpandedFunction, ExpandedQueue, Expansion};
 pub use crate::gateway::PaymentGateway;
 pub use crate::history::{Change, history};

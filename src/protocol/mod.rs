@@ -54,6 +54,7 @@ mod observation;
 pub mod once;
 mod peek;
 mod record;
+mod refusal;
 mod release;
 mod renew;
 mod request;
