@@ -63,10 +63,7 @@ pub async fn charge(request: &Request, budget: &Budget, deps: &Deps) -> Result<C
                 attempt.complete(&receipt).await.map_err(not_stored)?;
                 Ok(Charged { receipt, replayed: true })
             }
-            Err(failure) => {
-                give_back(attempt).await;
-                Err(failure)
-            }
+            Err(failure) => Err(give_back(attempt, failure).await),
         },
     }
 }
@@ -117,11 +114,16 @@ fn not_stored(error: Error) -> Failure {
     }
 }
 
-/// The caller hears of the failure itself, so an attempt that is not given back is only logged.
-async fn give_back(attempt: Attempt) {
+/// What the caller hears: the failure, unless it says that the lock is free again and it is not.
+async fn give_back(attempt: Attempt, failure: Failure) -> Failure {
     match attempt.give_back().await {
-        Ok(ReleaseOutcome::Released) => {}
-        Ok(ReleaseOutcome::AlreadyGone) => tracing::warn!("the attempt was no longer ours when it failed"),
-        Err(error) => tracing::warn!(%error, "the attempt was not given back; its lease ends it"),
+        Ok(ReleaseOutcome::AlreadyGone) if failure.is_of_the_work() => {
+            Failure::lost(format!("another attempt took over before this one ended: {}", failure.message()))
+        }
+        Ok(_) => failure,
+        Err(error) => {
+            tracing::warn!(%error, "the attempt was not given back; its lease ends it");
+            failure
+        }
     }
 }

@@ -46,6 +46,9 @@ impl Gateway {
         let mut pause = FIRST_PAUSE;
         loop {
             let left = remaining().saturating_sub(to_record);
+            if left.is_zero() {
+                return Err(Failure::work_failed(&"there was no time left to ask the payment gateway"));
+            }
             let reason = match ask(web, order, &key, PATIENCE.min(left)).await {
                 Ok(charge_id) => return Ok(charge_id),
                 Err(NoCharge::Refused(reason)) => return Err(Failure::work_failed(&reason)),

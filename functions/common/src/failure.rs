@@ -22,6 +22,16 @@ impl Failure {
         Self { error_type: "WorkFailed", message: format!("the work failed, and the lock is free again: {reason}") }
     }
 
+    /// The grant is no longer current, as the resource itself has seen.
+    pub fn lost(sentence: impl Into<String>) -> Self {
+        Self { error_type: "LockLost", message: sentence.into() }
+    }
+
+    /// Whether the work failed, and nothing else.
+    pub fn is_of_the_work(&self) -> bool {
+        self.error_type == "WorkFailed"
+    }
+
     /// The name.
     pub fn error_type(&self) -> &'static str {
         self.error_type
