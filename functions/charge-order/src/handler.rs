@@ -4,10 +4,15 @@ use crate::charge::charge;
 use crate::gateway::Gateway;
 use crate::order::Request;
 use crate::orders::Orders;
-use lambda_lock::{Budget, LockClient};
+use lambda_lock::{Budget, DEFAULT_GRACE, LockClient};
 use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure};
-use lambda_runtime::LambdaEvent;
+use lambda_runtime::{Context, LambdaEvent};
 use serde_json::Value;
+use std::time::Duration;
+
+/// What is kept of the invocation for giving the attempt back and for answering: whoever is killed at the
+/// deadline answers nothing.
+const TO_ANSWER: Duration = Duration::from_secs(1);
 
 /// What outlives an invocation.
 #[derive(Debug)]
@@ -36,7 +41,12 @@ impl Deps {
 
 /// Charges the order of an event, or answers what was stored when it had been charged.
 pub async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
-    let budget = Budget::from(&event.context);
     let request = Request::read(&event.payload)?;
-    Ok(charge(&request, &budget, deps).await?.answer())
+    Ok(charge(&request, &budget(event.context), deps).await?.answer())
+}
+
+/// Ends earlier than the invocation, and covers all of it.
+fn budget(mut context: Context) -> Budget {
+    context.deadline = context.deadline.saturating_sub(TO_ANSWER.as_millis() as u64);
+    Budget::from(&context).grace(DEFAULT_GRACE + TO_ANSWER)
 }

@@ -5,21 +5,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
 
+use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{answered, assert_error, template};
 use lambda_lock_local::gateway::Conduct;
 use lambda_lock_local::{Change, Invocation, Outcome, PaymentGateway, Sample, history};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 const NAME: &str = "charge-order";
 const TABLE: &str = "OrdersTable";
-/// Short, so that a lease is over soon: (2 s + 1 s of grace) × 1.05.
-const TIMEOUT_SECONDS: u64 = 2;
-const LEASE: Duration = Duration::from_millis(3150);
+/// Short, so that a lease is over soon: (3 s + 1 s of grace) × 1.05.
+const TIMEOUT_SECONDS: u64 = 3;
+const LEASE: Duration = Duration::from_millis(4200);
 const SKEW: Duration = Duration::from_millis(200);
-const STEPS: [&str; 3] = ["reserve", "charge", "record"];
 
 /// The function as the template deploys it, beside a payment gateway.
 struct Stage {
@@ -46,7 +47,7 @@ impl Stage {
     /// Invokes beside the test, and waits until this step has begun.
     async fn until(&self, step: &str) -> JoinHandle<Invocation> {
         let (lambda, mut lines) = (self.sample.lambda.clone(), self.sample.lambda.log_lines());
-        let slow = order_with(json!({ "simulate": { "stepMillis": 300 } })).to_string();
+        let slow = order_with(json!({ "simulate": { "stepMillis": 400 } })).to_string();
         let working = tokio::spawn(async move { lambda.invoke(NAME, &slow).await.unwrap() });
         let begun = format!("{step} begins");
         let at_work = async { while !lines.recv().await.unwrap().line.contains(&begun) {} };
@@ -106,6 +107,16 @@ impl Stage {
     }
 }
 
+/// The same accident at each step, each on a stage of its own.
+async fn at_every_step(accident: impl AsyncFn(&str, Stage)) {
+    let one = async |step: &str| {
+        if let Some(stage) = Stage::new().await {
+            accident(step, stage).await;
+        }
+    };
+    tokio::join!(one("reserve"), one("charge"), one("record"));
+}
+
 fn order() -> Value {
     json!({ "orderId": "o-1", "amount": 1250, "currency": "EUR" })
 }
@@ -118,8 +129,7 @@ fn order_with(fields: Value) -> Value {
 
 #[tokio::test]
 async fn who_crashes_at_any_step_is_succeeded_and_the_order_is_charged_once() {
-    for step in STEPS {
-        let Some(stage) = Stage::new().await else { return };
+    at_every_step(async |step, stage| {
         let crashed = stage.invoke(order_with(json!({ "simulate": { "crashAt": step } }))).await;
         assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
         stage.assert_done_until(step).await;
@@ -127,13 +137,13 @@ async fn who_crashes_at_any_step_is_succeeded_and_the_order_is_charged_once() {
         let answer = stage.charged().await;
         assert_eq!(answer["replayed"], false, "{step}");
         stage.assert_charged_once_by(&answer).await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn who_is_killed_at_its_deadline_at_any_step_is_succeeded_and_the_order_is_charged_once() {
-    for step in STEPS {
-        let Some(stage) = Stage::new().await else { return };
+    at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         stage.sample.lambda.freeze(stage.environment()).unwrap();
         let killed = working.await.unwrap();
@@ -142,13 +152,13 @@ async fn who_is_killed_at_its_deadline_at_any_step_is_succeeded_and_the_order_is
         let answer = stage.charged().await;
         assert_eq!(answer["replayed"], false, "{step}");
         stage.assert_charged_once_by(&answer).await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn who_is_killed_without_warning_at_any_step_is_succeeded_and_the_order_is_charged_once() {
-    for step in STEPS {
-        let Some(stage) = Stage::new().await else { return };
+    at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         stage.sample.lambda.kill(stage.environment()).unwrap();
         let killed = working.await.unwrap();
@@ -156,13 +166,13 @@ async fn who_is_killed_without_warning_at_any_step_is_succeeded_and_the_order_is
         stage.assert_done_until(step).await;
         let answer = stage.charged().await;
         stage.assert_charged_once_by(&answer).await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn who_stands_still_at_any_step_for_longer_than_its_lease_finds_it_lost_and_changes_nothing() {
-    for step in STEPS {
-        let Some(stage) = Stage::new().await else { return };
+    at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         let environment = stage.environment();
         stage.sample.lambda.stand_still(environment).unwrap();
@@ -174,13 +184,13 @@ async fn who_stands_still_at_any_step_for_longer_than_its_lease_finds_it_lost_an
         stage.sample.lambda.thaw(environment).unwrap();
         assert_error(answered(working.await.unwrap()), "LockLost", "");
         stage.assert_charged_once_by(&answer).await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn who_stands_still_for_a_moment_at_any_step_goes_on() {
-    for step in STEPS {
-        let Some(stage) = Stage::new().await else { return };
+    at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         let environment = stage.environment();
         stage.sample.lambda.freeze(environment).unwrap();
@@ -189,6 +199,40 @@ async fn who_stands_still_for_a_moment_at_any_step_goes_on() {
         let answer = answered(working.await.unwrap()).unwrap();
         assert_eq!(answer["replayed"], false, "{step}");
         stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_never_hears_of_its_effect_at_any_step_did_it_once_all_the_same() {
+    at_every_step(async |step, stage| {
+        stage.never_answer(step);
+        let unheard = answered(stage.invoke(order()).await).unwrap_err();
+        assert_eq!(unheard.0, if step == "charge" { "WorkFailed" } else { "LockUnknown" }, "{unheard:?}");
+        stage.sample.proxy.decide(|_| Fate::Answered);
+        stage.gateway.decide(|_| Conduct::Answers);
+        let answer = stage.charged().await;
+        assert_eq!(answer["replayed"], step == "record", "what was recorded stays: {step}");
+        stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+impl Stage {
+    /// From now on nobody hears that this step's effect was applied.
+    fn never_answer(&self, step: &str) {
+        const NEVER: Duration = Duration::from_secs(60);
+        let from = match step {
+            "charge" => return self.gateway.decide(|_| Conduct::AnswersAfter(NEVER)),
+            "reserve" => 0,
+            _ => 1,
+        };
+        let transactions = AtomicU32::new(0);
+        self.sample.proxy.decide(move |call| {
+            let is_transaction = call.needs.iter().any(|grant| grant.resource.ends_with(TABLE));
+            let place = transactions.fetch_add(u32::from(is_transaction), Ordering::SeqCst);
+            if is_transaction && place >= from { Fate::AnsweredAfter(NEVER) } else { Fate::Answered }
+        });
     }
 }
 
@@ -237,7 +281,7 @@ async fn a_result_that_is_too_large_is_failed_work_and_leaves_the_process_alive(
 #[tokio::test]
 async fn failed_work_gives_the_attempt_back_at_once_at_any_step() {
     let Some(stage) = Stage::new().await else { return };
-    for step in STEPS {
+    for step in ["reserve", "charge", "record"] {
         let failed = stage.sample.ask(NAME, &order_with(json!({ "simulate": { "failAt": step } }))).await;
         assert_error(failed, "WorkFailed", &format!("{step} failed"));
     }
