@@ -3,11 +3,13 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use lambda_lock_local::authorize::Role;
+use lambda_lock_local::authorize::{Fate, Role};
 use lambda_lock_local::deployed::{answered, assert_error, first_answer_lost, template};
 use lambda_lock_local::{Expansion, Outcome, Sample};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const NAME: &str = "charge-order";
 
@@ -30,6 +32,22 @@ async fn an_order_whose_first_answer_is_lost_is_charged_with_exactly_what_the_te
     assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], false);
     assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], true);
     assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+}
+
+#[tokio::test]
+async fn a_first_call_sends_five_requests_and_a_replay_one() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let sent = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&sent);
+    sample.proxy.decide(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Fate::Answered
+    });
+    for (replayed, requests) in [(false, 5), (true, 1)] {
+        assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], replayed);
+        assert_eq!(sent.swap(0, Ordering::SeqCst), requests, "replayed: {replayed}");
+    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use fastrand::Rng;
 use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::template;
 use lambda_lock_local::gateway::{Conduct, Entry};
+use lambda_lock_local::lambda::LogLine;
 use lambda_lock_local::{Change, Expansion, Lambda, PaymentGateway, Queue, Sample, history};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
 const ORDERS: usize = 1000;
 const TABLE: &str = "OrdersTable";
@@ -88,6 +91,8 @@ struct Accidents {
     standstills: AtomicU32,
     dynamodb: AtomicU32,
     gateway: AtomicU32,
+    /// Attempts that somebody took over, and that noticed it.
+    lost: AtomicU32,
 }
 
 impl Run {
@@ -124,8 +129,8 @@ impl Run {
     }
 
     fn assert_accidents_happened(&self) {
-        let Accidents { kills, standstills, dynamodb, gateway } = &*self.accidents;
-        for (count, least) in [(kills, 10), (standstills, 10), (dynamodb, 50), (gateway, 20)] {
+        let Accidents { kills, standstills, dynamodb, gateway, lost } = &*self.accidents;
+        for (count, least) in [(kills, 10), (standstills, 10), (dynamodb, 50), (gateway, 20), (lost, 1)] {
             assert!(count.load(Ordering::Relaxed) >= least, "{:?}; seed {}", self.accidents, self.seed);
         }
         assert!(self.ledger.len() > ORDERS, "nobody was asked twice; seed {}", self.seed);
@@ -180,6 +185,7 @@ async fn misfortune(stage: &Stage<'_>, seed: u64) {
     gateway.decide(move |_| conduct(&mut moods.0.lock().unwrap(), &moods.1));
     let (started, mut said) = (Instant::now(), Instant::now());
     let mut rng = Rng::with_seed(seed.rotate_left(32));
+    let listening = tokio::spawn(listen(sample.lambda.log_lines(), Arc::clone(accidents)));
     while queue.len() > CALM {
         happen(&sample.lambda, name, &mut rng, accidents);
         tokio::time::sleep(Duration::from_millis(rng.u64(20..150))).await;
@@ -194,7 +200,21 @@ async fn misfortune(stage: &Stage<'_>, seed: u64) {
     tokio::time::timeout(PATIENCE, queue.until_empty()).await.unwrap();
     // What still travels, arrives.
     tokio::time::sleep(LATEST).await;
+    listening.abort();
     say(format_args!("  {:.1} s", started.elapsed().as_secs_f64()));
+}
+
+/// Counts what the functions say. Lines that it misses do not matter.
+async fn listen(mut lines: Receiver<LogLine>, accidents: Arc<Accidents>) {
+    loop {
+        match lines.recv().await {
+            Ok(line) if line.line.contains(r#""error_type":"LockLost""#) => {
+                accidents.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(RecvError::Closed) => return,
+            _ => {}
+        }
+    }
 }
 
 /// Kills a process, or has its host stand still: for a moment, or for longer than a lease.
