@@ -262,6 +262,21 @@ async fn a_completion_that_arrives_after_a_takeover_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_completion_that_arrives_after_its_work_was_given_back_is_refused() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("late");
+    let late = attempt(once(&locks)).await;
+    process.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
+    assert!(late.complete("late").await.unwrap_err().is_unknown());
+    assert!(table.attribute(ROW, "isReleased").is_some(), "given back as well as could be");
+    tokio::time::sleep(secs(20)).await;
+    let next = attempt(once(&locks)).await;
+    assert_eq!(next.number(), 2);
+    next.complete("the next one's").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
     let tampered = Order { amount: 1, ..ORDER };
     for state in ["running", "crashed", "given back", "done", "failed"] {

@@ -2,12 +2,11 @@
 
 use super::Grant;
 use crate::lambda::ACCOUNT;
+use crate::proxy::Answer;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
 use serde_json::json;
-
-pub(super) type Answer = Response<Full<Bytes>>;
 
 /// The role allows something else.
 pub(super) fn denied(caller: &str, grant: &Grant) -> Answer {
