@@ -36,6 +36,8 @@ class Expansion:
                 self.binaries[name] = resource["Metadata"]["BuildProperties"]["Binary"]
                 # Packaging replaces the folder by an object in S3.
                 resource["Properties"]["CodeUri"] = "s3://bucket/key"
+            if resource["Type"] == "AWS::Serverless::StateMachine":
+                resource["Properties"]["DefinitionUri"] = "s3://bucket/key"
         managed_policies = mock.Mock()
         managed_policies.load.return_value = {}
         self.resources = transform(source, dict(self.parameters), managed_policies)["Resources"]

@@ -3,13 +3,11 @@
 
 use crate::authorize::Role;
 use crate::lambda::workspace;
+use crate::tools;
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::env;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The expanded template.
@@ -64,16 +62,9 @@ impl Expansion {
     /// # Errors
     /// When the template cannot be expanded; with `LAMBDA_LOCK_CI` also when the tools are missing.
     pub fn expand() -> anyhow::Result<Option<Self>> {
-        let workspace = workspace();
-        let python = target(workspace).join("template-tools/bin/python");
-        if !python.exists() {
-            ensure!(env::var_os("LAMBDA_LOCK_CI").is_none(), "template/tools has to run before the tests");
-            // Not `eprintln!`, which the test harness would hold back.
-            writeln!(io::stderr(), "SKIPPED: what needs the expanded template, because template/tools has not run")?;
-            return Ok(None);
-        }
+        let Some(python) = tools::python("template-tools", "template/tools")? else { return Ok(None) };
         let output = Command::new(python)
-            .current_dir(workspace)
+            .current_dir(workspace())
             // No compiled files beside the sources.
             .args(["-B", "template/expansion.py", "template.yaml"])
             .output()
@@ -106,10 +97,6 @@ impl Expansion {
         let queue = self.queues.iter().find(|queue| queue.function == binary);
         queue.with_context(|| format!("the template has no queue for {binary}"))
     }
-}
-
-pub(crate) fn target(workspace: &Path) -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), |given| workspace.join(given))
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ mod proxy;
 pub mod queue;
 mod sample;
 mod server;
+pub mod states;
+mod tools;
 
 pub use crate::client::{client, config};
 pub use crate::counting::{CountingProxy, Counts};

@@ -56,7 +56,7 @@ impl Time {
         W: AsyncFn(Request, Budget) -> Result<Charged, Failure>,
     {
         let share = self.share();
-        let request = Request::read(&*message.event()?)?;
+        let request = Request::read(&message.event()?)?;
         if share < LEAST {
             return Err(Failure::work_failed(&"there was no time left to begin"));
         }
