@@ -148,7 +148,7 @@ impl LockClient {
     /// # Requests
     /// One write when the lock is free, or its last holder is proven dead by the wall clock. Two
     /// writes when a row of another client is free or its holder proven dead by observation. While
-    /// waiting, one consistent read (a fifth of a write's price) per poll: after 20 ms, then less
+    /// waiting, one consistent read (a fifth of a write's price) per poll: after 30 ms, then less
     /// and less often, at last about every 250 ms. One read more after an answer that was lost.
     ///
     /// # IAM actions

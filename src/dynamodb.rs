@@ -271,7 +271,7 @@ where
 pub(crate) fn answer_to<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Answer {
     match error {
         SdkError::ServiceError(context) if context.raw().status().is_client_error() => {
-            meaning_of(context.err().code(), context.err().message())
+            Answer::of_error(context.err().code(), context.err().message())
         }
         // It never left this process: no credentials, no Region, no endpoint.
         SdkError::ConstructionFailure(_) => {
@@ -323,53 +323,6 @@ fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
         .collect();
     // Another transaction has one of the items, or they are throttled.
     if failed.is_empty() { Answer::Unavailable } else { Answer::Cancelled(failed) }
-}
-
-/// What DynamoDB's error codes mean.
-fn meaning_of(code: Option<&str>, message: Option<&str>) -> Answer {
-    let text = || message.or(code).unwrap_or("no reason was given").to_owned();
-    match code {
-        Some(
-            "ProvisionedThroughputExceededException"
-            | "ThrottlingException"
-            | "Throttling"
-            | "RequestLimitExceeded"
-            | "TransactionConflictException"
-            | "ReplicatedWriteConflictException"
-            | "ResourceInUseException",
-        ) => Answer::Unavailable,
-        Some("ResourceNotFoundException") => Answer::Rejected(Rejection::Table(text())),
-        Some("ValidationException") if is_about_the_key(message) => Answer::Rejected(Rejection::Table(text())),
-        Some(
-            "ValidationException"
-            | "ItemCollectionSizeLimitExceededException"
-            | "SerializationException"
-            | "IdempotentParameterMismatchException",
-        ) => Answer::Rejected(Rejection::Invalid(text())),
-        Some(
-            "AccessDeniedException"
-            | "AccessDenied"
-            | "UnrecognizedClientException"
-            | "InvalidSignatureException"
-            | "IncompleteSignatureException"
-            | "IncompleteSignature"
-            | "MissingAuthenticationToken"
-            | "MissingAuthenticationTokenException"
-            | "InvalidClientTokenId"
-            | "ExpiredTokenException"
-            | "ExpiredToken"
-            | "OptInRequired",
-        ) => Answer::Rejected(Rejection::Denied(text())),
-        _ => Answer::Unknown,
-    }
-}
-
-/// The table has other key attributes than this client was told.
-fn is_about_the_key(message: Option<&str>) -> bool {
-    let message = message.unwrap_or_default();
-    ["key element does not match the schema", "required keys was not given a value", "number of conditions on the keys"]
-        .iter()
-        .any(|known| message.contains(known))
 }
 
 fn names_map(names: Vec<(&'static str, String)>) -> Option<HashMap<String, String>> {

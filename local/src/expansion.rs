@@ -18,6 +18,27 @@ pub struct Expansion {
     pub functions: BTreeMap<String, ExpandedFunction>,
     /// Each as `CreateTable` takes it.
     pub tables: Vec<Value>,
+    /// What invokes a function for its messages.
+    #[serde(default)]
+    pub queues: Vec<ExpandedQueue>,
+}
+
+/// What the template says of a queue and of the event source mapping that delivers it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExpandedQueue {
+    /// The queue's.
+    pub arn: String,
+    /// The binary of the function that gets its messages.
+    pub function: String,
+    /// For how long nobody else gets a message that was delivered.
+    pub visibility_timeout_seconds: f64,
+    /// How often a message is delivered before it goes to the dead-letter queue.
+    pub max_receive_count: u32,
+    /// How many messages one invocation gets at most.
+    pub batch_size: usize,
+    /// Whether the function says which messages of a batch failed.
+    pub reports_batch_item_failures: bool,
 }
 
 /// What the template says of one function.
@@ -66,6 +87,15 @@ impl Expansion {
     /// When it has none.
     pub fn function(&self, binary: &str) -> anyhow::Result<&ExpandedFunction> {
         self.functions.get(binary).with_context(|| format!("the template has no function {binary}"))
+    }
+
+    /// What it says of the queue whose messages go to the function with this binary.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn queue_of(&self, binary: &str) -> anyhow::Result<&ExpandedQueue> {
+        let queue = self.queues.iter().find(|queue| queue.function == binary);
+        queue.with_context(|| format!("the template has no queue for {binary}"))
     }
 }
 

@@ -35,6 +35,12 @@ impl Observation {
         }
     }
 
+    /// An observation from its parts, for carrying it in other formats than serde's.
+    pub fn from_parts(version: String, lease: Duration, unchanged_for: Duration) -> Self {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self { version, lease_millis: millis(lease), unchanged_for_millis: millis(unchanged_for) }
+    }
+
     /// Adds time that has passed since this observation was made and that the caller vouches for.
     /// More than has really passed breaks the lock's promise of exclusion.
     #[must_use]

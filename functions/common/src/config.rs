@@ -157,7 +157,8 @@ pub fn optional(environment: &Environment<'_>, name: &str) -> Result<Option<Stri
     Ok(environment(name)?.filter(|value| !value.is_empty()))
 }
 
-fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result<String, ConfigError> {
+/// The value of a variable that has to be there; `what` says what to give.
+pub fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result<String, ConfigError> {
     optional(environment, name)?.ok_or_else(|| ConfigError(format!("{name} is not set: give {what}")))
 }
 

@@ -48,6 +48,11 @@ impl Failure {
         Self { message: format!("{what}: {}", self.message), ..self }
     }
 
+    /// Whether the work failed, and nothing else.
+    pub fn is_of_the_work(&self) -> bool {
+        self.error_type == "WorkFailed"
+    }
+
     /// The name.
     pub fn error_type(&self) -> &'static str {
         self.error_type

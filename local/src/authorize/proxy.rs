@@ -3,8 +3,10 @@
 use super::grant::{Grant, Role, needed};
 use super::refusal;
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
+use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::http::request::Parts;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,12 +40,18 @@ pub enum Fate {
     AnswerLost,
     /// It is not applied, and nothing ever comes back.
     Swallowed,
+    /// It is not applied: DynamoDB refuses for now.
+    Throttled,
+    /// It is not applied, and the connection breaks.
+    RequestLost,
+    /// Nothing ever comes back; it is applied this much later, whatever has become of the caller.
+    AppliedLate(Duration),
 }
 
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
 
 struct Shared {
-    upstream: Upstream,
+    upstream: Arc<Upstream>,
     /// The role of each access key id.
     roles: BTreeMap<String, Role>,
     used: Mutex<BTreeMap<String, Role>>,
@@ -58,7 +66,7 @@ impl AuthorizingProxy {
     /// When the endpoint is none, or no loopback port can be had.
     pub async fn start(upstream: &str, roles: BTreeMap<String, Role>) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
-            upstream: Upstream::new(upstream)?,
+            upstream: Arc::new(Upstream::new(upstream)?),
             roles,
             used: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
@@ -90,7 +98,8 @@ impl fmt::Debug for AuthorizingProxy {
 }
 
 impl Handle for Shared {
-    async fn handle(&self, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
+    async fn handle(&self, request: Request<Bytes>) -> anyhow::Result<Answer> {
+        let (Parts { headers, .. }, body) = request.into_parts();
         let call = match read(&headers, &body) {
             Ok(call) => call,
             Err(refusal) => return Ok(*refusal),
@@ -101,14 +110,26 @@ impl Handle for Shared {
         }
         lock(&self.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
         let fate = lock(&self.decide)(&call);
-        if fate == Fate::Swallowed {
-            return std::future::pending().await;
+        match fate {
+            Fate::Swallowed => return std::future::pending().await,
+            Fate::Throttled => return Ok(refusal::throttled()),
+            Fate::RequestLost => anyhow::bail!("the request is to be lost"),
+            Fate::AppliedLate(delay) => {
+                let upstream = Arc::clone(&self.upstream);
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    // Nobody waits for the answer.
+                    let _ = upstream.forward(headers, body).await;
+                });
+                return std::future::pending().await;
+            }
+            Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost => {}
         }
         let answer = self.upstream.forward(headers, body).await?;
         match fate {
             Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
             Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
-            Fate::Answered | Fate::Swallowed => {}
+            _ => {}
         }
         Ok(answer)
     }

@@ -35,6 +35,12 @@ pub(super) fn not_understood(reason: &str) -> Answer {
     refusal("com.amazon.coral.validate#ValidationException", "message", reason)
 }
 
+/// The table, or the account, has had enough requests for now.
+pub(super) fn throttled() -> Answer {
+    let name = "com.amazon.coral.availability#ThrottlingException";
+    refusal(name, "message", "Rate exceeded")
+}
+
 fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
     let body = json!({ "__type": name, field: sentence }).to_string();
     let mut answer = Response::new(Full::new(Bytes::from(body)));
