@@ -78,7 +78,7 @@ impl Expansion {
     }
 }
 
-fn target(workspace: &Path) -> PathBuf {
+pub(crate) fn target(workspace: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), |given| workspace.join(given))
 }
 

@@ -26,12 +26,14 @@
 
 pub mod authorize;
 mod client;
+mod dynamodb_local;
 mod expansion;
 pub mod lambda;
 mod sample;
 mod server;
 
 pub use crate::client::{client, config};
+pub use crate::dynamodb_local::DynamoDbLocal;
 pub use crate::expansion::{ExpandedFunction, Expansion};
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
 pub use crate::sample::Sample;

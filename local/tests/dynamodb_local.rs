@@ -1,0 +1,28 @@
+//! DynamoDB Local as tests use it: fetched, started, and gone when it is dropped.
+
+#![allow(clippy::disallowed_methods, reason = "the test waits for a server to stop")]
+
+use lambda_lock::{LockClient, TryAcquired};
+use lambda_lock_local::{DynamoDbLocal, client};
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn a_lock_works_on_dynamodb_local_which_serves_until_it_is_dropped() {
+    let Some(dynamodb) = DynamoDbLocal::start().await.unwrap() else { return };
+    let locks = LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap();
+    locks.create_table().await.unwrap();
+    let tried = locks.try_acquire("k").lease(Duration::from_secs(60)).await.unwrap();
+    let refused = locks.try_acquire("k").lease(Duration::from_secs(60)).await.unwrap();
+    assert!(matches!(refused, TryAcquired::Held(_)));
+    tried.granted().unwrap().release().await.unwrap();
+
+    let address = dynamodb.endpoint().strip_prefix("http://").unwrap().to_owned();
+    drop(dynamodb);
+    let refused = async {
+        while TcpStream::connect(&address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("it goes on serving");
+}
