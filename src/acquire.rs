@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::client::{LockClient, term};
 use crate::drive::{Driven, Limits, drive};
-use crate::error::{Error, Held};
+use crate::error::{Error, ErrorKind, Held};
 use crate::lock::Lock;
 use crate::protocol::{
     AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Version, Wanted,
@@ -215,9 +215,14 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         match driven.verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
                 let mut lock = Lock::granted(self.client.clone(), holding, self.budget.clone(), data);
-                if renew_first {
-                    // Recognised late: half of the lease is gone already.
-                    lock.checkpoint().await.inspect_err(|_| lock.abandon())?;
+                // Recognised late: half of the lease is gone already.
+                if renew_first && let Err(error) = lock.checkpoint().await {
+                    // A call that fails leaves nothing behind, if that can be helped.
+                    lock.finish().await;
+                    return Err(match error.kind() {
+                        ErrorKind::Unknown | ErrorKind::Unavailable => Error::unknown(key, "acquired").because(cause),
+                        _ => error,
+                    });
                 }
                 Ok(TryAcquired::Granted(lock))
             }

@@ -4,6 +4,7 @@ use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::drive::{Term, drive};
 use crate::error::{Error, ErrorKind};
+use crate::mutants::{self, Mutant};
 use crate::protocol::{DataChange, Holding, LockKey, LockToken, RenewVerdict, Renewal, from_epoch_millis};
 use crate::release::{Release, ReleaseOutcome};
 use std::fmt;
@@ -81,7 +82,7 @@ impl Lock {
             return Duration::ZERO;
         }
         let remaining = self.holding.belief.remaining(self.client.clock().now());
-        if remaining.is_zero() {
+        if remaining.is_zero() && !mutants::on(Mutant::ExpiredGuardComesBack) {
             self.state.store(EXPIRED, Ordering::Relaxed);
         }
         remaining

@@ -7,6 +7,7 @@ use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
 use super::schema::{DATA, Schema};
 use super::value::Value;
 use super::version::{OURS, Version};
+use crate::mutants::{self, Mutant};
 
 /// A request as DynamoDB wants it, but for table name and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,11 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
 
+/// "Nothing newer than this", of a grant whose first possible version is `:first`.
+const UP_TO: &str = "recordVersionNumber BETWEEN :first AND :rvn";
+/// What a mutant says instead.
+const ANY_STAMP: &str = "begins_with(recordVersionNumber, :first)";
+
 impl Expression {
     /// Renders a request.
     pub fn of(request: &Request, schema: &Schema) -> Self {
@@ -56,8 +62,14 @@ impl Expression {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
             Action::Take { grant, seen, token } => out.take(grant, seen, *token, schema),
             Action::Renew { version, token, known_lease, lease, ends, data } => {
-                out.mine(&version.grant.first_version(), version, Some(*token));
+                let exactly = mutants::noted().filter(|_| mutants::on(Mutant::RenewOnExactVersion)).map(Version::text);
+                let first = exactly.unwrap_or_else(|| version.grant.first_version());
+                out.mine(&first, version, Some(*token));
+                mutants::edit(&mut out.condition, Mutant::RenewWithoutUpperBound, UP_TO, ANY_STAMP);
+                mutants::edit(&mut out.condition, Mutant::RenewOnExactVersion, UP_TO, "recordVersionNumber = :first");
+                mutants::edit(&mut out.condition, Mutant::RenewWithoutToken, " AND fencingToken = :token", "");
                 out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
+                mutants::edit(&mut out.condition, Mutant::RenewShortens, " AND leaseEndsAt <= :ends", "");
                 if known_lease.text() == lease.text() {
                     out.condition.push_str("leaseDuration IN (:lease)");
                 } else {
@@ -75,6 +87,10 @@ impl Expression {
             }
             Action::Release { scope, ends, data } => {
                 out.scope(scope);
+                mutants::edit(&mut out.condition, Mutant::ReleaseOfUnseenVersions, UP_TO, ANY_STAMP);
+                if mutants::on(Mutant::ReleaseUnconditional) {
+                    out.condition = "attribute_exists(recordVersionNumber)".to_owned();
+                }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.value(":released", Value::S("1".to_owned()));
                 out.value(":ends", number(*ends));
@@ -90,6 +106,9 @@ impl Expression {
 
     fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, schema: &Schema) {
         self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
+        let ours = "begins_with(recordVersionNumber, :ours) AND ";
+        mutants::edit(&mut self.condition, Mutant::ClaimOfPeersRows, ours, "");
+        mutants::edit(&mut self.condition, Mutant::ClaimIgnoresWhenReleased, " AND leaseEndsAt <= :now", "");
         self.names.push(("#pk", schema.key_attribute.clone()));
         self.value(":ours", Value::S(OURS.to_owned()));
         if let Some(trusted) = trusted {
@@ -100,6 +119,12 @@ impl Expression {
 
     fn take(&mut self, grant: &NewGrant, seen: &str, token: NextToken, schema: &Schema) {
         self.condition.push_str("recordVersionNumber = :seen");
+        mutants::edit(
+            &mut self.condition,
+            Mutant::TakeOfAnyVersion,
+            "= :seen",
+            "<> :seen OR recordVersionNumber = :seen",
+        );
         self.value(":seen", Value::S(seen.to_owned()));
         self.grant(grant, token, schema);
     }
@@ -111,8 +136,8 @@ impl Expression {
         match token {
             NextToken::FromRow => {
                 self.update.push_str("fencingToken = if_not_exists(fencingToken, :now) + :one");
-                self.value(":now", number(grant.now));
-                self.value(":one", number(1));
+                self.value(":now", number(if mutants::on(Mutant::TokenNotFromTheClock) { 1 } else { grant.now }));
+                self.value(":one", number(if mutants::on(Mutant::TokenNotBumped) { 0 } else { 1 }));
             }
             NextToken::Exactly(token) => {
                 self.update.push_str("fencingToken = :token");
@@ -133,7 +158,9 @@ impl Expression {
             }
             None => Some("workflow"),
         };
-        self.remove(&[Some("isReleased"), workflow, data]);
+        let taken = self.condition.starts_with("recordVersionNumber");
+        let released = (!(mutants::on(Mutant::TakeKeepsReleased) && taken)).then_some("isReleased");
+        self.remove(&[released, workflow, data]);
         self.returns = Returns::AllNew;
     }
 
@@ -155,7 +182,7 @@ impl Expression {
 
     /// "Still my grant, and nothing newer than this."
     fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
-        self.condition.push_str("recordVersionNumber BETWEEN :first AND :rvn");
+        self.condition.push_str(UP_TO);
         self.value(":first", Value::S(first.to_owned()));
         self.value(":rvn", Value::S(up_to.text()));
         if let Some(token) = token {

@@ -5,6 +5,7 @@ use super::machine::Tick;
 use super::moment::{Moment, millis_rounded_up};
 use super::record::Record;
 use super::rules::Rules;
+use crate::mutants::{self, Mutant};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -75,7 +76,9 @@ impl Watch {
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
             return Self { record, ..earlier };
         }
-        let carried = carried.filter(|observation| observation.version == record.version);
+        let same =
+            |seen: &&Observation| seen.version == record.version || mutants::on(Mutant::ObservationOfAnotherVersion);
+        let carried = carried.filter(same);
         let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
         Self { record, since: after, carried }
     }

@@ -10,6 +10,7 @@ use super::request::{Action, DataChange, Request, Scope};
 use super::settings::Settings;
 use super::value::Item;
 use super::version::{Grant, Stamp};
+use crate::mutants::{self, Mutant};
 
 /// How a release ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +73,10 @@ impl<'a> Releasing<'a> {
     pub fn mine(settings: &'a Settings, holding: &Holding) -> Self {
         let (grant, token) = (holding.newest.grant, holding.token);
         let scope = Scope::Mine { grant, up_to: holding.seen, token: Some(token) };
+        if mutants::on(Mutant::ReleaseOnOwnerOnly) {
+            let whose = Whose::OwnersToo { grant, token, owner: holding.owner.clone() };
+            return Self::new(settings, holding.key.clone(), whose, Some(scope), Some(holding.newest.stamp));
+        }
         Self::new(settings, holding.key.clone(), Whose::Mine { grant, token }, Some(scope), Some(holding.newest.stamp))
     }
 
@@ -188,6 +193,9 @@ impl<'a> Releasing<'a> {
     }
 
     fn give_up(&self) -> ReleaseVerdict {
+        if mutants::on(Mutant::ReleaseUnknownIsReleased) {
+            return ReleaseVerdict::Released;
+        }
         if self.faults.was_unavailable() && !self.unsettled {
             ReleaseVerdict::Unavailable
         } else {

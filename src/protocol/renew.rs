@@ -10,6 +10,7 @@ use super::request::{Action, DataChange, Request};
 use super::settings::Settings;
 use super::value::Item;
 use super::version::{Stamp, Version};
+use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// How a renewal ended.
@@ -59,10 +60,12 @@ impl<'a> Renewal<'a> {
 
     fn renew(&mut self, tick: &Tick<'_>) -> Request {
         let stamp = Stamp::after(Some(self.holding.newest.stamp), tick.wall.millis, tick.random_u16());
-        let longer = tick.lease > self.holding.lease.duration();
+        let longer = tick.lease > self.holding.lease.duration() || mutants::on(Mutant::RenewShortens);
+        mutants::note(Version { stamp: self.holding.seen, ..self.holding.newest });
         let lease = if longer { self.settings.lease(tick.lease) } else { self.holding.lease.clone() };
         let wanted_end = tick.wall.millis.saturating_add(millis_rounded_up(lease.duration()));
         let ends = wanted_end.min(tick.latest_end.unwrap_or(u64::MAX)).max(self.holding.ends);
+        let ends = if mutants::on(Mutant::RenewShortens) { wanted_end } else { ends };
         self.holding.newest.stamp = stamp;
         self.sent = Some(Attempt { stamp, started: tick.now, now: tick.wall.millis, lease: lease.clone(), ends });
         Request {
@@ -96,6 +99,9 @@ impl<'a> Renewal<'a> {
             Some(Ok(record)) => record,
         };
         match record.own_version {
+            _ if self.unsettled && mutants::on(Mutant::RenewGivesUpAfterTwoRefusals) => {
+                self.verdict = Some(RenewVerdict::Lost);
+            }
             Some(version) if self.is_still_ours(version, &record) => self.adopt(version, record),
             _ => self.verdict = Some(RenewVerdict::Lost),
         }
@@ -121,6 +127,9 @@ impl<'a> Renewal<'a> {
     }
 
     fn give_up(&self) -> RenewVerdict {
+        if mutants::on(Mutant::RenewUnknownIsLost) {
+            return RenewVerdict::Lost;
+        }
         if self.faults.was_unavailable() && !self.unsettled { RenewVerdict::Unavailable } else { RenewVerdict::Unknown }
     }
 }

@@ -1,0 +1,20 @@
+//! Shows that the lock keeps its promises. See `README.md` beside this crate.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a simulation that is broken may stop")]
+
+mod clocks;
+mod counts;
+pub mod expression;
+mod ledger;
+mod network;
+mod peer;
+mod plan;
+mod run;
+mod table;
+mod worker;
+mod world;
+
+pub use counts::Counts;
+pub use ledger::{Invariant, Violation};
+pub use run::{Options, Run, run};
+pub use table::Rows;
