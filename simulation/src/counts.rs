@@ -17,6 +17,11 @@ macro_rules! counts {
                 $(self.$name += other.$name;)*
             }
 
+            /// One of each that happened at all.
+            pub(crate) fn any(&self) -> Self {
+                Self { $($name: self.$name.min(1),)* }
+            }
+
             /// Each with its description, in a fixed order.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($text, self.$name),)*]

@@ -85,6 +85,8 @@ pub(crate) struct Granted {
     lineage: usize,
     begun: Nanos,
     applied: Nanos,
+    /// Applied by a late copy of its request.
+    by_copy: bool,
     /// Which request it was.
     pub(crate) slot: usize,
     /// Ended by a release, or with its row: other copies of the guard may not know.
@@ -182,6 +184,12 @@ impl Ledger {
         self.violation.get_or_insert(Violation { invariant, what });
     }
 
+    /// Whether what is on this row got there by a late copy, where a row had been deleted: then what was
+    /// said before is over.
+    pub(crate) fn is_ghost(&self, key: usize) -> bool {
+        self.current[key].is_some_and(|current| self.grants[current].by_copy)
+    }
+
     pub(crate) fn find(&self, key: usize, grant: Grant, token: u64) -> Option<usize> {
         self.grants.iter().rposition(|one| one.key == key && one.grant == Some(grant) && one.token == token)
     }
@@ -249,6 +257,7 @@ impl Ledger {
             lineage,
             begun,
             applied: now,
+            by_copy: written.copy,
             slot: written.slot,
             ended: false,
             said_mine: None,
@@ -304,6 +313,7 @@ impl Ledger {
             lineage,
             begun,
             applied: now,
+            by_copy: written.copy,
             slot: written.slot,
             ended: false,
             said_mine: None,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a simulation that is broken may stop")]
 
+mod batch;
 mod clocks;
 mod counts;
 pub mod expression;
@@ -14,6 +15,7 @@ mod table;
 mod worker;
 mod world;
 
+pub use batch::{Batch, Summary};
 pub use counts::Counts;
 pub use ledger::{Invariant, Violation};
 pub use run::{Options, Run, run};

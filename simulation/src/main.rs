@@ -1,33 +1,163 @@
-//! `cargo sim`.
-#![allow(clippy::print_stdout)]
-use lambda_lock_simulation::*;
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let n: u64 = args[1].parse().unwrap();
-    let t = std::time::Instant::now();
-    let mut total = Counts::default();
-    if args.len() > 2 {
-        let run = run(n, Options { trace: true, fenced: true });
-        for l in run.trace {
-            println!("{l}");
+//! `cargo sim`: runs seeds, replays one, or shows that a known mistake is noticed.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command line")]
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use lambda_lock::mutants::{self, Mutant};
+use lambda_lock_simulation::{Batch, Options, Summary, run};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::thread::available_parallelism;
+
+/// Simulates callers of the lock under faults, and fails when a promise is broken.
+///
+/// Each seed is one run: processes with clocks of their own, a network and a lock table, and everything
+/// that may go wrong with them. The same seed always runs the same.
+#[derive(Parser, Debug)]
+#[command(name = "cargo sim")]
+struct Arguments {
+    /// How many seeds.
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    seeds: u64,
+
+    /// The first of them.
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    base: u64,
+
+    /// Runs this seed alone, and writes down everything that happens.
+    #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "base"])]
+    seed: Option<u64>,
+
+    /// Makes a known mistake, and stops when it is noticed. `--mutant list` names them.
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
+
+    /// How many threads. Default: one for each core.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Writes the summary to this file, with commit and machine.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    if arguments.mutant.as_deref() == Some("list") {
+        for mutant in mutants::ALL {
+            println!("{mutant:?}");
         }
-        println!("{:?}", run.violation);
-        return;
+        return Ok(ExitCode::SUCCESS);
     }
-    let mut v = std::collections::BTreeMap::new();
-    for seed in 0..n {
-        let run = run(seed, Options::default());
-        total.add(&run.counts);
-        if let Some(violation) = run.violation {
-            let e = v.entry(violation.invariant).or_insert((0, seed, violation.what.clone()));
-            e.0 += 1;
+    let mutant = arguments.mutant.as_deref().map(mutant).transpose()?;
+    match arguments.seed {
+        Some(seed) => Ok(replay(seed, mutant)),
+        None => batch(&arguments, mutant),
+    }
+}
+
+fn mutant(name: &str) -> anyhow::Result<Mutant> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
+    let found = mutants::ALL.iter().copied().find(|mutant| plain(&format!("{mutant:?}")) == plain(name));
+    found.with_context(|| format!("there is no mutant {name}: `--mutant list` names them"))
+}
+
+fn replay(seed: u64, mutant: Option<Mutant>) -> ExitCode {
+    mutants::set(mutant);
+    let run = run(seed, Options { trace: true, ..Options::default() });
+    for line in &run.trace {
+        println!("{line}");
+    }
+    println!("\nseed {seed}, hash {:016x}", run.hash);
+    match run.violation {
+        Some(violation) => {
+            println!("VIOLATION of {}: {violation}", violation.invariant.promise());
+            ExitCode::FAILURE
+        }
+        None => {
+            println!("no violation");
+            ExitCode::SUCCESS
         }
     }
-    for (t, n) in total.list() {
-        println!("{n:>10} {t}");
+}
+
+fn batch(arguments: &Arguments, mutant: Option<Mutant>) -> anyhow::Result<ExitCode> {
+    if arguments.seeds == 0 {
+        bail!("no seeds, no proof: give --seeds 1 or more");
     }
-    for (i, e) in v {
-        println!("{i:?} {e:?}");
+    let threads = arguments.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
+    let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mutant, stop: mutant.is_some() };
+    let bar = ProgressBar::new(arguments.seeds);
+    let style = "{elapsed_precise} {wide_bar} {human_pos}/{human_len} seeds, {per_sec}, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style)?);
+    let summary = batch.run(|done| bar.inc(done));
+    bar.finish_and_clear();
+    let text = describe(&summary, &batch);
+    println!("{text}");
+    if let Some(file) = &arguments.record {
+        std::fs::write(file, format!("{text}\n")).with_context(|| format!("{} cannot be written", file.display()))?;
     }
-    println!("{:?}, {} per s", t.elapsed(), n as f64 / t.elapsed().as_secs_f64());
+    Ok(verdict(&summary, mutant))
+}
+
+fn verdict(summary: &Summary, mutant: Option<Mutant>) -> ExitCode {
+    let flag = mutant.map_or(String::new(), |mutant| format!(" --mutant {mutant:?}"));
+    for (seed, violation) in summary.violations.iter().take(10) {
+        eprintln!("VIOLATION of {}: {violation}", violation.invariant.promise());
+        eprintln!("  seed {seed}, commit {}, replay: cargo sim --seed {seed}{flag}", commit());
+    }
+    if summary.violations.is_empty() {
+        println!("no violation");
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("{} of {} seeds with a violation", summary.violations.len(), summary.seeds);
+    ExitCode::FAILURE
+}
+
+fn describe(summary: &Summary, batch: &Batch) -> String {
+    let mut text = String::new();
+    let seconds = summary.took.as_secs_f64();
+    let per_core = summary.seeds as f64 / seconds / batch.threads as f64;
+    let first = batch.base;
+    let last = first.wrapping_add(batch.seeds - 1);
+    let _ = writeln!(text, "seeds {first} to {last}, commit {}, {}", commit(), machine());
+    let _ = writeln!(
+        text,
+        "{} seeds in {seconds:.1} s on {} threads: {per_core:.0} per second and thread; {:.1} grants per seed; {} violations\n",
+        summary.seeds,
+        batch.threads,
+        summary.counts.grants as f64 / summary.seeds as f64,
+        summary.violations.len(),
+    );
+    let _ = writeln!(text, "{:>14} {:>10}", "how often", "in seeds");
+    for ((what, often), (_, seeds)) in summary.counts.list().iter().zip(summary.seeds_with.list()) {
+        let _ = writeln!(text, "{often:>14} {seeds:>10}  {what}");
+    }
+    text
+}
+
+fn commit() -> String {
+    let said = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = said(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    let changed = said(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|changes| !changes.is_empty());
+    if changed { format!("{commit} and changes") } else { commit }
+}
+
+fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let cores = available_parallelism().map_or(1, usize::from);
+    let profile = if cfg!(debug_assertions) { "overflow checks on" } else { "optimised" };
+    format!(
+        "{cores} × {} ({}-{}, {profile})",
+        model.unwrap_or("an unknown CPU"),
+        std::env::consts::ARCH,
+        std::env::consts::OS
+    )
 }

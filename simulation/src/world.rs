@@ -604,10 +604,18 @@ impl State {
         nanos(self.plan.longest)
     }
 
+    /// Whether a row can be held against what was said of it: where rows are deleted, a late copy of a Claim
+    /// may have landed in the empty place after the answer.
+    pub(crate) fn says_what_is(&self, key: usize) -> bool {
+        let may_be_deleted = self.plan.deleting || self.plan.faults.row_deleted > 0.0;
+        !(may_be_deleted && self.ledger.is_ghost(key))
+    }
+
     pub(crate) fn is_held_by(&self, key: usize, grant: Grant, token: u64) -> bool {
-        self.mark(key).is_some_and(|mark| {
-            mark.own.is_some_and(|own| own.grant == grant) && mark.token == Some(token) && !mark.released
-        })
+        self.says_what_is(key)
+            && self.mark(key).is_some_and(|mark| {
+                mark.own.is_some_and(|own| own.grant == grant) && mark.token == Some(token) && !mark.released
+            })
     }
 
     /// Within which time whoever waits for this key gets it, when nobody lives who could hold it.
