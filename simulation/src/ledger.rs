@@ -80,7 +80,6 @@ pub(crate) struct Granted {
     pub(crate) grant: Option<Grant>,
     pub(crate) token: u64,
     pub(crate) call: CallId,
-    pub(crate) process: ProcessId,
     /// Grants that were reclaimed from each other have one holder.
     lineage: usize,
     begun: Nanos,
@@ -133,8 +132,6 @@ pub(crate) enum Ended {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    pub(crate) key: usize,
-    pub(crate) process: ProcessId,
     pub(crate) kind: CallKind,
     pub(crate) ended: Ended,
     pub(crate) started: Nanos,
@@ -242,7 +239,6 @@ impl Ledger {
         self.counts.takeovers += u64::from(!inherited && alive);
         self.counts.takeovers_of_peers += u64::from(alive && of_peer);
         self.counts.claims_applied_twice += u64::from(twice);
-        let process = self.calls[call].process;
         if let (true, Some(previous)) = (inherited, self.current[key]) {
             // Whoever still holds it as the earlier grant is the same holder.
             self.grants[previous].ended = true;
@@ -253,7 +249,6 @@ impl Ledger {
             grant: Some(grant),
             token,
             call,
-            process,
             lineage,
             begun,
             applied: now,
@@ -265,12 +260,16 @@ impl Ledger {
         });
     }
 
-    /// The first grant that a new one's token can be told from. A late copy of a Claim that lands where a
-    /// row was deleted brings back an old token, and later ones are counted on from it.
+    /// The first grant that a new one's token can be told from. Where the row has no token of ours, one that
+    /// follows a grant too closely for the clocks, or a late copy of a Claim, brings back a smaller one; and
+    /// later ones are counted on from it.
     fn forgotten(&self, plan: &Plan, written: Written, before: Option<&Mark>) -> usize {
         let earlier = self.grants.iter().rev().find(|one| one.key == written.key && one.grant.is_some());
         match earlier {
-            Some(earlier) if before.is_none() && earlier.applied + plan.disagreement() >= written.begun => {
+            Some(earlier)
+                if before.is_none_or(|before| before.own.is_none())
+                    && earlier.applied + plan.disagreement() >= written.begun =>
+            {
                 self.grants.len()
             }
             Some(earlier) => earlier.forgotten,
@@ -297,19 +296,17 @@ impl Ledger {
     }
 
     /// Another client was granted the lock.
-    pub(crate) fn granted_to_peer(&mut self, written: Written) -> usize {
+    pub(crate) fn granted_to_peer(&mut self, written: Written) {
         let Written { key, call, begun, now, .. } = written;
         let alive = self.current[key].is_some_and(|previous| !self.grants[previous].ended);
         self.counts.takeovers_by_peers += u64::from(alive);
         let lineage = self.grants.len();
-        let process = self.calls[call].process;
         self.push(Granted {
             forgotten: 0,
             key,
             grant: None,
             token: 0,
             call,
-            process,
             lineage,
             begun,
             applied: now,
@@ -319,11 +316,12 @@ impl Ledger {
             said_mine: None,
             renewed: now,
         });
-        self.grants.len() - 1
     }
 
-    pub(crate) fn released_by_peer(&mut self, granted: usize) {
-        self.grants[granted].ended = true;
+    pub(crate) fn released_by_peer(&mut self, key: usize) {
+        if let Some(current) = self.current[key] {
+            self.grants[current].ended = true;
+        }
     }
 
     /// Whether this call may change the row's grant.

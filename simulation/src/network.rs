@@ -35,6 +35,8 @@ pub(crate) struct Slot {
     pub(crate) process: ProcessId,
     pub(crate) call: CallId,
     pub(crate) outcome: Option<Outcome>,
+    /// When a peer began to make it up.
+    pub(crate) begun: u64,
     /// When it arrived, by the server's clock.
     pub(crate) arrived: Option<SystemTime>,
     /// Its sender has been told that it was refused.
@@ -47,7 +49,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn new(process: ProcessId, call: CallId) -> Self {
-        Self { process, call, outcome: None, arrived: None, refused: false, heard: false, dropped: false }
+        Self { process, call, begun: 0, outcome: None, arrived: None, refused: false, heard: false, dropped: false }
     }
 }
 
@@ -63,13 +65,20 @@ impl Network for Wire {
         let mut state = self.world.state();
         let request = Typed::of(&request, &state.schema);
         let slot = state.send(self.process, request);
-        Box::pin(Pending { world: self.world.clone(), slot })
+        Box::pin(Pending::new(&self.world, slot))
     }
 }
 
-struct Pending {
+/// Waits for what comes back.
+pub(crate) struct Pending {
     world: World,
     slot: usize,
+}
+
+impl Pending {
+    pub(crate) fn new(world: &World, slot: usize) -> Self {
+        Self { world: world.clone(), slot }
+    }
 }
 
 impl Future for Pending {

@@ -5,10 +5,12 @@ use crate::clocks::{Clocks, EPOCH, Nanos};
 use crate::counts::Counts;
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Ledger, ProcessId, Written};
 use crate::network::{Fate, Outcome, Slot};
+use crate::peer::{Op, What};
 use crate::plan::{Chance, Plan};
 use crate::table::{Kind, Mark, Rows, Typed};
 use crate::worker::Role;
 use fastrand::Rng;
+use lambda_lock::protocol::schema::RELEASED;
 use lambda_lock::protocol::{Answer, Grant, LockKey, Moment, Schema};
 use lambda_lock::{LockToken, Observation};
 use std::cmp::Reverse;
@@ -46,6 +48,7 @@ pub(crate) enum Event {
     /// A process may go on; with the number of the timer that says so.
     Wake(ProcessId, Option<usize>),
     Arrive(Box<Message>),
+    ArrivePeers(usize, Box<Op>),
     Answer(usize),
     Claim {
         granted: usize,
@@ -299,7 +302,9 @@ impl State {
         let lease = nanos(self.plan.lease);
         let longest = [lease / 8, lease, 3 * lease][self.rng.usize(..3)];
         let lasting = self.rng.u64(1..=longest);
-        let freezes = self.plan.clocks.freezes && self.rng.bool();
+        // Peers look at one clock only, so that one has to keep its rate.
+        let looks_at_both = !matches!(self.processes[id].role, Role::Peer(_));
+        let freezes = self.plan.clocks.freezes && looks_at_both && self.rng.bool();
         let process = &mut self.processes[id];
         process.local += lasting;
         if freezes {
@@ -372,15 +377,7 @@ impl State {
     pub(crate) fn call_begins(&mut self, id: ProcessId, key: usize, kind: CallKind) -> CallId {
         let started = self.processes[id].local;
         self.say_of(id, || format!("calls {kind:?} on {key}"));
-        self.ledger.calls.push(Call {
-            key,
-            process: id,
-            kind,
-            ended: Ended::Running,
-            started,
-            disturbed: false,
-            sent_release: false,
-        });
+        self.ledger.calls.push(Call { kind, ended: Ended::Running, started, disturbed: false, sent_release: false });
         let call = self.ledger.calls.len() - 1;
         self.processes[id].call = Some(call);
         call
@@ -513,6 +510,40 @@ impl State {
         }
     }
 
+    /// Peers have a good network: what they do on a bad one is their affair.
+    pub(crate) fn send_peers(&mut self, id: ProcessId, op: Op) -> usize {
+        let Process { local, woken, call, .. } = self.processes[id];
+        self.slots.push(Slot::new(id, call.unwrap_or_default()));
+        let slot = self.slots.len() - 1;
+        self.slots[slot].begun = woken;
+        self.say_of(id, || format!("sends {:?}", op.what));
+        let way = self.way();
+        self.at(local + way, Event::ArrivePeers(slot, Box::new(op)));
+        slot
+    }
+
+    fn peers_arrives(&mut self, slot: usize, op: Op) {
+        let Op { key, what } = op.clone();
+        let answer = op.apply(&mut self.rows, &self.keys[key].clone());
+        self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
+        if matches!(answer, Answer::Applied(_)) {
+            let Slot { call, begun, .. } = self.slots[slot];
+            let now = self.now;
+            match what {
+                What::Put { .. } => {
+                    let written = Written { key, call, slot, begun, now, copy: false, refused: false };
+                    self.ledger.granted_to_peer(written);
+                }
+                What::Update { set, .. } if set.iter().any(|(name, _)| *name == RELEASED) => {
+                    self.ledger.released_by_peer(key)
+                }
+                _ => {}
+            }
+        }
+        let way = self.way();
+        self.answer_at(self.now + way, slot, answer.into());
+    }
+
     /// The server's clock as a `Date` header says it: in whole seconds.
     pub(crate) fn server_time(&self) -> SystemTime {
         UNIX_EPOCH + EPOCH + Duration::from_secs(self.now / 1_000_000_000)
@@ -524,6 +555,7 @@ impl State {
         match event {
             Event::Wake(..) | Event::Spawn(_) => {}
             Event::Arrive(message) => self.arrives(*message),
+            Event::ArrivePeers(slot, op) => self.peers_arrives(slot, *op),
             Event::Answer(slot) => {
                 self.slots[slot].arrived = Some(self.server_time());
                 let process = self.slots[slot].process;
@@ -565,7 +597,7 @@ impl State {
         }
     }
 
-    fn jump(&mut self, id: ProcessId) {
+    pub(crate) fn jump(&mut self, id: ProcessId) {
         let now = self.now;
         let Self { processes, rng, .. } = self;
         processes[id].clocks.jump(now, rng);
@@ -623,10 +655,12 @@ impl State {
         // One poll and its jitter, and some requests.
         let polls = Duration::from_millis(280) + self.plan.latency * 8;
         let Some(mark) = self.mark(key).filter(|mark| !mark.released) else { return polls };
-        // By a clock that may be slow.
-        let watched = Duration::from_millis(mark.lease).mul_f64(1.05 * 1.025) + polls;
-        let ends =
-            mark.ends.filter(|_| mark.own.is_some() && self.plan.by_wall_clock && !self.plan.clocks.beyond_bounds);
+        if self.plan.clocks.beyond_bounds {
+            return Duration::MAX;
+        }
+        // By clocks that may be slow, and one that somebody sets back meanwhile.
+        let watched = Duration::from_millis(mark.lease).mul_f64(1.05 * 1.025) + self.plan.skew + polls;
+        let ends = mark.ends.filter(|_| mark.own.is_some() && self.plan.by_wall_clock);
         let Some(ends) = ends else { return watched };
         let left = (Duration::from_millis(ends)).saturating_sub(EPOCH + Duration::from_nanos(self.now));
         watched.min(left.mul_f64(1.025) + self.plan.skew * 2 + polls)

@@ -108,7 +108,10 @@ impl<'a> Renewal<'a> {
     }
 
     fn is_still_ours(&self, version: Version, record: &Record) -> bool {
-        version.grant == self.holding.newest.grant && record.token == Some(self.holding.token) && !record.released
+        !mutants::on(Mutant::RenewOnExactVersion)
+            && version.grant == self.holding.newest.grant
+            && record.token == Some(self.holding.token)
+            && !record.released
     }
 
     /// Takes over what a copy of this grant wrote, and tries again.
