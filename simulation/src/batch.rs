@@ -5,7 +5,7 @@ use crate::ledger::{Invariant, Violation};
 use crate::run::{Options, Run, run};
 use lambda_lock::mutants::{self, Mutant};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ pub struct Batch {
     pub threads: usize,
     /// The mistake to be made.
     pub mutant: Option<Mutant>,
-    /// Stop at the first violation.
-    pub stop: bool,
+    /// Stop after so many violations.
+    pub stop: Option<usize>,
 }
 
 /// What came of it.
@@ -45,13 +45,13 @@ pub struct Summary {
 impl Batch {
     /// Runs them. `tick` hears now and then how many are done.
     pub fn run(&self, tick: impl Fn(u64) + Sync) -> Summary {
-        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (next, found) = (AtomicU64::new(0), AtomicUsize::new(0));
         let summary = Mutex::new(Summary::default());
         let started = Instant::now();
         thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
                 scope.spawn(|| {
-                    let own = self.work(&next, &stop, &tick);
+                    let own = self.work(&next, &found, &tick);
                     summary.lock().unwrap().add(own);
                 });
             }
@@ -62,12 +62,12 @@ impl Batch {
         summary
     }
 
-    fn work(&self, next: &AtomicU64, stop: &AtomicBool, tick: &impl Fn(u64)) -> Summary {
+    fn work(&self, next: &AtomicU64, found: &AtomicUsize, tick: &impl Fn(u64)) -> Summary {
         mutants::set(self.mutant);
         let mut own = Summary::default();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.seeds || stop.load(Ordering::Relaxed) {
+            if number >= self.seeds || self.stop.is_some_and(|stop| found.load(Ordering::Relaxed) >= stop) {
                 return own;
             }
             let seed = self.base.wrapping_add(number);
@@ -75,13 +75,11 @@ impl Batch {
             own.seeds += 1;
             own.counts.add(&counts);
             own.seeds_with.add(&counts.any());
+            found.fetch_add(usize::from(violation.is_some()), Ordering::Relaxed);
             own.violations.extend(violation.map(|violation| (seed, violation)));
             if number % RUN_TWICE == 0 && run(seed, Options::default()).hash != hash {
                 let what = "another run of this seed ended otherwise".to_owned();
                 own.violations.push((seed, Violation { invariant: Invariant::SameSeedSameRun, what }));
-            }
-            if self.stop && !own.violations.is_empty() {
-                stop.store(true, Ordering::Relaxed);
             }
             if own.seeds % 64 == 0 {
                 tick(64);

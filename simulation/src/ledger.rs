@@ -429,8 +429,9 @@ impl Ledger {
             resource.newest = Some(granted);
             return;
         };
-        let tellable = !plan.tokens_need_clocks()
-            || self.grants[granted].applied + plan.disagreement() < self.grants[newest].begun;
+        let newer = &self.grants[newest];
+        let later = self.grants[granted].applied + plan.disagreement() < newer.begun;
+        let tellable = !plan.tokens_need_clocks() || (later && newer.forgotten <= granted);
         if tellable {
             let what = format!("an effect with token {token} was applied after one of a later grant");
             self.violate(Invariant::EffectsInOrder, what);

@@ -6,9 +6,9 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use lambda_lock::mutants::{self, Mutant};
-use lambda_lock_simulation::{Batch, Options, Summary, run};
+use lambda_lock_simulation::{Batch, Options, Summary, run, survey, table};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread::available_parallelism;
 
@@ -35,6 +35,11 @@ struct Arguments {
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
 
+    /// Finds out how many seeds it takes to notice each known mistake, at most as many as --seeds says,
+    /// and writes the table that the tests go by to this file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "mutant", "record"])]
+    survey: Option<PathBuf>,
+
     /// How many threads. Default: one for each core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -42,6 +47,12 @@ struct Arguments {
     /// Writes the summary to this file, with commit and machine.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from))
+    }
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -53,6 +64,9 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mutant = arguments.mutant.as_deref().map(mutant).transpose()?;
+    if let Some(file) = &arguments.survey {
+        return surveyed(&arguments, file);
+    }
     match arguments.seed {
         Some(seed) => Ok(replay(seed, mutant)),
         None => batch(&arguments, mutant),
@@ -63,6 +77,30 @@ fn mutant(name: &str) -> anyhow::Result<Mutant> {
     let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
     let found = mutants::ALL.iter().copied().find(|mutant| plain(&format!("{mutant:?}")) == plain(name));
     found.with_context(|| format!("there is no mutant {name}: `--mutant list` names them"))
+}
+
+fn surveyed(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
+    let bar = ProgressBar::new(mutants::ALL.len() as u64);
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}")?);
+    let mut known = Vec::new();
+    let mut unnoticed = Vec::new();
+    for mutant in mutants::ALL {
+        bar.set_message(format!("{mutant:?}"));
+        match survey(*mutant, arguments.seeds, arguments.threads()) {
+            Some(found) => known.push(found),
+            None => unnoticed.push(format!("{mutant:?}")),
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    known.sort_by_key(|known| known.seeds);
+    std::fs::write(file, table(&known)).with_context(|| format!("{} cannot be written", file.display()))?;
+    println!("{}", table(&known));
+    if unnoticed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("not noticed in {} seeds: {}", arguments.seeds, unnoticed.join(", "));
+    Ok(ExitCode::FAILURE)
 }
 
 fn replay(seed: u64, mutant: Option<Mutant>) -> ExitCode {
@@ -88,8 +126,8 @@ fn batch(arguments: &Arguments, mutant: Option<Mutant>) -> anyhow::Result<ExitCo
     if arguments.seeds == 0 {
         bail!("no seeds, no proof: give --seeds 1 or more");
     }
-    let threads = arguments.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
-    let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mutant, stop: mutant.is_some() };
+    let threads = arguments.threads();
+    let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mutant, stop: mutant.map(|_| 1) };
     let bar = ProgressBar::new(arguments.seeds);
     let style = "{elapsed_precise} {wide_bar} {human_pos}/{human_len} seeds, {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style)?);

@@ -116,11 +116,14 @@ impl Client<'_> {
     async fn acquire(&self) -> Option<HeldByPeer> {
         let begun = self.now();
         let mut seen: Option<(String, Moment)> = None;
+        // What Go copies is what it read first, however old that is when it writes.
+        let mut first = None;
         loop {
             let Answer::Found(row) = self.ask(What::Read).await else { return None };
             let now = self.now();
             let expected = row.as_ref().and_then(version_of);
-            let free = match row.clone().map(|row| Record::read(row, &Schema::default())) {
+            let copied = first.get_or_insert_with(|| row.clone()).clone();
+            let free = match row.map(|row| Record::read(row, &Schema::default())) {
                 None => true,
                 Some(Err(_)) => return None,
                 Some(Ok(record)) => {
@@ -131,7 +134,7 @@ impl Client<'_> {
                 }
             };
             if free {
-                return self.put(expected, row).await;
+                return self.put(expected, copied).await;
             }
             if self.me.is_calm() || since_by_own_clock(now, begun) > self.lease * 4 {
                 return None;
@@ -140,12 +143,12 @@ impl Client<'_> {
         }
     }
 
-    async fn put(&self, expected: Option<String>, row: Option<Item>) -> Option<HeldByPeer> {
+    async fn put(&self, expected: Option<String>, copied: Option<Item>) -> Option<HeldByPeer> {
         let version = self.new_version();
         let since = self.now();
         self.me.state().call_begins(self.me.id, self.key, CallKind::Peer);
         let call = self.me.state().processes[self.me.id].call;
-        let row = self.row(row, &version);
+        let row = self.row(copied, &version);
         let answer = self.ask(What::Put { expected, row }).await;
         let mut state = self.me.state();
         state.call_ends(self.me.id, Ended::Done, None);

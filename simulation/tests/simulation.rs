@@ -1,0 +1,37 @@
+//! What the simulation itself must be: repeatable, busy, and able to fail.
+
+use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run};
+
+fn batch(seeds: u64) -> Summary {
+    Batch { base: 1_000_000_000, seeds, threads: 2, mutant: None, stop: None }.run(|_| {})
+}
+
+#[test]
+fn the_same_seed_runs_the_same() {
+    for seed in 0..50 {
+        let (one, other) = (run(seed, Options::default()), run(seed, Options { trace: true, ..Options::default() }));
+        assert_eq!((one.hash, one.counts), (other.hash, other.counts), "seed {seed}");
+    }
+    assert_ne!(run(1, Options::default()).hash, run(2, Options::default()).hash);
+}
+
+#[test]
+fn nothing_that_should_happen_sometimes_never_happens() {
+    let summary = batch(3_000);
+    assert!(summary.violations.is_empty(), "{:?}", summary.violations);
+    for (what, often) in summary.counts.list() {
+        assert!(often > 0, "in {} seeds not once: {what}", summary.seeds);
+    }
+    assert!(summary.counts.grants / summary.seeds >= 10, "{} grants", summary.counts.grants);
+}
+
+#[test]
+fn a_resource_that_refuses_nothing_is_overwritten_by_stale_holders() {
+    // The control: a simulation that cannot fail proves nothing.
+    let unfenced = Options { fenced: false, ..Options::default() };
+    let overwritten = (0..100)
+        .filter_map(|seed| run(seed, unfenced).violation)
+        .filter(|violation| violation.invariant == Invariant::EffectsInOrder)
+        .count();
+    assert!(overwritten > 10, "only in {overwritten} of 100 seeds");
+}
