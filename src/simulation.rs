@@ -43,7 +43,6 @@ impl Transport for Plugged {
 
 impl LockClientBuilder {
     /// Sends lock requests over this network instead of to DynamoDB.
-    #[must_use]
     pub fn network(mut self, network: impl Network + 'static) -> Self {
         self.network = Some(Plugged(Box::new(network)));
         self

@@ -77,11 +77,11 @@ impl Batch {
             own.seeds_with.add(&counts.any());
             found.fetch_add(usize::from(violation.is_some()), Ordering::Relaxed);
             own.violations.extend(violation.map(|violation| (seed, violation)));
-            if number % RUN_TWICE == 0 && run(seed, Options::default()).hash != hash {
+            if number.is_multiple_of(RUN_TWICE) && run(seed, Options::default()).hash != hash {
                 let what = "another run of this seed ended otherwise".to_owned();
                 own.violations.push((seed, Violation { invariant: Invariant::SameSeedSameRun, what }));
             }
-            if own.seeds % 64 == 0 {
+            if own.seeds.is_multiple_of(64) {
                 tick(64);
             }
         }

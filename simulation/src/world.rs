@@ -494,6 +494,12 @@ impl State {
             let process = state.slots[slot].process;
             format!("{of}{:?} of {process} arrives: {}", request.kind, brief(&answer))
         });
+        if let (Kind::Renew, Answer::Refused(Some(_)), CallKind::Hold(grant, token)) =
+            (request.kind, &answer, &self.ledger.calls[call].kind)
+            && self.is_held_by(key, *grant, *token)
+        {
+            self.counts().adopted += 1;
+        }
         if matches!(answer, Answer::Applied(_)) {
             let after = self.mark(key);
             let written = Written { key, call, slot, begun, now: self.now, copy, refused };
