@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::client::{LockClient, term};
 use crate::drive::{Driven, Limits, drive};
-use crate::error::{Error, ErrorKind, Held};
+use crate::error::{Error, Held};
 use crate::lock::Lock;
 use crate::protocol::{
     AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Version, Wanted,
@@ -20,7 +20,7 @@ use tracing::field::Empty;
 pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
 
 /// An acquire that tries once: await it for a [`TryAcquired`].
-pub type TryAcquire<'a> = AcquireRequest<'a, Once>;
+pub type TryAcquire<'a> = AcquireRequest<'a, Trying>;
 
 /// Marks an acquire that waits.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub enum Waiting {}
 
 /// Marks an acquire that tries once.
 #[derive(Debug)]
-pub enum Once {}
+pub enum Trying {}
 
 /// What a refused or granted try brings: both are answers, neither is an error.
 #[derive(Debug)]
@@ -165,6 +165,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let invocation = self.budget.as_ref().and_then(Budget::owner_name);
         let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
         let settings = self.client.settings();
+        settings.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
             Some(token) => Reclaim::Only(Version::parse(token.version()).ok_or_else(|| unreadable(token))?),
@@ -214,17 +215,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let (key, cause) = (&self.key, driven.cause);
         match driven.verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
-                let mut lock = Lock::granted(self.client.clone(), holding, self.budget.clone(), data);
-                // Recognised late: half of the lease is gone already.
-                if renew_first && let Err(error) = lock.checkpoint().await {
-                    // A call that fails leaves nothing behind, if that can be helped.
-                    lock.finish().await;
-                    return Err(match error.kind() {
-                        ErrorKind::Unknown | ErrorKind::Unavailable => Error::unknown(key, "acquired").because(cause),
-                        _ => error,
-                    });
-                }
-                Ok(TryAcquired::Granted(lock))
+                let lock = Lock::granted(self.client.clone(), holding, self.budget.clone(), data);
+                Ok(TryAcquired::Granted(if renew_first { lock.renewed_or_given_back().await? } else { lock }))
             }
             AcquireVerdict::Held(_) if self.reclaimed.is_some() => Err(Error::lost(key)),
             AcquireVerdict::Held(seen) => Ok(TryAcquired::Held(seen.into())),
@@ -294,7 +286,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     }
 }
 
-impl<'a> IntoFuture for AcquireRequest<'a, Once> {
+impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
     type Output = Result<TryAcquired, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 

@@ -4,6 +4,7 @@ use crate::acquire::{Acquire, AcquireRequest, TryAcquire};
 use crate::budget::Budget;
 use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, SharedClock};
+use crate::commit;
 use crate::drive::{Limits, Term};
 use crate::error::Error;
 use crate::lock::Lock;
@@ -15,6 +16,7 @@ use crate::table;
 use crate::transport::Transport;
 use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,6 +106,35 @@ impl LockClient {
         self.acquire(key).within(budget).run(work).await
     }
 
+    /// An idempotent work: done once for each key, and answered from its record afterwards.
+    ///
+    /// One item holds the lock and the result: the first call claims it and works, later calls get the
+    /// stored result, each with one request. While somebody else is at it, a call waits for the result
+    /// within its budget. An attempt that crashed is taken over by the rules of every lock.
+    ///
+    /// The key is a name of the work, such as an order's number or a message's id. It has a
+    /// [namespace](crate::protocol::once) of its own: a lock with the same key is another lock.
+    ///
+    /// ```no_run
+    /// # use lambda_lock::{Budget, Error, LockClient, Outcome};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize)] struct Order { id: String }
+    /// # async fn charge(order: &Order) -> Result<String, Error> { Ok(String::new()) }
+    /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<String, Error> {
+    /// let once = locks.once(&order.id).payload(order).keep_for(Duration::from_secs(86_400)).within(budget);
+    /// match once.run(async |_attempt| charge(order).await).await? {
+    ///     Outcome::Done(receipt) | Outcome::Replayed(receipt) => Ok(receipt),
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// See [`Once::run`](crate::Once::run) for errors, requests and cancel safety.
+    #[cfg(feature = "once")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
+    pub fn once(&self, key: impl Into<LockKey>) -> crate::once::Once<'_> {
+        crate::once::Once::new(self, key.into())
+    }
+
     /// Acquires a lock, waiting for it if somebody else holds it.
     ///
     /// Say [`within`](Acquire::within) which budget: it gives both the lease and how long to wait.
@@ -184,6 +215,21 @@ impl LockClient {
     /// As [`acquire`](LockClient::acquire).
     pub fn reclaim(&self, token: LockToken) -> Acquire<'_> {
         AcquireRequest::reclaiming(self, token)
+    }
+
+    /// [`Lock::condition_check`] for a lock that was written down: fences a transaction of whoever was
+    /// handed the token, such as a later state of a workflow, without asking for the lock first. Sends
+    /// nothing.
+    ///
+    /// # Errors
+    /// `InvalidRequest` when the token is none of this client's.
+    ///
+    /// # IAM actions
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
+    pub fn condition_check(&self, token: &LockToken) -> Result<TransactWriteItem, Error> {
+        let settings = self.settings();
+        settings.check_token(token)?;
+        commit::fence(self, &token.holding(self.clock().now(), settings.schema.dialect)?)
     }
 
     /// Gives back a lock that was written down, without renewing it first.

@@ -6,6 +6,7 @@ use crate::error::BoxError;
 use crate::mutants::{self, Mutant};
 use crate::protocol::{Answer, Machine, Moment, Rules, Step, Tick};
 use crate::transport::Response;
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
 use std::time::Duration;
 
@@ -60,7 +61,17 @@ pub(crate) struct Driven<V> {
     pub(crate) waited: Duration,
 }
 
-pub(crate) async fn drive<M: Machine>(client: &LockClient, limits: &Limits, mut machine: M) -> Driven<M::Verdict> {
+pub(crate) async fn drive<M: Machine>(client: &LockClient, limits: &Limits, machine: M) -> Driven<M::Verdict> {
+    drive_with(client, limits, machine, &[]).await
+}
+
+/// The same for a decision whose requests are part of a transaction with the caller's `writes`.
+pub(crate) async fn drive_with<M: Machine>(
+    client: &LockClient,
+    limits: &Limits,
+    mut machine: M,
+    writes: &[TransactWriteItem],
+) -> Driven<M::Verdict> {
     let (mut cause, mut requests, mut waited) = (None, 0, Duration::ZERO);
     loop {
         let (now, time_left, step) = next_step(client, limits, &mut machine);
@@ -72,9 +83,10 @@ pub(crate) async fn drive<M: Machine>(client: &LockClient, limits: &Limits, mut 
             }
             Step::Send(request) => {
                 requests += 1;
+                let writes = if request.transaction.is_some() { writes } else { &[] };
                 let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
                 let alarm = client.clock().sleep(patience);
-                let response = match Timeout::new(client.transport().send(request), alarm).await {
+                let response = match Timeout::new(client.transport().send(request, writes), alarm).await {
                     Ok(response) => response,
                     Err(_) => no_answer_within(patience),
                 };

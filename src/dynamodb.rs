@@ -5,7 +5,9 @@
 //! calls share the connections of the caller's client.
 
 use crate::error::BoxError;
-use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, Value};
+use crate::protocol::{
+    Action, Answer, Expression, FailedWrite, Item, LockKey, Rejection, Request, Returns, Schema, TransactionId, Value,
+};
 use crate::transport::{Response, Transport};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::client::customize::CustomizableOperation;
@@ -13,9 +15,13 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Builder, Config, Intercept, RuntimeComponents, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::primitives::Blob;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, ConditionCheck, ReturnValue, ReturnValuesOnConditionCheckFailure,
+    TransactWriteItem, Update,
+};
 use aws_smithy_runtime_api::client::interceptors::context::BeforeDeserializationInterceptorContextRef;
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -60,7 +66,11 @@ impl DynamoDb {
     }
 
     /// One attempt, with its `Date` header caught.
-    fn once<T, E, B>(&self, call: CustomizableOperation<T, E, B>, date: DateHeader) -> CustomizableOperation<T, E, B> {
+    fn attempt<T, E, B>(
+        &self,
+        call: CustomizableOperation<T, E, B>,
+        date: DateHeader,
+    ) -> CustomizableOperation<T, E, B> {
         let call = match &self.overrides {
             Some(overrides) => call.config_override(overrides.clone()),
             None => call,
@@ -74,7 +84,7 @@ impl DynamoDb {
             .client
             .update_item()
             .table_name(&self.table)
-            .set_key(Some(self.key(request.key)))
+            .set_key(Some(key_of(&self.schema, request.key)))
             .update_expression(update)
             .condition_expression(condition)
             .set_expression_attribute_names(names_map(names))
@@ -86,7 +96,7 @@ impl DynamoDb {
             })
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .customize();
-        let result = self.once(call, date).send().await;
+        let result = self.attempt(call, date).send().await;
         match result {
             Ok(output) => match (returns, output.attributes) {
                 (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
@@ -106,13 +116,13 @@ impl DynamoDb {
             .client
             .delete_item()
             .table_name(&self.table)
-            .set_key(Some(self.key(request.key)))
+            .set_key(Some(key_of(&self.schema, request.key)))
             .condition_expression(condition)
             .set_expression_attribute_names(names_map(names))
             .set_expression_attribute_values(Some(values_map(values)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .customize();
-        let result = self.once(call, date).send().await;
+        let result = self.attempt(call, date).send().await;
         match result {
             Ok(_) => (Answer::Applied(Item::default()), None),
             Err(error) => failed(error, |error| match error {
@@ -127,38 +137,92 @@ impl DynamoDb {
             .client
             .get_item()
             .table_name(&self.table)
-            .set_key(Some(self.key(request.key)))
+            .set_key(Some(key_of(&self.schema, request.key)))
             .consistent_read(true)
             .customize();
-        let result = self.once(call, date).send().await;
+        let result = self.attempt(call, date).send().await;
         match result {
             Ok(output) => (Answer::Found(output.item.map(item)), None),
             Err(error) => failed(error, |_| None),
         }
     }
 
-    fn key(&self, key: LockKey) -> Attributes {
-        let mut attributes = HashMap::with_capacity(2);
-        if let (Some(name), Some(value)) = (&self.schema.sort_key_attribute, key.sort_key()) {
-            attributes.insert(name.clone(), AttributeValue::S(value.to_owned()));
+    async fn transact(
+        &self,
+        request: Request,
+        id: TransactionId,
+        writes: &[TransactWriteItem],
+        date: DateHeader,
+    ) -> Outcome {
+        let part = match transaction_item(&self.table, &self.schema, request) {
+            Ok(part) => part,
+            Err(error) => return (Answer::Rejected(Rejection::Invalid(error.to_string())), Some(error)),
+        };
+        // Last, so that DynamoDB counts the caller's writes as the caller does.
+        let items = writes.iter().cloned().chain([part]).collect();
+        let call = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(items))
+            .client_request_token(id.as_str())
+            .customize();
+        match self.attempt(call, date).send().await {
+            Ok(_) => (Answer::Applied(Item::default()), None),
+            Err(error) => match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                    (meaning_of_reasons(cancelled.cancellation_reasons(), writes.len()), Some(Box::new(error)))
+                }
+                _ => (answer_to(&error), Some(Box::new(error))),
+            },
         }
-        attributes.insert(self.schema.key_attribute.clone(), AttributeValue::S(key.key().to_owned()));
-        attributes
     }
 }
 
 impl Transport for DynamoDb {
-    fn send(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>> {
+    fn send<'a>(
+        &'a self,
+        request: Request,
+        writes: &'a [TransactWriteItem],
+    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
             let date = DateHeader::default();
-            let (answer, cause) = match &request.action {
-                Action::Peek => self.get(request, date.clone()).await,
-                Action::Delete { .. } => self.delete(request, date.clone()).await,
-                _ => self.update(request, date.clone()).await,
+            let (answer, cause) = match (&request.action, request.transaction.clone()) {
+                (_, Some(id)) => self.transact(request, id, writes, date.clone()).await,
+                (Action::Peek, None) => self.get(request, date.clone()).await,
+                (Action::Delete { .. }, None) => self.delete(request, date.clone()).await,
+                (_, None) => self.update(request, date.clone()).await,
             };
             Response { answer, cause, server_time: date.0.get().copied() }
         })
     }
+}
+
+/// The lock's part of a transaction.
+pub(crate) fn transaction_item(table: &str, schema: &Schema, request: Request) -> Result<TransactWriteItem, BoxError> {
+    let Expression { update, condition, names, values, .. } = Expression::of(&request, schema);
+    let key = Some(key_of(schema, request.key));
+    let (names, values) = (names_map(names), Some(values_map(values)));
+    let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+    let item = TransactWriteItem::builder();
+    Ok(if update.is_empty() {
+        let check = ConditionCheck::builder().table_name(table).set_key(key).condition_expression(condition);
+        let check = check.set_expression_attribute_names(names).set_expression_attribute_values(values);
+        item.condition_check(check.return_values_on_condition_check_failure(all_old).build()?).build()
+    } else {
+        let write = Update::builder().table_name(table).set_key(key).condition_expression(condition);
+        let write = write.set_expression_attribute_names(names).set_expression_attribute_values(values);
+        let write = write.update_expression(update).return_values_on_condition_check_failure(all_old);
+        item.update(write.build()?).build()
+    })
+}
+
+fn key_of(schema: &Schema, key: LockKey) -> Attributes {
+    let mut attributes = HashMap::with_capacity(2);
+    if let (Some(name), Some(value)) = (&schema.sort_key_attribute, key.sort_key()) {
+        attributes.insert(name.clone(), AttributeValue::S(value.to_owned()));
+    }
+    attributes.insert(schema.key_attribute.clone(), AttributeValue::S(key.key().to_owned()));
+    attributes
 }
 
 /// Catches the `Date` header, which the SDK's outputs do not show.
@@ -202,7 +266,7 @@ where
 pub(crate) fn answer_to<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Answer {
     match error {
         SdkError::ServiceError(context) if context.raw().status().is_client_error() => {
-            meaning_of(context.err().code(), context.err().message())
+            Answer::of_error(context.err().code(), context.err().message())
         }
         // It never left this process: no credentials, no Region, no endpoint.
         SdkError::ConstructionFailure(_) => {
@@ -212,49 +276,38 @@ pub(crate) fn answer_to<E: ProvideErrorMetadata>(error: &SdkError<E, HttpRespons
     }
 }
 
-/// What DynamoDB's error codes mean.
-fn meaning_of(code: Option<&str>, message: Option<&str>) -> Answer {
-    let text = || message.or(code).unwrap_or("no reason was given").to_owned();
-    match code {
-        Some(
-            "ProvisionedThroughputExceededException"
-            | "ThrottlingException"
-            | "Throttling"
-            | "RequestLimitExceeded"
-            | "TransactionConflictException"
-            | "TransactionInProgressException"
-            | "ReplicatedWriteConflictException"
-            | "ResourceInUseException",
-        ) => Answer::Unavailable,
-        Some("ResourceNotFoundException") => Answer::Rejected(Rejection::Table(text())),
-        Some("ValidationException") if is_about_the_key(message) => Answer::Rejected(Rejection::Table(text())),
-        Some("ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException") => {
-            Answer::Rejected(Rejection::Invalid(text()))
-        }
-        Some(
-            "AccessDeniedException"
-            | "AccessDenied"
-            | "UnrecognizedClientException"
-            | "InvalidSignatureException"
-            | "IncompleteSignatureException"
-            | "IncompleteSignature"
-            | "MissingAuthenticationToken"
-            | "MissingAuthenticationTokenException"
-            | "InvalidClientTokenId"
-            | "ExpiredTokenException"
-            | "ExpiredToken"
-            | "OptInRequired",
-        ) => Answer::Rejected(Rejection::Denied(text())),
-        _ => Answer::Unknown,
+/// What the reasons of a cancelled transaction mean, whose write at `ours` is the lock's. The lock's
+/// own condition comes first: whoever lost the lock must not be told of anything else.
+fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
+    fn code(reason: &CancellationReason) -> &str {
+        reason.code().unwrap_or("None")
     }
-}
-
-/// The table has other key attributes than this client was told.
-fn is_about_the_key(message: Option<&str>) -> bool {
-    let message = message.unwrap_or_default();
-    ["key element does not match the schema", "required keys was not given a value", "number of conditions on the keys"]
+    if let Some(own) = reasons.get(ours) {
+        match code(own) {
+            "ConditionalCheckFailed" => return Answer::Refused(own.item.clone().map(item)),
+            "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => {}
+            _ => {
+                let text = own.message().unwrap_or(code(own)).to_owned();
+                return Answer::Rejected(Rejection::Invalid(text));
+            }
+        }
+    }
+    let lasting = |reason: &CancellationReason| {
+        !matches!(code(reason), "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
+    };
+    let failed: Vec<FailedWrite> = reasons
         .iter()
-        .any(|known| message.contains(known))
+        .take(ours)
+        .enumerate()
+        .filter(|(_, reason)| lasting(reason))
+        .map(|(index, reason)| FailedWrite {
+            index,
+            code: code(reason).to_owned(),
+            message: reason.message().map(str::to_owned),
+        })
+        .collect();
+    // Another transaction has one of the items, or they are throttled.
+    if failed.is_empty() { Answer::Unavailable } else { Answer::Cancelled(failed) }
 }
 
 fn names_map(names: Vec<(&'static str, String)>) -> Option<HashMap<String, String>> {
@@ -336,7 +389,7 @@ mod tests {
         let overrides = Some(one_attempt(Config::builder()));
         let callers = DynamoDb { client, overrides, table: "locks".to_owned(), schema: Schema::default() };
         for (so_far, transport) in [ours, callers].iter().enumerate() {
-            let response = transport.send(Request { key: "k".into(), action: Action::Peek }).await;
+            let response = transport.send(Request::alone("k".into(), Action::Peek), &[]).await;
             assert_eq!(response.answer, Answer::Unknown);
             assert!(response.server_time.is_some(), "the Date header is caught");
             assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);

@@ -1,6 +1,8 @@
 //! One error, whose kind says what the caller does next.
 
-use crate::protocol::{HolderSeen, Invalid, InvalidRecord, LockKey, Observation, Rejection, from_epoch_millis};
+use crate::protocol::{
+    FailedWrite, HolderSeen, Invalid, InvalidRecord, LockKey, Observation, Rejection, from_epoch_millis,
+};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -32,10 +34,25 @@ pub enum ErrorKind {
     /// Ask again with the same call; every call of this crate is safe to repeat. Nobody knows whether
     /// the request was applied: no answer came in time, or a broken one.
     ///
+    /// A commit is the exception: ask [`settle_commit`](crate::Lock::settle_commit) first.
+    ///
     /// After an acquire the lock may be taken for at most its lease, although this call tried to give
     /// it back. After a renewal the guard goes on believing what it believed before. After a release
     /// the lock is free at the latest when its lease ends.
     Unknown,
+    /// Look at your own writes. One of them was refused, so the transaction was cancelled and nothing of
+    /// it was applied; the lock itself was still ours. The reasons as the SDK gives them, with the items
+    /// where your writes asked for them, are in the error's [`source`](std::error::Error::source).
+    Cancelled(Vec<FailedWrite>),
+    /// Give the work another key, or the payload that belongs to this one. The record of this
+    /// idempotent work was made for a different payload.
+    PayloadMismatch,
+    /// Do not try again under this key. An earlier attempt at this idempotent work failed for good, and
+    /// its failure was stored.
+    FailedBefore {
+        /// What it stored, as JSON.
+        failure: String,
+    },
     /// Ask again later. DynamoDB refused for now (throttled, or a transaction had the row) for as long
     /// as could be waited; nothing was applied.
     Unavailable,
@@ -143,6 +160,86 @@ impl Error {
     pub(crate) fn unavailable(key: &LockKey, what: &str) -> Self {
         let message = format!("the lock {key} was not {what}: DynamoDB refuses requests for now; ask again later");
         Self::new(ErrorKind::Unavailable, message)
+    }
+
+    #[cfg(feature = "once")]
+    pub(crate) fn payload_mismatch(key: &LockKey) -> Self {
+        let message = format!(
+            "the work {key} was first asked for with a different payload: give it a key of its own, or the payload \
+             that belongs to this key"
+        );
+        Self::new(ErrorKind::PayloadMismatch, message)
+    }
+
+    #[cfg(feature = "once")]
+    pub(crate) fn failed_before(key: &LockKey, failure: String) -> Self {
+        let message = format!("the work {key} failed for good in an earlier attempt: it is not tried again");
+        Self::new(ErrorKind::FailedBefore { failure }, message)
+    }
+
+    #[cfg(feature = "once")]
+    pub(crate) fn unreadable_result(key: &LockKey, error: serde_json::Error) -> Self {
+        let message = format!(
+            "the stored result of the work {key} cannot be read as what the caller expects ({error}): read it with the \
+             type that it was stored with, or wait until the record is over"
+        );
+        Self::new(ErrorKind::InvalidRecord, message)
+    }
+
+    pub(crate) fn cancelled(key: &LockKey, failed: Vec<FailedWrite>) -> Self {
+        let reasons: Vec<String> = failed
+            .iter()
+            .map(|FailedWrite { index, code, message }| match message {
+                Some(message) => format!("write {index}: {code} ({message})"),
+                None => format!("write {index}: {code}"),
+            })
+            .collect();
+        let message = format!(
+            "the transaction under the lock {key} was cancelled, nothing was applied: {}; the lock was still ours",
+            reasons.join(", ")
+        );
+        Self::new(ErrorKind::Cancelled(failed), message)
+    }
+
+    pub(crate) fn transaction_unknown(key: &LockKey) -> Self {
+        let message = format!(
+            "nobody knows whether the transaction under the lock {key} was applied: no usable answer came in time; \
+             ask settle_commit, or look at what it would have written"
+        );
+        Self::new(ErrorKind::Unknown, message)
+    }
+
+    pub(crate) fn untold(key: &LockKey) -> Self {
+        let message = format!(
+            "the row of the lock {key} no longer tells whether the last commit was applied: look at what it would \
+             have written"
+        );
+        Self::new(ErrorKind::Unknown, message)
+    }
+
+    pub(crate) fn transaction_unavailable(key: &LockKey) -> Self {
+        let message = format!(
+            "the transaction under the lock {key} was not applied: DynamoDB refuses it for now, throttled or in \
+             conflict with other transactions; ask again later"
+        );
+        Self::new(ErrorKind::Unavailable, message)
+    }
+
+    pub(crate) fn transaction_rejected(key: &LockKey, rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Table(message) => Self::new(
+                ErrorKind::Table,
+                format!(
+                    "a table of the transaction under the lock {key} cannot be used: {message}; check the names, \
+                     Regions and key schemas of the lock table and of your own"
+                ),
+            ),
+            other => Self::rejected(Some(key), other),
+        }
+    }
+
+    pub(crate) fn unbuildable(error: &BoxError) -> Self {
+        Self::new(ErrorKind::InvalidRequest, format!("the condition check cannot be built: {error}"))
     }
 
     pub(crate) fn out_of_time(key: &LockKey, what: &str, needed: Duration, remaining: Duration) -> Self {

@@ -25,15 +25,19 @@
 //! use lambda_lock::{Budget, Error, LockClient};
 //! use std::time::Duration;
 //!
+//! # use aws_sdk_dynamodb::types::TransactWriteItem;
 //! # async fn reserve() -> Result<(), Error> { Ok(()) }
 //! # async fn charge(token: u64) -> Result<String, Error> { Ok(String::new()) }
+//! # fn record(_: &str) -> TransactWriteItem { TransactWriteItem::builder().build() }
 //! async fn handler(order_id: &str, locks: &LockClient) -> Result<String, Error> {
 //!     let budget = Budget::lasting(Duration::from_secs(25)); // what is left of this invocation
 //!     locks
 //!         .with_lock(order_id, &budget, async |lock| {
 //!             reserve().await?;
 //!             lock.checkpoint().await?; // renew between steps, in the open
-//!             charge(lock.fencing_token()).await
+//!             let receipt = charge(lock.fencing_token()).await?;
+//!             lock.commit([record(&receipt)]).await?; // applies only while the lock is ours
+//!             Ok(receipt)
 //!         })
 //!         .await // released on success and on error
 //! }
@@ -44,8 +48,9 @@
 //! * **P1 Fencing.** Every grant of a key carries a token greater than every earlier grant's,
 //!   without any assumption on clocks, where rows are never deleted and never written by other
 //!   clients. Otherwise as long as the next grant is requested later than the last one was applied
-//!   by more than clocks disagree. A resource that refuses smaller tokens never applies an older
-//!   holder's effect after a newer holder's.
+//!   by more than clocks disagree. A resource that refuses smaller tokens, or a write
+//!   [fenced in the same transaction](Lock::commit), never applies an older holder's effect after a
+//!   newer holder's.
 //! * **P2 Exclusion, while clocks behave.** If clock *rates* differ by no more than
 //!   [`clock_drift`](LockClientBuilder::clock_drift) (5 %), wall clocks by no more than
 //!   [`max_clock_skew`](LockClientBuilder::max_clock_skew) (2 s), and at least one clock of the holder
@@ -67,6 +72,7 @@
 //!   home Region.
 //! * Deleting rows (by hand, by TTL, with [`delete_row`](Release::delete_row)) weakens P1 to its
 //!   clock clause.
+//! * An effect outside of DynamoDB cannot be part of a transaction with the lock.
 //! * Tokens say nothing about grants made by Java or Go clients, which have none.
 //!
 //! # The table
@@ -80,6 +86,9 @@
 //! | [`acquire`](LockClient::acquire), [`try_acquire`](LockClient::try_acquire) | 1 write | `UpdateItem`, `GetItem` |
 //! | [`checkpoint`](Lock::checkpoint), [`resume`](LockClient::resume) | 1 write | `UpdateItem` |
 //! | [`release`](Lock::release) | 1 write | `UpdateItem` (`DeleteItem` to delete the row) |
+//! | [`commit`](Lock::commit), [`commit_and_release`](Lock::commit_and_release) | 1 transaction | `UpdateItem`, and those of the caller's writes |
+//! | [`condition_check`](Lock::condition_check) | none by itself | `ConditionCheckItem` |
+//! | `once` (feature of that name) | first call 2 writes, or 1 and a transaction; later calls 1 | `UpdateItem`, `GetItem` |
 //! | takeover of a dead holder | 1 write by wall clock, 2 by observation beside the polls | `UpdateItem`, `GetItem` |
 //! | waiting | 1 consistent read per poll | `GetItem` |
 //! | [`reclaim`](LockClient::reclaim) | 1 write, 2 after a renewal elsewhere | `UpdateItem`, `GetItem` |
@@ -92,6 +101,7 @@
 //! |---|---|---|
 //! | `dynamodb` | yes | the lock on `aws-sdk-dynamodb`; TLS and async runtime stay your choice |
 //! | `lambda` | | [`lambda`]: a [`Budget`] from an invocation's context, a tower layer around a whole handler, errors by name |
+//! | `once` | | idempotent work: lock and result in one item, done once for each key |
 //! | none | | [`protocol`] alone, without the SDK |
 
 pub mod protocol;
@@ -113,6 +123,8 @@ mod client;
 #[cfg(feature = "dynamodb")]
 mod clock;
 #[cfg(feature = "dynamodb")]
+mod commit;
+#[cfg(feature = "dynamodb")]
 mod drive;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -123,6 +135,8 @@ mod error;
 pub mod lambda;
 #[cfg(feature = "dynamodb")]
 mod lock;
+#[cfg(feature = "once")]
+mod once;
 #[cfg(feature = "dynamodb")]
 mod peek;
 #[cfg(feature = "dynamodb")]
@@ -135,25 +149,32 @@ pub mod simulation;
 #[cfg(feature = "dynamodb")]
 mod table;
 #[cfg(feature = "dynamodb")]
+mod transaction;
+#[cfg(feature = "dynamodb")]
 mod transport;
 #[cfg(feature = "dynamodb")]
 mod wall_clock;
 
-pub use protocol::{Dialect, LockKey, LockToken, Observation};
+pub use protocol::{Dialect, FailedWrite, LockKey, LockToken, Observation};
 
 #[cfg(feature = "dynamodb")]
 pub use crate::{
-    acquire::{Acquire, AcquireRequest, Once, TryAcquire, TryAcquired, Waiting},
+    acquire::{Acquire, AcquireRequest, TryAcquire, TryAcquired, Trying, Waiting},
     budget::{Budget, DEFAULT_GRACE},
     builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder},
     client::LockClient,
     clock::{Clock, SharedClock, Sleep},
+    commit::{Commit, CommitAndRelease, CommitOutcome},
     error::{Error, ErrorKind, Held},
     lock::{Lock, Renew},
     peek::PeekedLock,
     release::{Release, ReleaseOutcome},
     resume::Resume,
 };
+
+#[cfg(feature = "once")]
+#[cfg_attr(docsrs, doc(cfg(feature = "once")))]
+pub use crate::once::{Attempt, DEFAULT_RETENTION, Once, OnceState, OnceStatus, Outcome, Started};
 
 #[cfg(all(doctest, feature = "dynamodb"))]
 #[doc = include_str!("../README.md")]

@@ -2,11 +2,13 @@
 
 use crate::budget::Budget;
 use crate::client::LockClient;
+use crate::commit::{self, Commit, CommitAndRelease};
 use crate::drive::{Term, drive};
 use crate::error::{Error, ErrorKind};
 use crate::mutants::{self, Mutant};
 use crate::protocol::{DataChange, Holding, LockKey, LockToken, RenewVerdict, Renewal, from_epoch_millis};
 use crate::release::{Release, ReleaseOutcome};
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
@@ -29,19 +31,19 @@ use tracing::field::Empty;
 /// says until when. [`LockClient::with_lock`] releases on success and on error alike.
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
-    client: LockClient,
-    holding: Holding,
-    budget: Option<Budget>,
+    pub(crate) client: LockClient,
+    pub(crate) holding: Holding,
+    pub(crate) budget: Option<Budget>,
     data: Option<Vec<u8>>,
-    state: AtomicU8,
+    pub(crate) state: AtomicU8,
 }
 
 /// Believed to be ours until the lease runs out.
-const HELD: u8 = 0;
+pub(crate) const HELD: u8 = 0;
 /// The lease was seen to have run out: not ours again until a renewal succeeds.
 const EXPIRED: u8 = 1;
 /// Another grant has it, or it was released.
-const LOST: u8 = 2;
+pub(crate) const LOST: u8 = 2;
 /// Released or handed over: the guard is over, whatever the answer.
 const OVER: u8 = 3;
 
@@ -170,6 +172,100 @@ impl Lock {
         }
     }
 
+    /// A [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for a transaction of your own: its
+    /// writes are applied only while this grant is current, neither lost nor released. Sends nothing.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(
+    /// #     lock: &lambda_lock::Lock, dynamodb: &aws_sdk_dynamodb::Client, record: TransactWriteItem,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// dynamodb.transact_write_items().transact_items(record).transact_items(lock.condition_check()?).send().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// When the lock was lost the transaction is cancelled, and the reason at this item's place is
+    /// `ConditionalCheckFailed`. It orders grants, not the writes of one grant: your own retry of a
+    /// transaction needs your own client request token. [`commit`](Lock::commit) does all of that.
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost) when the guard knows already.
+    ///
+    /// # IAM actions
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, beside the actions of its
+    /// other items.
+    pub fn condition_check(&self) -> Result<TransactWriteItem, Error> {
+        if self.state.load(Ordering::Relaxed) == LOST {
+            return Err(Error::lost(self.key()));
+        }
+        commit::fence(&self.client, &self.holding)
+    }
+
+    /// Applies writes of yours, and renews the lock, in one transaction: all of it while the lock is
+    /// ours, or nothing.
+    ///
+    /// A holder that was paused and has lost the lock writes nothing. A commit whose answer was lost is
+    /// asked for again with the same client request token, so its writes are applied once. Await the
+    /// answer; afterwards the lease is as after a [`checkpoint`](Lock::checkpoint).
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(lock: &mut lambda_lock::Lock, record: TransactWriteItem) -> Result<(), lambda_lock::Error> {
+    /// lock.commit([record]).await?; // applied, or an error that says why not
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// * [`Lost`](ErrorKind::Lost): stop; nothing was applied.
+    /// * [`Cancelled`](ErrorKind::Cancelled): one of *your* writes was refused, the error says which one
+    ///   and why; nothing was applied, and the lock is held as before.
+    /// * [`Unknown`](ErrorKind::Unknown): no answer within the budget. Do not commit the same writes
+    ///   again: [`settle_commit`](Lock::settle_commit) tells what became of them.
+    /// * `Unavailable`: throttled, or other transactions had the items, for the whole budget; nothing
+    ///   was applied. `InvalidRequest`: more than 99 writes, more than 4 MB, one of them on the lock's
+    ///   own row, or what DynamoDB itself finds invalid. `InvalidRecord`, `Table`, `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// One `TransactWriteItems`, which DynamoDB bills as two writes per item:
+    /// `dynamodb:UpdateItem` on the lock table, and the actions of your writes on theirs. One more
+    /// after a lost answer, a conflict with another transaction, or when a copy of this lock renewed it
+    /// elsewhere; conflicts are retried within the budget, without a budget within three request
+    /// timeouts.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, all of it or nothing may have been applied:
+    /// [`settle_commit`](Lock::settle_commit) tells.
+    pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
+        Commit::new(self, writes.into_iter().collect())
+    }
+
+    /// Applies writes of yours, and gives the lock back, in one transaction: all of it while the lock
+    /// is ours, or nothing. The guard is over from here on.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(lock: lambda_lock::Lock, record: TransactWriteItem) -> Result<(), lambda_lock::Error> {
+    /// lock.commit_and_release([record]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`commit`](Lock::commit). Whatever the error, the lock is given back as well as can be, by a
+    /// plain release, unless it is lost already. After [`Unknown`](ErrorKind::Unknown) nobody can tell
+    /// from the lock whether the writes were applied: look at them.
+    ///
+    /// # Requests and IAM actions
+    /// As [`commit`](Lock::commit), and after an error one write (`dynamodb:UpdateItem`).
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, all of it or nothing may have been applied; the lease frees the lock.
+    pub fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> CommitAndRelease {
+        CommitAndRelease::new(self, writes.into_iter().collect())
+    }
+
     fn until_next_renewal(&self) -> Duration {
         let lease = self.client.rules().believed(self.holding.lease.duration());
         let remaining = self.remaining();
@@ -223,6 +319,20 @@ impl Lock {
         }
     }
 
+    /// For a grant that was recognised late, when half of its lease was gone already: renewed before
+    /// anybody works with it. A call that fails leaves nothing behind, if that can be helped.
+    pub(crate) async fn renewed_or_given_back(mut self) -> Result<Self, Error> {
+        let Err(error) = self.checkpoint().await else { return Ok(self) };
+        let key = self.key().clone();
+        self.finish().await;
+        Err(match error.kind() {
+            ErrorKind::Unknown | ErrorKind::Unavailable => {
+                Error::unknown(&key, "acquired").because(Some(Box::new(error)))
+            }
+            _ => error,
+        })
+    }
+
     /// Ends the guard without a release.
     pub(crate) fn abandon(&self) {
         self.state.store(OVER, Ordering::Relaxed);
@@ -232,11 +342,15 @@ impl Lock {
         self.client.settings().check_write(self.key(), &self.holding.owner, None, &data)?;
         let lease = lease.unwrap_or(self.holding.lease.duration());
         crate::protocol::Lease::check(lease)?;
-        let term = match &self.budget {
+        self.renew_for(self.term(lease), data).await
+    }
+
+    /// This lease, but not beyond the end of the budget.
+    pub(crate) fn term(&self, lease: Duration) -> Term {
+        match &self.budget {
             Some(budget) => Term::Within(lease, budget.clone()),
             None => Term::Fixed(lease),
-        };
-        self.renew_for(term, data).await
+        }
     }
 
     /// One renewal, as checkpoint and resume need it.

@@ -57,6 +57,14 @@ mutants! {
     ContenderUsesLargerClock
     SpanBeginsBeforeAnswer
     ObservationOfAnotherVersion
+    UnvouchedTimeCounts
+    // Transactions.
+    CommitSentAnew
+    CommitWithoutUpperBound
+    FenceWithoutGrant
+    // Idempotent work.
+    SettleUnconditional
+    SettledIsFree
 }
 
 #[cfg(not(feature = "mutants"))]

@@ -68,7 +68,7 @@ impl fmt::Debug for PeekedLock {
 }
 
 pub(crate) async fn peek(client: &LockClient, key: LockKey) -> Result<Option<PeekedLock>, Error> {
-    client.settings().check_key(&key)?;
+    client.settings().check_lock_key(&key)?;
     let limits = client.limits(Term::Fixed(Duration::ZERO), None);
     let span = tracing::info_span!("lock_peek", %key, attempts = Empty, outcome = Empty);
     let driven = drive(client, &limits, Peeking::new(client.settings(), key.clone())).instrument(span.clone()).await;

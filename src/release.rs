@@ -79,7 +79,10 @@ impl Release {
     }
 
     pub(crate) fn of_workflow(client: &LockClient, key: LockKey, workflow: String) -> Self {
-        let checked = client.settings().check_write(&key, client.owner(), Some(&workflow), &DataChange::Keep);
+        let settings = client.settings();
+        let checked = settings
+            .check_lock_key(&key)
+            .and_then(|()| settings.check_write(&key, client.owner(), Some(&workflow), &DataChange::Keep));
         let what = checked.map(|()| What::Workflows { key, workflow }).map_err(Error::from);
         Self::new(client.clone(), what, None)
     }

@@ -5,6 +5,7 @@ use crate::builder::LockClientBuilder;
 use crate::dynamodb::DynamoDb;
 use crate::protocol::{Answer, Request, Schema};
 use crate::transport::{Response, Transport};
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +17,8 @@ pub type Replying<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
 /// Carries requests to a table, each of them once.
 pub trait Network: fmt::Debug + Send + Sync {
     /// Sends one request.
-    fn send(&self, request: Request) -> Replying<'_>;
+    /// `writes` are the caller's own, where the request is part of a transaction.
+    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a>;
 }
 
 /// What came back, and the server's clock where the answer told it.
@@ -33,9 +35,13 @@ pub struct Reply {
 pub(crate) struct Plugged(Box<dyn Network>);
 
 impl Transport for Plugged {
-    fn send(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>> {
+    fn send<'a>(
+        &'a self,
+        request: Request,
+        writes: &'a [TransactWriteItem],
+    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
-            let Reply { answer, server_time } = self.0.send(request).await;
+            let Reply { answer, server_time } = self.0.send(request, writes).await;
             Response { answer, server_time, cause: None }
         })
     }
@@ -61,9 +67,9 @@ impl Real {
 }
 
 impl Network for Real {
-    fn send(&self, request: Request) -> Replying<'_> {
+    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         Box::pin(async move {
-            let Response { answer, server_time, .. } = Transport::send(&self.0, request).await;
+            let Response { answer, server_time, .. } = Transport::send(&self.0, request, writes).await;
             Reply { answer, server_time }
         })
     }

@@ -2,6 +2,7 @@
 
 use crate::error::BoxError;
 use crate::protocol::{Answer, Request};
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +11,13 @@ use std::time::SystemTime;
 /// Sends one request, once, and says what is known afterwards. No retries: the decisions know what
 /// an attempt of unknown outcome means, and what to ask next.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
-    fn send(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>>;
+    /// `writes` are the caller's own, for a request that is part of a [transaction](Request::transaction);
+    /// none for one that goes alone.
+    fn send<'a>(
+        &'a self,
+        request: Request,
+        writes: &'a [TransactWriteItem],
+    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
 }
 
 /// What came back.

@@ -26,13 +26,16 @@
 
 pub mod authorize;
 mod client;
+mod counting;
 mod dynamodb_local;
 mod expansion;
 pub mod lambda;
+mod proxy;
 mod sample;
 mod server;
 
 pub use crate::client::{client, config};
+pub use crate::counting::{CountingProxy, Counts};
 pub use crate::dynamodb_local::DynamoDbLocal;
 pub use crate::expansion::{ExpandedFunction, Expansion};
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};

@@ -66,6 +66,9 @@ invariants! {
     GuardMatchesRow: "a guard stands for a grant that was applied, with its token", "P1";
     TakenOver: "a dead holder is replaced within its bound", "P4";
     ReturnsInTime: "a call returns by its budget plus one request timeout", "P4";
+    CommittedOnce: "a transaction is applied once, and not after it was said not to be", "P5";
+    CommittedIsSo: "what is said of a transaction is so", "P5";
+    OnceIsOnce: "a work whose result is stored is not begun again, and its result stays", "idempotent work";
     SameSeedSameRun: "the same seed runs the same", "the simulation itself";
     SdkAgrees: "the real SDK and a DynamoDB engine give the same run", "the simulation itself";
 }
@@ -161,8 +164,20 @@ pub(crate) struct Ledger {
     /// The grant on each row.
     pub(crate) current: Vec<Option<usize>>,
     resource: Vec<Resource>,
+    pub(crate) commits: Vec<Commit>,
+    /// The results of idempotent works, by key.
+    pub(crate) results: Vec<Option<String>>,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
+}
+
+/// A transaction of a caller's.
+#[derive(Clone, Debug)]
+pub(crate) struct Commit {
+    granted: usize,
+    pub(crate) applied: usize,
+    /// It was said that it was not applied.
+    denied: bool,
 }
 
 /// Something outside of the lock table that refuses smaller tokens.
@@ -174,7 +189,12 @@ struct Resource {
 
 impl Ledger {
     pub(crate) fn new(keys: usize) -> Self {
-        Self { current: vec![None; keys], resource: vec![Resource::default(); keys], ..Self::default() }
+        Self {
+            current: vec![None; keys],
+            resource: vec![Resource::default(); keys],
+            results: vec![None; keys],
+            ..Self::default()
+        }
     }
 
     pub(crate) fn violate(&mut self, invariant: Invariant, what: String) {
@@ -199,7 +219,7 @@ impl Ledger {
             self.counts.duplicates_after_release += u64::from(ended);
         }
         let Some(after) = after else { return self.deleted(written, before) };
-        let Some(own) = after.own else { return };
+        let Some(own) = after.own else { return self.settled(written, before, after) };
         let token = after.token.unwrap_or_default();
         let same =
             |mark: &&Mark| mark.own.is_some_and(|version| version.grant == own.grant) && mark.token == after.token;
@@ -208,6 +228,56 @@ impl Ledger {
             Some(before) if after.released => self.released(written, before, after),
             Some(before) if before.released => self.granted(plan, written, own.grant, token, Some(before)),
             Some(before) => self.renewed(written, before, after),
+        }
+    }
+
+    /// An idempotent work has its result.
+    fn settled(&mut self, written: Written, before: Option<&Mark>, after: &Mark) {
+        let Some(before) = before.filter(|before| before.version != after.version) else { return };
+        self.counts.settled += 1;
+        if !self.may_change(written, before) {
+            let what = format!("{} was settled by {:?}", before.version, self.calls[written.call].kind);
+            self.violate(Invariant::OwnRowOnly, what);
+        }
+        if let Some(earlier) = &self.results[written.key] {
+            let what = format!("the result {earlier} was replaced by {:?}", after.outcome);
+            self.violate(Invariant::OnceIsOnce, what);
+        }
+        self.results[written.key].clone_from(&after.outcome);
+        if let Some(current) = self.current[written.key] {
+            self.grants[current].ended = true;
+        }
+    }
+
+    pub(crate) fn begin_commit(&mut self, granted: usize) -> usize {
+        self.commits.push(Commit { granted, applied: 0, denied: false });
+        self.commits.len() - 1
+    }
+
+    /// A transaction with this write was applied.
+    pub(crate) fn committed(&mut self, plan: &Plan, number: usize, copy: bool) {
+        self.counts.commits += 1;
+        let commit = &mut self.commits[number];
+        commit.applied += 1;
+        let (granted, again) = (commit.granted, commit.applied > 1);
+        // Of P5 excepted: a copy of what was refused before.
+        let denied = commit.denied && !copy;
+        self.counts.commits_by_late_copies += u64::from(commit.denied && copy);
+        if (again || denied) && !plan.rows_vanish() {
+            let what = format!("applied {}", if again { "twice" } else { "after it was said not to be" });
+            self.violate(Invariant::CommittedOnce, what);
+        }
+        self.effect(plan, granted, false);
+    }
+
+    /// What was said of a transaction: that it was applied, or that it was not and never will be.
+    pub(crate) fn said_committed(&mut self, plan: &Plan, number: usize, said: bool) {
+        let commit = &mut self.commits[number];
+        commit.denied = !said;
+        let so = (commit.applied > 0) == said;
+        if !so && !plan.rows_vanish() {
+            let what = format!("applied {} times, said: {said}", commit.applied);
+            self.violate(Invariant::CommittedIsSo, what);
         }
     }
 
@@ -225,6 +295,10 @@ impl Ledger {
             self.violate(Invariant::TokenGrows, what);
         }
         self.after_its_call(written, grant);
+        if let Some(result) = &self.results[key] {
+            let what = format!("granted to {grant}, and its result is {result}");
+            self.violate(Invariant::OnceIsOnce, what);
+        }
         let kind = self.calls[call].kind.clone();
         let previous = self.current[key].map(|previous| &self.grants[previous]);
         let alive = previous.is_some_and(|previous| !previous.ended);

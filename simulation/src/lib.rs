@@ -13,6 +13,7 @@ mod plan;
 mod run;
 mod survey;
 mod table;
+mod transactions;
 mod worker;
 mod world;
 

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread::available_parallelism;
 
+/// In so many seeds everything happens that should happen sometimes.
+const ENOUGH: u64 = 15_000;
+
 /// Simulates callers of the lock under faults, and fails when a promise is broken.
 ///
 /// Each seed is one run: processes with clocks of their own, a network and a lock table, and everything
@@ -138,7 +141,17 @@ fn batch(arguments: &Arguments, mutant: Option<Mutant>) -> anyhow::Result<ExitCo
     if let Some(file) = &arguments.record {
         std::fs::write(file, format!("{text}\n")).with_context(|| format!("{} cannot be written", file.display()))?;
     }
+    let never = never(&summary);
+    if mutant.is_none() && summary.seeds >= ENOUGH && !never.is_empty() {
+        eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(verdict(&summary, mutant))
+}
+
+/// What did not happen at all.
+fn never(summary: &Summary) -> Vec<&'static str> {
+    summary.counts.list().into_iter().filter(|(_, often)| *often == 0).map(|(what, _)| what).collect()
 }
 
 fn verdict(summary: &Summary, mutant: Option<Mutant>) -> ExitCode {

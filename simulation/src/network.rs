@@ -3,6 +3,7 @@
 use crate::ledger::{CallId, ProcessId};
 use crate::table::Typed;
 use crate::world::World;
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::protocol::{Answer, Moment, Request};
 use lambda_lock::simulation::{Network, Reply, Replying};
 use lambda_lock::{Clock, Sleep};
@@ -61,12 +62,20 @@ pub(crate) struct Wire {
 }
 
 impl Network for Wire {
-    fn send(&self, request: Request) -> Replying<'_> {
+    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         let mut state = self.world.state();
-        let request = Typed::of(&request, &state.schema);
+        let request = Typed::of(&request, writes.iter().filter_map(number_of).collect(), &state.schema);
         let slot = state.send(self.process, request);
         Box::pin(Pending::new(&self.world, slot))
     }
+}
+
+/// The table that the caller's own writes go to, and the attribute that tells them apart.
+pub(crate) const WORK: &str = "work";
+
+/// Which of the caller's writes it is.
+fn number_of(write: &TransactWriteItem) -> Option<usize> {
+    write.put()?.item().get(WORK)?.as_n().ok()?.parse().ok()
 }
 
 /// Waits for what comes back.

@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) one_owner: bool,
     /// Handing over to other processes, copies of guards included.
     pub(crate) handing_over: bool,
+    /// How many idempotent works there are to do.
+    pub(crate) jobs: usize,
     /// Releases that delete the row.
     pub(crate) deleting: bool,
     /// When this many grants were applied, or this much time has passed, the faults stop.
@@ -53,6 +55,8 @@ pub(crate) struct Faults {
     pub(crate) pause_at_clock: Chance,
     pub(crate) crash: Chance,
     pub(crate) cancelled: Chance,
+    /// What the caller's own writes ask for does not hold.
+    pub(crate) writes_refused: Chance,
     /// The row is deleted by hand: how often in a minute.
     pub(crate) row_deleted: f64,
 }
@@ -95,6 +99,7 @@ impl Plan {
             pause_at_clock: chance(0.01),
             crash: chance(0.02),
             cancelled: chance(0.05),
+            writes_refused: chance(0.2),
             row_deleted: if rng.u8(..8) == 0 { rng.f64() * 4.0 } else { 0.0 },
         };
         let freezes = rng.bool();
@@ -115,6 +120,7 @@ impl Plan {
             cleaner: rng.u8(..6) == 0,
             one_owner: rng.u8(..5) == 0,
             handing_over: rng.u8(..2) == 0,
+            jobs: if rng.u8(..4) == 0 { rng.usize(1..=4) } else { 0 },
             deleting: rng.u8(..10) == 0,
             grants: rng.usize(12..=24),
             longest: Duration::from_secs(40),
@@ -135,6 +141,11 @@ impl Plan {
 }
 
 impl Plan {
+    /// Whether rows vanish.
+    pub(crate) fn rows_vanish(&self) -> bool {
+        self.deleting || self.faults.row_deleted > 0.0
+    }
+
     /// By how much the wall clocks of two processes can differ, in nanoseconds.
     pub(crate) fn disagreement(&self) -> u64 {
         // A millisecond for what rounding takes.

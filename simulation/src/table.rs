@@ -2,7 +2,8 @@
 
 use crate::expression::{self, Outcome};
 use lambda_lock::protocol::{
-    Action, Answer, Expression, Item, Lease, LockKey, Rejection, Request, Schema, Value, Version, schema,
+    Action, Answer, Expression, FailedWrite, Item, Lease, LockKey, Rejection, Request, Schema, TransactionId, Value,
+    Version, schema,
 };
 
 /// A request as it travels.
@@ -11,6 +12,9 @@ pub(crate) struct Typed {
     pub(crate) key: LockKey,
     pub(crate) kind: Kind,
     expression: Expression,
+    /// Part of this transaction, with these writes of the caller's.
+    transaction: Option<TransactionId>,
+    pub(crate) writes: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,20 +24,24 @@ pub(crate) enum Kind {
     Renew,
     Release,
     Delete,
+    Settle,
     Peek,
 }
 
 impl Typed {
-    pub(crate) fn of(request: &Request, schema: &Schema) -> Self {
+    pub(crate) fn of(request: &Request, writes: Vec<usize>, schema: &Schema) -> Self {
         let kind = match &request.action {
             Action::Claim { .. } => Kind::Claim,
             Action::Take { .. } => Kind::Take,
             Action::Renew { .. } => Kind::Renew,
             Action::Release { .. } => Kind::Release,
             Action::Delete { .. } => Kind::Delete,
-            Action::Peek => Kind::Peek,
+            Action::Settle { .. } => Kind::Settle,
+            // A Fence goes in a transaction of the caller's own.
+            Action::Fence { .. } | Action::Peek => Kind::Peek,
         };
-        Self { expression: Expression::of(request, schema), kind, key: request.key.clone() }
+        let transaction = request.transaction.clone();
+        Self { transaction, writes, expression: Expression::of(request, schema), kind, key: request.key.clone() }
     }
 }
 
@@ -42,12 +50,16 @@ impl Typed {
 pub struct Rows {
     rows: Vec<(LockKey, Option<Item>)>,
     schema: Schema,
+    /// Transactions that were applied: each is applied once.
+    applied: Vec<TransactionId>,
+    /// What the caller's own writes ask for does not hold now.
+    pub(crate) refuses_writes: bool,
 }
 
 impl Rows {
     /// An empty table with these names.
     pub fn new(schema: Schema) -> Self {
-        Self { rows: Vec::new(), schema }
+        Self { schema, ..Self::default() }
     }
 
     fn slot(&mut self, key: &LockKey) -> &mut Option<Item> {
@@ -70,12 +82,33 @@ impl Rows {
 
     /// Carries out a request, as DynamoDB would.
     pub fn apply(&mut self, request: &Request) -> Answer {
-        let typed = Typed::of(request, &self.schema);
+        let typed = Typed::of(request, Vec::new(), &self.schema);
         self.carry_out(&typed)
     }
 
     pub(crate) fn carry_out(&mut self, request: &Typed) -> Answer {
-        let Self { rows: _, schema } = &*self;
+        let Some(transaction) = &request.transaction else { return self.alone(request) };
+        if self.applied.contains(transaction) {
+            return Answer::Applied(Item::default());
+        }
+        if !expression::holds(&request.expression, self.get(&request.key)) {
+            return Answer::Refused(self.get(&request.key).cloned());
+        }
+        if self.refuses_writes {
+            let code = "ConditionalCheckFailed".to_owned();
+            return Answer::Cancelled(vec![FailedWrite { index: 0, code, message: None }]);
+        }
+        self.applied.push(transaction.clone());
+        self.alone(request)
+    }
+
+    /// Whether this transaction was applied before.
+    pub(crate) fn knows(&self, request: &Typed) -> bool {
+        request.transaction.as_ref().is_some_and(|transaction| self.applied.contains(transaction))
+    }
+
+    fn alone(&mut self, request: &Typed) -> Answer {
+        let schema = &self.schema;
         let (name, sort) = (schema.key_attribute.clone(), schema.sort_key_attribute.clone());
         let row = self.slot(&request.key);
         if request.kind == Kind::Peek {
@@ -112,6 +145,8 @@ pub(crate) struct Mark {
     pub(crate) ends: Option<u64>,
     pub(crate) owner: String,
     pub(crate) workflow: Option<String>,
+    /// The stored result of an idempotent work.
+    pub(crate) outcome: Option<String>,
 }
 
 impl Mark {
@@ -135,6 +170,7 @@ impl Mark {
             ends: number(schema::ENDS),
             owner: text(schema::OWNER).unwrap_or_default(),
             workflow: text(schema::WORKFLOW),
+            outcome: text(schema::OUTCOME),
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Role {
     Worker,
     Watcher,
     Cleaner,
+    /// Does idempotent works.
+    Doer,
     Peer(Peer),
     /// Waits for this key when all is over.
     Last(usize),
@@ -39,6 +41,7 @@ impl Role {
         match self {
             Role::Worker => Box::pin(async move { me.work().await }),
             Role::Watcher => Box::pin(async move { me.watch().await }),
+            Role::Doer => Box::pin(async move { me.does_once().await }),
             Role::Cleaner => Box::pin(async move { me.clean().await }),
             Role::Peer(peer) => Box::pin(crate::peer::live(me, peer)),
             Role::Last(key) => Box::pin(async move { me.comes_last(key).await }),
@@ -50,9 +53,9 @@ impl Role {
 pub(crate) struct Me {
     pub(crate) world: World,
     pub(crate) id: ProcessId,
-    clock: SharedClock,
-    owner: String,
-    locks: LockClient,
+    pub(crate) clock: SharedClock,
+    pub(crate) owner: String,
+    pub(crate) locks: LockClient,
 }
 
 /// Never asked for anything: its requests go over the simulated network.
@@ -260,12 +263,12 @@ impl Me {
 
     // Calls.
 
-    fn call_limit(&self) -> Duration {
+    pub(crate) fn call_limit(&self) -> Duration {
         self.state().call_limit()
     }
 
     /// Lets a call finish, or drops its future somewhere in the middle.
-    async fn perhaps<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn perhaps<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         let cancelled = {
             let mut state = self.state();
             let chance = state.plan.faults.cancelled;
@@ -326,7 +329,7 @@ impl Me {
     }
 
     /// Writes into the books how an acquire ended.
-    fn acquire_ended(
+    pub(crate) fn acquire_ended(
         &self,
         key: usize,
         tried: Option<Result<TryAcquired, Error>>,
@@ -521,11 +524,24 @@ impl Me {
             if mine {
                 self.affect(granted);
             }
-            let (renews, copies) = {
+            let (renews, copies, transacts) = {
                 let mut state = self.state();
                 let copies = state.plan.handing_over && state.rng.u8(..6) == 0;
-                (state.rng.u8(..5) < 2, copies)
+                (state.rng.u8(..5) < 2, copies, state.rng.u8(..6))
             };
+            match transacts {
+                0 => match self.commit(key, &mut lock, granted).await {
+                    Ended::Refused => break,
+                    Ended::Done => {
+                        expired = false;
+                        self.check(&lock, granted, true);
+                    }
+                    // To ask what became of it may have renewed it.
+                    Ended::Unknown | Ended::Running => expired = false,
+                },
+                1 => self.fenced_write(key, &lock, granted),
+                _ => {}
+            }
             if copies {
                 self.hand(lock.token());
             }
@@ -551,6 +567,7 @@ impl Me {
                 self.hand(lock.into_token());
                 return;
             }
+            9 => return self.commit_and_release(key, lock, granted).await,
             _ => return self.release(key, lock).await,
         }
         // Forgotten: nobody releases it.
@@ -565,7 +582,7 @@ impl Me {
     }
 
     /// Asks the guard. `fresh`: others are asked at the same instant.
-    fn check(&self, lock: &Lock, granted: usize, fresh: bool) -> bool {
+    pub(crate) fn check(&self, lock: &Lock, granted: usize, fresh: bool) -> bool {
         let mine = !lock.remaining().is_zero();
         let mut state = self.state();
         if mine {
@@ -596,7 +613,7 @@ pub(crate) fn grant_of(token: &LockToken) -> (Grant, u64) {
     (version.grant, token.fencing_token())
 }
 
-fn refused_or_unknown(error: &Error) -> Ended {
+pub(crate) fn refused_or_unknown(error: &Error) -> Ended {
     match error.kind() {
         ErrorKind::Unknown => Ended::Unknown,
         _ => Ended::Refused,

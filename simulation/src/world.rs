@@ -3,6 +3,7 @@
 
 use crate::clocks::{Clocks, EPOCH, Nanos};
 use crate::counts::Counts;
+use crate::expression;
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Ledger, ProcessId, Written};
 use crate::network::{Fate, Outcome, Slot};
 use crate::peer::{Op, What};
@@ -11,7 +12,7 @@ use crate::table::{Kind, Mark, Rows, Typed};
 use crate::worker::Role;
 use fastrand::Rng;
 use lambda_lock::protocol::schema::RELEASED;
-use lambda_lock::protocol::{Answer, Grant, LockKey, Moment, Schema};
+use lambda_lock::protocol::{Answer, Expression, Grant, LockKey, Moment, Schema};
 use lambda_lock::{LockToken, Observation};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -55,10 +56,19 @@ pub(crate) enum Event {
         fresh: bool,
     },
     Effect(usize),
+    /// A transaction of a caller's own, with a Fence.
+    Fenced(Box<Fenced>),
     DeleteRow,
     Jump,
     Throttle,
     Spawn(Role),
+}
+
+/// A caller's own write, under the condition that a grant is current.
+pub(crate) struct Fenced {
+    pub(crate) key: usize,
+    pub(crate) granted: usize,
+    pub(crate) condition: Expression,
 }
 
 /// A request on its way.
@@ -159,8 +169,8 @@ impl State {
             timers: Vec::with_capacity(1024),
             slots: Vec::with_capacity(512),
             rows: Rows::new(schema),
-            keys: (0..plan.keys).map(|key| LockKey::from(["a", "b"][key])).collect(),
-            ledger: Ledger::new(plan.keys),
+            keys: keys(&plan),
+            ledger: Ledger::new(plan.keys + plan.jobs),
             handed: Vec::new(),
             observed: None,
             throttled_until: 0,
@@ -184,6 +194,9 @@ impl State {
         }
         if let Some(peer) = self.plan.peer {
             self.spawn_within(Role::Peer(peer), 200);
+        }
+        for _ in 0..self.plan.jobs.min(2) {
+            self.spawn_within(Role::Doer, 200);
         }
         if self.plan.cleaner {
             self.spawn_within(Role::Cleaner, 200);
@@ -487,6 +500,8 @@ impl State {
         let write = request.kind != Kind::Peek;
         let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
         let before = if write { self.mark(key) } else { None };
+        self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
+        let recognised = self.rows.knows(&request);
         let answer = self.rows.carry_out(&request);
         self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
         self.say(|state| {
@@ -500,7 +515,16 @@ impl State {
         {
             self.counts().adopted += 1;
         }
-        if matches!(answer, Answer::Applied(_)) {
+        match &answer {
+            Answer::Cancelled(_) => self.counts().commits_cancelled += 1,
+            Answer::Refused(_) if !request.writes.is_empty() => self.counts().commits_refused += 1,
+            _ if recognised => self.counts().commits_sent_again += 1,
+            _ => {}
+        }
+        if matches!(answer, Answer::Applied(_)) && !recognised {
+            for number in &request.writes {
+                self.ledger.committed(&self.plan, *number, copy);
+            }
             let after = self.mark(key);
             let written = Written { key, call, slot, begun, now: self.now, copy, refused };
             self.ledger.applied(&self.plan, written, before.as_ref(), after.as_ref());
@@ -580,9 +604,21 @@ impl State {
                 let Self { ledger, plan, fenced, .. } = self;
                 ledger.effect(plan, granted, *fenced);
             }
+            Event::Fenced(fenced) => {
+                let Fenced { key, granted, condition } = *fenced;
+                let holds = expression::holds(&condition, self.rows.get(&self.keys[key]));
+                self.say(|_| format!("a fenced transaction of grant no {granted} arrives: {holds}"));
+                self.mix(self.now ^ u64::from(holds));
+                if holds {
+                    self.counts().fenced += 1;
+                    self.ledger.effect(&self.plan, granted, false);
+                } else {
+                    self.counts().fenced_off += 1;
+                }
+            }
             _ if self.calm => {}
             Event::DeleteRow => {
-                let key = self.rng.usize(..self.keys.len());
+                let key = self.rng.usize(..self.plan.keys);
                 self.say(|_| format!("the row {key} is deleted by hand"));
                 self.rows.set(&self.keys[key].clone(), None);
                 self.ledger.row_is_gone(key);
@@ -645,8 +681,7 @@ impl State {
     /// Whether a row can be held against what was said of it: where rows are deleted, a late copy of a Claim
     /// may have landed in the empty place after the answer.
     pub(crate) fn says_what_is(&self, key: usize) -> bool {
-        let may_be_deleted = self.plan.deleting || self.plan.faults.row_deleted > 0.0;
-        !(may_be_deleted && self.ledger.is_ghost(key))
+        !(self.plan.rows_vanish() && self.ledger.is_ghost(key))
     }
 
     pub(crate) fn is_held_by(&self, key: usize, grant: Grant, token: u64) -> bool {
@@ -677,6 +712,12 @@ impl State {
     }
 }
 
+/// Locks, then idempotent works.
+fn keys(plan: &Plan) -> Vec<LockKey> {
+    let locks = (0..plan.keys).map(|key| LockKey::from(["a", "b"][key]));
+    locks.chain((0..plan.jobs).map(|job| LockKey::from(format!("once/{job}")))).collect()
+}
+
 /// What a process does when it is woken.
 pub(crate) enum Turn {
     Nothing,
@@ -698,6 +739,7 @@ fn code(answer: &Answer) -> u64 {
         Answer::Unavailable => 6,
         Answer::Rejected(_) => 7,
         Answer::Unknown => 8,
+        Answer::Cancelled(_) => 9,
     }
 }
 

@@ -16,13 +16,14 @@ fn the_same_seed_runs_the_same() {
 }
 
 #[test]
-fn nothing_that_should_happen_sometimes_never_happens() {
-    let summary = batch(3_000);
-    assert!(summary.violations.is_empty(), "{:?}", summary.violations);
-    for (what, often) in summary.counts.list() {
-        assert!(often > 0, "in {} seeds not once: {what}", summary.seeds);
+fn a_thousand_seeds_keep_all_promises_and_are_busy() {
+    let Summary { seeds, counts, violations, .. } = batch(1_000);
+    assert!(violations.is_empty(), "{violations:?}");
+    assert!(counts.grants / seeds >= 10, "{} grants", counts.grants);
+    // `cargo sim` looks at all of them, in more seeds.
+    for often in [counts.takeovers, counts.recovered_answers, counts.stale_effects, counts.commits, counts.settled] {
+        assert!(often > 0, "{counts:?}");
     }
-    assert!(summary.counts.grants / summary.seeds >= 10, "{} grants", summary.counts.grants);
 }
 
 #[test]

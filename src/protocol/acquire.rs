@@ -189,6 +189,7 @@ impl<'a> Acquisition<'a> {
             ends: attempt.ends,
             data: self.wanted.data.clone(),
             workflow: self.wanted.workflow.clone(),
+            once: None,
         }
     }
 
@@ -197,7 +198,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn send(&self, action: Action) -> Step<AcquireVerdict> {
-        Step::Send(Request { key: self.wanted.key.clone(), action })
+        Step::Send(Request::alone(self.wanted.key.clone(), action))
     }
 
     fn claim(&mut self, tick: &Tick<'_>) -> Step<AcquireVerdict> {
@@ -288,6 +289,8 @@ impl<'a> Acquisition<'a> {
                 lease: attempt.lease.clone(),
                 ends: attempt.ends,
                 belief,
+                keep: None,
+                pending: None,
             },
         }
     }
@@ -308,7 +311,7 @@ impl<'a> Acquisition<'a> {
         let Version { grant, stamp: up_to } = attempt.version;
         let ends = tick.wall.millis.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
-        Some(self.send(Action::Release { scope, ends, data: DataChange::Keep }))
+        Some(self.send(Action::Release { scope, ends, data: DataChange::Keep, keep: None }))
     }
 
     fn see(&mut self, after: Moment, row: Option<Item>) {
@@ -445,7 +448,7 @@ impl Machine for Acquisition<'_> {
                 self.next = Next::Peek;
             }
             Answer::Rejected(rejection) => self.next = Next::Finish(AcquireVerdict::Rejected(rejection)),
-            Answer::Unknown => {
+            Answer::Unknown | Answer::Cancelled(_) => {
                 // Whatever became of a first write shows on the row: look at once. Where writes keep
                 // failing while reads are answered, pause.
                 if was_write && !self.unsettled {

@@ -3,11 +3,13 @@
 //! Our own attribute names stand in the text as they are, since none of them but `data` is on
 //! DynamoDB's list of reserved words; names that a user chose go through `#` placeholders.
 
-use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
-use super::schema::{DATA, Schema};
+use super::moment::millis_rounded_up;
+use super::request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome};
+use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
-use super::version::{OURS, Version};
+use super::version::{Grant, OURS, Version};
 use crate::mutants::{self, Mutant};
+use std::time::Duration;
 
 /// A request as DynamoDB wants it, but for table name and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,11 +63,14 @@ impl Expression {
         match &request.action {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
             Action::Take { grant, seen, token } => out.take(grant, seen, *token, schema),
-            Action::Renew { version, token, known_lease, lease, ends, data } => {
+            Action::Renew { version, token, known_lease, lease, ends, data, keep } => {
                 let exactly = mutants::noted().filter(|_| mutants::on(Mutant::RenewOnExactVersion)).map(Version::text);
                 let first = exactly.unwrap_or_else(|| version.grant.first_version());
                 out.mine(&first, version, Some(*token));
                 mutants::edit(&mut out.condition, Mutant::RenewWithoutUpperBound, UP_TO, ANY_STAMP);
+                if request.transaction.is_some() {
+                    mutants::edit(&mut out.condition, Mutant::CommitWithoutUpperBound, UP_TO, ANY_STAMP);
+                }
                 mutants::edit(&mut out.condition, Mutant::RenewOnExactVersion, UP_TO, "recordVersionNumber = :first");
                 mutants::edit(&mut out.condition, Mutant::RenewWithoutToken, " AND fencingToken = :token", "");
                 out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
@@ -80,13 +85,18 @@ impl Expression {
                 out.update.push_str("SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
                 out.value(":lease", Value::S(lease.text().to_owned()));
                 out.value(":ends", number(*ends));
-                out.ttl(*ends, schema);
+                out.kept(*ends, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[removed]);
-                out.returns = Returns::UpdatedOld;
+                // Writes in a transaction return nothing.
+                out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
-            Action::Release { scope, ends, data } => {
+            Action::Release { scope, ends, data, keep } => {
                 out.scope(scope);
+                if request.transaction.is_some() {
+                    // Alone a release may be repeated; the caller's writes may not.
+                    out.condition.push_str(" AND attribute_not_exists(isReleased)");
+                }
                 mutants::edit(&mut out.condition, Mutant::ReleaseOfUnseenVersions, UP_TO, ANY_STAMP);
                 if mutants::on(Mutant::ReleaseUnconditional) {
                     out.condition = "attribute_exists(recordVersionNumber)".to_owned();
@@ -94,18 +104,28 @@ impl Expression {
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.value(":released", Value::S("1".to_owned()));
                 out.value(":ends", number(*ends));
-                out.ttl(*ends, schema);
+                out.kept(*ends, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);
             }
+            Action::Settle { version, token, outcome, now, keep } => {
+                out.settle(version, *token, outcome, *now);
+                out.kept(*now, Some(*keep), schema);
+                let data = out.data(&DataChange::Remove);
+                out.remove(&[Some("leaseDuration"), Some("leaseEndsAt"), Some("workflow"), data]);
+            }
             Action::Delete { scope } => out.scope(scope),
+            Action::Fence { grant, token } => out.fence(*grant, *token),
             Action::Peek => {}
         }
         out
     }
 
     fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, schema: &Schema) {
-        self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
+        match &grant.once {
+            None => self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM }),
+            Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
+        }
         let ours = "begins_with(recordVersionNumber, :ours) AND ";
         mutants::edit(&mut self.condition, Mutant::ClaimOfPeersRows, ours, "");
         mutants::edit(&mut self.condition, Mutant::ClaimIgnoresWhenReleased, " AND leaseEndsAt <= :now", "");
@@ -115,6 +135,59 @@ impl Expression {
             self.value(":trusted", number(trusted));
         }
         self.grant(grant, NextToken::FromRow, schema);
+    }
+
+    /// A plain Claim, and only on a record of the same work whose time is not over.
+    fn claim_once(&mut self, payload: bool, by_wall_clock: bool) {
+        self.condition
+            .push_str("attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now");
+        if payload {
+            self.condition.push_str(" AND (attribute_not_exists(payloadHash) OR payloadHash = :payload)");
+        }
+        self.condition.push_str(if by_wall_clock {
+            " AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
+        } else {
+            " AND attribute_exists(isReleased) AND leaseEndsAt <= :now"
+        });
+    }
+
+    /// What the grant of an idempotent work writes beside the lock; answers what is to be removed.
+    fn once(&mut self, once: &OnceClaim, now: u64) -> [Option<&'static str>; 4] {
+        self.update.push_str(if once.anew {
+            ", attempts = :one, firstSeenAt = :now"
+        } else {
+            ", attempts = if_not_exists(attempts, :zero) + :one, firstSeenAt = if_not_exists(firstSeenAt, :now)"
+        });
+        if !once.anew {
+            self.value(":zero", number(0));
+        }
+        for (name, value) in [(":one", 1), (":now", now)] {
+            if self.values.iter().all(|(given, _)| *given != name) {
+                self.value(name, number(value));
+            }
+        }
+        if let Some(payload) = &once.payload {
+            self.update.push_str(", payloadHash = :payload");
+            self.value(":payload", Value::S(payload.clone()));
+        }
+        let of_old = |name: &'static str| once.anew.then_some(name);
+        let payload = of_old("payloadHash").filter(|_| once.payload.is_none());
+        [of_old("onceState"), of_old("outcome"), of_old("outcomeAt"), payload]
+    }
+
+    /// "Still my grant, and nothing newer than this": the outcome, under a version that is no lock's.
+    fn settle(&mut self, version: &Version, token: u64, outcome: &StoredOutcome, now: u64) {
+        self.mine(&version.grant.first_version(), version, Some(token));
+        self.condition.push_str(" AND attribute_not_exists(isReleased)");
+        if mutants::on(Mutant::SettleUnconditional) {
+            self.condition = "attribute_exists(recordVersionNumber)".to_owned();
+        }
+        self.update
+            .push_str("SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now");
+        self.value(":settled", Value::S(version.settled()));
+        self.value(":state", Value::S(outcome.state().to_owned()));
+        self.value(":outcome", Value::S(outcome.json().to_owned()));
+        self.value(":now", number(now));
     }
 
     fn take(&mut self, grant: &NewGrant, seen: &str, token: NextToken, schema: &Schema) {
@@ -148,7 +221,8 @@ impl Expression {
         self.value(":lease", Value::S(grant.lease.text().to_owned()));
         self.value(":rvn", Value::S(grant.version.text()));
         self.value(":ends", number(grant.ends));
-        self.ttl(grant.ends, schema);
+        self.kept(grant.ends, grant.once.as_ref().map(|once| once.keep), schema);
+        let once = grant.once.as_ref().map_or([None; 4], |once| self.once(once, grant.now));
         let data = self.data(&grant.data);
         let workflow = match &grant.workflow {
             Some(workflow) => {
@@ -158,9 +232,10 @@ impl Expression {
             }
             None => Some("workflow"),
         };
+        let [state, outcome, outcome_at, payload] = once;
         let taken = self.condition.starts_with("recordVersionNumber");
         let released = (!(mutants::on(Mutant::TakeKeepsReleased) && taken)).then_some("isReleased");
-        self.remove(&[released, workflow, data]);
+        self.remove(&[released, workflow, data, state, outcome, outcome_at, payload]);
         self.returns = Returns::AllNew;
     }
 
@@ -180,6 +255,21 @@ impl Expression {
         }
     }
 
+    /// "Still my grant, whatever was written last of it." Its stamps are hexadecimal digits, which all
+    /// sort before this bound.
+    fn fence(&mut self, grant: Grant, token: u64) {
+        self.condition.push_str(
+            "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND \
+             attribute_not_exists(isReleased)",
+        );
+        if mutants::on(Mutant::FenceWithoutGrant) {
+            self.condition = "attribute_not_exists(isReleased)".to_owned();
+        }
+        self.value(":first", Value::S(grant.first_version()));
+        self.value(":last", Value::S(grant.last_version()));
+        self.value(":token", number(token));
+    }
+
     /// "Still my grant, and nothing newer than this."
     fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
         self.condition.push_str(UP_TO);
@@ -191,11 +281,18 @@ impl Expression {
         }
     }
 
-    fn ttl(&mut self, ends: u64, schema: &Schema) {
+    /// Until when the row is of use, counted from this epoch millisecond: for a plain lock only
+    /// housekeeping, for an idempotent work until when its record counts.
+    fn kept(&mut self, from: u64, keep: Option<Duration>, schema: &Schema) {
+        let until = keep.map(|keep| from.saturating_add(millis_rounded_up(keep)));
+        if let Some(until) = until {
+            self.update.push_str(", keptUntilAt = :kept");
+            self.value(":kept", number(until));
+        }
         if let Some(ttl) = &schema.ttl {
             self.update.push_str(", #ttl = :ttl");
             self.names.push(("#ttl", ttl.attribute.clone()));
-            self.value(":ttl", number(ttl.expires_at(ends)));
+            self.value(":ttl", number(until.map_or_else(|| ttl.expires_at(from), Ttl::expires_after)));
         }
     }
 
@@ -237,8 +334,9 @@ mod tests {
     //! Golden texts: a change here is a change of the wire format and needs a reason.
 
     use super::super::lease::{Dialect, Lease};
+    use super::super::request::TransactionId;
     use super::super::schema::Ttl;
-    use super::super::version::{Grant, Stamp};
+    use super::super::version::Stamp;
     use super::*;
     use std::time::Duration;
 
@@ -259,11 +357,17 @@ mod tests {
             ends: 25_000,
             data: DataChange::Keep,
             workflow: None,
+            once: None,
         }
     }
 
     fn rendered(action: Action, schema: &Schema) -> Expression {
-        Expression::of(&Request { key: "k".into(), action }, schema)
+        Expression::of(&Request::alone("k".into(), action), schema)
+    }
+
+    fn in_transaction(action: Action) -> Expression {
+        let transaction = Some(TransactionId::from_random([1; 16]));
+        Expression::of(&Request { transaction, ..Request::alone("k".into(), action) }, &Schema::default())
     }
 
     fn value<'a>(expression: &'a Expression, name: &str) -> &'a Value {
@@ -347,6 +451,7 @@ mod tests {
             lease: lease(20_000),
             ends: 25_000,
             data,
+            keep: None,
         };
         let same = rendered(renew(20_000, DataChange::Keep), &Schema::default());
         assert_eq!(
@@ -371,7 +476,7 @@ mod tests {
         let ttl = Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(60) });
         let schema = Schema { ttl, ..Schema::default() };
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
-        let release = Action::Release { scope: scope.clone(), ends: 6_000, data: DataChange::Remove };
+        let release = Action::Release { scope: scope.clone(), ends: 6_000, data: DataChange::Remove, keep: None };
         let release = rendered(release, &schema);
         assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
         assert_eq!(
@@ -387,9 +492,137 @@ mod tests {
         assert_closed(&delete);
 
         let cleanup = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
-        let cleanup = rendered(Action::Release { scope: cleanup, ends: 6_000, data: DataChange::Keep }, &schema);
+        let cleanup =
+            rendered(Action::Release { scope: cleanup, ends: 6_000, data: DataChange::Keep, keep: None }, &schema);
         assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
         assert_closed(&cleanup);
+    }
+
+    #[test]
+    fn a_fence_holds_for_every_version_of_the_grant_until_it_is_released() {
+        let fence = in_transaction(Action::Fence { grant: version().grant, token: 7 });
+        assert_eq!(
+            fence.condition,
+            "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND attribute_not_exists(isReleased)"
+        );
+        assert_eq!(value(&fence, ":first"), &Value::S("ll1-00000000000040008000000000000000-0".to_owned()));
+        assert_eq!(value(&fence, ":last"), &Value::S("ll1-00000000000040008000000000000000-g".to_owned()));
+        assert_eq!(fence.update, "");
+        assert_closed(&fence);
+    }
+
+    #[test]
+    fn a_commit_is_a_renewal_and_a_commit_and_release_ends_only_a_lock_that_is_held() {
+        let renew = Action::Renew {
+            version: version(),
+            token: 7,
+            known_lease: lease(20_000),
+            lease: lease(20_000),
+            ends: 25_000,
+            data: DataChange::Keep,
+            keep: None,
+        };
+        let alone = rendered(renew.clone(), &Schema::default());
+        let commit = in_transaction(renew);
+        assert_eq!((&commit.update, &commit.condition), (&alone.update, &alone.condition));
+        assert_eq!(commit.returns, Returns::Nothing);
+
+        let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
+        let finish = in_transaction(Action::Release { scope, ends: 6_000, data: DataChange::Keep, keep: None });
+        assert_eq!(
+            finish.condition,
+            "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND attribute_not_exists(isReleased)"
+        );
+        assert_eq!(finish.update, "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow");
+        assert_closed(&finish);
+    }
+
+    fn once(payload: Option<&str>, anew: bool) -> NewGrant {
+        let once = OnceClaim { payload: payload.map(str::to_owned), keep: Duration::from_secs(60), anew };
+        NewGrant { once: Some(once), ..grant() }
+    }
+
+    #[test]
+    fn the_claim_of_an_idempotent_work() {
+        let claim = |payload, trusted| Action::Claim { grant: once(payload, false), trusted };
+        let with_payload = rendered(claim(Some("hash"), Some(3_000)), &Schema::default());
+        assert_eq!(
+            with_payload.condition,
+            "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now AND \
+             (attribute_not_exists(payloadHash) OR payloadHash = :payload) AND \
+             (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
+        );
+        assert_eq!(
+            with_payload.update,
+            format!(
+                "{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one, keptUntilAt = :kept, \
+                 attempts = if_not_exists(attempts, :zero) + :one, firstSeenAt = if_not_exists(firstSeenAt, :now), \
+                 payloadHash = :payload REMOVE isReleased, workflow"
+            )
+        );
+        assert_eq!(value(&with_payload, ":kept"), &Value::N("85000".to_owned()));
+        assert_closed(&with_payload);
+
+        let without = rendered(claim(None, None), &Schema::default());
+        assert_eq!(
+            without.condition,
+            "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now AND \
+             attribute_exists(isReleased) AND leaseEndsAt <= :now"
+        );
+        assert_closed(&without);
+    }
+
+    #[test]
+    fn a_record_whose_time_is_over_keeps_nothing_but_the_token() {
+        let take = |payload| {
+            let (grant, token) = (once(payload, true), NextToken::Exactly(8));
+            rendered(Action::Take { grant, seen: "lo1-x".to_owned(), token }, &Schema::default())
+        };
+        let with_payload = take(Some("hash"));
+        assert_eq!(with_payload.condition, "recordVersionNumber = :seen");
+        assert_eq!(
+            with_payload.update,
+            format!(
+                "{GRANT}fencingToken = :token, keptUntilAt = :kept, attempts = :one, firstSeenAt = :now, \
+                 payloadHash = :payload REMOVE isReleased, workflow, onceState, outcome, outcomeAt"
+            )
+        );
+        assert_closed(&with_payload);
+        let without = take(None);
+        assert!(without.update.ends_with("onceState, outcome, outcomeAt, payloadHash"), "{}", without.update);
+        assert_closed(&without);
+    }
+
+    #[test]
+    fn the_outcome_of_an_idempotent_work() {
+        let schema = Schema {
+            ttl: Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(1) }),
+            ..Schema::default()
+        };
+        let settle = Action::Settle {
+            version: version(),
+            token: 7,
+            outcome: StoredOutcome::Done("[1]".to_owned()),
+            now: 6_500,
+            keep: Duration::from_secs(60),
+        };
+        let settle = rendered(settle, &schema);
+        assert_eq!(
+            settle.condition,
+            "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND attribute_not_exists(isReleased)"
+        );
+        assert_eq!(
+            settle.update,
+            "SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now, \
+             keptUntilAt = :kept, #ttl = :ttl REMOVE leaseDuration, leaseEndsAt, workflow, #data"
+        );
+        let settled = "lo1-00000000000040008000000000000000-0000000013880009";
+        assert_eq!(value(&settle, ":settled"), &Value::S(settled.to_owned()));
+        assert_eq!(value(&settle, ":state"), &Value::S("done".to_owned()));
+        assert_eq!(value(&settle, ":kept"), &Value::N("66500".to_owned()));
+        assert_eq!(value(&settle, ":ttl"), &Value::N("67".to_owned()));
+        assert_closed(&settle);
+        assert!(Version::parse(settled).is_none(), "no lock's version any more");
     }
 
     #[test]
@@ -398,6 +631,7 @@ mod tests {
             scope: Scope::Exactly { version: "ll1-x".to_owned(), workflow: workflow.map(str::to_owned) },
             ends: 6_000,
             data: DataChange::Keep,
+            keep: None,
         };
         let by_owner = rendered(exactly(None), &Schema::default());
         assert_eq!(by_owner.condition, "recordVersionNumber = :seen");

@@ -4,7 +4,7 @@ use super::key::LockKey;
 use super::lease::Lease;
 use super::moment::Moment;
 use super::rules::Rules;
-use super::version::{Stamp, Version};
+use super::version::{Grant, Stamp, Version};
 use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
@@ -29,6 +29,36 @@ pub struct Holding {
     pub ends: u64,
     /// From when, and for how long, the holder believes in its lease.
     pub belief: Belief,
+    /// For an idempotent work: how long after its lease the record counts.
+    pub keep: Option<Duration>,
+    /// The last commit, while its outcome is not known to the caller.
+    pub pending: Option<PendingCommit>,
+}
+
+/// A commit whose outcome the caller does not know yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingCommit {
+    /// It was sent with this stamp. The next renewal settles it: the version that it replaces tells
+    /// whether the commit was applied, and with a newer version on the row it never will be.
+    Sent(Stamp),
+    /// It was applied.
+    Applied,
+    /// It was not applied, and never will be.
+    NotApplied,
+    /// The row no longer tells.
+    Untold,
+}
+
+impl PendingCommit {
+    /// What is known after a renewal replaced this version.
+    pub(crate) fn settled_by(self, replaced: Option<Version>, grant: Grant) -> Self {
+        let PendingCommit::Sent(stamp) = self else { return self };
+        match replaced.filter(|version| version.grant == grant) {
+            Some(version) if version.stamp == stamp => PendingCommit::Applied,
+            Some(version) if version.stamp < stamp => PendingCommit::NotApplied,
+            _ => PendingCommit::Untold,
+        }
+    }
 }
 
 /// The span in which a holder believes that nobody else can have been granted the lock.

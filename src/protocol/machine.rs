@@ -82,12 +82,25 @@ pub enum Answer {
     Refused(Option<Item>),
     /// A read was answered; the row, if there is one.
     Found(Option<Item>),
+    /// Not applied: the transaction was cancelled because of the caller's own writes.
+    Cancelled(Vec<FailedWrite>),
     /// Not applied, and worth another try: throttled, or another transaction holds the row.
     Unavailable,
     /// Not applied, and another try would fail just the same.
     Rejected(Rejection),
     /// Nobody knows: no answer, a broken one, or a failure inside DynamoDB.
     Unknown,
+}
+
+/// One of the caller's writes that made DynamoDB cancel a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedWrite {
+    /// Its place among the caller's writes, from 0.
+    pub index: usize,
+    /// DynamoDB's code, such as `ConditionalCheckFailed`.
+    pub code: String,
+    /// What DynamoDB says about it.
+    pub message: Option<String>,
 }
 
 /// Why DynamoDB will not take the request.

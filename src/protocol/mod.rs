@@ -35,12 +35,15 @@
 //! | `acquire` | Claim, Take, recognition of our own write, waiting |
 //! | `renew` | Renew, and what a refused one means |
 //! | `release` | Release, Delete, and the two releases that serve workflows |
+//! | `commit` | Commit, and Commit and release: the caller's writes and the lock's in one transaction |
+//! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
 //! | `holding` | what a holder believes about its own lease |
 //! | `observation` | when a holder is dead |
 //! | `expression` | the requests as DynamoDB expressions |
 
 mod acquire;
 mod backoff;
+mod commit;
 mod expression;
 mod holding;
 mod key;
@@ -48,8 +51,10 @@ mod lease;
 mod machine;
 mod moment;
 mod observation;
+pub mod once;
 mod peek;
 mod record;
+mod refusal;
 mod release;
 mod renew;
 mod request;
@@ -61,18 +66,20 @@ mod value;
 mod version;
 
 pub use acquire::{AcquireVerdict, Acquisition, HolderSeen, Reclaim, Wanted};
+pub use commit::{CommitVerdict, Committing};
 pub use expression::{Expression, Returns};
-pub use holding::{Belief, Holding};
+pub use holding::{Belief, Holding, PendingCommit};
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
-pub use machine::{Answer, Machine, Rejection, Step, Tick, WallClock};
+pub use machine::{Answer, FailedWrite, Machine, Rejection, Step, Tick, WallClock};
 pub use moment::{Moment, from_epoch_millis, millis_rounded_up};
 pub use observation::Observation;
+pub use once::{Attempting, OnceRecord, OnceVerdict};
 pub use peek::{PeekVerdict, Peeking};
 pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseVerdict, Releasing};
 pub use renew::{RenewVerdict, Renewal};
-pub use request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
+pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
 pub use rules::Rules;
 pub use schema::{Schema, Ttl};
 pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};

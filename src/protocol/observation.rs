@@ -36,6 +36,12 @@ impl Observation {
         }
     }
 
+    /// An observation from its parts, for carrying it in other formats than serde's.
+    pub fn from_parts(version: String, lease: Duration, unchanged_for: Duration) -> Self {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self { version, lease_millis: millis(lease), unchanged_for_millis: millis(unchanged_for) }
+    }
+
     /// Adds time that has passed since this observation was made and that the caller vouches for.
     /// More than has really passed breaks the lock's promise of exclusion.
     #[must_use]
@@ -80,6 +86,11 @@ impl Watch {
             |seen: &&Observation| seen.version == record.version || mutants::on(Mutant::ObservationOfAnotherVersion);
         let carried = carried.filter(same);
         let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
+        let written = record.own_version.map(|version| Duration::from_millis(version.stamp.millis()));
+        let carried = match written.filter(|_| !carried.is_zero() && mutants::on(Mutant::UnvouchedTimeCounts)) {
+            Some(written) => after.wall.saturating_sub(written),
+            None => carried,
+        };
         Self { record, since: after, carried }
     }
 

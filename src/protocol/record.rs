@@ -96,17 +96,22 @@ impl fmt::Display for InvalidRecord {
 
 impl std::error::Error for InvalidRecord {}
 
-struct Fields<'a> {
-    item: &'a mut Item,
-    schema: &'a Schema,
+/// Takes a row apart, attribute by attribute.
+pub(super) struct Fields<'a> {
+    pub(super) item: &'a mut Item,
+    pub(super) schema: &'a Schema,
 }
 
 impl Fields<'_> {
-    fn required_text(&mut self, name: &str) -> Result<String, InvalidRecord> {
+    pub(super) fn required_text(&mut self, name: &str) -> Result<String, InvalidRecord> {
         self.text(name)?.ok_or_else(|| self.invalid(name, "missing".to_owned()))
     }
 
-    fn text(&mut self, name: &str) -> Result<Option<String>, InvalidRecord> {
+    pub(super) fn required_number(&mut self, name: &str) -> Result<u64, InvalidRecord> {
+        self.number(name)?.ok_or_else(|| self.invalid(name, "missing".to_owned()))
+    }
+
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, InvalidRecord> {
         match self.item.remove(name) {
             None => Ok(None),
             Some(Value::S(text)) => Ok(Some(text)),
@@ -122,7 +127,7 @@ impl Fields<'_> {
         }
     }
 
-    fn number(&mut self, name: &str) -> Result<Option<u64>, InvalidRecord> {
+    pub(super) fn number(&mut self, name: &str) -> Result<Option<u64>, InvalidRecord> {
         match self.item.remove(name) {
             None => Ok(None),
             Some(Value::N(number)) => match number.parse() {
@@ -137,7 +142,7 @@ impl Fields<'_> {
         self.invalid(name, format!("of type {}, not {wanted}", found.type_name()))
     }
 
-    fn invalid(&self, attribute: &str, found: String) -> InvalidRecord {
+    pub(super) fn invalid(&self, attribute: &str, found: String) -> InvalidRecord {
         let part = |name: &str| match self.item.get(name) {
             Some(Value::S(text)) => format!("{name}={text:?}"),
             _ => format!("{name}=?"),

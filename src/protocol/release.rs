@@ -5,12 +5,14 @@ use super::holding::Holding;
 use super::key::LockKey;
 use super::machine::{Answer, Machine, Rejection, Step, Tick};
 use super::moment::Moment;
+use super::once;
 use super::record::{InvalidRecord, Record};
 use super::request::{Action, DataChange, Request, Scope};
 use super::settings::Settings;
 use super::value::Item;
 use super::version::{Grant, Stamp};
 use crate::mutants::{self, Mutant};
+use std::time::Duration;
 
 /// How a release ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub struct Releasing<'a> {
     /// What to end next; `None`: look at the row first.
     scope: Option<Scope>,
     data: DataChange,
+    /// For an idempotent work: how long after its lease the record counts.
+    keep: Option<Duration>,
     delete: bool,
     faults: Faults,
     unsettled: bool,
@@ -73,11 +77,14 @@ impl<'a> Releasing<'a> {
     pub fn mine(settings: &'a Settings, holding: &Holding) -> Self {
         let (grant, token) = (holding.newest.grant, holding.token);
         let scope = Scope::Mine { grant, up_to: holding.seen, token: Some(token) };
-        if mutants::on(Mutant::ReleaseOnOwnerOnly) {
-            let whose = Whose::OwnersToo { grant, token, owner: holding.owner.clone() };
-            return Self::new(settings, holding.key.clone(), whose, Some(scope), Some(holding.newest.stamp));
-        }
-        Self::new(settings, holding.key.clone(), Whose::Mine { grant, token }, Some(scope), Some(holding.newest.stamp))
+        let (whose, newest) = (Whose::Mine { grant, token }, Some(holding.newest.stamp));
+        let whose = match whose {
+            _ if mutants::on(Mutant::ReleaseOnOwnerOnly) => {
+                Whose::OwnersToo { grant, token, owner: holding.owner.clone() }
+            }
+            whose => whose,
+        };
+        Self { keep: holding.keep, ..Self::new(settings, holding.key.clone(), whose, Some(scope), newest) }
     }
 
     /// Gives back this lock, or a later grant of the same owner: a retried task releases what its
@@ -101,6 +108,7 @@ impl<'a> Releasing<'a> {
             newest,
             scope,
             data: DataChange::Keep,
+            keep: None,
             delete: false,
             faults: Faults::none(),
             unsettled: false,
@@ -129,10 +137,11 @@ impl<'a> Releasing<'a> {
             Some(scope) if self.delete => Action::Delete { scope },
             Some(scope) => {
                 let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
-                Action::Release { scope, ends: tick.wall.millis.max(after_newest), data: self.data.clone() }
+                let ends = tick.wall.millis.max(after_newest);
+                Action::Release { scope, ends, data: self.data.clone(), keep: self.keep }
             }
         };
-        Request { key: self.key.clone(), action }
+        Request::alone(self.key.clone(), action)
     }
 
     fn see(&mut self, row: Option<Item>) {
@@ -141,6 +150,9 @@ impl<'a> Releasing<'a> {
             let ours = self.delete && self.wrote;
             return self.verdict = Some(if ours { ReleaseVerdict::Released } else { ReleaseVerdict::AlreadyGone });
         };
+        if once::is_settled(&row) {
+            return self.verdict = Some(ReleaseVerdict::AlreadyGone);
+        }
         let record = match Record::read(row, &self.settings.schema) {
             Ok(record) => record,
             Err(invalid) => return self.verdict = Some(ReleaseVerdict::InvalidRecord(invalid)),
@@ -224,7 +236,7 @@ impl Machine for Releasing<'_> {
             Answer::Refused(row) | Answer::Found(row) => self.see(row),
             Answer::Unavailable => self.faults.unavailable(),
             Answer::Rejected(rejection) => self.verdict = Some(ReleaseVerdict::Rejected(rejection)),
-            Answer::Unknown => {
+            Answer::Unknown | Answer::Cancelled(_) => {
                 // Harmless to repeat.
                 self.go_on();
                 self.wrote |= self.scope.is_some();

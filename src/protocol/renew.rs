@@ -5,10 +5,12 @@ use super::holding::{Belief, Holding};
 use super::lease::Lease;
 use super::machine::{Answer, Machine, Rejection, Step, Tick};
 use super::moment::{Moment, millis_rounded_up};
+use super::once;
 use super::record::{InvalidRecord, Record};
 use super::request::{Action, DataChange, Request};
+use super::schema;
 use super::settings::Settings;
-use super::value::Item;
+use super::value::{Item, Value};
 use super::version::{Stamp, Version};
 use crate::mutants::{self, Mutant};
 use std::time::Duration;
@@ -35,7 +37,7 @@ pub enum RenewVerdict {
 #[derive(Debug)]
 pub struct Renewal<'a> {
     settings: &'a Settings,
-    holding: &'a mut Holding,
+    pub(super) holding: &'a mut Holding,
     data: DataChange,
     sent: Option<Attempt>,
     faults: Faults,
@@ -58,7 +60,8 @@ impl<'a> Renewal<'a> {
         Self { settings, holding, data, sent: None, faults: Faults::none(), unsettled: false, verdict: None }
     }
 
-    fn renew(&mut self, tick: &Tick<'_>) -> Request {
+    /// A new attempt: a version never used before, counted from before it is sent.
+    pub(super) fn request(&mut self, tick: &Tick<'_>) -> Request {
         let stamp = Stamp::after(Some(self.holding.newest.stamp), tick.wall.millis, tick.random_u16());
         let longer = tick.lease > self.holding.lease.duration() || mutants::on(Mutant::RenewShortens);
         mutants::note(Version { stamp: self.holding.seen, ..self.holding.newest });
@@ -68,20 +71,26 @@ impl<'a> Renewal<'a> {
         let ends = if mutants::on(Mutant::RenewShortens) { wanted_end } else { ends };
         self.holding.newest.stamp = stamp;
         self.sent = Some(Attempt { stamp, started: tick.now, now: tick.wall.millis, lease: lease.clone(), ends });
-        Request {
-            key: self.holding.key.clone(),
-            action: Action::Renew {
-                version: self.holding.newest,
-                token: self.holding.token,
-                known_lease: self.holding.lease.clone(),
-                lease,
-                ends,
-                data: self.data.clone(),
-            },
-        }
+        let action = Action::Renew {
+            version: self.holding.newest,
+            token: self.holding.token,
+            known_lease: self.holding.lease.clone(),
+            lease,
+            ends,
+            data: self.data.clone(),
+            keep: self.holding.keep,
+        };
+        Request::alone(self.holding.key.clone(), action)
     }
 
-    fn applied(&mut self) {
+    /// The lease counts from before the request. What the write replaced settles an earlier commit.
+    pub(super) fn applied(&mut self, mut replaced: Item) {
+        let replaced = match replaced.remove(schema::VERSION) {
+            Some(Value::S(version)) => Version::parse(&version),
+            _ => None,
+        };
+        let grant = self.holding.newest.grant;
+        self.holding.pending = self.holding.pending.map(|commit| commit.settled_by(replaced, grant));
         let Some(Attempt { stamp, started, now, lease, ends }) = self.sent.take() else { return };
         let until_end = Duration::from_millis(ends.saturating_sub(now));
         self.holding.belief = Belief::of(started, &lease, until_end, &self.settings.rules);
@@ -92,7 +101,10 @@ impl<'a> Renewal<'a> {
     }
 
     /// Refused: either the grant is over, or a copy of ours knows more than we do.
-    fn refused(&mut self, row: Option<Item>) {
+    pub(super) fn refused(&mut self, row: Option<Item>) {
+        if row.as_ref().is_some_and(once::is_settled) {
+            return self.verdict = Some(RenewVerdict::Lost);
+        }
         let record = match row.map(|row| Record::read(row, &self.settings.schema)) {
             None => return self.verdict = Some(RenewVerdict::Lost),
             Some(Err(invalid)) => return self.verdict = Some(RenewVerdict::InvalidRecord(invalid)),
@@ -105,6 +117,10 @@ impl<'a> Renewal<'a> {
             Some(version) if self.is_still_ours(version, &record) => self.adopt(version, record),
             _ => self.verdict = Some(RenewVerdict::Lost),
         }
+    }
+
+    pub(super) fn take_verdict(&mut self) -> Option<RenewVerdict> {
+        self.verdict.take()
     }
 
     fn is_still_ours(&self, version: Version, record: &Record) -> bool {
@@ -147,20 +163,20 @@ impl Machine for Renewal<'_> {
         match self.faults.due_pause(tick) {
             Err(_) => Step::Done(self.give_up()),
             Ok(Some(pause)) => Step::Wait(pause),
-            Ok(None) => Step::Send(self.renew(tick)),
+            Ok(None) => Step::Send(self.request(tick)),
         }
     }
 
     fn answered(&mut self, _after: Moment, answer: Answer) {
         match answer {
-            Answer::Applied(_) => self.applied(),
+            Answer::Applied(replaced) => self.applied(replaced),
             Answer::Refused(row) => {
                 self.go_on();
                 self.refused(row);
             }
             Answer::Unavailable => self.faults.unavailable(),
             Answer::Rejected(rejection) => self.verdict = Some(RenewVerdict::Rejected(rejection)),
-            Answer::Unknown | Answer::Found(_) => {
+            Answer::Unknown | Answer::Found(_) | Answer::Cancelled(_) => {
                 // Safe to repeat: the next attempt has a newer stamp of the same grant.
                 self.go_on();
                 self.unsettled = true;

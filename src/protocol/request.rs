@@ -3,6 +3,9 @@
 use super::key::LockKey;
 use super::lease::Lease;
 use super::version::{Grant, Stamp, Version};
+use std::fmt;
+use std::time::Duration;
+use uuid::Uuid;
 
 /// A request for one lock's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +14,32 @@ pub struct Request {
     pub key: LockKey,
     /// What to do with it.
     pub action: Action,
+    /// Together with the caller's own writes, all of them or none, as this transaction; `None`: alone.
+    pub transaction: Option<TransactionId>,
+}
+
+impl Request {
+    /// A request that goes alone.
+    pub fn alone(key: LockKey, action: Action) -> Self {
+        Self { key, action, transaction: None }
+    }
+}
+
+/// The client request token of a transaction: DynamoDB applies transactions with the same one, and
+/// the same content, only once within ten minutes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionId(String);
+
+impl TransactionId {
+    /// One that was never used before.
+    pub(crate) fn from_random(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes).simple().to_string())
+    }
+
+    /// The text that goes to DynamoDB: 32 characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// What a request does.
@@ -47,6 +76,8 @@ pub enum Action {
         ends: u64,
         /// What becomes of the payload.
         data: DataChange,
+        /// For an idempotent work: how long after its lease the record counts.
+        keep: Option<Duration>,
     },
     /// `UpdateItem`: give the lock back; the row stays, with its token.
     Release {
@@ -56,11 +87,33 @@ pub enum Action {
         ends: u64,
         /// What becomes of the payload.
         data: DataChange,
+        /// For an idempotent work: how long after its lease the record counts.
+        keep: Option<Duration>,
+    },
+    /// `UpdateItem`: store the outcome of an idempotent work, which ends the grant.
+    Settle {
+        /// The grant, and the stamp of this attempt.
+        version: Version,
+        /// The token of the grant.
+        token: u64,
+        /// What is stored.
+        outcome: StoredOutcome,
+        /// The caller's wall clock in epoch milliseconds.
+        now: u64,
+        /// For how long from now it counts.
+        keep: Duration,
     },
     /// `DeleteItem`: give the lock back and forget it, token included.
     Delete {
         /// Which grant is to end.
         scope: Scope,
+    },
+    /// `ConditionCheck`, only in a transaction: the caller's writes apply while this grant is current.
+    Fence {
+        /// The grant.
+        grant: Grant,
+        /// Its token.
+        token: u64,
     },
     /// `GetItem`, strongly consistent.
     Peek,
@@ -83,6 +136,52 @@ pub struct NewGrant {
     pub data: DataChange,
     /// The workflow that will hold the lock.
     pub workflow: Option<String>,
+    /// For an idempotent work: what its record says.
+    pub once: Option<OnceClaim>,
+}
+
+/// What the grant of an idempotent work writes beside the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnceClaim {
+    /// Fingerprint of the payload.
+    pub payload: Option<String>,
+    /// For how long after its lease the record counts.
+    pub keep: Duration,
+    /// Over a record whose time is over: nothing of it is kept but the token.
+    pub anew: bool,
+}
+
+/// The outcome of an idempotent work, as it is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub enum StoredOutcome {
+    /// It was done, with this result as JSON.
+    Done(String),
+    /// It failed for good, with this failure as JSON.
+    Failed(String),
+}
+
+impl StoredOutcome {
+    /// What stands in `onceState`.
+    pub fn state(&self) -> &'static str {
+        match self {
+            StoredOutcome::Done(_) => "done",
+            StoredOutcome::Failed(_) => "failed",
+        }
+    }
+
+    /// The result or the failure.
+    pub fn json(&self) -> &str {
+        match self {
+            StoredOutcome::Done(json) | StoredOutcome::Failed(json) => json,
+        }
+    }
+}
+
+/// Without the JSON: it is the caller's and does not belong into logs.
+impl fmt::Debug for StoredOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.state())
+    }
 }
 
 /// Where the token of a Take comes from.

@@ -21,7 +21,25 @@ pub const ENDS: &str = "leaseEndsAt";
 /// The workflow that holds the lock.
 pub const WORKFLOW: &str = "workflow";
 
-const OWN: [&str; 8] = [OWNER, LEASE, VERSION, RELEASED, DATA, TOKEN, ENDS, WORKFLOW];
+/// How many attempts an idempotent work has had.
+pub const ATTEMPTS: &str = "attempts";
+/// When an idempotent work was first asked for, in epoch milliseconds.
+pub const FIRST_SEEN: &str = "firstSeenAt";
+/// Until when the record of an idempotent work counts, in epoch milliseconds.
+pub const KEPT_UNTIL: &str = "keptUntilAt";
+/// SHA-256 of the payload of an idempotent work, in hexadecimal.
+pub const PAYLOAD: &str = "payloadHash";
+/// `done` or `failed`, once an idempotent work is settled.
+pub const STATE: &str = "onceState";
+/// The result, or the failure, of an idempotent work as JSON.
+pub const OUTCOME: &str = "outcome";
+/// When an idempotent work was settled, in epoch milliseconds.
+pub const OUTCOME_AT: &str = "outcomeAt";
+
+const OWN: [&str; 15] = [
+    OWNER, LEASE, VERSION, RELEASED, DATA, TOKEN, ENDS, WORKFLOW, ATTEMPTS, FIRST_SEEN, KEPT_UNTIL, PAYLOAD, STATE,
+    OUTCOME, OUTCOME_AT,
+];
 
 /// How long an idle row is kept where a TTL attribute is written, unless told otherwise.
 pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -53,6 +71,12 @@ impl Ttl {
     /// rounded up, never earlier than lease end + retention.
     pub(crate) fn expires_at(&self, ends: u64) -> u64 {
         ends.div_ceil(1000).saturating_add(self.retention.as_nanos().div_ceil(1_000_000_000) as u64)
+    }
+
+    /// The attribute's value for a record that counts until this epoch millisecond: epoch seconds,
+    /// rounded up.
+    pub(crate) fn expires_after(kept_until: u64) -> u64 {
+        kept_until.div_ceil(1000)
     }
 }
 

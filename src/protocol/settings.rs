@@ -2,7 +2,8 @@
 
 use super::key::LockKey;
 use super::lease::Lease;
-use super::request::DataChange;
+use super::once::NAMESPACE;
+use super::request::{DataChange, StoredOutcome};
 use super::rules::Rules;
 use super::schema::Schema;
 use super::{Invalid, LockToken};
@@ -34,6 +35,30 @@ impl Settings {
         key.check(self.schema.sort_key_attribute.is_some())
     }
 
+    /// Checks the key of a plain lock: the keys of idempotent work are not for locks.
+    pub fn check_lock_key(&self, key: &LockKey) -> Result<(), Invalid> {
+        if key.key().starts_with(NAMESPACE) {
+            return Err(Invalid::new(format!(
+                "the lock key {:?} begins with {NAMESPACE:?}, which is kept for the records of idempotent work: give \
+                 the lock another key, or use once for that work",
+                key.key()
+            )));
+        }
+        self.check_key(key)
+    }
+
+    /// Checks what the record of an idempotent work would store.
+    pub fn check_outcome(&self, key: &LockKey, owner: &str, outcome: &StoredOutcome) -> Result<(), Invalid> {
+        let (bytes, around) = (outcome.json().len(), key.bytes() + owner.len() + FIXED_BYTES);
+        if bytes + around > LARGEST_ITEM {
+            return Err(Invalid::new(format!(
+                "the result has {bytes} bytes as JSON, and with {around} bytes around it does not fit into a record: \
+                 DynamoDB takes {LARGEST_ITEM} at most; keep it elsewhere and store a reference to it"
+            )));
+        }
+        Ok(())
+    }
+
     /// Checks who shall hold locks.
     pub fn check_owner(&self, owner: &str) -> Result<(), Invalid> {
         check_name("owner", owner)
@@ -63,6 +88,7 @@ impl Settings {
 
     /// Checks a lock that was written down.
     pub fn check_token(&self, token: &LockToken) -> Result<(), Invalid> {
+        self.check_lock_key(&token.key())?;
         self.check_write(&token.key(), token.owner(), token.workflow(), &DataChange::Keep)
     }
 }

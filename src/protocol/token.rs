@@ -32,6 +32,29 @@ pub struct LockToken {
 }
 
 impl LockToken {
+    /// A token from its parts, for hand-over in other formats than serde's. Wrong parts show when the
+    /// token is used.
+    pub fn from_parts(
+        key: LockKey,
+        owner: String,
+        version: String,
+        fencing_token: u64,
+        lease: Duration,
+        lease_ends_at_millis: u64,
+        workflow: Option<String>,
+    ) -> Self {
+        Self {
+            key: key.key().to_owned(),
+            sort_key: key.sort_key().map(str::to_owned),
+            owner,
+            version,
+            fencing_token,
+            lease_seconds: lease.as_secs_f64(),
+            lease_ends_at: lease_ends_at_millis,
+            workflow,
+        }
+    }
+
     /// Which lock.
     pub fn key(&self) -> LockKey {
         LockKey::new(self.key.as_str(), self.sort_key.clone())
@@ -89,8 +112,9 @@ impl LockToken {
                 self.version
             ))
         })?;
-        let lease = Duration::try_from_secs_f64(self.lease_seconds)
-            .map_err(|_| Invalid::new(format!("the lock token's lease of {} s is no duration", self.lease_seconds)))?;
+        let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
+            Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given")
+        })?;
         Lease::check(lease)?;
         Ok(Holding {
             key: self.key(),
@@ -102,6 +126,8 @@ impl LockToken {
             lease: Lease::new(round_to_millis(lease), dialect),
             ends: self.lease_ends_at,
             belief: Belief::none(now),
+            keep: None,
+            pending: None,
         })
     }
 }

@@ -10,6 +10,9 @@ use uuid::Uuid;
 /// What every version of ours begins with; peers' versions are UUIDs and begin otherwise.
 pub const OURS: &str = "ll1-";
 
+/// What the version of a settled record of an idempotent work begins with.
+pub(super) const SETTLED: &str = "lo1-";
+
 /// One grant of a lock: a UUID v4, drawn for each acquire call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant(Uuid);
@@ -35,6 +38,13 @@ impl Grant {
     pub fn first_version(self) -> String {
         let mut text = self.prefix(1);
         text.push('0');
+        text
+    }
+
+    /// An upper bound of all versions of this grant: stamps are hexadecimal digits, which sort before `g`.
+    pub fn last_version(self) -> String {
+        let mut text = self.prefix(1);
+        text.push('g');
         text
     }
 }
@@ -102,6 +112,13 @@ impl Version {
     }
 }
 
+impl Version {
+    /// The version of the settled record that this grant leaves behind: no lock's any more.
+    pub fn settled(self) -> String {
+        self.text().replacen(OURS, SETTLED, 1)
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())
@@ -148,7 +165,7 @@ mod tests {
             let (a, b) = (Stamp::after(None, a, ra), Stamp::after(None, b, rb));
             let (x, y) = (version(1, a).to_string(), version(1, b).to_string());
             prop_assert_eq!(a.cmp(&b), x.cmp(&y));
-            prop_assert!(version(1, a).grant.first_version() < x);
+            prop_assert!(version(1, a).grant.first_version() < x && x < version(1, a).grant.last_version());
         }
 
         #[test]

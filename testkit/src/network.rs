@@ -50,6 +50,14 @@ impl Fault {
         Fault::Says(400, Box::leak(body.into_boxed_str()))
     }
 
+    /// The write is applied, and DynamoDB answers with this error code all the same.
+    pub fn error_after_apply(code: &str) -> Self {
+        match Self::error(code) {
+            Fault::Says(status, body) => Fault::AppliedButSays(status, body),
+            other => other,
+        }
+    }
+
     /// DynamoDB fails with a 500 after the write was applied.
     pub fn failure_after_apply() -> Self {
         const BODY: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"scripted"}"#;

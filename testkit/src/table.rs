@@ -175,6 +175,11 @@ impl Process {
         self.network.script.lock().unwrap().extend(faults);
     }
 
+    /// Forgets what was scripted and has not happened yet.
+    pub fn clear(&self) {
+        self.network.script.lock().unwrap().clear();
+    }
+
     /// Sets what the server's `Date` header is off by, in seconds; `None`: there is none.
     pub fn set_date_offset(&self, seconds: Option<i64>) {
         *self.network.date_offset.lock().unwrap() = seconds;

@@ -1,32 +1,21 @@
 //! The proxy itself: who asks, for what, whether they may, and what becomes of the answer.
 
 use super::grant::{Grant, Role, needed};
-use super::refusal::{self, Answer};
-use anyhow::Context;
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
-use hyper::service::service_fn;
-use hyper::{Request, Uri};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use super::refusal;
+use crate::proxy::{self, Answer, Handle, Serving, Upstream};
+use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, HeaderMap};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 /// A proxy on a loopback port that lets through what the caller's role allows.
 ///
 /// It serves from when it is made until it is dropped.
 pub struct AuthorizingProxy {
-    endpoint: String,
     shared: Arc<Shared>,
-    /// Dropped together with this value, which is what stops the proxy and closes its connections.
-    _serving: oneshot::Sender<()>,
+    serving: Serving,
 }
 
 /// One request as the proxy understood it.
@@ -49,13 +38,14 @@ pub enum Fate {
     AnswerLost,
     /// It is not applied, and nothing ever comes back.
     Swallowed,
+    /// It is not applied: DynamoDB refuses for now.
+    Throttled,
 }
 
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
 
 struct Shared {
-    upstream: String,
-    client: Client<HttpConnector, Full<Bytes>>,
+    upstream: Upstream,
     /// The role of each access key id.
     roles: BTreeMap<String, Role>,
     used: Mutex<BTreeMap<String, Role>>,
@@ -67,25 +57,21 @@ impl AuthorizingProxy {
     /// access key id. Who has none is refused.
     ///
     /// # Errors
-    /// When no loopback port can be had.
+    /// When the endpoint is none, or no loopback port can be had.
     pub async fn start(upstream: &str, roles: BTreeMap<String, Role>) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
-        let endpoint = format!("http://{}", listener.local_addr()?);
         let shared = Arc::new(Shared {
-            upstream: upstream.trim_end_matches('/').to_owned(),
-            client: Client::builder(TokioExecutor::new()).build_http(),
+            upstream: Upstream::new(upstream)?,
             roles,
             used: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
         });
-        let (serving, stopped) = oneshot::channel();
-        tokio::spawn(serve(listener, Arc::clone(&shared), stopped));
-        Ok(Self { endpoint, shared, _serving: serving })
+        let serving = proxy::serve(Arc::clone(&shared)).await?;
+        Ok(Self { shared, serving })
     }
 
     /// The endpoint's URL.
     pub fn endpoint(&self) -> &str {
-        &self.endpoint
+        &self.serving.endpoint
     }
 
     /// What this caller was seen to do, refusals left out.
@@ -101,65 +87,35 @@ impl AuthorizingProxy {
 
 impl fmt::Debug for AuthorizingProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuthorizingProxy").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("AuthorizingProxy").field("endpoint", &self.serving.endpoint).finish_non_exhaustive()
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
-    // Dropped at the end of this function, and every connection with it.
-    let mut connections = JoinSet::new();
-    loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(_) => continue,
-            },
-            // Nothing is ever sent: the answer comes when the other half is dropped.
-            _ = &mut stopped => return,
+impl Handle for Shared {
+    async fn handle(&self, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
+        let call = match read(&headers, &body) {
+            Ok(call) => call,
+            Err(refusal) => return Ok(*refusal),
         };
-        let shared = Arc::clone(&shared);
-        connections.spawn(async move {
-            let answer = service_fn(|request| answer(request, &shared));
-            // A connection that breaks is its client's business.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
-        });
-        while connections.try_join_next().is_some() {}
+        let Some(role) = self.roles.get(&call.caller) else { return Ok(refusal::unknown_caller()) };
+        if let Some(grant) = call.needs.iter().find(|grant| !role.contains(grant)) {
+            return Ok(refusal::denied(&call.caller, grant));
+        }
+        lock(&self.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
+        let fate = lock(&self.decide)(&call);
+        match fate {
+            Fate::Swallowed => return std::future::pending().await,
+            Fate::Throttled => return Ok(refusal::throttled()),
+            Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost => {}
+        }
+        let answer = self.upstream.forward(headers, body).await?;
+        match fate {
+            Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
+            Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
+            Fate::Answered | Fate::Swallowed | Fate::Throttled => {}
+        }
+        Ok(answer)
     }
-}
-
-/// An error closes the connection without an answer.
-async fn answer(request: Request<Incoming>, shared: &Shared) -> anyhow::Result<Answer> {
-    let (head, body) = request.into_parts();
-    let body = body.collect().await?.to_bytes();
-    let call = match read(&head.headers, &body) {
-        Ok(call) => call,
-        Err(refusal) => return Ok(*refusal),
-    };
-    let Some(role) = shared.roles.get(&call.caller) else { return Ok(refusal::unknown_caller()) };
-    if let Some(grant) = call.needs.iter().find(|grant| !role.contains(grant)) {
-        return Ok(refusal::denied(&call.caller, grant));
-    }
-    lock(&shared.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
-    let fate = lock(&shared.decide)(&call);
-    if fate == Fate::Swallowed {
-        return std::future::pending().await;
-    }
-    let answer = forward(&head.headers, body, shared).await?;
-    match fate {
-        Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
-        Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
-        Fate::Answered | Fate::Swallowed => {}
-    }
-    Ok(answer)
-}
-
-async fn forward(headers: &HeaderMap, body: Bytes, shared: &Shared) -> anyhow::Result<Answer> {
-    let mut request = Request::post(shared.upstream.parse::<Uri>()?).body(Full::new(body))?;
-    *request.headers_mut() = headers.clone();
-    // The client writes the one that fits.
-    request.headers_mut().remove(HOST);
-    let (head, body) = shared.client.request(request).await?.into_parts();
-    Ok(Answer::from_parts(head, Full::new(body.collect().await?.to_bytes())))
 }
 
 /// Who asks for what, or the refusal of whoever cannot be understood.

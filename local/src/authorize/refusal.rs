@@ -2,12 +2,11 @@
 
 use super::Grant;
 use crate::lambda::ACCOUNT;
+use crate::proxy::Answer;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
 use serde_json::json;
-
-pub(super) type Answer = Response<Full<Bytes>>;
 
 /// The role allows something else.
 pub(super) fn denied(caller: &str, grant: &Grant) -> Answer {
@@ -34,6 +33,12 @@ pub(super) fn unknown_caller() -> Answer {
 /// Nobody can tell what the request does.
 pub(super) fn not_understood(reason: &str) -> Answer {
     refusal("com.amazon.coral.validate#ValidationException", "message", reason)
+}
+
+/// The table, or the account, has had enough requests for now.
+pub(super) fn throttled() -> Answer {
+    let name = "com.amazon.coral.availability#ThrottlingException";
+    refusal(name, "message", "Rate exceeded")
 }
 
 fn refusal(name: &str, field: &str, sentence: &str) -> Answer {

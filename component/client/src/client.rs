@@ -1,0 +1,149 @@
+//! A client: the crate's own, on the SDK, with the host's `wasi:http` below it.
+
+use crate::bindings::exports::lambda_lock::lock::locks::{
+    self, AcquireOptions, Acquired, Credentials, GuestClient, ReleaseOptions, ResumeOptions, Settings,
+};
+use crate::bindings::exports::lambda_lock::lock::types;
+use crate::convert::{epoch_millis, millis};
+use crate::error::invalid;
+use crate::lock::Lock;
+use crate::options::{acquiring, budget, outcome, releasing};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
+use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
+use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, TryAcquired};
+use std::time::Duration;
+use wstd::runtime::block_on;
+
+type Result<T> = std::result::Result<T, types::Error>;
+
+/// Locks in one table.
+pub(crate) struct Client {
+    locks: LockClient,
+}
+
+impl GuestClient for Client {
+    fn open(settings: Settings) -> Result<locks::Client> {
+        let Settings { table, region, endpoint, credentials, owner, request_timeout, schema, clocks } = settings;
+        let dynamodb = aws_sdk_dynamodb::Client::from_conf(config(region, endpoint, credentials));
+        let mut builder = LockClient::builder(dynamodb, table);
+        if let Some(owner) = owner {
+            builder = builder.owner(owner);
+        }
+        if let Some(timeout) = request_timeout {
+            builder = builder.request_timeout(Duration::from_millis(timeout));
+        }
+        if let Some(schema) = schema {
+            builder = with_schema(builder, schema);
+        }
+        if let Some(clocks) = clocks {
+            builder = builder.clock_drift(clocks.clock_drift);
+            builder = match clocks.max_clock_skew {
+                Some(skew) => builder.max_clock_skew(Duration::from_millis(skew)),
+                None => builder.without_wall_clock_takeover(),
+            };
+        }
+        Ok(locks::Client::new(Client { locks: builder.build()? }))
+    }
+
+    fn acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<locks::Lock> {
+        let lock = block_on(acquiring(self.locks.acquire(key), options).into_future())?;
+        Ok(self.held(lock))
+    }
+
+    fn try_acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<Acquired> {
+        match block_on(acquiring(self.locks.try_acquire(key), options).into_future())? {
+            TryAcquired::Granted(lock) => Ok(Acquired::Granted(self.held(lock))),
+            TryAcquired::Held(held) => Ok(Acquired::Held(held.into())),
+        }
+    }
+
+    fn resume(&self, token: types::LockToken, options: ResumeOptions) -> Result<locks::Lock> {
+        let ResumeOptions { budget: time, lease, data } = options;
+        let mut resume = self.locks.resume(token.into());
+        if let Some(time) = time {
+            resume = resume.within(&budget(time));
+        }
+        if let Some(lease) = lease {
+            resume = resume.lease(Duration::from_millis(lease));
+        }
+        resume = match data {
+            types::DataChange::Keep => resume,
+            types::DataChange::Set(bytes) => resume.data(bytes),
+            types::DataChange::Remove => {
+                return Err(invalid(
+                    "a resume cannot remove the payload: resume with `keep`, then renew with `remove`",
+                ));
+            }
+        };
+        Ok(self.held(block_on(resume.into_future())?))
+    }
+
+    fn reclaim(&self, token: types::LockToken, options: AcquireOptions) -> Result<locks::Lock> {
+        let options = AcquireOptions { owner: None, workflow: None, observation: None, reclaim_own: false, ..options };
+        let lock = block_on(acquiring(self.locks.reclaim(token.into()), options).into_future())?;
+        Ok(self.held(lock))
+    }
+
+    fn release(&self, token: types::LockToken, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {
+        Ok(outcome(block_on(releasing(self.locks.release(token.into()), options).into_future())?))
+    }
+
+    fn release_workflow(&self, key: types::LockKey, workflow: String) -> Result<types::ReleaseOutcome> {
+        Ok(outcome(block_on(self.locks.release_workflow(key, workflow).into_future())?))
+    }
+
+    fn peek(&self, key: types::LockKey) -> Result<Option<types::PeekedLock>> {
+        Ok(block_on(self.locks.peek(key))?.map(Into::into))
+    }
+}
+
+impl Client {
+    fn held(&self, lock: lambda_lock::Lock) -> locks::Lock {
+        locks::Lock::new(Lock::held(self.locks.clone(), lock))
+    }
+}
+
+fn config(region: String, endpoint: Option<String>, credentials: Credentials) -> Config {
+    let Credentials { access_key_id, secret_access_key, session_token } = credentials;
+    let credentials =
+        aws_sdk_dynamodb::config::Credentials::new(access_key_id, secret_access_key, session_token, None, "host");
+    let mut config = Config::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .region(Region::new(region))
+        .credentials_provider(credentials)
+        .http_client(WasiHttpClientBuilder::new().build())
+        .sleep_impl(WasiSleep);
+    config.set_endpoint_url(endpoint);
+    config.build()
+}
+
+fn with_schema(builder: LockClientBuilder, schema: types::Schema) -> LockClientBuilder {
+    let types::Schema { key_attribute, sort_key_attribute, ttl, dialect } = schema;
+    let mut builder = builder.key_attribute(key_attribute).dialect(match dialect {
+        types::Dialect::Java => Dialect::Java,
+        types::Dialect::Go => Dialect::Go,
+    });
+    if let Some(name) = sort_key_attribute {
+        builder = builder.sort_key_attribute(name);
+    }
+    if let Some(types::Ttl { attribute, retention }) = ttl {
+        builder = builder.ttl_attribute(attribute).ttl_retention(Duration::from_millis(retention));
+    }
+    builder
+}
+
+impl From<PeekedLock> for types::PeekedLock {
+    fn from(peeked: PeekedLock) -> Self {
+        Self {
+            holder: peeked.holder,
+            released: peeked.released,
+            lease: millis(peeked.lease),
+            renewed_at: peeked.renewed_at.map(epoch_millis),
+            lease_ends_at: peeked.lease_ends_at.map(epoch_millis),
+            fencing_token: peeked.fencing_token,
+            workflow: peeked.workflow,
+            data: peeked.data,
+            version: peeked.version,
+        }
+    }
+}

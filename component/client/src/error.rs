@@ -1,0 +1,49 @@
+//! The crate's errors as the WIT package's.
+
+use crate::bindings::exports::lambda_lock::lock::types::{self, ErrorKind, Shortfall};
+use crate::convert::{epoch_millis, millis};
+use aws_sdk_dynamodb::error::DisplayErrorContext;
+use lambda_lock::{Error, Held, LockKey};
+
+impl From<Error> for types::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            lambda_lock::ErrorKind::Held(held) => ErrorKind::Held(held.clone().into()),
+            lambda_lock::ErrorKind::Lost => ErrorKind::Lost,
+            lambda_lock::ErrorKind::Unavailable => ErrorKind::Unavailable,
+            lambda_lock::ErrorKind::OutOfTime { needed, remaining } => {
+                ErrorKind::OutOfTime(Shortfall { needed: millis(*needed), remaining: millis(*remaining) })
+            }
+            lambda_lock::ErrorKind::InvalidRequest => ErrorKind::InvalidRequest,
+            lambda_lock::ErrorKind::InvalidRecord => ErrorKind::InvalidRecord,
+            lambda_lock::ErrorKind::Table => ErrorKind::Table,
+            lambda_lock::ErrorKind::Denied => ErrorKind::Denied,
+            // `Unknown`, and any kind that a later version of the crate may add.
+            _ => ErrorKind::Unknown,
+        };
+        let cause = std::error::Error::source(&error).map(|source| DisplayErrorContext(source).to_string());
+        Self { kind, message: error.to_string(), cause }
+    }
+}
+
+impl From<Held> for types::Held {
+    fn from(held: Held) -> Self {
+        Self {
+            holder: held.holder,
+            lease_ends_at: held.lease_ends_at.map(epoch_millis),
+            retry_after: millis(held.retry_after),
+            observation: held.observation.into(),
+        }
+    }
+}
+
+/// A call that makes no sense, found before any request was sent.
+pub(crate) fn invalid(message: &str) -> types::Error {
+    types::Error { kind: ErrorKind::InvalidRequest, message: message.to_owned(), cause: None }
+}
+
+/// A lock that this guard no longer stands for.
+pub(crate) fn lost(key: &LockKey) -> types::Error {
+    let message = format!("the lock {key} was given back or handed over here: stop, and do not write");
+    types::Error { kind: ErrorKind::Lost, message, cause: None }
+}

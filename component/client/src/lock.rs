@@ -1,0 +1,129 @@
+//! A held lock as a resource: the crate's guard while it lasts, its token afterwards.
+
+use crate::bindings::exports::lambda_lock::lock::locks::{GuestLock, ReleaseOptions, RenewOptions};
+use crate::bindings::exports::lambda_lock::lock::types;
+use crate::convert::{epoch_millis, millis};
+use crate::error::lost;
+use crate::fence::condition_check;
+use crate::options::{outcome, releasing};
+use lambda_lock::{LockClient, LockToken};
+use std::cell::RefCell;
+use std::time::Duration;
+use wstd::runtime::block_on;
+
+type Result<T> = std::result::Result<T, types::Error>;
+
+/// A lock that was granted to the host.
+pub(crate) struct Lock {
+    client: LockClient,
+    data: Option<Vec<u8>>,
+    state: RefCell<State>,
+}
+
+enum State {
+    Held(lambda_lock::Lock),
+    /// Given back or handed over. What is left is enough to give it back once more.
+    Over(LockToken),
+}
+
+impl Lock {
+    pub(crate) fn held(client: LockClient, lock: lambda_lock::Lock) -> Self {
+        Self { client, data: lock.data().map(<[u8]>::to_vec), state: RefCell::new(State::Held(lock)) }
+    }
+
+    fn as_token(&self) -> LockToken {
+        match &*self.state.borrow() {
+            State::Held(lock) => lock.token(),
+            State::Over(token) => token.clone(),
+        }
+    }
+
+    /// Ends the guard here; nobody is told.
+    fn end(&self) -> (State, LockToken) {
+        let token = self.as_token();
+        (self.state.replace(State::Over(token.clone())), token)
+    }
+}
+
+impl GuestLock for Lock {
+    fn key(&self) -> types::LockKey {
+        (&self.as_token().key()).into()
+    }
+
+    fn owner(&self) -> String {
+        self.as_token().owner().to_owned()
+    }
+
+    fn fencing_token(&self) -> u64 {
+        self.as_token().fencing_token()
+    }
+
+    fn data(&self) -> Option<Vec<u8>> {
+        self.data.clone()
+    }
+
+    fn remaining(&self) -> u64 {
+        match &*self.state.borrow() {
+            State::Held(lock) => millis(lock.remaining()),
+            State::Over(_) => 0,
+        }
+    }
+
+    fn lease_ends_at(&self) -> u64 {
+        self.as_token().lease_ends_at().map(epoch_millis).unwrap_or_default()
+    }
+
+    fn fits(&self, step: u64) -> Result<()> {
+        match &*self.state.borrow() {
+            State::Held(lock) => Ok(lock.fits(Duration::from_millis(step))?),
+            State::Over(token) => Err(lost(&token.key())),
+        }
+    }
+
+    fn renew(&self, options: RenewOptions) -> Result<()> {
+        let RenewOptions { lease, data } = options;
+        let mut state = self.state.borrow_mut();
+        let lock = match &mut *state {
+            State::Held(lock) => lock,
+            State::Over(token) => return Err(lost(&token.key())),
+        };
+        let mut renew = lock.renew();
+        if let Some(lease) = lease {
+            renew = renew.lease(Duration::from_millis(lease));
+        }
+        renew = match data {
+            types::DataChange::Keep => renew,
+            types::DataChange::Set(bytes) => renew.data(bytes),
+            types::DataChange::Remove => renew.remove_data(),
+        };
+        Ok(block_on(renew.into_future())?)
+    }
+
+    fn token(&self) -> types::LockToken {
+        (&self.as_token()).into()
+    }
+
+    fn into_token(&self) -> types::LockToken {
+        let (state, token) = self.end();
+        if let State::Held(lock) = state {
+            // The guard would warn of a lock that was left behind.
+            let _ = lock.into_token();
+        }
+        (&token).into()
+    }
+
+    fn condition_check(&self) -> Result<types::ConditionCheck> {
+        match &*self.state.borrow() {
+            State::Held(lock) => condition_check(lock),
+            State::Over(token) => Err(lost(&token.key())),
+        }
+    }
+
+    fn release(&self, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {
+        let release = match self.end() {
+            (State::Held(lock), _) => lock.release(),
+            (State::Over(_), token) => self.client.release(token),
+        };
+        Ok(outcome(block_on(releasing(release, options).into_future())?))
+    }
+}

@@ -1,0 +1,62 @@
+//! The host's options as calls of the crate's builders.
+
+use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions};
+use crate::bindings::exports::lambda_lock::lock::types;
+use lambda_lock::{AcquireRequest, Release, ReleaseOutcome};
+use std::time::Duration;
+
+pub(crate) fn acquiring<Mode>(request: AcquireRequest<'_, Mode>, options: AcquireOptions) -> AcquireRequest<'_, Mode> {
+    let AcquireOptions { budget: time, lease, owner, workflow, data, observation, reclaim_own } = options;
+    let mut request = match data {
+        types::DataChange::Keep => request,
+        types::DataChange::Set(bytes) => request.data(bytes),
+        types::DataChange::Remove => request.remove_data(),
+    };
+    if let Some(time) = time {
+        request = request.within(&budget(time));
+    }
+    if let Some(lease) = lease {
+        request = request.lease(Duration::from_millis(lease));
+    }
+    if let Some(owner) = owner {
+        request = request.owner(owner);
+    }
+    if let Some(workflow) = workflow {
+        request = request.workflow(workflow);
+    }
+    if let Some(observation) = observation {
+        request = request.observation(observation.into());
+    }
+    if reclaim_own { request.reclaim_own() } else { request }
+}
+
+pub(crate) fn releasing(release: Release, options: ReleaseOptions) -> Release {
+    let ReleaseOptions { data, delete_row, or_later_grant_of_owner } = options;
+    let mut release = match data {
+        types::DataChange::Keep => release,
+        types::DataChange::Set(bytes) => release.data(bytes),
+        types::DataChange::Remove => release.remove_data(),
+    };
+    if delete_row {
+        release = release.delete_row();
+    }
+    if or_later_grant_of_owner { release.or_later_grant_of_owner() } else { release }
+}
+
+pub(crate) fn outcome(outcome: ReleaseOutcome) -> types::ReleaseOutcome {
+    match outcome {
+        ReleaseOutcome::Released => types::ReleaseOutcome::Released,
+        ReleaseOutcome::AlreadyGone => types::ReleaseOutcome::AlreadyGone,
+    }
+}
+
+pub(crate) fn budget(time: Budget) -> lambda_lock::Budget {
+    let mut budget = lambda_lock::Budget::lasting(Duration::from_millis(time.remaining));
+    if let Some(grace) = time.grace {
+        budget = budget.grace(Duration::from_millis(grace));
+    }
+    match time.reserve {
+        Some(reserve) => budget.reserve(Duration::from_millis(reserve)),
+        None => budget,
+    }
+}

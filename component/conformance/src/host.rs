@@ -1,0 +1,85 @@
+//! A host of a component: a program of its own, asked one line of JSON at a time.
+
+use crate::subject::{Ask, BoxFuture, Failure, Subject, World};
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde_json::Value;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// No call of the scenarios takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running host. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Host {
+    world: World,
+    process: Mutex<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    /// Dropped last, and killed by that.
+    _child: Child,
+    questions: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Line {
+    Ok(Value),
+    Error(Failure),
+}
+
+impl Host {
+    /// Starts a host: a program and its arguments, separated by spaces.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(world: World, command: &str) -> anyhow::Result<Self> {
+        let mut words = command.split_whitespace();
+        let program = words.next().context("a host needs a command")?;
+        let mut child = Command::new(program)
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("the host {program:?} could not be started"))?;
+        let questions = child.stdin.take().context("the host has no input")?;
+        let answers = BufReader::new(child.stdout.take().context("the host has no output")?).lines();
+        Ok(Self { world, process: Mutex::new(Process { _child: child, questions, answers }) })
+    }
+}
+
+impl Process {
+    async fn ask(&mut self, ask: &Ask) -> anyhow::Result<Result<Value, Failure>> {
+        let mut line = serde_json::to_vec(ask)?;
+        line.push(b'\n');
+        self.questions.write_all(&line).await.context("the host listens no more")?;
+        self.questions.flush().await?;
+        let Some(line) = self.answers.next_line().await? else { bail!("the host ended without an answer to {ask:?}") };
+        match serde_json::from_str(&line).with_context(|| format!("the host said {line}"))? {
+            Line::Ok(told) => Ok(Ok(told)),
+            Line::Error(failure) => Ok(Err(failure)),
+        }
+    }
+}
+
+impl Subject for Host {
+    fn ask(&self, ask: Ask) -> BoxFuture<'_, anyhow::Result<Result<Value, Failure>>> {
+        Box::pin(async move {
+            let mut process = self.process.lock().await;
+            timeout(PATIENCE, process.ask(&ask)).await.with_context(|| format!("no answer to {ask:?}"))?
+        })
+    }
+
+    fn world(&self) -> World {
+        self.world
+    }
+}

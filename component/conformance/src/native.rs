@@ -1,0 +1,269 @@
+//! The crate itself, in this process, under the same questions as the hosts.
+
+use crate::dynamodb_json;
+use crate::subject::{Acquire, Ask, BoxFuture, Failure, Subject, World};
+use anyhow::Context;
+use aws_sdk_dynamodb::config::{Credentials, Region};
+use lambda_lock::{
+    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, LockToken, Observation, PeekedLock,
+    ReleaseOutcome, TryAcquired,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Mutex;
+
+/// The crate, with the locks that it was granted.
+#[derive(Debug, Default)]
+pub struct Native(Mutex<Opened>);
+
+#[derive(Debug, Default)]
+struct Opened {
+    locks: Option<LockClient>,
+    granted: BTreeMap<u64, Lock>,
+    last: u64,
+}
+
+impl Subject for Native {
+    fn ask(&self, ask: Ask) -> BoxFuture<'_, anyhow::Result<Result<Value, Failure>>> {
+        Box::pin(async move { self.0.lock().await.answer(ask).await })
+    }
+
+    fn world(&self) -> World {
+        World::Client
+    }
+}
+
+type Told = anyhow::Result<Result<Value, Failure>>;
+
+impl Opened {
+    async fn answer(&mut self, ask: Ask) -> Told {
+        if let Ask::Open { table, endpoint, access_key_id, owner, request_timeout } = ask {
+            for (_, lock) in std::mem::take(&mut self.granted) {
+                let _ = lock.into_token();
+            }
+            return Ok(client(table, &endpoint, &access_key_id, owner, request_timeout).map(|locks| {
+                self.locks = Some(locks);
+                Value::Null
+            }));
+        }
+        let locks = self.locks.clone().context("open comes first")?;
+        let told = match ask {
+            Ask::Open { .. } => Ok(Value::Null),
+            Ask::Acquire(acquire) => match acquiring(locks.acquire(acquire.key.as_str()), acquire)?.await {
+                Ok(lock) => Ok(self.grant(lock)),
+                Err(error) => Err(error),
+            },
+            Ask::TryAcquire(acquire) => match acquiring(locks.try_acquire(acquire.key.as_str()), acquire)?.await {
+                Ok(TryAcquired::Granted(lock)) => Ok(json!({"granted": self.grant(lock)})),
+                Ok(TryAcquired::Held(seen)) => Ok(json!({"held": held(&seen)})),
+                Err(error) => Err(error),
+            },
+            Ask::Reclaim { token, lease } => {
+                let reclaim = locks.reclaim(read_token(token)?).lease(Duration::from_millis(lease));
+                reclaim.await.map(|lock| self.grant(lock))
+            }
+            Ask::Resume { token } => locks.resume(read_token(token)?).await.map(|lock| self.grant(lock)),
+            Ask::ReleaseToken { token, or_later_grant_of_owner } => {
+                let release = locks.release(read_token(token)?);
+                let release = if or_later_grant_of_owner { release.or_later_grant_of_owner() } else { release };
+                release.await.map(outcome)
+            }
+            Ask::ReleaseWorkflow { key, workflow } => locks.release_workflow(key, workflow).await.map(outcome),
+            Ask::Peek { key } => locks.peek(key).await.map(|row| row.map_or(Value::Null, peeked)),
+            Ask::Pairs { key, count } => pairs(&locks, &key, count).await,
+            Ask::Release { lock, delete_row } => {
+                let release = self.granted.remove(&lock).context("no such lock")?.release();
+                (if delete_row { release.delete_row() } else { release }).await.map(outcome)
+            }
+            of_a_lock => return self.of_a_lock(of_a_lock).await,
+        };
+        Ok(told.map_err(failure))
+    }
+
+    async fn of_a_lock(&mut self, ask: Ask) -> Told {
+        let (Ask::Renew { lock, .. }
+        | Ask::Remaining { lock }
+        | Ask::Fits { lock, .. }
+        | Ask::Token { lock }
+        | Ask::ConditionCheck { lock }) = &ask
+        else {
+            anyhow::bail!("{ask:?} is not about a lock")
+        };
+        let lock = self.granted.get_mut(lock).context("no such lock")?;
+        let told = match ask {
+            Ask::Renew { lease, data, .. } => {
+                let mut renew = lock.renew();
+                if let Some(lease) = lease {
+                    renew = renew.lease(Duration::from_millis(lease));
+                }
+                if let Some(data) = data {
+                    renew = renew.data(data);
+                }
+                renew.await.map(|()| Value::Null)
+            }
+            Ask::Fits { step, .. } => lock.fits(Duration::from_millis(step)).map(|()| Value::Null),
+            Ask::Token { .. } => Ok(written(&lock.token())),
+            Ask::ConditionCheck { .. } => match lock.condition_check() {
+                Ok(check) => Ok(dynamodb_json::written(check)?),
+                Err(error) => Err(error),
+            },
+            _ => Ok(json!(millis(lock.remaining()))),
+        };
+        Ok(told.map_err(failure))
+    }
+
+    fn grant(&mut self, lock: Lock) -> Value {
+        self.last += 1;
+        let grant = json!({
+            "lock": self.last,
+            "owner": lock.owner(),
+            "fencingToken": lock.fencing_token(),
+            "leaseEndsAt": lock.lease_ends_at().map(epoch_millis),
+            "remaining": millis(lock.remaining()),
+            "data": lock.data(),
+        });
+        self.granted.insert(self.last, lock);
+        grant
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        for (_, lock) in std::mem::take(&mut self.granted) {
+            let _ = lock.into_token();
+        }
+    }
+}
+
+fn client(table: String, endpoint: &str, caller: &str, owner: String, timeout: u64) -> Result<LockClient, Failure> {
+    let credentials = Credentials::new(caller, "secret", None, None, "conformance");
+    let config = lambda_lock_local::config(endpoint).region(Region::new("local")).credentials_provider(credentials);
+    let dynamodb = aws_sdk_dynamodb::Client::from_conf(config.build());
+    let builder = LockClient::builder(dynamodb, table).owner(owner);
+    builder.request_timeout(Duration::from_millis(timeout)).build().map_err(failure)
+}
+
+fn acquiring<Mode>(request: AcquireRequest<'_, Mode>, acquire: Acquire) -> anyhow::Result<AcquireRequest<'_, Mode>> {
+    let Acquire { key: _, remaining, lease, owner, workflow, data, observation, reclaim_own } = acquire;
+    let mut request = request;
+    if let Some(remaining) = remaining {
+        request = request.within(&Budget::lasting(Duration::from_millis(remaining)).reserve(Duration::ZERO));
+    }
+    if let Some(lease) = lease {
+        request = request.lease(Duration::from_millis(lease));
+    }
+    if let Some(owner) = owner {
+        request = request.owner(owner);
+    }
+    if let Some(workflow) = workflow {
+        request = request.workflow(workflow);
+    }
+    if let Some(data) = data {
+        request = request.data(data);
+    }
+    if let Some(observation) = observation {
+        request = request.observation(read_observation(&observation)?);
+    }
+    Ok(if reclaim_own { request.reclaim_own() } else { request })
+}
+
+async fn pairs(locks: &LockClient, key: &str, count: u32) -> Result<Value, Error> {
+    let started = Instant::now();
+    for _ in 0..count {
+        let tried = locks.try_acquire(key).lease(Duration::from_secs(60)).await?;
+        let Some(lock) = tried.granted() else { continue };
+        lock.release().await?;
+    }
+    Ok(json!(started.elapsed().as_nanos() as f64 / f64::from(count.max(1))))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn epoch_millis(time: SystemTime) -> u64 {
+    millis(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
+fn outcome(outcome: ReleaseOutcome) -> Value {
+    match outcome {
+        ReleaseOutcome::Released => json!("released"),
+        ReleaseOutcome::AlreadyGone => json!("already-gone"),
+    }
+}
+
+fn held(held: &Held) -> Value {
+    json!({
+        "holder": held.holder,
+        "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
+        "retryAfter": millis(held.retry_after),
+        "observation": {
+            "version": held.observation.version(),
+            "lease": millis(held.observation.lease()),
+            "unchangedFor": millis(held.observation.unchanged_for()),
+        },
+    })
+}
+
+fn read_observation(observation: &Value) -> anyhow::Result<Observation> {
+    let number = |name: &str| observation[name].as_u64().map(Duration::from_millis).context("no observation");
+    let version = observation["version"].as_str().context("no observation")?;
+    Ok(Observation::from_parts(version.to_owned(), number("lease")?, number("unchangedFor")?))
+}
+
+/// The token as the WIT package has it.
+fn written(token: &LockToken) -> Value {
+    json!({
+        "key": token.key().key(),
+        "owner": token.owner(),
+        "version": token.version(),
+        "fencingToken": token.fencing_token(),
+        "lease": millis(token.lease()),
+        "leaseEndsAt": token.lease_ends_at().map(epoch_millis),
+        "workflow": token.workflow(),
+    })
+}
+
+fn read_token(token: Value) -> anyhow::Result<LockToken> {
+    let text = |name: &str| token[name].as_str().map(str::to_owned);
+    let number = |name: &str| token[name].as_u64().context("no token");
+    Ok(LockToken::from_parts(
+        text("key").context("no token")?.into(),
+        text("owner").context("no token")?,
+        text("version").context("no token")?,
+        number("fencingToken")?,
+        Duration::from_millis(number("lease")?),
+        number("leaseEndsAt")?,
+        text("workflow"),
+    ))
+}
+
+fn peeked(row: PeekedLock) -> Value {
+    json!({
+        "holder": row.holder,
+        "released": row.released,
+        "lease": millis(row.lease),
+        "renewedAt": row.renewed_at.map(epoch_millis),
+        "leaseEndsAt": row.lease_ends_at.map(epoch_millis),
+        "fencingToken": row.fencing_token,
+        "workflow": row.workflow,
+        "data": row.data,
+        "version": row.version,
+    })
+}
+
+fn failure(error: Error) -> Failure {
+    let kind = match error.kind() {
+        ErrorKind::Held(_) => "held",
+        ErrorKind::Lost => "lost",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::OutOfTime { .. } => "out-of-time",
+        ErrorKind::InvalidRequest => "invalid-request",
+        ErrorKind::InvalidRecord => "invalid-record",
+        ErrorKind::Table => "table",
+        ErrorKind::Denied => "denied",
+        _ => "unknown",
+    };
+    Failure { kind: kind.to_owned(), message: error.to_string(), held: error.held().map(held) }
+}

@@ -1,0 +1,196 @@
+//! What scenarios say to a subject, and how they hear its answers.
+
+use crate::dynamodb_json;
+use crate::stage::{NATIVE, SUBJECT, Stage, TABLE};
+use crate::subject::{Acquire, Ask, Failure, Subject};
+use anyhow::{Context, bail, ensure};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// How long one request of a subject may take, in milliseconds.
+pub(crate) const REQUEST_TIMEOUT: u64 = 400;
+
+/// One of those who play: the subject, or the native client next to it.
+pub(crate) struct Player<'a> {
+    subject: &'a dyn Subject,
+}
+
+/// A lock that was granted to a player.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Grant {
+    pub(crate) lock: u64,
+    pub(crate) owner: String,
+    pub(crate) fencing_token: u64,
+    pub(crate) lease_ends_at: u64,
+    pub(crate) remaining: u64,
+    pub(crate) data: Option<Vec<u8>>,
+}
+
+/// Somebody else's hold.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Held {
+    pub(crate) holder: String,
+    pub(crate) lease_ends_at: Option<u64>,
+    pub(crate) retry_after: u64,
+    pub(crate) observation: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Tried {
+    Granted(Grant),
+    Held(Held),
+}
+
+/// A lock's row.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) holder: String,
+    pub(crate) released: bool,
+    pub(crate) lease: u64,
+    pub(crate) lease_ends_at: Option<u64>,
+    pub(crate) renewed_at: Option<u64>,
+    pub(crate) fencing_token: Option<u64>,
+    pub(crate) workflow: Option<String>,
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) version: String,
+}
+
+impl<'a> Player<'a> {
+    /// The subject, freshly opened.
+    pub(crate) async fn subject(stage: &Stage, subject: &'a dyn Subject) -> anyhow::Result<Self> {
+        Self::opened(stage, subject, SUBJECT, TABLE).await
+    }
+
+    /// Somebody who uses the crate itself, freshly opened.
+    pub(crate) async fn native(stage: &Stage, native: &'a crate::Native) -> anyhow::Result<Self> {
+        Self::opened(stage, native, NATIVE, TABLE).await
+    }
+
+    pub(crate) async fn opened(
+        stage: &Stage,
+        subject: &'a dyn Subject,
+        caller: &str,
+        table: &str,
+    ) -> anyhow::Result<Self> {
+        let player = Self { subject };
+        let open = Ask::Open {
+            table: table.to_owned(),
+            endpoint: stage.endpoint().to_owned(),
+            access_key_id: caller.to_owned(),
+            owner: format!("the {caller}"),
+            request_timeout: REQUEST_TIMEOUT,
+        };
+        player.told(open).await?;
+        Ok(player)
+    }
+
+    /// What a call brings, or the failure of the lock's own.
+    pub(crate) async fn ask(&self, ask: Ask) -> anyhow::Result<Result<Value, Failure>> {
+        self.subject.ask(ask).await
+    }
+
+    /// What a call that must succeed brings.
+    pub(crate) async fn told(&self, ask: Ask) -> anyhow::Result<Value> {
+        let asked = format!("{ask:?}");
+        self.ask(ask).await?.map_err(|failure| anyhow::anyhow!("{asked} ended with {failure}"))
+    }
+
+    /// The failure of a call that must fail, of this kind.
+    pub(crate) async fn fails(&self, kind: &str, ask: Ask) -> anyhow::Result<Failure> {
+        let asked = format!("{ask:?}");
+        match self.ask(ask).await? {
+            Ok(told) => bail!("{asked} should have ended as {kind}, but brought {told}"),
+            Err(failure) => {
+                ensure!(failure.kind == kind, "{asked} should have ended as {kind}, but ended with {failure}");
+                ensure!(!failure.message.is_empty(), "{asked} ended without a sentence");
+                Ok(failure)
+            }
+        }
+    }
+
+    pub(crate) async fn acquire(&self, acquire: Acquire) -> anyhow::Result<Grant> {
+        read(self.told(Ask::Acquire(acquire)).await?)
+    }
+
+    pub(crate) async fn try_acquire(&self, acquire: Acquire) -> anyhow::Result<Tried> {
+        read(self.told(Ask::TryAcquire(acquire)).await?)
+    }
+
+    /// A try that must be granted.
+    pub(crate) async fn granted(&self, acquire: Acquire) -> anyhow::Result<Grant> {
+        match self.try_acquire(acquire).await? {
+            Tried::Granted(grant) => Ok(grant),
+            Tried::Held(held) => bail!("should have been granted, but is {held:?}"),
+        }
+    }
+
+    /// A try that must be refused.
+    pub(crate) async fn refused(&self, acquire: Acquire) -> anyhow::Result<Held> {
+        match self.try_acquire(acquire).await? {
+            Tried::Held(held) => Ok(held),
+            Tried::Granted(grant) => bail!("should have been refused, but is {grant:?}"),
+        }
+    }
+
+    pub(crate) async fn resume(&self, token: Value) -> anyhow::Result<Grant> {
+        read(self.told(Ask::Resume { token }).await?)
+    }
+
+    pub(crate) async fn reclaim(&self, token: Value, lease: u64) -> anyhow::Result<Grant> {
+        read(self.told(Ask::Reclaim { token, lease }).await?)
+    }
+
+    pub(crate) async fn renew(&self, grant: &Grant) -> anyhow::Result<()> {
+        self.told(renew(grant)).await.map(drop)
+    }
+
+    pub(crate) async fn remaining(&self, grant: &Grant) -> anyhow::Result<u64> {
+        read(self.told(Ask::Remaining { lock: grant.lock }).await?)
+    }
+
+    pub(crate) async fn token(&self, grant: &Grant) -> anyhow::Result<Value> {
+        self.told(Ask::Token { lock: grant.lock }).await
+    }
+
+    /// The condition that a lock is still held, for a transaction of somebody else's.
+    pub(crate) async fn condition_check(&self, grant: &Grant) -> anyhow::Result<TransactWriteItem> {
+        dynamodb_json::read(&self.told(Ask::ConditionCheck { lock: grant.lock }).await?)
+    }
+
+    /// What a release said: `released` or `already-gone`.
+    pub(crate) async fn release(&self, grant: &Grant) -> anyhow::Result<String> {
+        read(self.told(Ask::Release { lock: grant.lock, delete_row: false }).await?)
+    }
+
+    pub(crate) async fn release_token(&self, token: Value) -> anyhow::Result<String> {
+        read(self.told(Ask::ReleaseToken { token, or_later_grant_of_owner: false }).await?)
+    }
+
+    pub(crate) async fn peek(&self, key: &str) -> anyhow::Result<Option<Row>> {
+        read(self.told(Ask::Peek { key: key.to_owned() }).await?)
+    }
+}
+
+pub(crate) fn renew(grant: &Grant) -> Ask {
+    Ask::Renew { lock: grant.lock, lease: None, data: None }
+}
+
+/// A lease on this key.
+pub(crate) fn lease(key: &str, lease: u64) -> Acquire {
+    Acquire { key: key.to_owned(), lease: Some(lease), ..Acquire::default() }
+}
+
+/// A wait for this key, and a lease.
+pub(crate) fn waiting(key: &str, remaining: u64, lease: u64) -> Acquire {
+    Acquire { key: key.to_owned(), remaining: Some(remaining), lease: Some(lease), ..Acquire::default() }
+}
+
+pub(crate) fn read<T: for<'de> Deserialize<'de>>(told: Value) -> anyhow::Result<T> {
+    let text = told.to_string();
+    serde_json::from_value(told).with_context(|| format!("not understood: {text}"))
+}

@@ -1,0 +1,122 @@
+//! The questions and answers of the conformance scenarios, as this host reads and writes them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::io::{BufRead, Write};
+
+/// A refusal of the lock's own.
+#[derive(Serialize)]
+pub struct Failure {
+    pub kind: &'static str,
+    pub message: String,
+    pub held: Option<Held>,
+}
+
+/// What a call brings: a trap of the component is an error, a refusal of the lock is not.
+pub type Told = anyhow::Result<Result<Value, Failure>>;
+
+/// Who answers.
+pub trait Answer {
+    fn answer(&mut self, ask: Ask) -> Told;
+}
+
+/// Answers each line of standard input until it ends.
+pub fn serve(mut host: impl Answer) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let told = match host.answer(serde_json::from_str(&line?)?)? {
+            Ok(told) => json!({"ok": told}),
+            Err(failure) => json!({"error": failure}),
+        };
+        writeln!(output, "{told}")?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "ask", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Ask {
+    Open { table: String, endpoint: String, access_key_id: String, owner: String, request_timeout: u64 },
+    Acquire(Acquire),
+    TryAcquire(Acquire),
+    Reclaim { token: Token, lease: u64 },
+    Resume { token: Token },
+    Renew { lock: usize, lease: Option<u64>, data: Option<Vec<u8>> },
+    Remaining { lock: usize },
+    Fits { lock: usize, step: u64 },
+    Token { lock: usize },
+    ConditionCheck { lock: usize },
+    Release { lock: usize, delete_row: bool },
+    ReleaseToken { token: Token, or_later_grant_of_owner: bool },
+    ReleaseWorkflow { key: String, workflow: String },
+    Peek { key: String },
+    Pairs { key: String, count: u32 },
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Acquire {
+    pub key: String,
+    pub remaining: Option<u64>,
+    pub lease: Option<u64>,
+    pub owner: Option<String>,
+    pub workflow: Option<String>,
+    pub data: Option<Vec<u8>>,
+    pub observation: Option<Observation>,
+    pub reclaim_own: bool,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Token {
+    pub key: String,
+    pub owner: String,
+    pub version: String,
+    pub fencing_token: u64,
+    pub lease: u64,
+    pub lease_ends_at: u64,
+    pub workflow: Option<String>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Observation {
+    pub version: String,
+    pub lease: u64,
+    pub unchanged_for: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Held {
+    pub holder: String,
+    pub lease_ends_at: Option<u64>,
+    pub retry_after: u64,
+    pub observation: Observation,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    pub lock: usize,
+    pub owner: String,
+    pub fencing_token: u64,
+    pub lease_ends_at: u64,
+    pub remaining: u64,
+    pub data: Option<Vec<u8>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    pub holder: String,
+    pub released: bool,
+    pub lease: u64,
+    pub renewed_at: Option<u64>,
+    pub lease_ends_at: Option<u64>,
+    pub fencing_token: Option<u64>,
+    pub workflow: Option<String>,
+    pub data: Option<Vec<u8>>,
+    pub version: String,
+}

@@ -1,0 +1,25 @@
+//! The hosts in Rust for the conformance scenarios: one line of JSON per call on standard input, one per
+//! answer on standard output.
+
+mod client;
+mod http;
+mod lines;
+mod sandbox;
+
+use anyhow::bail;
+
+const HELP: &str = "usage: lambda-lock-component-host client COMPONENT
+
+Runs the component under wasmtime and answers the lines of JSON that `lambda-lock-conformance` asks.";
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [world, component] if world == "client" => lines::serve(client::Host::new(component)?),
+        [help] if help == "--help" || help == "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        _ => bail!("{HELP}"),
+    }
+}

@@ -1,0 +1,46 @@
+//! What a component of the world `client` is given: clocks, random bytes and `wasi:http`; no files, no
+//! environment, no sockets of its own.
+
+use crate::http::Connections;
+use wasmtime::component::{Component, Linker, ResourceTable};
+use wasmtime::{Engine, Store};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::WasiHttpCtx;
+use wasmtime_wasi_http::p2::{WasiHttpCtxView, WasiHttpView};
+
+/// What belongs to one instance.
+pub struct Sandbox {
+    wasi: WasiCtx,
+    http: WasiHttpCtx,
+    connections: Connections,
+    table: ResourceTable,
+}
+
+impl WasiView for Sandbox {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for Sandbox {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { ctx: &mut self.http, table: &mut self.table, hooks: &mut self.connections }
+    }
+}
+
+/// A component, compiled, with all that it may import.
+pub fn load(path: &str) -> anyhow::Result<(Component, Linker<Sandbox>, Store<Sandbox>)> {
+    let engine = Engine::default();
+    let component = Component::from_file(&engine, path)?;
+    let mut linker = Linker::new(&engine);
+    wasmtime_wasi::p2::add_to_linker_sync(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_sync(&mut linker)?;
+    let sandbox = Sandbox {
+        wasi: WasiCtx::builder().build(),
+        http: WasiHttpCtx::new(),
+        connections: Connections::new(),
+        table: ResourceTable::new(),
+    };
+    let store = Store::new(&engine, sandbox);
+    Ok((component, linker, store))
+}

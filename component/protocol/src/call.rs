@@ -1,0 +1,154 @@
+//! One call, driven by the host: clocks and answers go in, requests and pauses come out.
+
+use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, Next, Sending};
+use crate::convert::millis;
+use crate::machines::{AnyMachine, AnyVerdict};
+use crate::request::{answer, rendered};
+use crate::table::Shared;
+use lambda_lock::protocol::{Moment, Returns, Step, Tick, WallClock, millis_rounded_up};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How many random bytes each step needs.
+const RANDOM: usize = 32;
+/// Even when the caller's time is over, one last request may take this long: the one that gives back
+/// what an acquire of unknown outcome may have got.
+const LAST_REQUEST: Duration = Duration::from_millis(250);
+/// How many request timeouts a call may spend on faults.
+const TIMEOUTS_PER_CALL: u32 = 3;
+/// The host's clocks come rounded down to milliseconds.
+const ROUNDING: Duration = Duration::from_millis(1);
+
+/// What the caller wants of a call's time, and of the lease.
+pub(crate) struct Terms {
+    pub(crate) wait: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) latest_end: Option<u64>,
+}
+
+impl Terms {
+    /// Of a call that neither waits for anybody nor asks for a lease.
+    pub(crate) fn none() -> Self {
+        Self { wait: Duration::ZERO, lease: Duration::ZERO, latest_end: None }
+    }
+}
+
+pub(crate) struct Call {
+    shared: Rc<Shared>,
+    machine: AnyMachine,
+    terms: Terms,
+    started: Option<Moment>,
+    returns: Returns,
+    end: End,
+}
+
+/// How far the call has come.
+enum End {
+    Open,
+    Reached(AnyVerdict),
+    /// The host gave too few random bytes.
+    Random(usize),
+    Taken,
+}
+
+/// Why there is no verdict.
+pub(crate) enum NoVerdict {
+    Open,
+    Random(usize),
+    Taken,
+}
+
+impl Call {
+    pub(crate) fn new(shared: Rc<Shared>, machine: AnyMachine, terms: Terms) -> Self {
+        Self { shared, machine, terms, started: None, returns: Returns::Nothing, end: End::Open }
+    }
+
+    pub(crate) fn step(&mut self, now: Clocks, random: &[u8]) -> Next {
+        if !matches!(self.end, End::Open) {
+            return Next::Done;
+        }
+        if random.len() < RANDOM {
+            self.end = End::Random(random.len());
+            return Next::Done;
+        }
+        let moment = moment(&now);
+        let passed = moment.longest_since(*self.started.get_or_insert(moment));
+        let answers = self.terms.wait.max(self.shared.request_timeout * TIMEOUTS_PER_CALL);
+        let time_left = answers.saturating_sub(passed);
+        let random = Random { bytes: random, drawn: Cell::new(0) };
+        let step = self.machine.step(&Tick {
+            now: moment,
+            wall: WallClock { millis: now.wall, trusted: now.wall_is_right },
+            wait_left: self.terms.wait.saturating_sub(passed),
+            time_left,
+            lease: self.terms.lease,
+            latest_end: self.terms.latest_end,
+            random: &|| random.draw(),
+        });
+        match step {
+            Step::Wait(pause) => Next::Wait(millis_rounded_up(pause)),
+            Step::Done(verdict) => {
+                self.end = End::Reached(verdict);
+                Next::Done
+            }
+            Step::Send(request) => {
+                let patience = self.shared.request_timeout.min(time_left.max(LAST_REQUEST));
+                let (request, returns) = rendered(&request, &self.shared);
+                self.returns = returns;
+                Next::Send(Sending { request, patience: millis(patience) })
+            }
+        }
+    }
+
+    pub(crate) fn answered(&mut self, after: Clocks, given: decisions::Answer) {
+        if matches!(self.end, End::Open) {
+            // What is seen must not look as if it had been seen earlier.
+            self.machine.answered(latest_moment(&after), answer(given, self.returns));
+        }
+    }
+
+    /// How it ended, once.
+    pub(crate) fn verdict(&mut self) -> Result<AnyVerdict, NoVerdict> {
+        match std::mem::replace(&mut self.end, End::Taken) {
+            End::Reached(verdict) => Ok(verdict),
+            End::Random(given) => Err(NoVerdict::Random(given)),
+            End::Taken => Err(NoVerdict::Taken),
+            End::Open => {
+                self.end = End::Open;
+                Err(NoVerdict::Open)
+            }
+        }
+    }
+
+    pub(crate) fn into_machine(self) -> AnyMachine {
+        self.machine
+    }
+}
+
+pub(crate) fn moment(clocks: &Clocks) -> Moment {
+    Moment { monotonic: Duration::from_millis(clocks.monotonic), wall: Duration::from_millis(clocks.wall) }
+}
+
+/// The same, rounded up instead of down: no earlier than the clocks were read.
+pub(crate) fn latest_moment(clocks: &Clocks) -> Moment {
+    let Moment { monotonic, wall } = moment(clocks);
+    Moment { monotonic: monotonic + ROUNDING, wall: wall + ROUNDING }
+}
+
+/// The host's bytes, sixteen at a time. A grant is drawn first of all; what is drawn after the first
+/// two only spreads pauses, so it may repeat.
+struct Random<'a> {
+    bytes: &'a [u8],
+    drawn: Cell<usize>,
+}
+
+impl Random<'_> {
+    fn draw(&self) -> [u8; 16] {
+        let from = self.drawn.get();
+        self.drawn.set(from + 16);
+        std::array::from_fn(|index| {
+            self.bytes.get((from + index) % self.bytes.len().max(1)).copied().unwrap_or_default()
+        })
+    }
+}

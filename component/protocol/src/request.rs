@@ -1,0 +1,111 @@
+//! Requests as DynamoDB's parameters, and the host's answers as the crate's.
+
+use crate::bindings::exports::lambda_lock::lock::decisions::{self, Failure, Operation};
+use crate::bindings::exports::lambda_lock::lock::types::{
+    self, Attribute, AttributeValue, NamePlaceholder, ValuePlaceholder,
+};
+use crate::table::Shared;
+use lambda_lock::LockKey;
+use lambda_lock::protocol::{Action, Answer, Expression, Holding, Item, Request, Returns, Schema, Value};
+
+pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Request, Returns) {
+    let schema = &shared.settings.schema;
+    let Expression { update, condition, names, values, returns } = Expression::of(request, schema);
+    let operation = match request.action {
+        Action::Peek => Operation::GetItem,
+        Action::Delete { .. } => Operation::DeleteItem,
+        _ => Operation::UpdateItem,
+    };
+    let return_values = match returns {
+        Returns::Nothing => "NONE",
+        Returns::AllNew => "ALL_NEW",
+        Returns::UpdatedOld => "UPDATED_OLD",
+    };
+    let is_write = operation != Operation::GetItem;
+    let request = decisions::Request {
+        operation,
+        table_name: shared.table.clone(),
+        key: key(&request.key, schema),
+        update_expression: (operation == Operation::UpdateItem).then_some(update),
+        condition_expression: is_write.then_some(condition),
+        expression_attribute_names: name_placeholders(names),
+        expression_attribute_values: value_placeholders(values),
+        return_values: (operation == Operation::UpdateItem).then(|| return_values.to_owned()),
+        return_values_on_condition_check_failure: is_write.then(|| "ALL_OLD".to_owned()),
+        consistent_read: (operation == Operation::GetItem).then_some(true),
+    };
+    (request, returns)
+}
+
+/// The condition that this hold's grant is current.
+pub(crate) fn fence(holding: &Holding, shared: &Shared) -> types::ConditionCheck {
+    let schema = &shared.settings.schema;
+    let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
+    let request = Request::alone(holding.key.clone(), action);
+    let Expression { condition, names, values, .. } = Expression::of(&request, schema);
+    types::ConditionCheck {
+        table_name: shared.table.clone(),
+        key: key(&holding.key, schema),
+        condition_expression: condition,
+        expression_attribute_names: name_placeholders(names),
+        expression_attribute_values: value_placeholders(values),
+    }
+}
+
+fn key(key: &LockKey, schema: &Schema) -> Vec<Attribute> {
+    let text =
+        |name: &str, value: &str| Attribute { name: name.to_owned(), value: AttributeValue::S(value.to_owned()) };
+    let sort_key = schema.sort_key_attribute.as_deref().zip(key.sort_key());
+    std::iter::once((schema.key_attribute.as_str(), key.key()))
+        .chain(sort_key)
+        .map(|(name, value)| text(name, value))
+        .collect()
+}
+
+fn name_placeholders(names: Vec<(&'static str, String)>) -> Vec<NamePlaceholder> {
+    names.into_iter().map(|(placeholder, name)| NamePlaceholder { placeholder: placeholder.to_owned(), name }).collect()
+}
+
+fn value_placeholders(values: Vec<(&'static str, Value)>) -> Vec<ValuePlaceholder> {
+    let placeholder = |(placeholder, value): (&str, Value)| ValuePlaceholder {
+        placeholder: placeholder.to_owned(),
+        value: match value {
+            Value::S(text) => AttributeValue::S(text),
+            Value::N(number) => AttributeValue::N(number),
+            Value::B(bytes) => AttributeValue::B(bytes),
+            Value::Other(name) => AttributeValue::Other(name.to_owned()),
+        },
+    };
+    values.into_iter().map(placeholder).collect()
+}
+
+/// The host's answer. One that lacks the attributes that were asked for is no answer: the write was
+/// applied, but not by its own word.
+pub(crate) fn answer(given: decisions::Answer, returns: Returns) -> Answer {
+    match given {
+        decisions::Answer::Applied(attributes) if attributes.is_empty() && returns != Returns::Nothing => {
+            Answer::Unknown
+        }
+        decisions::Answer::Applied(attributes) => Answer::Applied(item(attributes)),
+        decisions::Answer::Refused(row) => Answer::Refused(row.map(item)),
+        decisions::Answer::Found(row) => Answer::Found(row.map(item)),
+        decisions::Answer::Failed(Failure { code, message }) => Answer::of_error(Some(&code), message.as_deref()),
+        decisions::Answer::Unknown => Answer::Unknown,
+    }
+}
+
+fn item(attributes: Vec<Attribute>) -> Item {
+    attributes.into_iter().map(|Attribute { name, value }| (name, self::value(value))).collect()
+}
+
+fn value(value: types::AttributeValue) -> Value {
+    match value {
+        AttributeValue::S(text) => Value::S(text),
+        AttributeValue::N(number) => Value::N(number),
+        AttributeValue::B(bytes) => Value::B(bytes),
+        AttributeValue::Other(name) => {
+            let known = ["BOOL", "NULL", "L", "M", "SS", "NS", "BS"].into_iter().find(|known| *known == name);
+            Value::Other(known.unwrap_or("of an unknown type"))
+        }
+    }
+}

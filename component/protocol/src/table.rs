@@ -1,0 +1,158 @@
+//! A lock table: its settings, and where every operation begins.
+
+use crate::bindings::exports::lambda_lock::lock::decisions::{
+    self, Clocks, GuestTable, Reclaim as WantedReclaim, Settings, Wanted as WantedOptions,
+};
+use crate::bindings::exports::lambda_lock::lock::types;
+use crate::call::{Call, Terms, moment};
+use crate::convert::millis;
+use crate::decision::{Decision, Purpose};
+use crate::lock::Lock;
+use crate::machines::{AnyMachine, OwnedAcquisition, OwnedPeeking, OwnedReleasing};
+use lambda_lock::protocol::{self, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Ttl, Version, Wanted};
+use lambda_lock::{Dialect, LockKey};
+use std::rc::Rc;
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, types::Error>;
+
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What every operation of a table shares.
+pub(crate) struct Shared {
+    pub(crate) table: String,
+    pub(crate) settings: Rc<protocol::Settings>,
+    pub(crate) request_timeout: Duration,
+}
+
+/// A table, opened by the host.
+pub(crate) struct Table(Rc<Shared>);
+
+impl GuestTable for Table {
+    fn open(settings: Settings) -> Result<decisions::Table> {
+        let Settings { table, request_timeout, schema, clocks } = settings;
+        let schema = schema.map(Schema::from).unwrap_or_default();
+        schema.check()?;
+        let rules = clocks.map(rules).transpose()?.unwrap_or_default();
+        let request_timeout = request_timeout.map_or(DEFAULT_REQUEST_TIMEOUT, Duration::from_millis);
+        if request_timeout.is_zero() {
+            return Err(invalid("a request timeout of zero leaves no time to answer: give some hundred ms"));
+        }
+        let settings = Rc::new(protocol::Settings { schema, rules });
+        Ok(decisions::Table::new(Table(Rc::new(Shared { table, settings, request_timeout }))))
+    }
+
+    fn lease_covering(&self, remaining: u64, grace: u64) -> u64 {
+        let cover = Duration::from_millis(remaining.saturating_add(grace));
+        protocol::millis_rounded_up(self.0.settings.rules.stretched(cover))
+    }
+
+    fn acquire(&self, wanted: WantedOptions) -> Result<decisions::Decision> {
+        let lease = Duration::from_millis(wanted.lease);
+        Lease::check(lease)?;
+        let terms = Terms { wait: Duration::from_millis(wanted.wait), lease, latest_end: None };
+        let wanted = self.wanted(wanted)?;
+        let key = wanted.key.clone();
+        let purpose = if matches!(wanted.reclaim, Reclaim::Only(_)) { Purpose::Reclaim } else { Purpose::Acquire };
+        let machine =
+            OwnedAcquisition::new(Rc::clone(&self.0.settings), |settings| protocol::Acquisition::new(settings, wanted));
+        let call = Call::new(Rc::clone(&self.0), AnyMachine::Acquisition(machine), terms);
+        Ok(Decision::resource(&self.0, key, purpose, call))
+    }
+
+    fn resume(&self, token: types::LockToken, now: Clocks) -> Result<decisions::Lock> {
+        let token = LockToken::from(token);
+        self.0.settings.check_token(&token)?;
+        let holding = token.holding(moment(&now), self.0.settings.schema.dialect)?;
+        Ok(decisions::Lock::new(Lock::new(Rc::clone(&self.0), holding)))
+    }
+
+    fn release_workflow(&self, key: types::LockKey, workflow: String) -> Result<decisions::Decision> {
+        let key = LockKey::from(key);
+        self.0.settings.check_write(&key, &workflow, Some(&workflow), &DataChange::Keep)?;
+        let machine = OwnedReleasing::new(Rc::clone(&self.0.settings), |settings| {
+            protocol::Releasing::workflows(settings, key.clone(), workflow)
+        });
+        let call = Call::new(Rc::clone(&self.0), AnyMachine::Releasing(machine), Terms::none());
+        Ok(Decision::resource(&self.0, key, Purpose::Release, call))
+    }
+
+    fn peek(&self, key: types::LockKey) -> Result<decisions::Decision> {
+        let key = LockKey::from(key);
+        self.0.settings.check_key(&key)?;
+        let machine =
+            OwnedPeeking::new(Rc::clone(&self.0.settings), |settings| protocol::Peeking::new(settings, key.clone()));
+        let call = Call::new(Rc::clone(&self.0), AnyMachine::Peeking(machine), Terms::none());
+        Ok(Decision::resource(&self.0, key, Purpose::Peek, call))
+    }
+}
+
+impl Table {
+    fn wanted(&self, wanted: WantedOptions) -> Result<Wanted> {
+        let settings = &self.0.settings;
+        let (mut key, mut owner, mut workflow) = (LockKey::from(wanted.key), wanted.owner, wanted.workflow);
+        let reclaim = match wanted.reclaim {
+            WantedReclaim::Nobody => Reclaim::Nobody,
+            WantedReclaim::SameOwner => Reclaim::SameOwner,
+            WantedReclaim::Only(token) => {
+                let token = LockToken::from(token);
+                settings.check_token(&token)?;
+                (key, owner) = (token.key(), token.owner().to_owned());
+                workflow = token.workflow().map(str::to_owned);
+                Reclaim::Only(Version::parse(token.version()).ok_or_else(|| {
+                    invalid(
+                        "the token's version was not written by this lock: pass the token on exactly as it was given",
+                    )
+                })?)
+            }
+        };
+        let data = data_change(wanted.data);
+        settings.check_write(&key, &owner, workflow.as_deref(), &data)?;
+        let observation = wanted.observation.map(Into::into);
+        Ok(Wanted { key, owner, workflow, data, reclaim, observation })
+    }
+}
+
+pub(crate) fn invalid(message: &str) -> types::Error {
+    types::Error { kind: types::ErrorKind::InvalidRequest, message: message.to_owned(), cause: None }
+}
+
+pub(crate) fn data_change(data: types::DataChange) -> DataChange {
+    match data {
+        types::DataChange::Keep => DataChange::Keep,
+        types::DataChange::Set(bytes) => DataChange::Set(bytes),
+        types::DataChange::Remove => DataChange::Remove,
+    }
+}
+
+fn rules(clocks: types::ClockRules) -> Result<Rules> {
+    let skew = clocks.max_clock_skew.map(Duration::from_millis);
+    // The crate's own refusal names the number, and to write a fraction takes a tenth of the component.
+    if !(0.0..=1.0).contains(&clocks.clock_drift) {
+        return Err(invalid("the clock drift makes no sense: give a fraction between 0.0 and 1.0, such as 0.05"));
+    }
+    Ok(Rules::default().with_drift(clocks.clock_drift)?.with_max_clock_skew(skew))
+}
+
+impl From<types::Schema> for Schema {
+    fn from(schema: types::Schema) -> Self {
+        let types::Schema { key_attribute, sort_key_attribute, ttl, dialect } = schema;
+        let ttl = ttl.map(|ttl| Ttl { attribute: ttl.attribute, retention: Duration::from_millis(ttl.retention) });
+        let dialect = match dialect {
+            types::Dialect::Java => Dialect::Java,
+            types::Dialect::Go => Dialect::Go,
+        };
+        Self { key_attribute, sort_key_attribute, ttl, dialect }
+    }
+}
+
+impl From<protocol::HolderSeen> for types::Held {
+    fn from(seen: protocol::HolderSeen) -> Self {
+        Self {
+            holder: seen.owner,
+            lease_ends_at: seen.ends,
+            retry_after: millis(seen.retry_after),
+            observation: seen.observation.into(),
+        }
+    }
+}

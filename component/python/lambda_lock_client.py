@@ -1,0 +1,118 @@
+"""The lock from Python, through the component `client`: it talks to DynamoDB itself.
+
+    locks = Locks("lambda_lock_component_client.wasm", table="locks", region="eu-central-1", credentials={
+        "access_key_id": "…", "secret_access_key": "…", "session_token": None})
+    with locks.acquire("customer-7", budget={"remaining": 25_000}) as lock:
+        reserve()
+        lock.renew()
+        charge(lock.fencing_token)
+
+Times are in milliseconds. What is refused is raised as `Refused`, with a `kind` such as "held" or "lost".
+"""
+
+from wit import Instance, Refused, Resource
+
+INTERFACE = "lambda-lock:lock/locks@0.1.0"
+KEEP = "keep"
+
+
+class Locks(Resource):
+    """Locks in one table."""
+
+    name = "client"
+
+    def __init__(self, component, **settings):
+        instance = component if isinstance(component, Instance) else Instance(component, INTERFACE)
+        super().__init__(instance, instance.call("[static]client.open", settings))
+
+    def acquire(self, key, **options):
+        """Waits for the lock as long as the budget less its reserve lasts."""
+        return Lock(self.instance, self.call("acquire", lock_key(key), acquiring(options)))
+
+    def try_acquire(self, key, **options):
+        """Tries once: a `Lock`, or a dict that says who holds it."""
+        case, payload = self.call("try-acquire", lock_key(key), acquiring(options))
+        return Lock(self.instance, payload) if case == "granted" else payload
+
+    def resume(self, token, **options):
+        return Lock(self.instance, self.call("resume", token, {"data": KEEP, **options}))
+
+    def reclaim(self, token, **options):
+        return Lock(self.instance, self.call("reclaim", token, acquiring(options)))
+
+    def release(self, token, **options):
+        return self.call("release", token, releasing(options))
+
+    def release_workflow(self, key, workflow):
+        return self.call("release-workflow", lock_key(key), workflow)
+
+    def peek(self, key):
+        return self.call("peek", lock_key(key))
+
+
+class Lock(Resource):
+    """A held lock. At the end of a `with` it is given back."""
+
+    name = "lock"
+
+    @property
+    def fencing_token(self):
+        return self.call("fencing-token")
+
+    @property
+    def owner(self):
+        return self.call("owner")
+
+    @property
+    def data(self):
+        return self.call("data")
+
+    @property
+    def remaining(self):
+        return self.call("remaining")
+
+    @property
+    def lease_ends_at(self):
+        return self.call("lease-ends-at")
+
+    def fits(self, step):
+        self.call("fits", step)
+
+    def renew(self, **options):
+        self.call("renew", {"data": KEEP, **options})
+
+    def token(self):
+        return self.call("token")
+
+    def condition_check(self):
+        return self.call("condition-check")
+
+    def release(self, **options):
+        return self.call("release", releasing(options))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failure, *_):
+        try:
+            self.release()
+        except Refused:
+            # The work's own failure is worth more than that of the release: the lease frees the lock.
+            if failure is None:
+                raise
+        finally:
+            self.drop()
+
+
+def lock_key(key):
+    """A plain key, or a pair of partition and sort key."""
+    key, sort_key = key if isinstance(key, tuple) else (key, None)
+    return {"key": key, "sort_key": sort_key}
+
+
+def acquiring(options):
+    return {"data": KEEP, "reclaim_own": False, **options}
+
+
+def releasing(options):
+    return {"data": KEEP, "delete_row": False, "or_later_grant_of_owner": False, **options}

@@ -1,0 +1,213 @@
+"""The lock from Python on a DynamoDB client of one's own, through the component `protocol`.
+
+The component decides, boto3 sends:
+
+    dynamodb = boto3.client("dynamodb", config=CONFIG)
+    locks = Locks("lambda_lock_component_protocol.wasm", dynamodb, table="locks")
+    lock = locks.acquire("customer-7", owner="me", lease=20_000, wait=5_000)
+    ...
+    locks.renew(lock)
+    locks.release(lock)
+
+Times are in milliseconds. What is refused is raised as `Refused`, with a `kind` such as "held" or "lost".
+"""
+
+import os
+import time
+
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from wit import Instance, Refused, Resource
+
+INTERFACE = "lambda-lock:lock/decisions@0.1.0"
+KEEP = "keep"
+KINDS = {"S": "s", "N": "n", "B": "b"}
+
+
+def config(request_timeout=1_000):
+    """A configuration for boto3: one attempt per request, because the decisions repeat requests
+    themselves, and no waiting beyond a request's time."""
+    seconds = request_timeout / 1000
+    return Config(retries={"total_max_attempts": 1}, connect_timeout=seconds, read_timeout=seconds)
+
+
+class Locks(Resource):
+    """Locks in one table."""
+
+    name = "table"
+
+    def __init__(self, component, dynamodb, **settings):
+        instance = component if isinstance(component, Instance) else Instance(component, INTERFACE)
+        super().__init__(instance, instance.call("[static]table.open", settings))
+        self.dynamodb = dynamodb
+
+    def try_acquire(self, key, **wanted):
+        """Tries once, or waits as long as `wait` says: a `Lock`, or a dict that says who holds it."""
+        wanted = {"wait": 0, "data": KEEP, "reclaim": "nobody", **wanted, "key": lock_key(key)}
+        case, payload = self._decided(self.call("acquire", wanted))
+        if case == "held":
+            return payload
+        lock = Lock(self.instance, payload["lock"])
+        lock.data = payload["data"]
+        if payload["renew_first"]:
+            self.renew(lock)
+        return lock
+
+    def acquire(self, key, **wanted):
+        """Waits for the lock as long as `wait` says."""
+        lock = self.try_acquire(key, **wanted)
+        if isinstance(lock, Lock):
+            return lock
+        message = f"the lock {key} is held by {lock['holder']!r}"
+        raise Refused({"kind": ("held", lock), "message": message})
+
+    def read(self, token):
+        """A lock that was written down. It believes in nothing until it was renewed; release it, or
+        `resume` it at once."""
+        return Lock(self.instance, self.call("resume", token, clocks()))
+
+    def resume(self, token, **options):
+        lock = self.read(token)
+        self.renew(lock, **options)
+        return lock
+
+    def renew(self, lock, **options):
+        self._decided(lock.call("renew", {"data": KEEP, **options}))
+
+    def release(self, lock, **options):
+        options = {"data": KEEP, "delete_row": False, "or_later_grant_of_owner": False, **options}
+        return self._decided(lock.call("release", options))[1]
+
+    def release_workflow(self, key, workflow):
+        return self._decided(self.call("release-workflow", lock_key(key), workflow))[1]
+
+    def peek(self, key):
+        return self._decided(self.call("peek", lock_key(key)))[1]
+
+    def lease_covering(self, remaining, grace=1_000):
+        return self.call("lease-covering", remaining, grace)
+
+    def _decided(self, handle):
+        """The loop of every decision: step, send or wait, and so on to the verdict."""
+        decision = Decision(self.instance, handle)
+        try:
+            while (step := decision.call("step", clocks(), os.urandom(32))) != "done":
+                case, payload = step
+                if case == "wait":
+                    time.sleep(payload / 1000)
+                else:
+                    answer = self._send(payload["request"])
+                    decision.call("answered", clocks(), answer)
+            return decision.call("verdict")
+        finally:
+            decision.drop()
+
+    def _send(self, request):
+        """One request, and what is known afterwards."""
+        read = request["operation"] == "get-item"
+        try:
+            answer = getattr(self.dynamodb, request["operation"].replace("-", "_"))(**parameters(request))
+        except ClientError as error:
+            return refusal(error)
+        except Exception:
+            # No answer, or a broken one: nobody knows.
+            return "unknown"
+        if read:
+            return "found", attributes(answer.get("Item"))
+        return "applied", attributes(answer.get("Attributes", {}))
+
+
+class Lock(Resource):
+    """A held lock."""
+
+    name = "lock"
+    data = None
+
+    @property
+    def fencing_token(self):
+        return self.call("fencing-token")
+
+    @property
+    def owner(self):
+        return self.call("owner")
+
+    @property
+    def remaining(self):
+        return self.call("remaining", clocks())
+
+    @property
+    def lease_ends_at(self):
+        return self.call("lease-ends-at")
+
+    def token(self):
+        return self.call("token")
+
+    def condition_check(self):
+        return self.call("condition-check")
+
+
+class Decision(Resource):
+    name = "decision"
+
+
+def clocks():
+    """Both clocks, monotonic first, rounded down."""
+    return {"monotonic": time.monotonic_ns() // 1_000_000, "wall": time.time_ns() // 1_000_000, "wall_is_right": True}
+
+
+def lock_key(key):
+    """A plain key, or a pair of partition and sort key."""
+    key, sort_key = key if isinstance(key, tuple) else (key, None)
+    return {"key": key, "sort_key": sort_key}
+
+
+def parameters(request):
+    """A request as boto3 takes it."""
+    given = {
+        "TableName": request["table_name"],
+        "Key": {each["name"]: to_boto(each["value"]) for each in request["key"]},
+        "UpdateExpression": request["update_expression"],
+        "ConditionExpression": request["condition_expression"],
+        "ExpressionAttributeNames": {
+            each["placeholder"]: each["name"] for each in request["expression_attribute_names"]
+        },
+        "ExpressionAttributeValues": {
+            each["placeholder"]: to_boto(each["value"]) for each in request["expression_attribute_values"]
+        },
+        "ReturnValues": request["return_values"],
+        "ReturnValuesOnConditionCheckFailure": request["return_values_on_condition_check_failure"],
+        "ConsistentRead": request["consistent_read"],
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def refusal(error):
+    """What a refusal of DynamoDB means."""
+    answer = error.response
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = answer.get("Error", {}).get("Code", "")
+    if not 400 <= status < 500:
+        return "unknown"
+    if code == "ConditionalCheckFailedException":
+        return "refused", attributes(answer.get("Item"))
+    return "failed", {"code": code, "message": answer["Error"].get("Message")}
+
+
+def to_boto(value):
+    kind, payload = value
+    return {kind.upper(): payload}
+
+
+def attributes(item):
+    """An item of boto3 as a list of attributes; `None` where there is none."""
+    if item is None:
+        return None
+    return [{"name": name, "value": from_boto(value)} for name, value in item.items()]
+
+
+def from_boto(value):
+    ((kind, payload),) = value.items()
+    if kind in KINDS:
+        return KINDS[kind], payload
+    # Of other types a lock needs the name alone.
+    return "other", kind

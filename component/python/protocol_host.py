@@ -1,0 +1,106 @@
+"""The host of the component `protocol`, on boto3, for the conformance scenarios: protocol_host.py COMPONENT"""
+
+import sys
+import time
+
+import boto3
+from lambda_lock_protocol import INTERFACE, Lock, Locks, config
+from lines import camel, condition_check_to_json, data_change, observation_from_json, serve, token_from_json, token_to_json
+from wit import Instance
+
+
+class Host:
+    def __init__(self, component):
+        self.instance = Instance(component, INTERFACE)
+        self.locks, self.granted, self.owner = None, [], None
+
+    def answer(self, ask):
+        return getattr(self, ask.pop("ask"))(**ask)
+
+    def open(self, table, endpoint, accessKeyId, owner, requestTimeout):
+        self.granted, self.owner = [], owner
+        dynamodb = boto3.client(
+            "dynamodb",
+            endpoint_url=endpoint,
+            region_name="local",
+            aws_access_key_id=accessKeyId,
+            aws_secret_access_key="secret",
+            config=config(requestTimeout),
+        )
+        self.locks = Locks(self.instance, dynamodb, table=table, request_timeout=requestTimeout)
+
+    def acquire(self, **options):
+        wanted = self.wanted(**options)
+        return self.grant(self.locks.acquire(wait=options["remaining"] or 0, **wanted))
+
+    def tryAcquire(self, **options):
+        tried = self.locks.try_acquire(**self.wanted(**options))
+        return {"granted": self.grant(tried)} if isinstance(tried, Lock) else {"held": camel(tried)}
+
+    def reclaim(self, token, lease):
+        token = token_from_json(token)
+        return self.grant(self.locks.acquire("", owner="", lease=lease, reclaim=("only", token)))
+
+    def resume(self, token):
+        return self.grant(self.locks.resume(token_from_json(token)))
+
+    def renew(self, lock, lease, data):
+        self.locks.renew(self.granted[lock], lease=lease, data=data_change(data))
+
+    def remaining(self, lock):
+        return self.granted[lock].remaining
+
+    def token(self, lock):
+        return token_to_json(self.granted[lock].token())
+
+    def conditionCheck(self, lock):
+        return condition_check_to_json(self.granted[lock].condition_check())
+
+    def release(self, lock, deleteRow):
+        return self.locks.release(self.granted[lock], delete_row=deleteRow)
+
+    def releaseToken(self, token, orLaterGrantOfOwner):
+        lock = self.locks.read(token_from_json(token))
+        return self.locks.release(lock, or_later_grant_of_owner=orLaterGrantOfOwner)
+
+    def releaseWorkflow(self, key, workflow):
+        return self.locks.release_workflow(key, workflow)
+
+    def peek(self, key):
+        return camel(self.locks.peek(key))
+
+    def pairs(self, key, count):
+        started = time.perf_counter_ns()
+        for _ in range(count):
+            lock = self.locks.acquire(key, owner=self.owner, lease=60_000)
+            self.locks.release(lock)
+            lock.drop()
+        return (time.perf_counter_ns() - started) / count
+
+    def wanted(self, key, remaining, lease, owner, workflow, data, observation, reclaimOwn):
+        return {
+            "key": key,
+            "lease": self.locks.lease_covering(remaining) if lease is None else lease,
+            "owner": self.owner if owner is None else owner,
+            "workflow": workflow,
+            "data": data_change(data),
+            "observation": observation_from_json(observation),
+            "reclaim": "same-owner" if reclaimOwn else "nobody",
+        }
+
+    def grant(self, lock):
+        self.granted.append(lock)
+        return {
+            "lock": len(self.granted) - 1,
+            "owner": lock.owner,
+            "fencingToken": lock.fencing_token,
+            "leaseEndsAt": lock.lease_ends_at,
+            "remaining": lock.remaining,
+            "data": camel(lock.data),
+        }
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    serve(Host(sys.argv[1]).answer)

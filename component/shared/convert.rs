@@ -1,0 +1,67 @@
+//! Between what the WIT package calls things and what the crate does; part of both components, each of
+//! which has bindings of its own.
+
+use crate::bindings::exports::lambda_lock::lock::types;
+use lambda_lock::{LockKey, LockToken, Observation};
+use std::time::{Duration, SystemTime};
+
+/// Whole milliseconds, rounded down: a span that is told is never longer than it is.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Epoch milliseconds; a time before 1970 counts as 1970.
+pub(crate) fn epoch_millis(time: SystemTime) -> u64 {
+    millis(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
+impl From<types::LockKey> for LockKey {
+    fn from(key: types::LockKey) -> Self {
+        LockKey::new(key.key, key.sort_key)
+    }
+}
+
+impl From<&LockKey> for types::LockKey {
+    fn from(key: &LockKey) -> Self {
+        Self { key: key.key().to_owned(), sort_key: key.sort_key().map(str::to_owned) }
+    }
+}
+
+impl From<types::LockToken> for LockToken {
+    fn from(token: types::LockToken) -> Self {
+        let types::LockToken { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = token;
+        let lease = Duration::from_millis(lease);
+        LockToken::from_parts(key.into(), owner, version, fencing_token, lease, lease_ends_at, workflow)
+    }
+}
+
+impl From<&LockToken> for types::LockToken {
+    fn from(token: &LockToken) -> Self {
+        Self {
+            key: (&token.key()).into(),
+            owner: token.owner().to_owned(),
+            version: token.version().to_owned(),
+            fencing_token: token.fencing_token(),
+            lease: millis(token.lease()),
+            lease_ends_at: token.lease_ends_at().map(epoch_millis).unwrap_or_default(),
+            workflow: token.workflow().map(str::to_owned),
+        }
+    }
+}
+
+impl From<types::Observation> for Observation {
+    fn from(observation: types::Observation) -> Self {
+        let types::Observation { version, lease, unchanged_for } = observation;
+        Observation::from_parts(version, Duration::from_millis(lease), Duration::from_millis(unchanged_for))
+    }
+}
+
+impl From<Observation> for types::Observation {
+    fn from(observation: Observation) -> Self {
+        Self {
+            version: observation.version().to_owned(),
+            lease: millis(observation.lease()),
+            unchanged_for: millis(observation.unchanged_for()),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+package interop;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** What is measured: loops inside the driver, so that the line protocol is no part of a figure. */
+final class Work {
+    private Work() {}
+
+    /** Acquires and releases a free lock, one pair after the other. */
+    static JsonObject pairs(LockClient client, JsonObject request) throws Exception {
+        JsonArray acquire = new JsonArray();
+        JsonArray release = new JsonArray();
+        for (long left = request.get("count").getAsLong(); left > 0; left--) {
+            long began = System.nanoTime();
+            client.acquire(request);
+            long acquired = System.nanoTime();
+            client.release(request);
+            acquire.add((acquired - began) / 1000);
+            release.add((System.nanoTime() - acquired) / 1000);
+        }
+        JsonObject answer = new JsonObject();
+        answer.add("acquireMicros", acquire);
+        answer.add("releaseMicros", release);
+        return answer;
+    }
+
+    /** So many clients take so many turns each at one key. */
+    static JsonObject contend(LockClient client, JsonObject request) throws Exception {
+        List<LockClient> contenders = new ArrayList<>();
+        for (int contender = 0; contender < request.get("contenders").getAsInt(); contender++) {
+            contenders.add(client.another(contender));
+        }
+        AtomicInteger holders = new AtomicInteger();
+        AtomicInteger overlaps = new AtomicInteger();
+        ExecutorService threads = Executors.newFixedThreadPool(contenders.size());
+        long began = System.nanoTime();
+        List<Future<Void>> turns = new ArrayList<>();
+        for (LockClient contender : contenders) {
+            Callable<Void> all = () -> takeTurns(contender, request, holders, overlaps);
+            turns.add(threads.submit(all));
+        }
+        for (Future<Void> turn : turns) {
+            turn.get();
+        }
+        JsonObject answer = new JsonObject();
+        answer.addProperty("micros", (System.nanoTime() - began) / 1000);
+        answer.addProperty("overlaps", overlaps.get());
+        threads.shutdown();
+        return answer;
+    }
+
+    private static Void takeTurns(LockClient client, JsonObject request, AtomicInteger holders, AtomicInteger overlaps)
+            throws Exception {
+        for (int round = request.get("rounds").getAsInt(); round > 0; round--) {
+            client.acquire(request);
+            if (holders.incrementAndGet() != 1) {
+                overlaps.incrementAndGet();
+            }
+            Thread.sleep(LockClient.number(request, "workMillis", 0));
+            holders.decrementAndGet();
+            client.release(request);
+        }
+        return null;
+    }
+}

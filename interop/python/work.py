@@ -1,0 +1,68 @@
+"""What is measured: loops inside the driver, so that the line protocol is no part of a figure."""
+
+import threading
+import time
+
+
+def micros(began):
+    return round((time.perf_counter() - began) * 1e6)
+
+
+def pairs(client, request):
+    """Acquires and releases a free lock, one pair after the other."""
+    acquire, release = [], []
+    for _ in range(request["count"]):
+        began = time.perf_counter()
+        client.acquire(request)
+        acquire.append(micros(began))
+        began = time.perf_counter()
+        client.release(request)
+        release.append(micros(began))
+    return {"acquireMicros": acquire, "releaseMicros": release}
+
+
+class Holders:
+    """Counts who is inside, and whether anybody was before."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.overlaps = 0
+        self.failures = []
+
+    def enter(self):
+        with self.lock:
+            self.inside += 1
+            self.overlaps += self.inside != 1
+
+    def leave(self):
+        with self.lock:
+            self.inside -= 1
+
+
+def contend(client, request):
+    """So many clients take so many turns each at one key."""
+    contenders = [client.another(number) for number in range(request["contenders"])]
+    holders = Holders()
+    threads = [threading.Thread(target=take_turns, args=(one, request, holders), daemon=True) for one in contenders]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = micros(began)
+    if holders.failures:
+        raise holders.failures[0]
+    return {"micros": took, "overlaps": holders.overlaps}
+
+
+def take_turns(client, request, holders):
+    try:
+        for _ in range(request["rounds"]):
+            client.acquire(request)
+            holders.enter()
+            time.sleep(request.get("workMillis", 0) / 1000)
+            holders.leave()
+            client.release(request)
+    except Exception as error:  # The one who asked is told.
+        holders.failures.append(error)

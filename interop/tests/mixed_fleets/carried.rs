@@ -1,0 +1,128 @@
+//! What a row carries from one holder to the next: payload, other attributes, and our token.
+
+use crate::fleet::{Fleet, LONG, granted};
+use lambda_lock_interop::Language;
+use serde_json::json;
+
+pub(crate) async fn data_is_carried_both_ways(fleet: Fleet) {
+    let mut peer = fleet.peer("theirs", LONG).await;
+    let ours = fleet.locks("ours");
+
+    // Ours reaches the peer, which leaves it when it has none of its own.
+    let mut lock = ours.try_acquire("k").lease(LONG).data("erste Hälfte").await.unwrap().granted().unwrap();
+    assert_eq!(peer.read("k").await.unwrap().unwrap().data.unwrap(), "erste Hälfte");
+    lock.renew().data("zweite Hälfte").await.unwrap();
+    lock.release().await.unwrap();
+    assert_eq!(peer.try_acquire("k").await.unwrap().unwrap().data.unwrap(), "zweite Hälfte");
+    peer.release("k", false).await.unwrap().unwrap();
+    let lock = granted(&ours, "k", LONG).await;
+    assert_eq!(lock.data(), Some("zweite Hälfte".as_bytes()));
+    lock.release().await.unwrap();
+
+    // The peer's reaches us, when it acquires.
+    peer.acquire("k", json!({"data": "von drüben", "replaceData": true})).await.unwrap().unwrap();
+    peer.renew("k").await.unwrap().unwrap();
+    peer.release("k", false).await.unwrap().unwrap();
+    let lock = granted(&ours, "k", LONG).await;
+    assert_eq!(lock.data(), Some("von drüben".as_bytes()));
+    lock.release().await.unwrap();
+
+    // What we remove is gone for the peer, too.
+    let lock = ours.try_acquire("k").lease(LONG).remove_data().await.unwrap().granted().unwrap();
+    assert_eq!(peer.read("k").await.unwrap().unwrap().data, None);
+    lock.release().await.unwrap();
+}
+
+pub(crate) async fn a_peers_own_attributes_outlive_our_grants(fleet: Fleet) {
+    let mut peer = fleet.peer("theirs", LONG).await;
+    let attributes = json!({"tenant": "acme", "expiresAt": "1790000000"});
+    peer.acquire("k", json!({ "attributes": attributes })).await.unwrap().unwrap();
+    peer.release("k", false).await.unwrap().unwrap();
+
+    let mut lock = granted(&fleet.locks("ours"), "k", LONG).await;
+    lock.checkpoint().await.unwrap();
+    lock.release().await.unwrap();
+    assert_eq!(fleet.attribute("k", "tenant").await.unwrap(), "acme");
+    assert_eq!(fleet.attribute("k", "expiresAt").await.unwrap(), "1790000000");
+    // Java's client tells only of the attributes that its caller gave.
+    let seen = peer.try_acquire("k").await.unwrap().unwrap();
+    assert_eq!(
+        seen.attributes.get("tenant").map(String::as_str),
+        Some("acme").filter(|_| fleet.language == Language::Go)
+    );
+}
+
+/// What stands on the row that a peer acquired from us, of all that we had written there.
+async fn left_of_ours(fleet: &Fleet, options: serde_json::Value) -> Vec<&'static str> {
+    let ours = fleet.builder("ours").ttl_attribute("expiresAt").build().unwrap();
+    let asked = ours.try_acquire("k").lease(LONG).workflow("arn:workflow").data("payload");
+    asked.await.unwrap().granted().unwrap().release().await.unwrap();
+
+    let mut peer = fleet.peer("theirs", LONG).await;
+    peer.acquire("k", options).await.unwrap().unwrap();
+    let row = fleet.row("k").await.unwrap();
+    let left = ["fencingToken", "leaseEndsAt", "expiresAt", "data"];
+    let left = left.into_iter().filter(|name| row.contains_key(*name)).collect();
+    peer.release("k", false).await.unwrap().unwrap();
+    left
+}
+
+pub(crate) async fn our_attributes_are_dropped_by_java_and_copied_by_go(fleet: Fleet) {
+    let left = left_of_ours(&fleet, json!({})).await;
+    if fleet.language == Language::Go {
+        return assert_eq!(left, ["fencingToken", "leaseEndsAt", "expiresAt", "data"]);
+    }
+    assert_eq!(left, ["data"]);
+    // An option of Java's own, for those who have attributes to keep.
+    let left = left_of_ours(&fleet, json!({"update": true})).await;
+    assert_eq!(left, ["fencingToken", "leaseEndsAt", "expiresAt", "data"]);
+}
+
+pub(crate) async fn our_token_grows_after_a_peer_wrote_the_row(fleet: Fleet) {
+    let mut peer = fleet.peer("theirs", LONG).await;
+    let ours = fleet.locks("ours");
+    let mut newest = 0;
+    for delete in [false, false, true, false] {
+        let lock = granted(&ours, "k", LONG).await;
+        assert!(lock.fencing_token() > newest, "{} after {newest}", lock.fencing_token());
+        newest = lock.fencing_token();
+        lock.release().await.unwrap();
+        peer.try_acquire("k").await.unwrap().unwrap();
+        peer.renew("k").await.unwrap().unwrap();
+        peer.release("k", delete).await.unwrap().unwrap();
+    }
+    let lock = granted(&ours, "k", LONG).await;
+    assert!(lock.fencing_token() > newest);
+    lock.release().await.unwrap();
+}
+
+/// A waiting Go client writes back the attributes that it saw first, however old they are by then.
+pub(crate) async fn a_counter_that_a_peer_turned_back_does_not_turn_ours_back(fleet: Fleet) {
+    let ours = fleet.locks("ours");
+    let lock = granted(&ours, "k", LONG).await;
+    let first = lock.fencing_token();
+    let mut peer = fleet.peer("theirs", LONG).await;
+    // It sees the first token, and then sleeps for a second.
+    let waiter = tokio::spawn(async move {
+        let acquired = peer.acquire("k", json!({"waitMillis": 60_000, "pollMillis": 1000})).await.unwrap();
+        (acquired, peer)
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    lock.release().await.unwrap();
+    let mut newest = first;
+    for _ in 0..20 {
+        let lock = granted(&ours, "k", LONG).await;
+        newest = lock.fencing_token();
+        lock.release().await.unwrap();
+    }
+    assert!(newest >= first + 20);
+
+    let (acquired, mut peer) = waiter.await.unwrap();
+    acquired.unwrap();
+    let turned_back: u64 = fleet.attribute("k", "fencingToken").await.unwrap().parse().unwrap();
+    assert_eq!(turned_back, first, "the trap that this test is about is gone: {turned_back}");
+    peer.release("k", false).await.unwrap().unwrap();
+    let lock = granted(&ours, "k", LONG).await;
+    assert!(lock.fencing_token() > newest, "{} after {newest}", lock.fencing_token());
+    lock.release().await.unwrap();
+}

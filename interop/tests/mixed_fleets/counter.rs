@@ -1,0 +1,122 @@
+//! One counter, read and written without any condition: only the lock keeps an increment from being lost.
+
+use crate::dialects::cannot_read;
+use crate::fleet::{Fleet, LONG};
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::{Budget, Dialect, LockClient};
+use lambda_lock_interop::{Language, Peer, Why};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Between two turns: long enough for somebody else to begin one.
+const REST: Duration = Duration::from_millis(8);
+
+/// The counter, and who has added to it, in their order.
+#[derive(Clone)]
+struct Counter {
+    fleet: Fleet,
+    turns: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Counter {
+    fn new(fleet: Fleet) -> Self {
+        Self { fleet, turns: Arc::default() }
+    }
+
+    async fn count(&self) -> u64 {
+        self.fleet.attribute("counter", "count").await.map_or(0, |count| count.parse().unwrap())
+    }
+
+    /// Reads, and writes one more a little later: whoever did so in between is lost.
+    async fn increment(&self, who: &'static str) {
+        let count = self.count().await + 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let put = self.fleet.put("counter").item("count", AttributeValue::N(count.to_string()));
+        put.send().await.unwrap();
+        self.turns.lock().unwrap().push(who);
+    }
+
+    /// How often the lock went from one contender to another.
+    fn hand_overs(&self) -> usize {
+        let turns = self.turns.lock().unwrap();
+        turns.windows(2).filter(|two| two[0] != two[1]).count()
+    }
+}
+
+/// Whether rows are kept, as usual, or deleted, where Java and Go could not read each other's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    Kept,
+    Deleted,
+}
+
+/// Our turns; each token must be larger than the ones before, as long as rows are kept.
+async fn our_turns(counter: Counter, who: &'static str, locks: LockClient, turns: usize, rows: Rows) {
+    let mut newest = 0;
+    for _ in 0..turns {
+        let budget = Budget::lasting(Duration::from_secs(120)).reserve(Duration::from_secs(1));
+        let lock = locks.acquire("k").within(&budget).lease(LONG).await.unwrap();
+        assert!(lock.fencing_token() > newest || rows == Rows::Deleted, "{} after {newest}", lock.fencing_token());
+        newest = lock.fencing_token();
+        counter.increment(who).await;
+        if rows == Rows::Kept {
+            lock.release().await.unwrap();
+        } else {
+            lock.release().delete_row().await.unwrap();
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+async fn their_turns(counter: Counter, language: Language, mut peer: Peer, turns: usize, rows: Rows) {
+    for _ in 0..turns {
+        acquire(&mut peer, language, rows).await;
+        counter.increment(language.name()).await;
+        peer.release("k", rows == Rows::Deleted).await.unwrap().unwrap();
+        tokio::time::sleep(REST).await;
+    }
+}
+
+/// To a peer, a row in the other's dialect is an error: it tries again, until the row is gone.
+async fn acquire(peer: &mut Peer, language: Language, rows: Rows) {
+    loop {
+        let options = json!({"waitMillis": 120_000, "pollMillis": 5});
+        let Err(refusal) = peer.acquire("k", options).await.unwrap() else { return };
+        let unreadable = refusal.why == Why::Failed && refusal.error.contains(cannot_read(language));
+        assert!(unreadable && rows == Rows::Deleted, "{refusal}");
+        tokio::time::sleep(REST).await;
+    }
+}
+
+pub(crate) async fn a_hundred_acquisitions_shared_with_one_peer_count_exactly(fleet: Fleet) {
+    let counter = Counter::new(fleet.clone());
+    let mut contenders = JoinSet::new();
+    let peer = fleet.peer("theirs", LONG).await;
+    contenders.spawn(our_turns(counter.clone(), "ours", fleet.locks("ours"), 50, Rows::Kept));
+    contenders.spawn(their_turns(counter.clone(), fleet.language, peer, 50, Rows::Kept));
+    contenders.join_all().await;
+    assert_eq!(counter.count().await, 100);
+    assert!(counter.hand_overs() >= 20, "{} hand-overs: they hardly met", counter.hand_overs());
+}
+
+pub(crate) async fn two_hundred_acquisitions_by_three_languages_count_exactly(fleet: Fleet) {
+    if Language::Go.program().unwrap().is_none() {
+        return;
+    }
+    let counter = Counter::new(fleet.clone());
+    let mut contenders = JoinSet::new();
+    let java = fleet.open(Language::Java, "java", LONG, Duration::ZERO).await;
+    let go = fleet.open(Language::Go, "go", LONG, Duration::ZERO).await;
+    for (who, dialect) in [("ours, as Java", Dialect::Java), ("ours, as Go", Dialect::Go)] {
+        let locks = fleet.builder(who).dialect(dialect).build().unwrap();
+        contenders.spawn(our_turns(counter.clone(), who, locks, 35, Rows::Deleted));
+    }
+    for (language, peer) in [(Language::Java, java), (Language::Go, go)] {
+        contenders.spawn(their_turns(counter.clone(), language, peer, 65, Rows::Deleted));
+    }
+    contenders.join_all().await;
+    assert_eq!(counter.count().await, 200);
+    assert!(counter.hand_overs() >= 60, "{} hand-overs: they hardly met", counter.hand_overs());
+}

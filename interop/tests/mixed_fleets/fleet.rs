@@ -1,0 +1,134 @@
+//! A table that one peer's language and our client share, and a promise that is kept on each of them.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::{Budget, Dialect, Lock, LockClient, LockClientBuilder};
+use lambda_lock_interop::{Driver, Language, Opened, Peer};
+use lambda_lock_local::{CountingProxy, Counts, client};
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// The lease of whoever is going to die, or shall not be waited for.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+/// The lease of whoever stays.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Something that must be true of our client next to a peer of any language.
+pub(crate) type Promise = fn(Fleet) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A lock table of its own, for our client and for peers of one language.
+#[derive(Clone, Debug)]
+pub(crate) struct Fleet {
+    pub(crate) language: Language,
+    endpoint: String,
+    table: String,
+    dynamodb: Client,
+}
+
+impl Fleet {
+    pub(crate) async fn new(endpoint: &str, language: Language, promise: &str) -> Self {
+        let table = format!("{language}-{promise}");
+        let fleet = Self { language, endpoint: endpoint.to_owned(), table, dynamodb: client(endpoint) };
+        fleet.locks("creator").create_table().await.unwrap();
+        fleet
+    }
+
+    /// Our client, writing what the peer can read.
+    pub(crate) fn builder(&self, owner: &str) -> LockClientBuilder {
+        self.builder_on(&self.dynamodb, owner)
+    }
+
+    fn builder_on(&self, dynamodb: &Client, owner: &str) -> LockClientBuilder {
+        let dialect = if self.language == Language::Go { Dialect::Go } else { Dialect::Java };
+        let builder = LockClient::builder(dynamodb.clone(), &self.table).owner(owner).dialect(dialect);
+        match self.language {
+            Language::Python => builder.key_attribute("lock_key").sort_key_attribute("sort_key"),
+            Language::Java | Language::Go => builder,
+        }
+    }
+
+    pub(crate) fn locks(&self, owner: &str) -> LockClient {
+        self.builder(owner).build().unwrap()
+    }
+
+    /// Our client behind a proxy that counts its requests.
+    pub(crate) async fn counted(&self) -> (LockClient, CountingProxy) {
+        let proxy = CountingProxy::start(&self.endpoint).await.unwrap();
+        let locks = self.builder_on(&client(proxy.endpoint()), "counted").build().unwrap();
+        (locks, proxy)
+    }
+
+    /// A peer that renews only when asked to.
+    pub(crate) async fn peer(&self, owner: &str, lease: Duration) -> Peer {
+        self.open(self.language, owner, lease, Duration::ZERO).await
+    }
+
+    /// A peer that renews by itself, as its users have it.
+    pub(crate) async fn renewing_peer(&self, owner: &str, lease: Duration) -> Peer {
+        self.open(self.language, owner, lease, lease / 4).await
+    }
+
+    pub(crate) async fn open(&self, language: Language, owner: &str, lease: Duration, renew: Duration) -> Peer {
+        let opened = Opened {
+            endpoint: self.endpoint.clone(),
+            table: self.table.clone(),
+            owner: owner.to_owned(),
+            lease_millis: lease.as_millis() as u64,
+            renew_millis: renew.as_millis() as u64,
+        };
+        let program = language.program().unwrap().unwrap();
+        Peer::open(Driver::start(&program, &[]).unwrap(), &opened).await.unwrap()
+    }
+
+    pub(crate) async fn row(&self, key: &str) -> Option<HashMap<String, AttributeValue>> {
+        let key = AttributeValue::S(key.to_owned());
+        let found = self.dynamodb.get_item().table_name(&self.table).key("key", key).consistent_read(true);
+        found.send().await.unwrap().item
+    }
+
+    /// Puts a row that is not a lock's.
+    pub(crate) fn put(&self, key: &str) -> PutItemFluentBuilder {
+        self.dynamodb.put_item().table_name(&self.table).item("key", AttributeValue::S(key.to_owned()))
+    }
+
+    /// One attribute of a row, as text.
+    pub(crate) async fn attribute(&self, key: &str, name: &str) -> Option<String> {
+        match self.row(key).await?.remove(name)? {
+            AttributeValue::S(text) | AttributeValue::N(text) => Some(text),
+            AttributeValue::B(bytes) => Some(String::from_utf8(bytes.into_inner()).unwrap()),
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+}
+
+/// A try of ours that must succeed.
+pub(crate) async fn granted(locks: &LockClient, key: &str, lease: Duration) -> Lock {
+    locks.try_acquire(key).lease(lease).await.unwrap().granted().expect("somebody else holds the lock")
+}
+
+/// A lock of ours, waited for as long as it takes, within reason.
+pub(crate) async fn waited_for(locks: &LockClient, key: &str) -> Lock {
+    let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::from_secs(1));
+    locks.acquire(key).within(&budget).lease(LONG).await.unwrap()
+}
+
+/// How many requests of each kind were counted, such as `GetItem`.
+pub(crate) fn requests(counts: &Counts) -> Vec<(&str, u64)> {
+    counts.requests.iter().map(|(operation, count)| (operation.as_str(), *count)).collect()
+}
+
+/// Keeps a promise with each of these languages that this machine has, at the same time.
+pub(crate) async fn keep(endpoint: &str, name: &str, promise: Promise, languages: &[Language]) {
+    let mut kept = JoinSet::new();
+    for language in languages.iter().copied() {
+        if language.program().unwrap().is_some() {
+            let fleet = Fleet::new(endpoint, language, name).await;
+            kept.spawn(async move { promise(fleet).await });
+        }
+    }
+    // The first that fails says so itself, with the language in its table's name.
+    kept.join_all().await;
+}

@@ -1,0 +1,294 @@
+//! Commit: the caller's writes and the lock's own in one transaction.
+
+use crate::budget::Budget;
+use crate::client::LockClient;
+use crate::drive::{Driven, Limits, Term, drive_with};
+use crate::dynamodb::transaction_item;
+use crate::error::Error;
+use crate::lock::{HELD, LOST, Lock};
+#[cfg(feature = "once")]
+use crate::protocol::StoredOutcome;
+use crate::protocol::{
+    Action, CommitVerdict, Committing, DataChange, Holding, Invalid, LockKey, PendingCommit, Request,
+};
+use crate::transaction;
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tracing::Instrument;
+use tracing::field::Empty;
+
+/// What became of a commit whose answer was lost, see [`Lock::settle_commit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitOutcome {
+    /// All of its writes were applied.
+    Applied,
+    /// None of its writes was applied, and none will be.
+    NotApplied,
+}
+
+/// The fence as a part of the caller's own transaction: applied only while this grant is current.
+pub(crate) fn fence(client: &LockClient, holding: &Holding) -> Result<TransactWriteItem, Error> {
+    let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
+    let request = Request::alone(holding.key.clone(), action);
+    transaction_item(client.table(), &client.settings().schema, request).map_err(|error| Error::unbuildable(&error))
+}
+
+/// A commit before it is awaited. See [`Lock::commit`] for errors, requests and cancel safety.
+#[must_use = "a commit does nothing until it is awaited"]
+pub struct Commit<'a> {
+    lock: &'a mut Lock,
+    writes: Vec<TransactWriteItem>,
+    data: DataChange,
+}
+
+impl<'a> Commit<'a> {
+    pub(crate) fn new(lock: &'a mut Lock, writes: Vec<TransactWriteItem>) -> Self {
+        Self { lock, writes, data: DataChange::Keep }
+    }
+
+    /// Replaces the payload in the lock's row by the same transaction, for instance by the progress
+    /// that the writes make. Default: the row keeps what it has.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = DataChange::Set(data.into());
+        self
+    }
+
+    /// Removes the payload from the lock's row by the same transaction.
+    pub fn remove_data(mut self) -> Self {
+        self.data = DataChange::Remove;
+        self
+    }
+
+    async fn go(self) -> Result<(), Error> {
+        let Self { lock, writes, data } = self;
+        lock.check_commit(&writes, &data)?;
+        let (term, key) = (lock.term(lock.holding.lease.duration()), lock.key().clone());
+        let limits = limits(&lock.client, term, lock.budget.as_ref());
+        let committing = Committing::renewing(lock.client.settings(), &mut lock.holding, data);
+        let driven = run(&lock.client, &limits, &key, committing, &writes).await;
+        match driven.verdict {
+            CommitVerdict::Committed => lock.state.store(HELD, Ordering::Relaxed),
+            CommitVerdict::Lost => lock.state.store(LOST, Ordering::Relaxed),
+            _ => {}
+        }
+        outcome(&key, driven)
+    }
+}
+
+impl<'a> IntoFuture for Commit<'a> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
+}
+
+impl fmt::Debug for Commit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the writes: they are the caller's and do not belong into logs.
+        f.debug_struct("Commit").field("lock", &self.lock).field("writes", &self.writes.len()).finish_non_exhaustive()
+    }
+}
+
+/// A commit and release before it is awaited. See [`Lock::commit_and_release`] for errors, requests
+/// and cancel safety.
+#[must_use = "a commit does nothing until it is awaited, and until then the lock stays taken"]
+pub struct CommitAndRelease {
+    lock: Lock,
+    writes: Vec<TransactWriteItem>,
+    data: DataChange,
+}
+
+impl CommitAndRelease {
+    pub(crate) fn new(lock: Lock, writes: Vec<TransactWriteItem>) -> Self {
+        Self { lock, writes, data: DataChange::Keep }
+    }
+
+    /// Leaves a payload in the row for the next holder. Default: the row keeps what it has.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = DataChange::Set(data.into());
+        self
+    }
+
+    /// Removes the payload from the row.
+    pub fn remove_data(mut self) -> Self {
+        self.data = DataChange::Remove;
+        self
+    }
+
+    async fn go(self) -> Result<(), Error> {
+        let Self { mut lock, writes, data } = self;
+        let committed = match lock.check_commit(&writes, &data) {
+            Ok(()) => release_with(&mut lock, data, &writes).await,
+            Err(error) => Err(error),
+        };
+        match &committed {
+            Ok(()) => lock.abandon(),
+            // Also after an answer that never came: a released row refuses what may still be on its way.
+            Err(_) => lock.finish().await,
+        }
+        committed
+    }
+}
+
+async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
+    let key = lock.key().clone();
+    let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
+    let committing = Committing::releasing(lock.client.settings(), &mut lock.holding, data);
+    let driven = run(&lock.client, &limits, &key, committing, writes).await;
+    if driven.verdict == CommitVerdict::Lost {
+        lock.state.store(LOST, Ordering::Relaxed);
+    }
+    outcome(&key, driven)
+}
+
+/// Stores the outcome of an idempotent work, with the caller's writes if there are any, and so ends
+/// its lock.
+#[cfg(feature = "once")]
+pub(crate) async fn settle(
+    mut lock: Lock,
+    outcome: Result<StoredOutcome, Invalid>,
+    writes: Vec<TransactWriteItem>,
+) -> Result<(), Error> {
+    let settled = match outcome {
+        Ok(outcome) => settle_with(&mut lock, outcome, &writes).await,
+        Err(invalid) => Err(invalid.into()),
+    };
+    match &settled {
+        Ok(()) => lock.abandon(),
+        Err(_) => lock.finish().await,
+    }
+    settled
+}
+
+#[cfg(feature = "once")]
+async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactWriteItem]) -> Result<(), Error> {
+    let key = lock.key().clone();
+    lock.client.settings().check_outcome(&key, lock.owner(), &result)?;
+    lock.check_commit(writes, &DataChange::Remove)?;
+    let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
+    let alone = writes.is_empty();
+    let committing = Committing::settling(lock.client.settings(), &mut lock.holding, result, alone);
+    let driven = run(&lock.client, &limits, &key, committing, writes).await;
+    if driven.verdict == CommitVerdict::Lost {
+        lock.state.store(LOST, Ordering::Relaxed);
+    }
+    match driven.verdict {
+        // Nothing to settle here: the next call for the same work finds out.
+        CommitVerdict::Unknown => Err(Error::unknown(&key, "settled").because(driven.cause)),
+        _ => outcome(&key, driven),
+    }
+}
+
+impl IntoFuture for CommitAndRelease {
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
+}
+
+impl fmt::Debug for CommitAndRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (lock, writes) = (&self.lock, self.writes.len());
+        f.debug_struct("CommitAndRelease").field("lock", lock).field("writes", &writes).finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
+        if self.state.load(Ordering::Relaxed) == LOST {
+            return Err(Error::lost(self.key()));
+        }
+        if self.holding.pending.is_some() {
+            return Err(Invalid::new(format!(
+                "the outcome of the last commit under the lock {} is unknown: ask settle_commit first, so that its \
+                 writes are not applied twice",
+                self.key()
+            ))
+            .into());
+        }
+        self.client.settings().check_write(self.key(), self.owner(), None, data)?;
+        transaction::check(&self.client, self.key(), writes)?;
+        Ok(())
+    }
+
+    /// What became of the last [`commit`](Lock::commit), whose answer was lost.
+    ///
+    /// Renews the lock: the version that the renewal replaces tells whether the commit was applied,
+    /// and a transaction that is still on its way is refused from then on. If a checkpoint succeeded
+    /// meanwhile, that one has told already.
+    ///
+    /// # Errors
+    /// [`Unknown`](crate::ErrorKind::Unknown): no answer again, ask again; or, as its text says, the
+    /// row no longer tells, because a copy of the lock or a second lost answer came in between: then
+    /// look at what the commit would have written. `Lost`: the same, look at what it would have
+    /// written. `InvalidRequest`: there is no commit whose outcome is unknown. Otherwise as
+    /// [`checkpoint`](Lock::checkpoint).
+    ///
+    /// # Requests and IAM actions
+    /// One write (`dynamodb:UpdateItem`), or none after a checkpoint.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: call it again.
+    pub async fn settle_commit(&mut self) -> Result<CommitOutcome, Error> {
+        if let Some(PendingCommit::Sent(_)) = self.holding.pending {
+            self.checkpoint().await?;
+        }
+        match self.holding.pending.take() {
+            Some(PendingCommit::Applied) => Ok(CommitOutcome::Applied),
+            Some(PendingCommit::NotApplied) => Ok(CommitOutcome::NotApplied),
+            Some(PendingCommit::Sent(_) | PendingCommit::Untold) => Err(Error::untold(self.key())),
+            None => Err(Invalid::new(format!(
+                "no commit under the lock {} is of unknown outcome: there is nothing to settle",
+                self.key()
+            ))
+            .into()),
+        }
+    }
+}
+
+/// The caller's whole time: another transaction on one of the items may take a while.
+fn limits(client: &LockClient, term: Term, budget: Option<&Budget>) -> Limits {
+    let limits = client.limits(term, None);
+    let answers = budget.and_then(Budget::remaining).unwrap_or(limits.answers);
+    Limits { answers, ..limits }
+}
+
+async fn run(
+    client: &LockClient,
+    limits: &Limits,
+    key: &LockKey,
+    committing: Committing<'_>,
+    writes: &[TransactWriteItem],
+) -> Driven<CommitVerdict> {
+    let span = tracing::info_span!(
+        "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
+    );
+    let driven = drive_with(client, limits, committing, writes).instrument(span.clone()).await;
+    span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+    span.record("outcome", tracing::field::debug(&driven.verdict));
+    if driven.verdict == CommitVerdict::Lost {
+        tracing::warn!(%key, "the lock was lost; the transaction was not applied");
+    }
+    driven
+}
+
+fn outcome(key: &LockKey, driven: Driven<CommitVerdict>) -> Result<(), Error> {
+    let cause = driven.cause;
+    match driven.verdict {
+        CommitVerdict::Committed => Ok(()),
+        CommitVerdict::Lost => Err(Error::lost(key)),
+        CommitVerdict::Cancelled(failed) => Err(Error::cancelled(key, failed).because(cause)),
+        CommitVerdict::InvalidRecord(invalid) => Err(invalid.into()),
+        CommitVerdict::Rejected(rejection) => Err(Error::transaction_rejected(key, rejection).because(cause)),
+        CommitVerdict::Unavailable => Err(Error::transaction_unavailable(key).because(cause)),
+        CommitVerdict::Unknown => Err(Error::transaction_unknown(key).because(cause)),
+    }
+}

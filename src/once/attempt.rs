@@ -1,0 +1,138 @@
+//! An attempt: a held lock whose work ends with an outcome that is stored.
+
+use crate::commit;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::protocol::{Invalid, OnceRecord, StoredOutcome, from_epoch_millis};
+use crate::release::ReleaseOutcome;
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use serde::Serialize;
+use std::ops::{Deref, DerefMut};
+use std::time::SystemTime;
+
+/// The one attempt that is to do an idempotent work now.
+///
+/// A held [`Lock`], with all that can be done with one between the steps of the work: checkpoints,
+/// commits, fences. It ends by storing an outcome, or by giving the work back for another attempt.
+#[derive(Debug)]
+#[must_use = "an attempt that is dropped keeps others waiting until its lease ends: complete it, fail it, or give it back"]
+pub struct Attempt {
+    lock: Lock,
+    number: u64,
+    first_seen: Option<SystemTime>,
+    /// What is to be stored if the work ends with an error.
+    failure: Option<String>,
+}
+
+impl Attempt {
+    pub(super) fn new(lock: Lock, record: Option<OnceRecord>) -> Self {
+        let (number, first_seen) = record.map_or((1, None), |record| (record.attempts, Some(record.first_seen)));
+        Self { lock, number, first_seen: first_seen.and_then(from_epoch_millis), failure: None }
+    }
+
+    /// Which attempt at this work it is, counted from 1. More than 1: an earlier one failed, crashed, or
+    /// was too slow, and may have done a part of the work.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When the work was first asked for, by the wall clock of whoever asked.
+    pub fn first_seen_at(&self) -> Option<SystemTime> {
+        self.first_seen
+    }
+
+    /// Stores the result: later calls get it. The attempt is over from here on.
+    ///
+    /// # Errors
+    /// `Lost`: another attempt took over, its outcome counts. `Unknown`: ask for the work again, it
+    /// answers the result or tries again. `InvalidRequest`: the result is no JSON, or too large;
+    /// `Unavailable`, `InvalidRecord`, `Table`, `Denied`. Unless it is lost, the attempt is then given
+    /// back as well as can be.
+    ///
+    /// # Requests and IAM actions
+    /// One write (`dynamodb:UpdateItem`); one more after a lost answer or an error.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the result may or may not be stored: ask for the work again.
+    pub async fn complete<T: Serialize + ?Sized>(self, result: &T) -> Result<(), Error> {
+        self.complete_with(result, Vec::new()).await
+    }
+
+    /// Stores the result, and applies these writes, in one transaction: all of it while no other attempt
+    /// took over, or nothing. The attempt is over from here on.
+    ///
+    /// # Errors
+    /// As [`complete`](Attempt::complete), and `Cancelled` when one of the writes was refused: nothing
+    /// was applied or stored, and the attempt was given back.
+    ///
+    /// # Requests and IAM actions
+    /// One `TransactWriteItems`: `dynamodb:UpdateItem`, and the actions of the writes. Without writes as
+    /// [`complete`](Attempt::complete).
+    ///
+    /// # Cancel safety
+    /// As [`complete`](Attempt::complete).
+    pub async fn complete_with<T: Serialize + ?Sized>(
+        self,
+        result: &T,
+        writes: impl IntoIterator<Item = TransactWriteItem>,
+    ) -> Result<(), Error> {
+        let outcome = json(result).map(StoredOutcome::Done);
+        commit::settle(self.lock, outcome, writes.into_iter().collect()).await
+    }
+
+    /// Stores a failure: later calls get [`FailedBefore`](crate::ErrorKind::FailedBefore), and the work
+    /// is not tried again. The attempt is over from here on.
+    ///
+    /// # Errors, requests, IAM actions, cancel safety
+    /// Those of [`complete`](Attempt::complete).
+    pub async fn fail<F: Serialize + ?Sized>(self, failure: &F) -> Result<(), Error> {
+        let outcome = json(failure).map(StoredOutcome::Failed);
+        commit::settle(self.lock, outcome, Vec::new()).await
+    }
+
+    /// Within [`run`](super::Once::run): when the work now returns an error, this failure is stored, and
+    /// the work is not tried again. Sends nothing.
+    ///
+    /// # Errors
+    /// `InvalidRequest`: the failure cannot be written as JSON.
+    pub fn fail_for_good<F: Serialize + ?Sized>(&mut self, failure: &F) -> Result<(), Error> {
+        self.failure = Some(json(failure)?);
+        Ok(())
+    }
+
+    /// Gives the work back, for another attempt to do it.
+    ///
+    /// # Errors, requests, IAM actions, cancel safety
+    /// Those of [`Lock::release`].
+    pub async fn give_back(self) -> Result<ReleaseOutcome, Error> {
+        self.lock.release().await
+    }
+
+    /// The work returned an error, which the caller will hear of: here failures are only logged.
+    pub(super) async fn failed(self) {
+        let key = self.lock.key().clone();
+        let Some(failure) = self.failure else { return self.lock.finish().await };
+        if let Err(error) = commit::settle(self.lock, Ok(StoredOutcome::Failed(failure)), Vec::new()).await {
+            tracing::warn!(%key, %error, "the failure of an idempotent work was not stored; it may be tried again");
+        }
+    }
+}
+
+fn json<T: Serialize + ?Sized>(outcome: &T) -> Result<String, Invalid> {
+    serde_json::to_string(outcome)
+        .map_err(|error| Invalid::new(format!("the outcome of the work cannot be written as JSON: {error}")))
+}
+
+impl Deref for Attempt {
+    type Target = Lock;
+
+    fn deref(&self) -> &Lock {
+        &self.lock
+    }
+}
+
+impl DerefMut for Attempt {
+    fn deref_mut(&mut self) -> &mut Lock {
+        &mut self.lock
+    }
+}

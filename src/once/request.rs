@@ -1,0 +1,342 @@
+//! Once: what the caller may say of an idempotent work, and what comes of asking for it.
+
+use super::attempt::Attempt;
+use super::payload::fingerprint;
+use super::status::{self, OnceStatus};
+use crate::budget::Budget;
+use crate::client::{LockClient, term};
+use crate::drive::{Driven, drive};
+use crate::error::{Error, Held};
+use crate::lock::Lock;
+use crate::protocol::once::NAMESPACE;
+use crate::protocol::{
+    AcquireVerdict, Attempting, DataChange, Invalid, LockKey, OnceRecord, OnceVerdict, Reclaim, StoredOutcome, Wanted,
+};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::Duration;
+use tracing::Instrument;
+use tracing::field::Empty;
+
+/// How long the outcome of an idempotent work is kept, unless told otherwise: longer than a queue or a
+/// caller goes on retrying.
+pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// An idempotent work before it is begun, see [`LockClient::once`].
+#[must_use = "an idempotent work does nothing until it is run or started"]
+pub struct Once<'a> {
+    client: &'a LockClient,
+    /// As the caller calls it.
+    name: LockKey,
+    payload: Option<Result<String, Invalid>>,
+    keep: Duration,
+    lease: Option<Duration>,
+    budget: Option<Budget>,
+    owner: Option<String>,
+    waits: bool,
+}
+
+/// What came of an idempotent work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// It was done just now.
+    Done(T),
+    /// It had been done before: this is the result that was stored then.
+    Replayed(T),
+}
+
+impl<T> Outcome<T> {
+    /// The result, whenever it came about.
+    pub fn into_result(self) -> T {
+        match self {
+            Outcome::Done(result) | Outcome::Replayed(result) => result,
+        }
+    }
+
+    /// Whether it had been done before.
+    pub fn is_replayed(&self) -> bool {
+        matches!(self, Outcome::Replayed(_))
+    }
+}
+
+/// What there is to do for an idempotent work.
+#[derive(Debug)]
+#[must_use = "an attempt may have been granted"]
+pub enum Started<T> {
+    /// Everything: this attempt is the one to do it.
+    Attempt(Attempt),
+    /// Nothing: it had been done before, with this result.
+    Replayed(T),
+}
+
+impl<'a> Once<'a> {
+    pub(crate) fn new(client: &'a LockClient, name: LockKey) -> Self {
+        Self {
+            client,
+            name,
+            payload: None,
+            keep: DEFAULT_RETENTION,
+            lease: None,
+            budget: None,
+            owner: None,
+            waits: true,
+        }
+    }
+
+    /// What the work is to be done with. Calls for one key must come with the same payload, or end with
+    /// [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch): a key that is reused by mistake does not
+    /// get the result of somebody else's work. Compared is the SHA-256 of the payload's canonical JSON;
+    /// the payload itself is not stored. Default: nothing is compared.
+    pub fn payload(mut self, payload: &impl Serialize) -> Self {
+        self.payload = Some(fingerprint(payload));
+        self
+    }
+
+    /// How long the outcome is kept, counted from when it was stored; afterwards the work would be done
+    /// again. Default: 24 h. Judged by its timestamp and [`max_clock_skew`]; with a [`ttl_attribute`]
+    /// DynamoDB also deletes the record some time later.
+    ///
+    /// [`max_clock_skew`]: crate::LockClientBuilder::max_clock_skew
+    /// [`ttl_attribute`]: crate::LockClientBuilder::ttl_attribute
+    pub fn keep_for(mut self, keep: Duration) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// The time for the work, and for waiting while somebody else does it: as
+    /// [`Acquire::within`](crate::Acquire::within).
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.clone());
+        self
+    }
+
+    /// The lease of an attempt, as [`Acquire::lease`](crate::Acquire::lease). Default: what the budget
+    /// needs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Who does it. Default: the [budget's owner](Budget::owner), such as an invocation, else the
+    /// client's [`owner`](crate::LockClientBuilder::owner).
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Does not wait while somebody else does it: [`Held`](crate::ErrorKind::Held) at once. Default:
+    /// waits for the result as long as the budget allows for waiting.
+    pub fn without_waiting(mut self) -> Self {
+        self.waits = false;
+        self
+    }
+
+    /// Does the work, unless it has been done, and stores its result.
+    ///
+    /// When the work returns an error, the attempt is given back and the next call tries again; the
+    /// error of a work that should not be tried again is stored with
+    /// [`fail_for_good`](Attempt::fail_for_good).
+    ///
+    /// The result is stored *after* the work: a crash in between makes the next attempt do the work
+    /// again. Where its effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has none
+    /// of that.
+    ///
+    /// ```no_run
+    /// # use lambda_lock::{Budget, Error, LockClient};
+    /// # #[derive(serde::Serialize)] struct Order { id: String }
+    /// # async fn charge(order: &Order, token: u64) -> Result<String, Error> { Ok(String::new()) }
+    /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<String, Error> {
+    /// let once = locks.once(&order.id).payload(order).within(budget);
+    /// let outcome = once.run(async |attempt| charge(order, attempt.fencing_token()).await).await?;
+    /// Ok(outcome.into_result())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// * [`Held`](crate::ErrorKind::Held): somebody else is doing it, and the time to wait is over.
+    /// * [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch), [`FailedBefore`](crate::ErrorKind::FailedBefore).
+    /// * [`Lost`](crate::ErrorKind::Lost): this attempt was too slow, and another one took over. Its
+    ///   outcome counts; nothing of this one was stored.
+    /// * [`Unknown`](crate::ErrorKind::Unknown): ask again with the same call.
+    /// * `InvalidRequest` also when the result is too large for a record (400 KB); `InvalidRecord` also
+    ///   when a stored result is none of `T`; `Unavailable`, `OutOfTime`, `Table`, `Denied`.
+    /// * Whatever the work returns.
+    ///
+    /// # Requests and IAM actions
+    /// First call: two writes. Later ones: one write that is refused. While somebody else does it: as a
+    /// [waiting acquire](LockClient::acquire). One read or write more after a lost answer.
+    /// `dynamodb:UpdateItem`, `dynamodb:GetItem`.
+    ///
+    /// # Cancel safety
+    /// As [`with_lock`](LockClient::with_lock): the attempt stays open until its lease ends, and the
+    /// next one then takes over.
+    pub async fn run<T, E, F>(self, work: F) -> Result<Outcome<T>, E>
+    where
+        F: AsyncFnOnce(&mut Attempt) -> Result<T, E>,
+        T: Serialize + DeserializeOwned,
+        E: From<Error>,
+    {
+        self.run_and_commit(async |attempt| Ok((work(attempt).await?, Vec::new()))).await
+    }
+
+    /// Does the work, unless it has been done, and applies its writes together with its result: exactly
+    /// once, whatever crashes, is killed or comes late.
+    ///
+    /// The work returns its result and the writes that are its effects. They, the result and the end of
+    /// the attempt are one transaction, which is refused to an attempt that somebody else took over.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # use lambda_lock::{Budget, Error, LockClient};
+    /// # #[derive(serde::Serialize)] struct Order { id: String }
+    /// # fn booked(order: &Order) -> TransactWriteItem { TransactWriteItem::builder().build() }
+    /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<(), Error> {
+    /// let once = locks.once(&order.id).payload(order).within(budget);
+    /// once.run_and_commit(async |_| Ok::<_, Error>(("booked".to_owned(), vec![booked(order)]))).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Once::run), and [`Cancelled`](crate::ErrorKind::Cancelled) when one of the writes was
+    /// refused: then neither they nor the result were stored, and the attempt is given back.
+    ///
+    /// # Requests and IAM actions
+    /// As [`run`](Once::run), with one `TransactWriteItems` for the second write where there are writes;
+    /// the writes need their own actions.
+    ///
+    /// # Cancel safety
+    /// As [`run`](Once::run).
+    pub async fn run_and_commit<T, E, F>(self, work: F) -> Result<Outcome<T>, E>
+    where
+        F: AsyncFnOnce(&mut Attempt) -> Result<(T, Vec<TransactWriteItem>), E>,
+        T: Serialize + DeserializeOwned,
+        E: From<Error>,
+    {
+        let mut attempt = match self.start().await? {
+            Started::Attempt(attempt) => attempt,
+            Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
+        };
+        match work(&mut attempt).await {
+            Ok((result, writes)) => {
+                attempt.complete_with(&result, writes).await?;
+                Ok(Outcome::Done(result))
+            }
+            Err(error) => {
+                attempt.failed().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins the work, or answers its result: the parts of [`run`](Once::run), for those who want them.
+    ///
+    /// # Errors, requests, IAM actions
+    /// Those of the first half of [`run`](Once::run).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](LockClient::acquire).
+    pub async fn start<T: DeserializeOwned>(mut self) -> Result<Started<T>, Error> {
+        let payload = self.payload.take().transpose()?;
+        let wanted = self.wanted()?;
+        let term = term(&self.name, self.lease, self.budget.as_ref())?;
+        let mut limits = self.client.limits(term, self.budget.as_ref());
+        if self.waits {
+            limits.wait = self.budget.as_ref().and_then(Budget::wait).unwrap_or_default();
+            limits.answers = limits.answers.max(limits.wait);
+        }
+        let span = tracing::info_span!(
+            "lock_once", key = %self.name, owner = wanted.owner, token = Empty, attempts = Empty,
+            waited_ms = Empty, outcome = Empty
+        );
+        let attempting = Attempting::new(self.client.settings(), wanted, payload, self.keep);
+        async {
+            let driven = drive(self.client, &limits, attempting).await;
+            let span = tracing::Span::current();
+            span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+            let started = self.verdict(driven).await;
+            match &started {
+                Ok(Started::Attempt(attempt)) => {
+                    span.record("token", attempt.fencing_token()).record("outcome", "granted")
+                }
+                Ok(Started::Replayed(_)) => span.record("outcome", "replayed"),
+                Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
+            };
+            started
+        }
+        .instrument(span)
+        .await
+    }
+
+    /// Reads what the record says, and changes nothing; `None` where the work was never asked for.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Unknown`, `Unavailable`, `InvalidRequest`, `Table`, `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// One consistent read: `dynamodb:GetItem`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn status(self) -> Result<Option<OnceStatus>, Error> {
+        status::read(self.client, &self.name, self.key()).await
+    }
+
+    fn key(&self) -> LockKey {
+        LockKey::new(format!("{NAMESPACE}{}", self.name.key()), self.name.sort_key().map(str::to_owned))
+    }
+
+    fn wanted(&mut self) -> Result<Wanted, Error> {
+        if self.name.key().is_empty() {
+            return Err(Invalid::new("the key of the work is empty: give text that names it").into());
+        }
+        let invocation = self.budget.as_ref().and_then(Budget::owner_name);
+        let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
+        let key = self.key();
+        self.client.settings().check_write(&key, &owner, None, &DataChange::Keep)?;
+        Ok(Wanted { key, owner, workflow: None, data: DataChange::Keep, reclaim: Reclaim::Nobody, observation: None })
+    }
+
+    async fn verdict<T: DeserializeOwned>(self, driven: Driven<OnceVerdict>) -> Result<Started<T>, Error> {
+        let (name, cause) = (&self.name, driven.cause);
+        let (verdict, record) = match driven.verdict {
+            OnceVerdict::Settled(record) => return replayed(name, record),
+            OnceVerdict::Mismatch(_) => return Err(Error::payload_mismatch(name)),
+            OnceVerdict::InvalidRecord(invalid) => return Err(invalid.into()),
+            OnceVerdict::Lock(verdict, record) => (verdict, record),
+        };
+        match verdict {
+            AcquireVerdict::Granted { holding, data, renew_first } => {
+                let lock = Lock::granted(self.client.clone(), holding, self.budget, data);
+                let lock = if renew_first { lock.renewed_or_given_back().await? } else { lock };
+                Ok(Started::Attempt(Attempt::new(lock, record)))
+            }
+            AcquireVerdict::Held(seen) => Err(Error::from_held(name, Held::from(seen))),
+            AcquireVerdict::Gone => Err(Error::lost(name)),
+            AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
+            AcquireVerdict::Rejected(rejection) => Err(Error::rejected(Some(name), rejection).because(cause)),
+            AcquireVerdict::Unavailable => Err(Error::unavailable(name, "acquired").because(cause)),
+            AcquireVerdict::Unknown => Err(Error::unknown(name, "acquired").because(cause)),
+        }
+    }
+}
+
+fn replayed<T: DeserializeOwned>(name: &LockKey, record: OnceRecord) -> Result<Started<T>, Error> {
+    match record.settled {
+        Some((StoredOutcome::Done(json), _)) => {
+            let result = serde_json::from_str(&json).map_err(|error| Error::unreadable_result(name, error))?;
+            Ok(Started::Replayed(result))
+        }
+        Some((StoredOutcome::Failed(failure), _)) => Err(Error::failed_before(name, failure)),
+        // Not what the decision calls settled.
+        None => Err(Error::unknown(name, "acquired")),
+    }
+}
+
+impl fmt::Debug for Once<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("key", &self.name).field("keep", &self.keep).finish_non_exhaustive()
+    }
+}

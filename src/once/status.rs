@@ -1,0 +1,64 @@
+//! Status: what the record of an idempotent work says, for people and dashboards.
+
+use crate::client::LockClient;
+use crate::drive::{Term, drive};
+use crate::error::Error;
+use crate::protocol::{LockKey, OnceRecord, PeekVerdict, Peeking, StoredOutcome, from_epoch_millis};
+use std::time::{Duration, SystemTime};
+
+/// The record of an idempotent work, as it was when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OnceStatus {
+    /// How far it has come.
+    pub state: OnceState,
+    /// How many attempts it has had.
+    pub attempts: u64,
+    /// When it was first asked for, by the wall clock of whoever asked.
+    pub first_seen_at: Option<SystemTime>,
+    /// When its outcome was stored, by the wall clock of whoever stored it.
+    pub settled_at: Option<SystemTime>,
+    /// Until when the record counts.
+    pub kept_until: Option<SystemTime>,
+}
+
+/// How far an idempotent work has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnceState {
+    /// Somebody is doing it, or did not finish and left it for the next attempt.
+    Open,
+    /// It was done.
+    Done,
+    /// It failed for good.
+    Failed,
+}
+
+impl From<OnceRecord> for OnceStatus {
+    fn from(record: OnceRecord) -> Self {
+        Self {
+            state: match &record.settled {
+                None => OnceState::Open,
+                Some((StoredOutcome::Done(_), _)) => OnceState::Done,
+                Some((StoredOutcome::Failed(_), _)) => OnceState::Failed,
+            },
+            attempts: record.attempts,
+            first_seen_at: from_epoch_millis(record.first_seen),
+            settled_at: record.settled.and_then(|(_, at)| from_epoch_millis(at)),
+            kept_until: from_epoch_millis(record.kept_until),
+        }
+    }
+}
+
+pub(super) async fn read(client: &LockClient, name: &LockKey, key: LockKey) -> Result<Option<OnceStatus>, Error> {
+    client.settings().check_key(&key)?;
+    let limits = client.limits(Term::Fixed(Duration::ZERO), None);
+    let driven = drive(client, &limits, Peeking::once(client.settings(), key)).await;
+    let cause = driven.cause;
+    match driven.verdict {
+        PeekVerdict::Seen(record) => Ok(record.map(OnceStatus::from)),
+        PeekVerdict::InvalidRecord(invalid) => Err(invalid.into()),
+        PeekVerdict::Rejected(rejection) => Err(Error::rejected(Some(name), rejection).because(cause)),
+        PeekVerdict::Unavailable => Err(Error::unavailable(name, "read").because(cause)),
+        PeekVerdict::Unknown => Err(Error::unknown(name, "read").because(cause)),
+    }
+}

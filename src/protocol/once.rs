@@ -1,0 +1,247 @@
+//! Idempotent work: a lock and the outcome of its work in one item.
+//!
+//! The first call for a key claims the item and works; later calls get the stored outcome. As long as
+//! it is open, the item is a lock like any other: lease, takeover, renewal, release and fencing token
+//! follow the rules of this crate. Storing the outcome ends the grant for good.
+//!
+//! # The item
+//!
+//! Beside the attributes of a [lock](crate::protocol):
+//!
+//! | attribute | type | meaning |
+//! |---|---|---|
+//! | `key` | S | `once/` and the caller's key: no plain lock may have such a key, and no idempotent work another |
+//! | `attempts` | N | how many grants this work has had |
+//! | `firstSeenAt` | N | epoch milliseconds: when it was first asked for |
+//! | `keptUntilAt` | N | epoch milliseconds: until when the record counts. Lease end + retention while it is open, outcome + retention afterwards |
+//! | `payloadHash` | S | SHA-256 of the payload's canonical JSON, 64 hexadecimal digits; absent when no payload was given |
+//! | `onceState` | S | `done` or `failed`; absent while the work is open |
+//! | `outcome` | S | the result, or the failure, as JSON |
+//! | `outcomeAt` | N | epoch milliseconds: when it was stored |
+//! | `recordVersionNumber` | S | while open that of a lock; afterwards `lo1-{grant}-{stamp}` |
+//! | TTL attribute (where configured) | N | `keptUntilAt` in epoch seconds, rounded up. Housekeeping: what counts is `keptUntilAt` |
+//!
+//! A settled record has no `leaseDuration` and no lock's version, so nothing that looks for a lock,
+//! this crate, Java's client or Go's, can take it for one that is free.
+//!
+//! # The requests
+//!
+//! `mine up to X` is the lock's: still this grant, and nothing of it newer than X.
+//!
+//! | request | condition | effect |
+//! |---|---|---|
+//! | **Claim** `UpdateItem` | `attribute_not_exists(key) OR` (a lock's Claim `AND keptUntilAt >= :now AND` the payload is the same or was never given) | a lock's, and `attempts + 1`, `firstSeenAt` unless it is there, `keptUntilAt`, `payloadHash` |
+//! | **Take** `UpdateItem` | exactly the version that was seen to be free, dead, or past its time | as Claim; past its time nothing but the fencing token is kept |
+//! | **Complete**, **Fail** `UpdateItem`, alone or in a transaction with the caller's writes | mine up to this version, and not released | version `lo1-…`, `onceState`, `outcome`, `outcomeAt`, `keptUntilAt`; removes `leaseDuration`, `leaseEndsAt`, `workflow`, `data` |
+//! | **Replay** | none: a refused Claim brings the row | nothing |
+//!
+//! Renew, Release and Commit are those of a lock, and write `keptUntilAt` too.
+//!
+//! # What a row means
+//!
+//! ```text
+//! a row that is no record of an idempotent work .... InvalidRecord, left as it is
+//! its time is over (keptUntilAt + max_clock_skew < now)
+//!  ├ settled, released, or its holder dead ......... Take, as if it had never been
+//!  └ held .......................................... as below
+//! another payload .................................. mismatch
+//! settled .......................................... the outcome
+//! open ............................................. as a lock: granted, held, or wait and look again
+//! ```
+//!
+//! A late finisher overwrites nobody's outcome: Complete and Fail ask for their own grant. One whose
+//! answer was lost is recognised by its version.
+
+use super::acquire::{AcquireVerdict, Acquisition, Wanted};
+use super::machine::{Answer, Machine, Step, Tick};
+use super::moment::{Moment, millis_rounded_up};
+use super::record::{Fields, InvalidRecord};
+use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
+use super::schema::{self, Schema};
+use super::settings::Settings;
+use super::value::{Item, Value};
+use super::version::SETTLED;
+use crate::mutants::{self, Mutant};
+use std::time::Duration;
+
+/// What every key of an idempotent work begins with.
+pub const NAMESPACE: &str = "once/";
+
+/// Whether a row is a settled record: no lock, and never one again before its time is over.
+pub(super) fn is_settled(row: &Item) -> bool {
+    matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(SETTLED))
+}
+
+/// What a row says of an idempotent work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnceRecord {
+    /// How many grants it has had.
+    pub attempts: u64,
+    /// When it was first asked for, in epoch milliseconds.
+    pub first_seen: u64,
+    /// Until when the record counts, in epoch milliseconds.
+    pub kept_until: u64,
+    /// Fingerprint of the payload.
+    pub payload: Option<String>,
+    /// Its outcome, and when that was stored, in epoch milliseconds; `None` while it is open.
+    pub settled: Option<(StoredOutcome, u64)>,
+}
+
+impl OnceRecord {
+    /// Reads a row.
+    pub fn read(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
+        let settled = is_settled(&item);
+        let mut fields = Fields { item: &mut item, schema };
+        Ok(Self {
+            attempts: fields.required_number(schema::ATTEMPTS)?,
+            first_seen: fields.required_number(schema::FIRST_SEEN)?,
+            kept_until: fields.required_number(schema::KEPT_UNTIL)?,
+            payload: fields.text(schema::PAYLOAD)?,
+            settled: if settled { Some(outcome(&mut fields)?) } else { None },
+        })
+    }
+
+    /// Whether the record no longer counts. Clocks disagree, so it counts a little longer than it says.
+    fn is_over(&self, tick: &Tick<'_>, settings: &Settings) -> bool {
+        let skew = settings.rules.max_clock_skew().map_or(0, millis_rounded_up);
+        self.kept_until.saturating_add(skew) < tick.wall.millis
+    }
+}
+
+fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecord> {
+    let (state, json) = (fields.required_text(schema::STATE)?, fields.required_text(schema::OUTCOME)?);
+    let outcome = match state.as_str() {
+        "done" => StoredOutcome::Done(json),
+        "failed" => StoredOutcome::Failed(json),
+        _ => return Err(fields.invalid(schema::STATE, format!("{state:?}, neither \"done\" nor \"failed\""))),
+    };
+    Ok((outcome, fields.required_number(schema::OUTCOME_AT)?))
+}
+
+/// How asking for an idempotent work ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnceVerdict {
+    /// As for a lock. When granted: what its record says, this attempt counted.
+    Lock(AcquireVerdict, Option<OnceRecord>),
+    /// It has an outcome.
+    Settled(OnceRecord),
+    /// Its record is of another payload.
+    Mismatch(OnceRecord),
+    /// The row is not the record of an idempotent work.
+    InvalidRecord(InvalidRecord),
+}
+
+/// The decision behind idempotent work: an acquire that looks at the record first.
+#[derive(Debug)]
+pub struct Attempting<'a> {
+    settings: &'a Settings,
+    acquisition: Acquisition<'a>,
+    payload: Option<String>,
+    keep: Duration,
+    /// A row that was answered and not yet looked at: that takes a wall clock.
+    answered: Option<(Moment, Seen)>,
+    /// The newest record.
+    record: Option<OnceRecord>,
+    /// Its time is over.
+    anew: bool,
+}
+
+/// How a row came back.
+#[derive(Debug)]
+enum Seen {
+    Written(Item),
+    Refused(Item),
+    Found(Item),
+}
+
+impl<'a> Attempting<'a> {
+    /// A new call. `wanted.key` has the [namespace](NAMESPACE).
+    pub fn new(settings: &'a Settings, wanted: Wanted, payload: Option<String>, keep: Duration) -> Self {
+        let acquisition = Acquisition::new(settings, wanted);
+        Self { settings, acquisition, payload, keep, answered: None, record: None, anew: false }
+    }
+
+    /// Looks at the row, and passes it on to the acquire where it is for that one to decide.
+    fn look(&mut self, tick: &Tick<'_>, after: Moment, seen: Seen) -> Option<OnceVerdict> {
+        let (Seen::Written(item) | Seen::Refused(item) | Seen::Found(item)) = &seen;
+        let record = match OnceRecord::read(item.clone(), &self.settings.schema) {
+            Ok(record) => record,
+            Err(invalid) => return Some(OnceVerdict::InvalidRecord(invalid)),
+        };
+        let over = record.is_over(tick, self.settings);
+        let known = self.payload.as_ref().zip(record.payload.as_ref());
+        if !over && known.is_some_and(|(ours, theirs)| ours != theirs) {
+            return Some(OnceVerdict::Mismatch(record));
+        }
+        if !over && record.settled.is_some() && !mutants::on(Mutant::SettledIsFree) {
+            return Some(OnceVerdict::Settled(record));
+        }
+        self.anew = over;
+        let settled = record.settled.is_some();
+        self.record = Some(record);
+        let row = |item| if settled { as_released(item) } else { item };
+        let answer = match seen {
+            Seen::Written(item) => Answer::Applied(item),
+            Seen::Refused(item) => Answer::Refused(Some(row(item))),
+            Seen::Found(item) => Answer::Found(Some(row(item))),
+        };
+        self.acquisition.answered(after, answer);
+        None
+    }
+
+    /// What the acquire sends, with what an idempotent work writes beside the lock.
+    fn with_record(&self, mut request: Request) -> Request {
+        match &mut request.action {
+            Action::Claim { grant, .. } | Action::Take { grant, .. } => {
+                grant.once = Some(OnceClaim { payload: self.payload.clone(), keep: self.keep, anew: self.anew });
+                if self.anew && grant.data == DataChange::Keep {
+                    grant.data = DataChange::Remove;
+                }
+            }
+            Action::Release { keep, .. } => *keep = Some(self.keep),
+            _ => {}
+        }
+        request
+    }
+
+    fn done(&mut self, mut verdict: AcquireVerdict) -> OnceVerdict {
+        if let AcquireVerdict::Granted { holding, .. } = &mut verdict {
+            holding.keep = Some(self.keep);
+        }
+        OnceVerdict::Lock(verdict, self.record.take())
+    }
+}
+
+/// A settled record whose time is over, as the acquire sees it: a lock that was released.
+fn as_released(mut item: Item) -> Item {
+    item.set(schema::LEASE, Value::S("1".to_owned()));
+    item.set(schema::RELEASED, Value::S("1".to_owned()));
+    item
+}
+
+impl Machine for Attempting<'_> {
+    type Verdict = OnceVerdict;
+
+    fn step(&mut self, tick: &Tick<'_>) -> Step<OnceVerdict> {
+        if let Some((after, seen)) = self.answered.take()
+            && let Some(verdict) = self.look(tick, after, seen)
+        {
+            return Step::Done(verdict);
+        }
+        match self.acquisition.step(tick) {
+            Step::Send(request) => Step::Send(self.with_record(request)),
+            Step::Wait(pause) => Step::Wait(pause),
+            Step::Done(verdict) => Step::Done(self.done(verdict)),
+        }
+    }
+
+    fn answered(&mut self, after: Moment, answer: Answer) {
+        self.answered = match answer {
+            // A write that was asked for nothing, such as the last release, brings no row.
+            Answer::Applied(item) if item.get(schema::VERSION).is_some() => Some((after, Seen::Written(item))),
+            Answer::Refused(Some(item)) => Some((after, Seen::Refused(item))),
+            Answer::Found(Some(item)) => Some((after, Seen::Found(item))),
+            other => return self.acquisition.answered(after, other),
+        };
+    }
+}

@@ -1,0 +1,112 @@
+//! What can be seen to be wrong with the caller's writes before a transaction is sent.
+
+use crate::client::LockClient;
+use crate::protocol::{Invalid, LockKey};
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
+use std::collections::HashMap;
+
+/// How many writes DynamoDB takes in one transaction, the lock's own among them.
+const MOST_ITEMS: usize = 100;
+/// How many bytes DynamoDB takes in one transaction.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+
+type Attributes = HashMap<String, AttributeValue>;
+
+/// Checks the limits that AWS documents for `TransactWriteItems`, and that none of the writes is on
+/// the lock's own row, of which DynamoDB takes only one in a transaction.
+pub(crate) fn check(client: &LockClient, key: &LockKey, writes: &[TransactWriteItem]) -> Result<(), Invalid> {
+    if writes.len() >= MOST_ITEMS {
+        return Err(Invalid::new(format!(
+            "{} writes and the lock's own do not fit into one transaction: DynamoDB takes {MOST_ITEMS} at most, so \
+             give up to {}, or split them over several commits",
+            writes.len(),
+            MOST_ITEMS - 1
+        )));
+    }
+    let mut bytes = 0;
+    for (index, write) in writes.iter().enumerate() {
+        let Some(Parts { table, key: row, size }) = parts(write) else {
+            return Err(Invalid::new(format!(
+                "the write {index} of the transaction asks for nothing: give it a put, an update, a delete or a \
+                 condition check"
+            )));
+        };
+        if is_lock_table(client.table(), table) && is_row_of(client, key, row) {
+            return Err(Invalid::new(format!(
+                "the write {index} of the transaction is on the row of the lock {key} itself, which the commit \
+                 writes: leave it out; use the commit's own .data(…) to store something there"
+            )));
+        }
+        bytes += size;
+    }
+    if bytes > MOST_BYTES {
+        return Err(Invalid::new(format!(
+            "the writes of the transaction have {bytes} bytes: DynamoDB takes {MOST_BYTES} at most, so split them \
+             over several commits"
+        )));
+    }
+    Ok(())
+}
+
+/// What matters of one write: its table, the attributes that hold its key, and its size.
+struct Parts<'a> {
+    table: &'a str,
+    key: &'a Attributes,
+    size: usize,
+}
+
+fn parts<'a>(write: &'a TransactWriteItem) -> Option<Parts<'a>> {
+    let of = |table: &'a str, key: &'a Attributes, values: Option<&Attributes>| Parts {
+        table,
+        key,
+        size: bytes_of(key) + values.map_or(0, bytes_of),
+    };
+    if let Some(put) = write.put() {
+        return Some(of(put.table_name(), put.item(), None));
+    }
+    if let Some(update) = write.update() {
+        return Some(of(update.table_name(), update.key(), update.expression_attribute_values()));
+    }
+    if let Some(delete) = write.delete() {
+        return Some(of(delete.table_name(), delete.key(), None));
+    }
+    let check = write.condition_check()?;
+    Some(of(check.table_name(), check.key(), None))
+}
+
+/// A table is named by its name or by its ARN, which ends with `table/{name}`.
+fn is_lock_table(ours: &str, named: &str) -> bool {
+    fn name(table: &str) -> &str {
+        table.rsplit_once("table/").map_or(table, |(_, name)| name)
+    }
+    name(ours) == name(named)
+}
+
+fn is_row_of(client: &LockClient, key: &LockKey, row: &Attributes) -> bool {
+    let schema = &client.settings().schema;
+    let is = |name: &str, wanted: &str| matches!(row.get(name), Some(AttributeValue::S(text)) if text == wanted);
+    let sort_key = match (&schema.sort_key_attribute, key.sort_key()) {
+        (Some(name), Some(wanted)) => is(name, wanted),
+        _ => true,
+    };
+    is(&schema.key_attribute, key.key()) && sort_key
+}
+
+/// The size by which DynamoDB counts attributes: names and contents, and a little for structure.
+fn bytes_of(attributes: &Attributes) -> usize {
+    attributes.iter().map(|(name, value)| name.len() + size_of(value)).sum()
+}
+
+fn size_of(value: &AttributeValue) -> usize {
+    match value {
+        AttributeValue::S(text) => text.len(),
+        AttributeValue::N(number) => number.len() / 2 + 1,
+        AttributeValue::B(bytes) => bytes.as_ref().len(),
+        AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
+        AttributeValue::Ns(numbers) => numbers.iter().map(|number| number.len() / 2 + 1).sum(),
+        AttributeValue::Bs(many) => many.iter().map(|bytes| bytes.as_ref().len()).sum(),
+        AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + size_of(value)).sum::<usize>(),
+        AttributeValue::M(values) => 3 + values.len() + bytes_of(values),
+        _ => 1,
+    }
+}
