@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// One seed in so many is run twice, to see that it runs the same.
 const RUN_TWICE: u64 = 1000;
 
+/// One seed in so many is run with the real SDK and a DynamoDB engine, too.
+const BY_SDK: u64 = 500;
+
 /// What to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
@@ -77,14 +80,33 @@ impl Batch {
             own.seeds_with.add(&counts.any());
             found.fetch_add(usize::from(violation.is_some()), Ordering::Relaxed);
             own.violations.extend(violation.map(|violation| (seed, violation)));
-            if number.is_multiple_of(RUN_TWICE) && run(seed, Options::default()).hash != hash {
-                let what = "another run of this seed ended otherwise".to_owned();
-                own.violations.push((seed, Violation { invariant: Invariant::SameSeedSameRun, what }));
-            }
+            own.violations.extend(self.again(number, hash).map(|violation| (seed, violation)));
             if own.seeds.is_multiple_of(64) {
                 tick(64);
             }
         }
+    }
+}
+
+impl Batch {
+    /// Runs a share of the seeds again, and another share with the real SDK.
+    fn again(&self, number: u64, hash: u64) -> Option<Violation> {
+        let seed = self.base.wrapping_add(number);
+        if self.mutant.is_some() {
+            return None;
+        }
+        if number.is_multiple_of(RUN_TWICE) && run(seed, Options::default()).hash != hash {
+            let what = "another run of this seed ended otherwise".to_owned();
+            return Some(Violation { invariant: Invariant::SameSeedSameRun, what });
+        }
+        if number % BY_SDK == 1 {
+            let by_sdk = run(seed, Options { sdk: true, ..Options::default() });
+            if by_sdk.violation.is_some() || by_sdk.hash != hash {
+                let what = format!("with the real SDK it ended otherwise: {:?}", by_sdk.violation);
+                return Some(Violation { invariant: Invariant::SdkAgrees, what });
+            }
+        }
+        None
     }
 }
 

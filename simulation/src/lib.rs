@@ -11,6 +11,7 @@ mod network;
 mod peer;
 mod plan;
 mod run;
+mod sdk;
 mod survey;
 mod table;
 mod transactions;

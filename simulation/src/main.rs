@@ -34,6 +34,10 @@ struct Arguments {
     #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "base"])]
     seed: Option<u64>,
 
+    /// With --seed: with the real SDK, and a DynamoDB engine to compare with.
+    #[arg(long, requires = "seed")]
+    sdk: bool,
+
     /// Makes a known mistake, and stops when it is noticed. `--mutant list` names them.
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
@@ -71,7 +75,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return surveyed(&arguments, file);
     }
     match arguments.seed {
-        Some(seed) => Ok(replay(seed, mutant)),
+        Some(seed) => Ok(replay(seed, arguments.sdk, mutant)),
         None => batch(&arguments, mutant),
     }
 }
@@ -106,9 +110,9 @@ fn surveyed(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-fn replay(seed: u64, mutant: Option<Mutant>) -> ExitCode {
+fn replay(seed: u64, sdk: bool, mutant: Option<Mutant>) -> ExitCode {
     mutants::set(mutant);
-    let run = run(seed, Options { trace: true, ..Options::default() });
+    let run = run(seed, Options { trace: true, sdk, ..Options::default() });
     for line in &run.trace {
         println!("{line}");
     }

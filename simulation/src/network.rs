@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::protocol::{Answer, Moment, Request};
 use lambda_lock::simulation::{Network, Reply, Replying};
 use lambda_lock::{Clock, Sleep};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
@@ -28,6 +28,8 @@ pub(crate) enum Outcome {
     Answer(Answer),
     /// The connection broke.
     Reset,
+    /// Where the real SDK is in between.
+    Http(u16, String),
 }
 
 /// A request that was sent, and what came back for it.
@@ -40,6 +42,8 @@ pub(crate) struct Slot {
     pub(crate) begun: u64,
     /// When it arrived, by the server's clock.
     pub(crate) arrived: Option<SystemTime>,
+    /// Whether the answer that was sent says applied, or refused.
+    pub(crate) means: Option<(bool, bool)>,
     /// Its sender has been told that it was refused.
     pub(crate) refused: bool,
     /// Its sender has been told that it was applied.
@@ -50,7 +54,17 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn new(process: ProcessId, call: CallId) -> Self {
-        Self { process, call, begun: 0, outcome: None, arrived: None, refused: false, heard: false, dropped: false }
+        Self {
+            process,
+            call,
+            begun: 0,
+            means: None,
+            outcome: None,
+            arrived: None,
+            refused: false,
+            heard: false,
+            dropped: false,
+        }
     }
 }
 
@@ -64,8 +78,8 @@ pub(crate) struct Wire {
 impl Network for Wire {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         let mut state = self.world.state();
-        let request = Typed::of(&request, writes.iter().filter_map(number_of).collect(), &state.schema);
-        let slot = state.send(self.process, request);
+        let request = Typed::of(&request, numbers(writes), &state.schema);
+        let slot = state.send(self.process, request, None);
         Box::pin(Pending::new(&self.world, slot))
     }
 }
@@ -73,7 +87,11 @@ impl Network for Wire {
 /// The table that the caller's own writes go to, and the attribute that tells them apart.
 pub(crate) const WORK: &str = "work";
 
-/// Which of the caller's writes it is.
+/// Which of the caller's writes they are.
+pub(crate) fn numbers(writes: &[TransactWriteItem]) -> Vec<usize> {
+    writes.iter().filter_map(number_of).collect()
+}
+
 fn number_of(write: &TransactWriteItem) -> Option<usize> {
     write.put()?.item().get(WORK)?.as_n().ok()?.parse().ok()
 }
@@ -88,6 +106,16 @@ impl Pending {
     pub(crate) fn new(world: &World, slot: usize) -> Self {
         Self { world: world.clone(), slot }
     }
+
+    /// As it came, and when, by the server's clock.
+    pub(crate) async fn outcome(self) -> (Option<Outcome>, SystemTime) {
+        poll_fn(|_| {
+            let mut state = self.world.state();
+            let slot = &mut state.slots[self.slot];
+            slot.arrived.map_or(Poll::Pending, |arrived| Poll::Ready((slot.outcome.take(), arrived)))
+        })
+        .await
+    }
 }
 
 impl Future for Pending {
@@ -99,7 +127,7 @@ impl Future for Pending {
         let Some(arrived) = slot.arrived else { return Poll::Pending };
         Poll::Ready(match slot.outcome.take() {
             Some(Outcome::Answer(answer)) => Reply { answer, server_time: Some(arrived) },
-            Some(Outcome::Reset) | None => Reply { answer: Answer::Unknown, server_time: None },
+            Some(Outcome::Reset | Outcome::Http(..)) | None => Reply { answer: Answer::Unknown, server_time: None },
         })
     }
 }

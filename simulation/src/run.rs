@@ -2,11 +2,14 @@
 
 use crate::counts::Counts;
 use crate::ledger::{Ended, Violation};
+use crate::sdk::Engine;
 use crate::worker::{Me, Role};
 use crate::world::{Event, State, Turn, World};
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 
 /// How a simulation ended.
 #[derive(Clone, Debug)]
@@ -30,11 +33,13 @@ pub struct Options {
     pub trace: bool,
     /// The resource refuses smaller tokens. Without it the simulation must find violations.
     pub fenced: bool,
+    /// With the real SDK, and with a DynamoDB engine to compare with.
+    pub sdk: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { trace: false, fenced: true }
+        Self { trace: false, fenced: true, sdk: false }
     }
 }
 
@@ -42,6 +47,7 @@ impl Default for Options {
 pub fn run(seed: u64, options: Options) -> Run {
     let mut state = State::new(seed, options.trace);
     state.fenced = options.fenced;
+    state.engine = options.sdk.then(Engine::new);
     let world = World::new(state);
     Simulation { world: world.clone(), tasks: Vec::new(), last: 0 }.go();
     let mut state = world.state();
@@ -51,6 +57,16 @@ pub fn run(seed: u64, options: Options) -> Run {
         counts: state.ledger.counts.clone(),
         violation: state.ledger.violation.clone(),
         trace: state.trace.take().unwrap_or_default(),
+    }
+}
+
+/// Whether a task wants to be polled again at once.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -118,9 +134,17 @@ impl Simulation {
 
     fn poll(&mut self, id: usize) {
         let Some(task) = &mut self.tasks[id] else { return };
-        let mut context = Context::from_waker(Waker::noop());
-        if let Poll::Ready(()) = task.as_mut().poll(&mut context) {
-            self.end(id);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if task.as_mut().poll(&mut context).is_ready() {
+                return self.end(id);
+            }
+            // All that is waited for is in the queue; only the SDK's own parts wake a task by themselves.
+            if !woken.0.swap(false, Ordering::Relaxed) {
+                return;
+            }
         }
     }
 

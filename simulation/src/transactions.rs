@@ -12,7 +12,11 @@ use std::time::Duration;
 /// A write of a caller's own, told apart by its number.
 fn write(number: usize) -> TransactWriteItem {
     let put = Put::builder().table_name("work").item("key", AttributeValue::S("k".to_owned()));
-    let put = put.item(WORK, AttributeValue::N(number.to_string())).build().unwrap();
+    let put = put
+        .condition_expression("attribute_not_exists(closed)")
+        .item(WORK, AttributeValue::N(number.to_string()))
+        .build()
+        .unwrap();
     TransactWriteItem::builder().put(put).build()
 }
 

@@ -4,6 +4,7 @@ use crate::clocks::Nanos;
 use crate::ledger::{CallKind, Ended, Invariant, ProcessId};
 use crate::network::{Nap, ProcessClock, Wire};
 use crate::plan::Peer;
+use crate::sdk::Noted;
 use crate::world::{Event, Handed, State, World, nanos};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::protocol::{Grant, Version};
@@ -76,8 +77,13 @@ impl Me {
             .clock(clock.clone())
             .dialect(plan.dialect)
             .request_timeout(plan.timeout)
-            .max_clock_skew(plan.skew)
-            .network(Wire { world: world.clone(), process: id });
+            .max_clock_skew(plan.skew);
+        let by_sdk = world.state().engine.is_some();
+        let builder = if by_sdk {
+            builder.network(Noted::new(&world, id))
+        } else {
+            builder.network(Wire { world: world.clone(), process: id })
+        };
         let builder = if plan.by_wall_clock { builder } else { builder.without_wall_clock_takeover() };
         let locks = builder.build().unwrap();
         Self { world, id, clock, owner, locks }

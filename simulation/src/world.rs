@@ -8,6 +8,7 @@ use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Ledger, ProcessId,
 use crate::network::{Fate, Outcome, Slot};
 use crate::peer::{Op, What};
 use crate::plan::{Chance, Plan};
+use crate::sdk::{self, Engine, Http};
 use crate::table::{Kind, Mark, Rows, Typed};
 use crate::worker::Role;
 use fastrand::Rng;
@@ -76,6 +77,8 @@ pub(crate) struct Fenced {
 pub(crate) struct Message {
     pub(crate) slot: usize,
     pub(crate) request: Typed,
+    /// The same as the real SDK wrote it.
+    pub(crate) http: Option<Http>,
     pub(crate) fate: Fate,
     pub(crate) copy: bool,
     /// When its sender began to make it up.
@@ -120,6 +123,8 @@ pub(crate) struct Process {
     /// Which grant it believes to hold, and on which key.
     pub(crate) holds: Option<usize>,
     pub(crate) nudged: bool,
+    /// What the request is that the SDK is about to send.
+    pub(crate) noted: Option<Typed>,
 }
 
 /// A lock on its way to another process.
@@ -140,6 +145,7 @@ pub(crate) struct State {
     timers: Vec<bool>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) rows: Rows,
+    pub(crate) engine: Option<Engine>,
     pub(crate) keys: Vec<LockKey>,
     pub(crate) ledger: Ledger,
     pub(crate) handed: Vec<Handed>,
@@ -169,6 +175,7 @@ impl State {
             timers: Vec::with_capacity(1024),
             slots: Vec::with_capacity(512),
             rows: Rows::new(schema),
+            engine: None,
             keys: keys(&plan),
             ledger: Ledger::new(plan.keys + plan.jobs),
             handed: Vec::new(),
@@ -281,6 +288,7 @@ impl State {
             call: None,
             holds: None,
             nudged: false,
+            noted: None,
         });
         self.alive += 1;
         self.processes.len() - 1
@@ -424,7 +432,7 @@ impl State {
 
     // The network.
 
-    pub(crate) fn send(&mut self, id: ProcessId, request: Typed) -> usize {
+    pub(crate) fn send(&mut self, id: ProcessId, request: Typed, http: Option<Http>) -> usize {
         let process = &self.processes[id];
         let (sent, begun) = (process.local, process.woken);
         let call = process.call.unwrap_or_default();
@@ -437,8 +445,10 @@ impl State {
         let fate = self.fate(sent, write);
         self.say_of(id, || format!("sends {:?} ({fate:?})", request.kind));
         let way = self.way();
-        let message = Message { slot, request, fate, copy: false, begun };
+        let by_sdk = http.is_some();
+        let message = Message { slot, request, http, fate, copy: false, begun };
         match fate {
+            Fate::Throttled if by_sdk => self.answer_at(sent + way, slot, sdk::throttled()),
             Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Unavailable)),
             Fate::RequestLost => self.reset_at(sent + way, slot),
             Fate::Arrives | Fate::AnswerLost | Fate::SaysFailure => {
@@ -494,15 +504,16 @@ impl State {
     }
 
     fn arrives(&mut self, message: Message) {
-        let Message { slot, request, fate, copy, begun } = message;
+        let Message { slot, ref request, fate, copy, begun, .. } = message;
         self.counts().requests += 1;
         let Slot { call, refused, .. } = self.slots[slot];
         let write = request.kind != Kind::Peek;
         let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
         let before = if write { self.mark(key) } else { None };
         self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
-        let recognised = self.rows.knows(&request);
-        let answer = self.rows.carry_out(&request);
+        let recognised = self.rows.knows(request);
+        let answer = self.rows.carry_out(request);
+        let by_sdk = self.compare(&message, &answer);
         self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
         self.say(|state| {
             let of = if copy { "late copy of " } else { "" };
@@ -533,10 +544,22 @@ impl State {
             return;
         }
         let way = self.way();
+        let told = !matches!(fate, Fate::AnswerLost | Fate::SaysFailure);
+        self.slots[slot].means =
+            told.then_some((matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_))));
         match fate {
             Fate::AnswerLost => self.reset_at(self.now + way, slot),
+            _ if by_sdk.is_some() => self.answer_at(self.now + way, slot, by_sdk.unwrap_or(Outcome::Reset)),
             Fate::SaysFailure => self.answer_at(self.now + way, slot, Outcome::Answer(Answer::Unknown)),
             _ => self.answer_at(self.now + way, slot, Outcome::Answer(answer)),
+        }
+    }
+
+    /// Shows the engine what others did to a row.
+    fn mirror(&self, key: usize) {
+        let key = &self.keys[key];
+        if let Some(engine) = &self.engine {
+            engine.set(key, self.rows.get(key));
         }
     }
 
@@ -557,6 +580,7 @@ impl State {
         let answer = op.apply(&mut self.rows, &self.keys[key].clone());
         self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
         if matches!(answer, Answer::Applied(_)) {
+            self.mirror(key);
             let Slot { call, begun, .. } = self.slots[slot];
             let now = self.now;
             match what {
@@ -590,9 +614,7 @@ impl State {
                 self.slots[slot].arrived = Some(self.server_time());
                 let process = self.slots[slot].process;
                 if !self.slots[slot].dropped {
-                    let outcome = self.slots[slot].outcome.as_ref();
-                    let refused = matches!(outcome, Some(Outcome::Answer(Answer::Refused(_))));
-                    let heard = matches!(outcome, Some(Outcome::Answer(Answer::Applied(_))));
+                    let (heard, refused) = self.slots[slot].means.unwrap_or_default();
                     self.slots[slot].refused = refused;
                     self.slots[slot].heard = heard;
                     self.at(self.now, Event::Wake(process, None));
@@ -621,6 +643,7 @@ impl State {
                 let key = self.rng.usize(..self.plan.keys);
                 self.say(|_| format!("the row {key} is deleted by hand"));
                 self.rows.set(&self.keys[key].clone(), None);
+                self.mirror(key);
                 self.ledger.row_is_gone(key);
                 self.again(self.plan.faults.row_deleted, Event::DeleteRow);
             }

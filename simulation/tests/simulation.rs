@@ -16,6 +16,15 @@ fn the_same_seed_runs_the_same() {
 }
 
 #[test]
+fn the_real_sdk_and_a_dynamodb_engine_give_the_same_run() {
+    for seed in 0..20 {
+        let (pure, by_sdk) = (run(seed, Options::default()), run(seed, Options { sdk: true, ..Options::default() }));
+        assert_eq!(by_sdk.violation, None, "seed {seed}");
+        assert_eq!((pure.hash, pure.counts), (by_sdk.hash, by_sdk.counts), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_thousand_seeds_keep_all_promises_and_are_busy() {
     let Summary { seeds, counts, violations, .. } = batch(1_000);
     assert!(violations.is_empty(), "{violations:?}");
