@@ -89,6 +89,8 @@ pub(crate) struct Granted {
     applied: Nanos,
     /// Applied by a late copy of its request.
     by_copy: bool,
+    /// Applied by a late copy of a request that had been refused: what P5 excepts.
+    pub(crate) by_refused_copy: bool,
     /// Which request it was.
     pub(crate) slot: usize,
     /// Ended by a release, or with its row: other copies of the guard may not know.
@@ -178,6 +180,9 @@ pub(crate) struct Commit {
     pub(crate) applied: usize,
     /// It was said that it was not applied.
     denied: bool,
+    /// The caller's own writes were refused: what P5 excepts is a late copy, for which they are not.
+    cancelled: bool,
+    by_copy: bool,
 }
 
 /// Something outside of the lock table that refuses smaller tokens.
@@ -250,7 +255,7 @@ impl Ledger {
     }
 
     pub(crate) fn begin_commit(&mut self, granted: usize) -> usize {
-        self.commits.push(Commit { granted, applied: 0, denied: false });
+        self.commits.push(Commit { granted, applied: 0, denied: false, cancelled: false, by_copy: false });
         self.commits.len() - 1
     }
 
@@ -260,9 +265,9 @@ impl Ledger {
         let commit = &mut self.commits[number];
         commit.applied += 1;
         let (granted, again) = (commit.granted, commit.applied > 1);
-        // Of P5 excepted: a copy of what was refused before.
-        let denied = commit.denied && !copy;
-        self.counts.commits_by_late_copies += u64::from(commit.denied && copy);
+        commit.by_copy = copy;
+        let denied = commit.denied && !(copy && commit.cancelled);
+        self.counts.commits_by_late_copies += u64::from(commit.denied && !denied);
         if (again || denied) && !plan.rows_vanish() {
             let what = format!("applied {}", if again { "twice" } else { "after it was said not to be" });
             self.violate(Invariant::CommittedOnce, what);
@@ -271,10 +276,11 @@ impl Ledger {
     }
 
     /// What was said of a transaction: that it was applied, or that it was not and never will be.
-    pub(crate) fn said_committed(&mut self, plan: &Plan, number: usize, said: bool) {
+    pub(crate) fn said_committed(&mut self, plan: &Plan, number: usize, said: bool, cancelled: bool) {
         let commit = &mut self.commits[number];
         commit.denied = !said;
-        let so = (commit.applied > 0) == said;
+        commit.cancelled = cancelled;
+        let so = (commit.applied > 0) == said || (cancelled && commit.by_copy);
         if !so && !plan.rows_vanish() {
             let what = format!("applied {} times, said: {said}", commit.applied);
             self.violate(Invariant::CommittedIsSo, what);
@@ -327,6 +333,7 @@ impl Ledger {
             begun,
             applied: now,
             by_copy: written.copy,
+            by_refused_copy: written.copy && written.refused,
             slot: written.slot,
             ended: false,
             said_mine: None,
@@ -384,6 +391,7 @@ impl Ledger {
             lineage,
             begun,
             applied: now,
+            by_refused_copy: false,
             by_copy: written.copy,
             slot: written.slot,
             ended: false,

@@ -80,6 +80,11 @@ impl Rows {
         *self.slot(key) = row;
     }
 
+    /// How many transactions were applied.
+    pub fn transactions(&self) -> usize {
+        self.applied.len()
+    }
+
     /// Carries out a request, as DynamoDB would.
     pub fn apply(&mut self, request: &Request) -> Answer {
         let typed = Typed::of(request, Vec::new(), &self.schema);

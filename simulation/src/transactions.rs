@@ -53,8 +53,12 @@ impl Me {
         state.call_ends(self.id, ended, Some(limit));
         let plan = state.plan.clone();
         match ended {
-            Ended::Done => state.ledger.said_committed(&plan, number, true),
-            Ended::Refused => state.ledger.said_committed(&plan, number, false),
+            Ended::Done => state.ledger.said_committed(&plan, number, true, false),
+            Ended::Refused => {
+                let failed = answer.as_ref().and_then(|answer| answer.as_ref().err());
+                let cancelled = failed.is_some_and(|error| matches!(error.kind(), ErrorKind::Cancelled(_)));
+                state.ledger.said_committed(&plan, number, false, cancelled);
+            }
             Ended::Unknown | Ended::Running => state.counts().commits_unknown += 1,
         }
         // Only a lock that is lost is not held as before.
@@ -83,7 +87,7 @@ impl Me {
             match answer {
                 Some(Ok(outcome)) => {
                     state.counts().commits_settled += 1;
-                    state.ledger.said_committed(&plan, number, outcome == CommitOutcome::Applied);
+                    state.ledger.said_committed(&plan, number, outcome == CommitOutcome::Applied, false);
                     return Ended::Unknown;
                 }
                 Some(Err(error)) if error.is_lost() => return Ended::Refused,

@@ -352,7 +352,7 @@ impl Me {
         };
         state.call_ends(self.id, ended, limit);
         let left = state.ledger.current[key].map(|current| &state.ledger.grants[current]);
-        let left = left.is_some_and(|left| left.call == call && !left.is_over());
+        let left = left.is_some_and(|left| left.call == call && !left.is_over() && !left.by_refused_copy);
         let left = left && state.says_what_is(key);
         let sent_release = state.ledger.calls[call].sent_release;
         if left && ended == Ended::Refused {
