@@ -58,7 +58,7 @@ invariants! {
     NotLostWhileOurs: "never lost while the row is ours", "P3";
     OwnRowOnly: "renew and release change no other grant's row", "P2";
     ExpiredStaysExpired: "a guard that ran out stays so until it is renewed", "P2";
-    NoDelayedRelease: "a release ends no version newer than itself", "P2";
+    NoDelayedRelease: "a release ends no version that was asked for after it", "P2";
     LeaseNeverShrinks: "a renewal shortens neither the lease nor its end", "P2";
     NoGrantAfterRefusal: "no grant is applied for a call that ended definitively", "P5";
     GivenBack: "an acquire that was given up gives back what it got", "P3";
@@ -98,6 +98,8 @@ pub(crate) struct Granted {
     /// When a guard of it said mine last.
     said_mine: Option<Nanos>,
     pub(crate) renewed: Nanos,
+    /// When the request was begun that wrote the present version.
+    written: Nanos,
 }
 
 impl Granted {
@@ -338,6 +340,7 @@ impl Ledger {
             ended: false,
             said_mine: None,
             renewed: now,
+            written: begun,
         });
     }
 
@@ -367,6 +370,8 @@ impl Ledger {
     fn after_its_call(&mut self, written: Written, grant: Grant) {
         match self.calls[written.call].ended {
             Ended::Running => {}
+            // A copy of one that had been applied before: the row was free again meanwhile.
+            Ended::Refused if self.grants.iter().any(|one| one.grant == Some(grant)) => self.counts.ghosts += 1,
             Ended::Refused if !written.refused => {
                 let what = format!("grant {grant} was applied after its call had said no");
                 self.violate(Invariant::NoGrantAfterRefusal, what);
@@ -397,6 +402,7 @@ impl Ledger {
             ended: false,
             said_mine: None,
             renewed: now,
+            written: begun,
         });
     }
 
@@ -436,6 +442,7 @@ impl Ledger {
         }
         if let Some(current) = self.current[written.key].filter(|_| before.version != after.version) {
             self.grants[current].renewed = written.now;
+            self.grants[current].written = written.begun;
         }
     }
 
@@ -453,8 +460,8 @@ impl Ledger {
         debug_assert!(after.released);
         let cleans_up = matches!(self.calls[written.call].kind, CallKind::Acquire { .. });
         let Some(current) = self.current[written.key] else { return };
-        if !cleans_up && self.grants[current].renewed > written.begun {
-            let what = format!("a release ended {}, which was written after the release was sent", before.version);
+        if !cleans_up && self.grants[current].written > written.begun {
+            let what = format!("a release ended {}, which was asked for after the release", before.version);
             self.violate(Invariant::NoDelayedRelease, what);
         }
         self.grants[current].ended = true;

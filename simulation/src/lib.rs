@@ -7,6 +7,7 @@ mod clocks;
 mod counts;
 pub mod expression;
 mod ledger;
+pub mod model;
 mod network;
 mod peer;
 mod plan;

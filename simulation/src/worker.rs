@@ -5,7 +5,7 @@ use crate::ledger::{CallKind, Ended, Invariant, ProcessId};
 use crate::network::{Nap, ProcessClock, Wire};
 use crate::plan::Peer;
 use crate::sdk::Noted;
-use crate::world::{Event, Handed, State, World, nanos};
+use crate::world::{Event, State, World, nanos};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::protocol::{Grant, Version};
 use lambda_lock::{
@@ -164,7 +164,7 @@ impl Me {
         }
     }
 
-    fn take_handed(&self) -> Option<Handed> {
+    fn take_handed(&self) -> Option<LockToken> {
         let mut state = self.state();
         let left = state.handed.len();
         if left == 0 {
@@ -176,8 +176,7 @@ impl Me {
     }
 
     /// Goes on with a lock that another process wrote down.
-    async fn take_up(&self, handed: Handed) -> Option<(usize, Lock)> {
-        let Handed { token } = handed;
+    async fn take_up(&self, token: LockToken) -> Option<(usize, Lock)> {
         let key = self.key_of(&token);
         let choice = self.state().rng.u8(..20);
         let lock = match choice {
@@ -197,20 +196,18 @@ impl Me {
     /// One try, with what the last watcher saw.
     async fn watch(&self) {
         let key = 0;
-        let (observation, unwatched) = {
+        let observation = {
             let mut state = self.state();
             let local = state.processes[self.id].local;
             match state.observed.clone() {
                 // A wait of a state machine proves that so much time has passed, by a clock of its own.
                 Some((seen, at)) if state.rng.u8(..3) > 0 => {
                     let proven = Duration::from_nanos(local.saturating_sub(at)).mul_f64(0.97);
-                    (Some(seen.and_waited(proven)), proven)
+                    Some(seen.and_waited(proven))
                 }
-                Some((seen, _)) => (Some(seen), Duration::ZERO),
-                None => (None, Duration::ZERO),
+                seen => seen.map(|(seen, _)| seen),
             }
         };
-        let _ = unwatched;
         let carried = observation.is_some();
         let lease = self.part_of_lease(1.5);
         self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
@@ -221,9 +218,10 @@ impl Me {
         let takeovers = self.state().counts().takeovers;
         let tried = self.perhaps(async { tried.await }).await;
         if let Some(Ok(TryAcquired::Held(held))) = &tried {
+            // At its own present, which may lie ahead where it was paused.
             let mut state = self.state();
             let local = state.processes[self.id].local;
-            state.observed = Some((held.observation.clone(), local));
+            state.at(local, Event::Observed(held.observation.clone()));
         }
         if let Some(lock) = self.acquire_ended(key, tried, Some(self.call_limit() * 2)) {
             if carried && self.state().counts().takeovers > takeovers {
@@ -582,9 +580,8 @@ impl Me {
 
     fn hand(&self, token: LockToken) {
         let mut state = self.state();
-        if state.handed.len() < 4 {
-            state.handed.push(Handed { token });
-        }
+        let local = state.processes[self.id].local;
+        state.at(local, Event::Hand(token));
     }
 
     /// Asks the guard. `fresh`: others are asked at the same instant.

@@ -57,6 +57,10 @@ pub(crate) enum Event {
         fresh: bool,
     },
     Effect(usize),
+    /// A lock was written down, for whoever goes on with it.
+    Hand(LockToken),
+    /// A watcher's observation is there for the next one.
+    Observed(Observation),
     /// A transaction of a caller's own, with a Fence.
     Fenced(Box<Fenced>),
     DeleteRow,
@@ -127,12 +131,6 @@ pub(crate) struct Process {
     pub(crate) noted: Option<Typed>,
 }
 
-/// A lock on its way to another process.
-#[derive(Clone, Debug)]
-pub(crate) struct Handed {
-    pub(crate) token: LockToken,
-}
-
 pub(crate) struct State {
     pub(crate) now: Nanos,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -148,7 +146,8 @@ pub(crate) struct State {
     pub(crate) engine: Option<Engine>,
     pub(crate) keys: Vec<LockKey>,
     pub(crate) ledger: Ledger,
-    pub(crate) handed: Vec<Handed>,
+    /// Locks on their way to other processes.
+    pub(crate) handed: Vec<LockToken>,
     /// The watchers' last observation, and when it was made.
     pub(crate) observed: Option<(Observation, Nanos)>,
     throttled_until: Nanos,
@@ -626,6 +625,9 @@ impl State {
                 let Self { ledger, plan, fenced, .. } = self;
                 ledger.effect(plan, granted, *fenced);
             }
+            Event::Hand(token) if self.handed.len() < 4 => self.handed.push(token),
+            Event::Hand(_) => {}
+            Event::Observed(observation) => self.observed = Some((observation, self.now)),
             Event::Fenced(fenced) => {
                 let Fenced { key, granted, condition } = *fenced;
                 let holds = expression::holds(&condition, self.rows.get(&self.keys[key]));
