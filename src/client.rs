@@ -148,7 +148,7 @@ impl LockClient {
     /// # Requests
     /// One write when the lock is free, or its last holder is proven dead by the wall clock. Two
     /// writes when a row of another client is free or its holder proven dead by observation. While
-    /// waiting, one consistent read (a fifth of a write's price) per poll: after 20 ms, then less
+    /// waiting, one consistent read (a fifth of a write's price) per poll: after 30 ms, then less
     /// and less often, at last about every 250 ms. One read more after an answer that was lost.
     ///
     /// # IAM actions
@@ -242,7 +242,9 @@ impl LockClient {
     /// Gives back whatever this workflow holds on this key, for cleaning up after a workflow that
     /// has ended. Does nothing where another workflow, or nobody, holds it.
     ///
-    /// The workflow's own running functions, if any, are not told: only fencing stops them.
+    /// The workflow's own running functions, if any, are not told: only fencing stops them. A workflow
+    /// that was started again under its old name may hold the lock anew: see
+    /// [`sparing_owners`](Release::sparing_owners).
     ///
     /// See [`Release`] for errors and cancel safety; requests: one consistent read, then one write
     /// for what is held (`dynamodb:GetItem`, `dynamodb:UpdateItem`).

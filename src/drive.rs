@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::error::BoxError;
 use crate::mutants::{self, Mutant};
-use crate::protocol::{Answer, Machine, Moment, Rules, Step, Tick};
+use crate::protocol::{Action, Answer, Machine, Moment, Rules, Step, Tick};
 use crate::transport::Response;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
@@ -83,6 +83,9 @@ pub(crate) async fn drive_with<M: Machine>(
             }
             Step::Send(request) => {
                 requests += 1;
+                if let Action::Release { ends, .. } = request.action {
+                    client.wall_clock().released(ends);
+                }
                 let writes = if request.transaction.is_some() { writes } else { &[] };
                 let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
                 let alarm = client.clock().sleep(patience);

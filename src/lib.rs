@@ -60,7 +60,8 @@
 //!   attempt blocks others no longer than a dead holder with its lease.
 //! * **P4 Bounded takeover.** With a live waiter a dead lock is granted again within
 //!   `lease × (1 + drift)` + one poll + one request, or `max_clock_skew` after its lease ended where
-//!   the wall clock may be used.
+//!   the wall clock may be used. Polls are at most 250 ms apart; longer, up to 5 s, only for a waiter
+//!   that has found several holders in turn, with which it shares the looking.
 //! * **P5 Unknown is said.** An operation whose outcome was not learnt says
 //!   [`Unknown`](ErrorKind::Unknown), never "lost", "released" or "not acquired".
 //!
@@ -90,7 +91,7 @@
 //! | [`condition_check`](Lock::condition_check) | none by itself | `ConditionCheckItem` |
 //! | `once` (feature of that name) | first call 2 writes, or 1 and a transaction; later calls 1 | `UpdateItem`, `GetItem` |
 //! | takeover of a dead holder | 1 write by wall clock, 2 by observation beside the polls | `UpdateItem`, `GetItem` |
-//! | waiting | 1 consistent read per poll | `GetItem` |
+//! | waiting | 1 consistent read per poll: 30 ms after the last one, then up to 250 ms, less often among many | `GetItem` |
 //! | [`reclaim`](LockClient::reclaim) | 1 write, 2 after a renewal elsewhere | `UpdateItem`, `GetItem` |
 //! | [`peek`](LockClient::peek) | 1 consistent read | `GetItem` |
 //! | [`release_workflow`](LockClient::release_workflow) | 1 consistent read, 1 write | `GetItem`, `UpdateItem` |

@@ -6,11 +6,15 @@
 //! holders, and what it says is corrected by the measured difference.
 
 use crate::protocol::{Moment, WallClock};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The skew that is allowed for where takeover by wall clock is switched off.
 const DEFAULT_SKEW: Duration = Duration::from_secs(2);
+
+/// By how much the clock may be said to be later than it is, so that a client that acquires and releases
+/// several times in a millisecond is not refused by its own releases. A hundredth of the default skew.
+const LONGEST_LEAD_MILLIS: u64 = 20;
 
 /// What is known of the local wall clock.
 #[derive(Debug)]
@@ -18,21 +22,38 @@ pub(crate) struct WallClockCheck {
     max_skew_millis: i64,
     offset_millis: AtomicI64,
     distrusted: AtomicBool,
+    /// The newest end of a lease that this client wrote into a row by releasing it.
+    released_millis: AtomicU64,
 }
 
 impl WallClockCheck {
     pub(crate) fn new(max_skew: Option<Duration>) -> Self {
         let max_skew_millis = i64::try_from(max_skew.unwrap_or(DEFAULT_SKEW).as_millis()).unwrap_or(i64::MAX);
-        Self { max_skew_millis, offset_millis: AtomicI64::new(0), distrusted: AtomicBool::new(false) }
+        Self {
+            max_skew_millis,
+            offset_millis: AtomicI64::new(0),
+            distrusted: AtomicBool::new(false),
+            released_millis: AtomicU64::new(0),
+        }
     }
 
     /// The wall clock at this moment, corrected where it was found wrong.
     pub(crate) fn reading(&self, now: Moment) -> WallClock {
         let millis = u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX);
+        let millis = millis.saturating_add_signed(self.offset_millis.load(Ordering::Relaxed));
+        let released = self.released_millis.load(Ordering::Relaxed);
+        let ahead = released.saturating_sub(millis);
         WallClock {
-            millis: millis.saturating_add_signed(self.offset_millis.load(Ordering::Relaxed)),
+            millis: if ahead <= LONGEST_LEAD_MILLIS { millis.max(released) } else { millis },
             trusted: !self.distrusted.load(Ordering::Relaxed),
         }
+    }
+
+    /// A release was sent that says: the lease ended then. That is at least a millisecond after the grant,
+    /// and may be one that has not come yet: a Claim of this client must not look older, or it would be
+    /// refused as a delayed copy of itself.
+    pub(crate) fn released(&self, ends_millis: u64) {
+        self.released_millis.fetch_max(ends_millis, Ordering::Relaxed);
     }
 
     /// Compares the server's time with the span in which it must have been read.

@@ -148,3 +148,66 @@ async fn without_the_token_the_late_write_gets_through() {
     // The control: a test bench on which nothing can go wrong proves nothing.
     assert_eq!(paused_holder(false).await, (true, 2));
 }
+
+/// So many contenders work for so long in ten turns each; requests for each turn, and its time beside the
+/// work.
+async fn take_turns(contenders: u32, work: Duration) -> (f64, Duration) {
+    const TURNS: u32 = 10;
+    fastrand::seed(7);
+    let table = Table::new();
+    let began = tokio::time::Instant::now();
+    let mut set = JoinSet::new();
+    for number in 0..contenders {
+        let process = table.process();
+        process.set_latency(Duration::from_millis(1));
+        set.spawn(async move {
+            let locks = process.locks(&format!("contender {number}"));
+            for _ in 0..TURNS {
+                let budget = process.budget(Duration::from_secs(300)).reserve(Duration::ZERO);
+                let lock = locks.acquire("k").within(&budget).lease(Duration::from_secs(20)).await.unwrap();
+                tokio::time::sleep(work).await;
+                lock.release().await.unwrap();
+            }
+            process.take_counts().values().sum::<usize>()
+        });
+    }
+    let requests: usize = set.join_all().await.into_iter().sum();
+    let turns = contenders * TURNS;
+    (requests as f64 / f64::from(turns), began.elapsed() / turns - work)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_waiters_is_no_herd() {
+    // The longer a turn, the more looks are spent before the first holders have been told apart.
+    for (work, at_most) in [(50, 3.0), (500, 4.0)] {
+        let work = Duration::from_millis(work);
+        let (two, _) = take_turns(2, work).await;
+        let (crowd, hand_over) = take_turns(32, work).await;
+        assert!(
+            crowd <= at_most * two,
+            "{work:?}: {crowd} requests for each turn of 32 contenders, {two} for each of 2"
+        );
+        // And does not pay for it with its time: half of a turn at most.
+        assert!(hand_over <= work / 2, "{work:?}: {hand_over:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_comes_back_within_a_millisecond_is_not_refused_by_its_own_release() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    for _ in 0..10 {
+        locks
+            .try_acquire("k")
+            .lease(Duration::from_secs(20))
+            .await
+            .unwrap()
+            .granted()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    assert_eq!(process.take_counts()["UpdateItem"], 20);
+}

@@ -24,7 +24,7 @@ pub(crate) struct ByHand {
     dynamodb: Client,
 }
 
-struct Held {
+pub(crate) struct Held {
     key: String,
     grant: Uuid,
     version: String,
@@ -43,7 +43,7 @@ impl ByHand {
         self.release(held).await
     }
 
-    async fn acquire(&self, key: &str) -> Result<Held, Error> {
+    pub(crate) async fn acquire(&self, key: &str) -> Result<Held, Error> {
         let started = Instant::now();
         let now = epoch_millis()?;
         let grant = Uuid::new_v4();
@@ -76,7 +76,7 @@ impl ByHand {
         Ok(Held { key: key.to_owned(), grant, version, token, until: started + LEASE.mul_f64(1.0 / 1.05) })
     }
 
-    async fn release(&self, held: Held) -> Result<(), Error> {
+    pub(crate) async fn release(&self, held: Held) -> Result<(), Error> {
         self.dynamodb
             .update_item()
             .table_name(TABLE)

@@ -6,7 +6,9 @@
 #![allow(clippy::print_stdout, reason = "the figures are the output")]
 
 mod by_hand;
+mod compare;
 mod constant;
+mod driver;
 mod ours;
 mod statistics;
 
@@ -25,7 +27,7 @@ const TABLE: &str = "locks";
 const KEY: &str = "customer-7";
 const OWNER: &str = "bench-1";
 
-/// What lambda-lock costs in CPU, next to the same requests written by hand on the SDK.
+/// What lambda-lock costs, next to other lock clients and to the same requests written by hand.
 #[derive(Parser)]
 #[command(name = "lambda-lock-bench")]
 struct Arguments {
@@ -37,6 +39,14 @@ struct Arguments {
 enum What {
     /// Acquire and release a free lock: two requests.
     Pair(Pair),
+    /// All lock clients next to each other: Java, Go, Python, ours, and the bare SDK.
+    Compare(compare::Compare),
+    /// One of the clients that are compared, as a process of its own.
+    #[command(hide = true)]
+    Driver {
+        /// Which one.
+        client: driver::Client,
+    },
 }
 
 #[derive(clap::Args)]
@@ -113,13 +123,20 @@ impl Sides {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode, Error> {
-    let What::Pair(pair) = Arguments::parse().what;
+    match Arguments::parse().what {
+        What::Pair(pair) => compare_pair(&pair).await,
+        What::Compare(compare) => compare::run(&compare).await.map(|()| ExitCode::SUCCESS),
+        What::Driver { client } => driver::run(client).await.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+async fn compare_pair(pair: &Pair) -> Result<ExitCode, Error> {
     let sides = Sides::new()?;
     if let Some(side) = pair.only {
         sides.batch(side, pair.pairs).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let comparison = sides.compare(&pair).await?;
+    let comparison = sides.compare(pair).await?;
     let (ours, by_hand) = (micros(comparison.ours()), micros(comparison.by_hand()));
     let (ratio, (low, high)) = (comparison.ratio(), comparison.interval());
     if pair.json {

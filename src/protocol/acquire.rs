@@ -13,7 +13,8 @@
 //!      → Peek: our grant → granted; no row → Claim again as a new attempt; else as above
 //! ```
 
-use super::backoff::{Backoff, Faults};
+use super::backoff::{Backoff, Faults, varied};
+use super::crowd::Crowd;
 use super::holding::{Belief, Holding};
 use super::key::LockKey;
 use super::lease::Lease;
@@ -108,6 +109,7 @@ pub struct Acquisition<'a> {
     attempts: Vec<Attempt>,
     watch: Option<Watch>,
     poll: Backoff,
+    crowd: Crowd,
     faults: Faults,
     /// An attempt whose outcome nobody knows: it may be applied even now.
     unsettled: bool,
@@ -161,6 +163,7 @@ impl<'a> Acquisition<'a> {
             attempts: Vec::new(),
             watch: None,
             poll: Backoff::behind_a_holder(),
+            crowd: Crowd::default(),
             faults: Faults::none(),
             unsettled: false,
             complaint: None,
@@ -263,12 +266,13 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Behind a holder: until the next look, but no longer than until the holder could be proven
+    /// Behind a holder: until the next look, later in a crowd, but no longer than until the holder could be proven
     /// dead (a little later, so that not all waiters strike at once), or the caller's time is over.
     fn pause(&mut self, tick: &Tick<'_>, watch: &Watch) -> Duration {
         let dead_in = watch.dead_in(tick, &self.settings.rules);
         let jitter = Duration::from_millis(20).mul_f64(tick.random_fraction());
-        self.poll.pause(tick).min(dead_in + jitter).min(tick.wait_left).max(Duration::from_millis(1))
+        let pause = self.poll.pause(tick).max(varied(self.crowd.pause(), tick));
+        pause.min(dead_in + jitter).min(tick.wait_left).max(Duration::from_millis(1))
     }
 
     fn granted(&self, tick: &Tick<'_>, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> AcquireVerdict {
@@ -328,6 +332,7 @@ impl<'a> Acquisition<'a> {
         let after = before.map_or(after, |attempt| attempt.started);
         match Record::read(item, &self.settings.schema) {
             Ok(record) => {
+                self.crowd.see(&record, after);
                 let carried = self.wanted.observation.as_ref();
                 self.watch = Some(Watch::on(record, after, self.watch.take(), carried));
                 self.next = Next::Decide;

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 /// After a fault: 25 ms, then twice as long each time, up to 400 ms.
 const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
-/// Behind a holder: 20 ms, then half as long again each time, up to 250 ms. Four reads a second cost
-/// less than the second of a 128 MB function that waits.
-const POLL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+/// Behind a holder: 30 ms, then half as long again each time.
+pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(30);
+/// Up to 250 ms: four reads a second cost less than the second of a 128 MB function that waits. Longer
+/// only in a crowd.
+pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(250);
 
 /// Pauses that grow, each of them between half and all of its nominal length, so that waiters that
 /// began together drift apart.
@@ -24,14 +26,19 @@ impl Backoff {
     }
 
     pub(crate) fn behind_a_holder() -> Self {
-        Self { next: POLL.0, longest: POLL.1, growth: 1.5 }
+        Self { next: SHORTEST_POLL, longest: LONGEST_POLL, growth: 1.5 }
     }
 
     pub(crate) fn pause(&mut self, tick: &Tick<'_>) -> Duration {
         let nominal = self.next;
         self.next = nominal.mul_f64(self.growth).min(self.longest);
-        nominal.mul_f64(0.5 + tick.random_fraction() / 2.0)
+        varied(nominal, tick)
     }
+}
+
+/// Between half and all of it.
+pub(crate) fn varied(nominal: Duration, tick: &Tick<'_>) -> Duration {
+    nominal.mul_f64(0.5 + tick.random_fraction() / 2.0)
 }
 
 /// What one call met that was no answer: when to pause, and when to give up.

@@ -53,7 +53,8 @@ pub struct Tick<'a> {
 /// A wall clock and whether it may be used against others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallClock {
-    /// Epoch milliseconds.
+    /// Epoch milliseconds. No earlier than the end of a lease that the same client has released: within the
+    /// same millisecond its next Claim would otherwise look like a delayed copy.
     pub millis: u64,
     /// Whether another holder may be declared dead by it.
     pub trusted: bool,

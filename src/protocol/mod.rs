@@ -23,6 +23,9 @@
 //! | `workflow` | S | us | present only while a workflow holds the lock |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
 //!
+//! What the Java and Go clients do with these attributes, and what becomes of them under a peer's grant, is
+//! a table in the repository's `interop/README.md`, tested with the real libraries.
+//!
 //! The version does three jobs. It tells *who wrote last*: under a peer's version `fencingToken`,
 //! `leaseEndsAt` and `workflow` may be stale and are not believed. It *names the grant*, so that a
 //! client recognises its own write after a lost answer. And it *orders a grant's writes*, so that a
@@ -39,11 +42,13 @@
 //! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
 //! | `holding` | what a holder believes about its own lease |
 //! | `observation` | when a holder is dead |
+//! | `backoff`, `crowd` | how long to pause: after a fault, behind a holder, among many |
 //! | `expression` | the requests as DynamoDB expressions |
 
 mod acquire;
 mod backoff;
 mod commit;
+mod crowd;
 mod expression;
 mod holding;
 mod key;
@@ -77,7 +82,7 @@ pub use observation::Observation;
 pub use once::{Attempting, OnceRecord, OnceVerdict};
 pub use peek::{PeekVerdict, Peeking};
 pub use record::{InvalidRecord, Record};
-pub use release::{ReleaseVerdict, Releasing};
+pub use release::{ReleaseVerdict, Releasing, Spared};
 pub use renew::{RenewVerdict, Renewal};
 pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
 pub use rules::Rules;

@@ -1,0 +1,128 @@
+//! A free lock, acquired and released: requests, bytes, latency, CPU.
+
+use super::client::{ALL, Client};
+use super::machine::cpu;
+use crate::Error;
+use lambda_lock_interop::Peer;
+use lambda_lock_local::{CountingProxy, Counts};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(20);
+/// Acquires and releases whose requests are counted; one key each, as strangers have it.
+const COUNTED: u64 = 20;
+
+/// What passed on the wire for one operation.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Operation {
+    pub(crate) requests: BTreeMap<String, u64>,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    /// How many operations that was.
+    pub(crate) operations: u64,
+}
+
+impl Operation {
+    fn add(&mut self, counts: Counts) {
+        for (operation, requests) in counts.requests {
+            *self.requests.entry(operation).or_default() += requests;
+        }
+        self.bytes_sent += counts.bytes_sent;
+        self.bytes_received += counts.bytes_received;
+        self.operations += 1;
+    }
+
+    pub(crate) fn requests_each(&self) -> f64 {
+        self.requests.values().sum::<u64>() as f64 / self.operations as f64
+    }
+
+    pub(crate) fn bytes_each(&self) -> f64 {
+        (self.bytes_sent + self.bytes_received) as f64 / self.operations as f64
+    }
+}
+
+/// What one client sends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Wire {
+    pub(crate) client: Client,
+    pub(crate) acquire: Operation,
+    pub(crate) release: Operation,
+}
+
+/// One batch of one client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Batch {
+    pub(crate) client: Client,
+    pub(crate) acquire_micros: Vec<u64>,
+    pub(crate) release_micros: Vec<u64>,
+    pub(crate) cpu_micros: u64,
+}
+
+/// Counts what each client sends, with a proxy in between.
+pub(crate) async fn wire(endpoint: &str) -> Result<Vec<Wire>, Error> {
+    let mut wires = Vec::new();
+    for client in ALL {
+        let proxy = CountingProxy::start(endpoint).await?;
+        let mut peer = client.start(proxy.endpoint(), LEASE).await?;
+        // The first request of a process may look around; it is not what a lock costs.
+        peer.measure("pairs", json!({ "key": format!("first-{client}"), "count": 1 })).await?;
+        proxy.take();
+        let mut wire = Wire { client, acquire: Operation::default(), release: Operation::default() };
+        for number in 0..COUNTED {
+            let key = format!("counted-{client}-{number}");
+            // Somebody held it before: the usual case where rows are kept.
+            peer.measure("pairs", json!({ "key": key, "count": 1 })).await?;
+            proxy.take();
+            peer.acquire(&key, json!({})).await??;
+            wire.acquire.add(proxy.take());
+            peer.release(&key, client == Client::Python).await??;
+            wire.release.add(proxy.take());
+        }
+        wires.push(wire);
+    }
+    Ok(wires)
+}
+
+/// Times each client, without a proxy; they take turns, and the order rotates.
+pub(crate) async fn batches(
+    endpoint: &str,
+    warm_up: u32,
+    rounds: usize,
+    pairs: u32,
+    say: impl Fn(&str),
+) -> Result<Vec<Batch>, Error> {
+    let mut peers = Vec::new();
+    for client in ALL {
+        let mut peer = client.start(endpoint, LEASE).await?;
+        run(&mut peer, client, warm_up).await?;
+        peers.push((client, peer));
+    }
+    let mut batches = Vec::new();
+    for round in 0..rounds {
+        for turn in 0..peers.len() {
+            let which = (round + turn) % peers.len();
+            let (client, peer) = &mut peers[which];
+            let process = peer.process().ok_or("the driver has ended")?;
+            let before = cpu(process)?;
+            let told = run(peer, *client, pairs).await?;
+            let cpu_micros = u64::try_from((cpu(process)? - before).as_micros())?;
+            batches.push(Batch {
+                client: *client,
+                acquire_micros: serde_json::from_value(told["acquireMicros"].clone())?,
+                release_micros: serde_json::from_value(told["releaseMicros"].clone())?,
+                cpu_micros,
+            });
+        }
+        say(&format!("pairs: round {} of {rounds}", round + 1));
+    }
+    Ok(batches)
+}
+
+async fn run(peer: &mut Peer, client: Client, count: u32) -> Result<Value, Error> {
+    Ok(peer.measure("pairs", json!({ "key": format!("pairs-{client}"), "count": count })).await?)
+}

@@ -1,0 +1,56 @@
+//! What this crate has to keep next to the others, as ratios of one run.
+
+use super::client::Client::{self, Go, Java, Ours};
+use super::contention::ROUNDS;
+use super::results::Results;
+use super::takeover::Arrival;
+
+/// One ratio, and how large it may be.
+pub(crate) struct Promise {
+    pub(crate) what: String,
+    pub(crate) at_most: f64,
+    pub(crate) ratio: f64,
+}
+
+impl Promise {
+    pub(crate) fn is_kept(&self) -> bool {
+        self.ratio <= self.at_most
+    }
+}
+
+/// All that this run has figures for.
+pub(crate) fn of(results: &Results) -> Vec<Promise> {
+    let mut promises = Vec::new();
+    let mut promise = |what: String, at_most: f64, ours: Option<f64>, theirs: Option<f64>| {
+        if let (Some(ours), Some(theirs)) = (ours, theirs) {
+            promises.push(Promise { what, at_most, ratio: ours / theirs });
+        }
+    };
+    let acquire = |client| results.wire(client).map(|wire| wire.acquire.requests_each());
+    let pair = |client| results.wire(client).map(|wire| wire.acquire.requests_each() + wire.release.requests_each());
+    let late = |client| Some(results.takeover(client, Arrival::Late));
+    let eight = |client, work| results.contended(client, 8, work);
+    for other in [Java, Go] {
+        promise(format!("requests of an acquire, next to {other}"), 0.5, acquire(Ours), acquire(other));
+        promise(format!("requests of acquire and release, next to {other}"), 2.0 / 3.0, pair(Ours), pair(other));
+        let requests = |client| late(client).map(|(_, requests)| requests);
+        promise(format!("requests of a late takeover, next to {other}"), 0.2, requests(Ours), requests(other));
+        let millis = |client| late(client).map(|(millis, _)| millis);
+        promise(format!("time of a late takeover, next to {other}"), 0.2, millis(Ours), millis(other));
+        let requests = |client| eight(client, 0).map(|(_, requests)| requests);
+        let what = format!("requests of 8 contenders × {ROUNDS} rounds without work, next to {other}");
+        promise(what, 0.7, requests(Ours), requests(other));
+        let millis = |client: Client| eight(client, 0).map(|(hand_over, _)| hand_over);
+        let what = format!("time of 8 contenders × {ROUNDS} rounds without work, next to {other}");
+        promise(what, 0.1, millis(Ours), millis(other));
+    }
+    // Perfect: one alone, who never waits.
+    let turn = |contenders| results.contended(Ours, contenders, 50).map(|(hand_over, _)| 50.0 + hand_over);
+    promise("time of 8 contenders with 50 ms of work, next to one alone".to_owned(), 1.5, turn(8), turn(1));
+    for work in [0, 50] {
+        let requests = |contenders| results.contended(Ours, contenders, work).map(|(_, requests)| requests);
+        let what = format!("requests of a turn with {work} ms of work: 32 contenders, next to 2");
+        promise(what, 3.0, requests(32), requests(2));
+    }
+    promises
+}

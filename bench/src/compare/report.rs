@@ -1,0 +1,230 @@
+//! `BENCHMARKS.md`, written from a run's raw data.
+
+use super::client::{ALL, Client, LOCKS};
+use super::contention::{CONTENDERS, ROUNDS, WORK_MILLIS};
+use super::promises;
+use super::results::{Results, quantile};
+use super::takeover::{Arrival, LATE, LEASE};
+use std::fmt::Write;
+
+/// The whole file. Every ratio is another client's figure over ours, unless its heading says otherwise.
+pub(crate) fn markdown(results: &Results) -> String {
+    let mut text = String::new();
+    let parts = [introduction, promised, requests, latency, takeover, contention, cold_start, noise];
+    for part in parts {
+        text.push_str(&part(results));
+    }
+    text
+}
+
+fn introduction(results: &Results) -> String {
+    let machine = &results.machine;
+    let mut text = format!(
+        "# Benchmarks\n\n\
+         Measured on {date} by one command in one run, on one emulator, all clients in turns:\n\n\
+         ```text\ninterop/build\ncargo run --profile bench -p lambda-lock-bench -- compare\n```\n\n\
+         It writes this file, the plots and the raw data ([`bench/results/`](bench/results/)). It is not part \
+         of the CI, which only runs it briefly; figures are ratios within the run, because the times are those \
+         of a loopback connection to an embedded DynamoDB, not of AWS.\n\n\
+         | what | version |\n|---|---|\n",
+        date = results.date,
+    );
+    for client in ALL {
+        let _ = writeln!(text, "| {client} | {} |", client.version());
+    }
+    let _ = writeln!(
+        text,
+        "| machine | {}, {} cores, {} |\n| compilers | {}; {}; {}; {} |\n",
+        machine.cpu, machine.cores, machine.system, machine.rust, machine.java, machine.go, machine.python
+    );
+    text
+}
+
+fn promised(results: &Results) -> String {
+    let mut text =
+        "## What is promised\n\n| ratio of ours | at most | measured | kept |\n|---|---|---|---|\n".to_owned();
+    for promise in promises::of(results) {
+        let kept = if promise.is_kept() { "yes" } else { "**no**" };
+        let _ = writeln!(text, "| {} | {:.2} | {:.3} | {kept} |", promise.what, promise.at_most, promise.ratio);
+    }
+    text + "\n"
+}
+
+fn requests(results: &Results) -> String {
+    let mut text = "## Requests and bytes\n\n\
+         A free lock whose row exists. Bytes are requests and answers with their headers, without TLS.\n\n\
+         | client | acquire | release | acquire + release / ours | bytes of acquire | of release | both / ours |\n\
+         |---|---|---|---|---|---|---|\n"
+        .to_owned();
+    let Some(ours) = results.wire(Client::Ours) else { return String::new() };
+    let both = |wire: &super::pairs::Wire| wire.acquire.requests_each() + wire.release.requests_each();
+    let bytes = |wire: &super::pairs::Wire| wire.acquire.bytes_each() + wire.release.bytes_each();
+    for wire in &results.wire {
+        let operations = |operation: &super::pairs::Operation| -> String {
+            let each = operation
+                .requests
+                .iter()
+                .map(|(name, count)| format!("{} {name}", count / operation.operations.max(1)));
+            each.collect::<Vec<_>>().join(" + ")
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.2} | {:.0} | {:.0} | {:.2} |",
+            wire.client,
+            operations(&wire.acquire),
+            operations(&wire.release),
+            both(wire) / both(ours),
+            wire.acquire.bytes_each(),
+            wire.release.bytes_each(),
+            bytes(wire) / bytes(ours),
+        );
+    }
+    text + "\n"
+}
+
+fn latency(results: &Results) -> String {
+    let mut text = "## Latency and CPU\n\n\
+         Acquire and release of a free lock, one after the other, in a warm process. CPU is that of the client's \
+         process, user and system. Milliseconds of the loopback connection in brackets.\n\n\
+         | client | pair, median / ours | 90 % / ours | 99 % / ours | CPU of a pair / ours |\n|---|---|---|---|---|\n"
+        .to_owned();
+    let ours = results.latencies(Client::Ours).pair;
+    let our_cpu = results.cpu_per_pair(Client::Ours);
+    for client in ALL {
+        let pair = results.latencies(client).pair;
+        let _ = write!(text, "| {client} ");
+        for fraction in [0.5, 0.9, 0.99] {
+            let micros = quantile(&pair, fraction);
+            let _ = write!(text, "| {:.2} ({:.2}) ", micros / quantile(&ours, fraction), micros / 1e3);
+        }
+        let cpu = results.cpu_per_pair(client);
+        let _ = writeln!(text, "| {:.2} ({:.2}) |", cpu / our_cpu, cpu / 1e3);
+    }
+    text + "\n![Latency of acquire and release](bench/results/latency.svg)\n\n"
+}
+
+fn takeover(results: &Results) -> String {
+    let mut text = format!(
+        "## Takeover\n\n\
+         A holder with a lease of {LEASE:?} is killed. The next one of its kind comes late ({LATE:?} after the \
+         death: the lease has ended, and the 2 s by which clocks may differ have passed), or at once, and then \
+         waits with its library's defaults. Seconds until it has the lock; medians.\n\n\
+         | client | late: seconds | requests | ours / it | at once: seconds | requests |\n|---|---|---|---|---|---|\n",
+    );
+    let ours = results.takeover(Client::Ours, Arrival::Late).0;
+    for client in LOCKS {
+        let late = results.takeover(client, Arrival::Late);
+        let at_once = results.takeover(client, Arrival::AtOnce);
+        let _ = writeln!(
+            text,
+            "| {client} | {:.3} | {:.0} | {:.4} | {:.2} | {:.0} |",
+            late.0 / 1e3,
+            late.1,
+            ours / late.0,
+            at_once.0 / 1e3,
+            at_once.1
+        );
+    }
+    text + "\nWho waits from the beginning must see the lease out, whoever it is: ours waits 5 % longer, for clocks \
+            that run apart, and looks more often meanwhile.\n\n"
+}
+
+fn contention(results: &Results) -> String {
+    let mut text = format!(
+        "## Contention\n\n\
+         So many contenders take {ROUNDS} turns each at one key, with their libraries' defaults; the others look \
+         once a second. Time of a turn beside the work in ms, and requests for each turn; medians.\n"
+    );
+    for work in WORK_MILLIS {
+        let _ = write!(text, "\n{work} ms of work in each turn:\n\n| contenders ");
+        for client in LOCKS {
+            let _ = write!(text, "| {client}: ms | requests ");
+        }
+        let _ = writeln!(text, "|\n|---{}|", "|---".repeat(2 * LOCKS.len()));
+        for contenders in CONTENDERS {
+            let _ = write!(text, "| {contenders} ");
+            for client in LOCKS {
+                match results.contended(client, contenders, work) {
+                    Some((hand_over, requests)) => _ = write!(text, "| {hand_over:.1} | {requests:.2} "),
+                    None => text.push_str("| – | – "),
+                }
+            }
+            text.push_str("|\n");
+        }
+    }
+    text + "\nWhoever released just now is the first to try again, so one contender often takes several turns in a \
+            row: with every client, because none keeps a queue. With 32 contenders a waiter of ours looks less often, \
+            because it shares the looking with those that it has found (`src/protocol/crowd.rs`).\n\n\
+            ![Hand-over and requests by the number of contenders](bench/results/contention.svg)\n\n"
+}
+
+fn cold_start(results: &Results) -> String {
+    let Some(measured) = &results.cold_starts else {
+        return "## Cold start\n\nNot measured in this run.\n\n".to_owned();
+    };
+    let mut text = format!(
+        "## Cold start, memory, size\n\n\
+         {} cold starts of each function, in turns ([`bench/cold-start`](bench/cold-start/README.md) says what is \
+         measured): `lock-task`; two bare functions in Rust without any lock; and the Java client in a function, \
+         started by plain `java -jar` with AWS's runtime client. That is neither SnapStart nor a tuned virtual \
+         machine, and the virtual machine itself is not counted in its size, because Lambda's image has it.\n\n\
+         | what | next to | lock-task | the other | the other / lock-task |\n|---|---|---|---|---|\n",
+        measured.starts
+    );
+    for row in &measured.comparisons {
+        let unit = row.unit.trim();
+        let (ours, theirs) = (row.lock_task, row.other_median);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {ours:.2} {unit} | {theirs:.2} {unit} | {:.2} |",
+            row.what,
+            row.other,
+            1.0 / row.ratio
+        );
+    }
+    let bytes =
+        |function: &str| measured.binaries.iter().find(|binary| binary.function == function).map(|one| one.bytes);
+    for binary in &measured.binaries {
+        if let Some(ours) = bytes("lock-task") {
+            let _ = writeln!(
+                text,
+                "| size | {} | {:.2} MB | {:.2} MB | {:.2} |",
+                binary.function,
+                ours as f64 / 1e6,
+                binary.bytes as f64 / 1e6,
+                binary.bytes as f64 / ours as f64
+            );
+        }
+    }
+    text + "\n"
+}
+
+fn noise(results: &Results) -> String {
+    let load = results.load.iter().map(|load| format!("{load:.1}")).collect::<Vec<_>>().join(", ");
+    let mut text = format!(
+        "## How noisy it was\n\n\
+         The load of the machine before, between and after the parts of the run was {load} (this run itself keeps \
+         one to two processes busy). Of each client's medians of a pair, batch by batch, the middle half lay between \
+         these fractions of the median of all:\n\n| client | 25 % | 75 % |\n|---|---|---|\n"
+    );
+    for client in ALL {
+        let batches = results.batches.iter().filter(|batch| batch.client == client);
+        let mut medians: Vec<f64> = batches
+            .map(|batch| {
+                let mut pairs: Vec<f64> =
+                    batch.acquire_micros.iter().zip(&batch.release_micros).map(|(a, r)| (a + r) as f64).collect();
+                pairs.sort_by(f64::total_cmp);
+                quantile(&pairs, 0.5)
+            })
+            .collect();
+        medians.sort_by(f64::total_cmp);
+        let all = quantile(&medians, 0.5);
+        let _ = writeln!(
+            text,
+            "| {client} | {:.2} | {:.2} |",
+            quantile(&medians, 0.25) / all,
+            quantile(&medians, 0.75) / all
+        );
+    }
+    text
+}

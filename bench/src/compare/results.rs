@@ -1,0 +1,101 @@
+//! A run's raw data, and what is read from it.
+
+use super::client::Client;
+use super::cold_start::ColdStarts;
+use super::contention::Contended;
+use super::machine::Machine;
+use super::pairs::{Batch, Wire};
+use super::takeover::{Arrival, Takeover};
+use serde::{Deserialize, Serialize};
+
+/// Everything that a run measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Results {
+    /// `date --utc`, to the minute.
+    pub(crate) date: String,
+    pub(crate) machine: Machine,
+    /// Before, in between and afterwards.
+    pub(crate) load: Vec<f64>,
+    pub(crate) wire: Vec<Wire>,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) takeovers: Vec<Takeover>,
+    pub(crate) contention: Vec<Contended>,
+    pub(crate) cold_starts: Option<ColdStarts>,
+}
+
+impl Results {
+    pub(crate) fn wire(&self, client: Client) -> Option<&Wire> {
+        self.wire.iter().find(|wire| wire.client == client)
+    }
+
+    /// Microseconds for each acquire and each release of a client, and for both together.
+    pub(crate) fn latencies(&self, client: Client) -> Latencies {
+        let batches = || self.batches.iter().filter(|batch| batch.client == client);
+        let acquire = sorted(batches().flat_map(|batch| batch.acquire_micros.iter().map(|micros| *micros as f64)));
+        let release = sorted(batches().flat_map(|batch| batch.release_micros.iter().map(|micros| *micros as f64)));
+        let both = |batch: &Batch| -> Vec<f64> {
+            batch.acquire_micros.iter().zip(&batch.release_micros).map(|(a, r)| (a + r) as f64).collect()
+        };
+        Latencies { acquire, release, pair: sorted(batches().flat_map(both)) }
+    }
+
+    /// Microseconds of CPU for a pair, of all batches together: one alone is too short for the system's
+    /// clock.
+    pub(crate) fn cpu_per_pair(&self, client: Client) -> f64 {
+        let batches = self.batches.iter().filter(|batch| batch.client == client);
+        let (cpu, pairs) =
+            batches.fold((0, 0), |(cpu, pairs), batch| (cpu + batch.cpu_micros, pairs + batch.acquire_micros.len()));
+        cpu as f64 / pairs as f64
+    }
+
+    /// Milliseconds and requests of a takeover: medians.
+    pub(crate) fn takeover(&self, client: Client, arrival: Arrival) -> (f64, f64) {
+        let of = |takeover: &&Takeover| takeover.client == client && takeover.arrival == arrival;
+        let millis = sorted(self.takeovers.iter().filter(of).map(|takeover| takeover.micros as f64 / 1e3));
+        let requests = sorted(self.takeovers.iter().filter(of).map(|takeover| takeover.requests as f64));
+        (quantile(&millis, 0.5), quantile(&requests, 0.5))
+    }
+
+    /// Milliseconds of a hand-over beside the work, and requests for each turn: medians.
+    pub(crate) fn contended(&self, client: Client, contenders: u32, work_millis: u64) -> Option<(f64, f64)> {
+        let of =
+            |one: &&Contended| one.client == client && one.contenders == contenders && one.work_millis == work_millis;
+        let hand_over = sorted(self.contention.iter().filter(of).map(Contended::hand_over));
+        let requests = sorted(self.contention.iter().filter(of).map(Contended::requests_per_turn));
+        (!hand_over.is_empty()).then(|| (quantile(&hand_over, 0.5), quantile(&requests, 0.5)))
+    }
+}
+
+/// Sorted, in microseconds.
+pub(crate) struct Latencies {
+    pub(crate) acquire: Vec<f64>,
+    pub(crate) release: Vec<f64>,
+    pub(crate) pair: Vec<f64>,
+}
+
+fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures
+}
+
+/// The figure below which this fraction of the sorted figures lies; not a number where there are none.
+pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let place = last as f64 * fraction;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    below + (above - below) * place.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_their_neighbours() {
+        let figures = [1.0, 2.0, 3.0, 10.0];
+        assert_eq!([0.0, 0.5, 1.0].map(|fraction| quantile(&figures, fraction)), [1.0, 2.5, 10.0]);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+}

@@ -1,0 +1,129 @@
+//! How many wait for the same lock, as far as one waiter can tell: so that many of them together do not
+//! ask many times as often as one would.
+//!
+//! A row says who holds the lock, not who waits for it. But whoever waits among many keeps finding
+//! somebody new. A waiter that has found several holders takes it that as many wait: itself, and all of
+//! those but the one that holds. So it lets that many times as long pass between its looks as one that is
+//! alone: half a turn, at least 30 ms, and at most the 250 ms of any waiter. Together they then look about
+//! as often as one. How long a turn lasts follows from the fencing tokens, which grow by one with each
+//! grant.
+//!
+//! A holder that comes back again and again is one holder, so whoever is left alone with it does not
+//! hold back for a crowd that is not there. Only rows of this crate count: other clients look once a
+//! second, however many of ours hold back.
+
+use super::backoff::{LONGEST_POLL, SHORTEST_POLL};
+use super::moment::Moment;
+use super::record::Record;
+use std::time::Duration;
+
+/// No pause is longer, however large the crowd: a waiter that was left alone must notice.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// More need not be told apart: the pause has its largest length by then.
+const MOST_HOLDERS: usize = 64;
+
+/// What one waiter has found out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd {
+    holders: Vec<String>,
+    /// The first token that was seen, and when.
+    first: Option<(u64, Moment)>,
+    turn: Option<Duration>,
+}
+
+impl Crowd {
+    /// A look at the row showed this.
+    pub(crate) fn see(&mut self, record: &Record, now: Moment) {
+        let Some(token) = record.token.filter(|_| record.is_ours()) else { return };
+        if self.holders.len() < MOST_HOLDERS && !self.holders.contains(&record.owner) {
+            self.holders.push(record.owner.clone());
+        }
+        let (first, since) = *self.first.get_or_insert((token, now));
+        let turns = u32::try_from(token.saturating_sub(first)).unwrap_or(u32::MAX);
+        if turns > 0 {
+            self.turn = Some(now.shortest_since(since) / turns);
+        }
+    }
+
+    /// How long to pause at least; zero where nobody else waits as far as is known.
+    pub(crate) fn pause(&self) -> Duration {
+        let waiters = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
+        if waiters < 2 {
+            return Duration::ZERO;
+        }
+        let alone = (self.turn.unwrap_or_default() / 2).clamp(SHORTEST_POLL, LONGEST_POLL);
+        (alone * waiters).min(LONGEST_PAUSE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Item, Schema, Value};
+
+    const TURN: Duration = Duration::from_millis(80);
+
+    fn at(millis: u64) -> Moment {
+        Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
+    }
+
+    fn row(version: &str, owner: &str, token: u64) -> Record {
+        let item: Item = [
+            ("key", Value::S("k".to_owned())),
+            ("ownerName", Value::S(owner.to_owned())),
+            ("leaseDuration", Value::S("20000".to_owned())),
+            ("recordVersionNumber", Value::S(version.to_owned())),
+            ("fencingToken", Value::N(token.to_string())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect();
+        Record::read(item, &Schema::default()).unwrap()
+    }
+
+    fn ours(owner: &str, token: u64) -> Record {
+        row("ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef", owner, token)
+    }
+
+    #[test]
+    fn a_waiter_among_many_holds_back_for_each_holder_that_it_finds() {
+        let mut crowd = Crowd::default();
+        let mut pauses = Vec::new();
+        for look in 0..4 {
+            // Ten turns pass between two looks.
+            crowd.see(&ours(&format!("holder {look}"), 100 + 10 * look), at(800 * look));
+            pauses.push(crowd.pause());
+        }
+        assert_eq!(pauses, [0, 2, 3, 4].map(|waiters| TURN / 2 * waiters));
+    }
+
+    #[test]
+    fn a_holder_that_comes_back_is_no_crowd() {
+        let mut crowd = Crowd::default();
+        for turn in 0..100 {
+            crowd.see(&ours("the same", 100 + turn), at(40 * turn));
+        }
+        assert_eq!(crowd.pause(), Duration::ZERO);
+    }
+
+    #[test]
+    fn other_clients_holders_are_no_crowd() {
+        let mut crowd = Crowd::default();
+        for turn in 0..100 {
+            crowd.see(&row("b2c6a6e2", &format!("java {turn}"), 100 + turn), at(40 * turn));
+        }
+        assert_eq!(crowd.pause(), Duration::ZERO);
+    }
+
+    #[test]
+    fn no_crowd_is_so_large_and_no_turn_so_long_that_a_waiter_sleeps_for_more_than_five_seconds() {
+        let mut crowd = Crowd::default();
+        for holder in 0..100 {
+            crowd.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder));
+        }
+        assert_eq!(crowd.pause(), LONGEST_PAUSE);
+        // A token that was turned back, by a peer or with its row, is no turn.
+        crowd.see(&ours("another", 3), at(9_000_000));
+        assert_eq!(crowd.pause(), LONGEST_PAUSE);
+    }
+}
