@@ -4,6 +4,7 @@ use crate::handler::Deps;
 use crate::order::{Order, PREFIX, Receipt, Request};
 use crate::orders::{Refused, refused};
 use crate::simulate::Step;
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::{Attempt, Budget, Error, ErrorKind, LockKey, ReleaseOutcome, Started};
 use lambda_lock_functions::Failure;
 use serde_json::{Value, json};
@@ -32,8 +33,8 @@ impl Charged {
 
 /// How the steps ended.
 enum Steps {
-    /// It is charged, and to be recorded.
-    Charged(Receipt),
+    /// It is charged, and this write is to record it.
+    Charged(Receipt, TransactWriteItem),
     /// It was recorded longer ago than results are kept.
     Recorded(Receipt),
 }
@@ -54,8 +55,7 @@ pub async fn charge(request: &Request, budget: &Budget, deps: &Deps) -> Result<C
     match once.start().await.map_err(not_started)? {
         Started::Replayed(receipt) => Ok(Charged { receipt, replayed: true }),
         Started::Attempt(mut attempt) => match steps(&mut attempt, request, budget, deps).await {
-            Ok(Steps::Charged(receipt)) => {
-                let record = deps.orders.record(order, &receipt)?;
+            Ok(Steps::Charged(receipt, record)) => {
                 attempt.complete_with(&receipt, [record]).await.map_err(not_stored)?;
                 Ok(Charged { receipt, replayed: false })
             }
@@ -88,7 +88,9 @@ async fn steps(attempt: &mut Attempt, request: &Request, budget: &Budget, deps: 
 
     simulate.begin(Step::Record).await?;
     let (order_id, fencing_token) = (order.order_id.clone(), attempt.fencing_token());
-    Ok(Steps::Charged(Receipt { order_id, charge_id, fencing_token }))
+    let receipt = Receipt { order_id, charge_id, fencing_token };
+    let record = deps.orders.record(order, &receipt)?;
+    Ok(Steps::Charged(receipt, record))
 }
 
 fn another_order() -> Failure {

@@ -11,6 +11,9 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use std::time::Duration;
 
+/// The most that is read of an answer: a server that goes wrong must not fill the memory.
+const LARGEST: usize = 1024 * 1024;
+
 /// What a server answered.
 #[derive(Clone, Debug)]
 pub struct Answered {
@@ -81,9 +84,6 @@ impl Web {
     }
 }
 
-/// The most that is read of an answer: a server that goes wrong must not fill the memory.
-const LARGEST: usize = 1024 * 1024;
-
 /// Why there is no answer.
 #[derive(Clone, Debug)]
 pub struct NoAnswer(String);
@@ -95,3 +95,26 @@ impl std::fmt::Display for NoAnswer {
 }
 
 impl std::error::Error for NoAnswer {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The system's roots are read at the latest when the first connection is made.
+    #[tokio::test]
+    async fn nobody_there_is_no_answer_with_tls_and_without() {
+        for url in ["http://127.0.0.1:1", "https://127.0.0.1:1/v1/"] {
+            let web = Web::new("URL", url).unwrap();
+            let answered = web.post("/charges", &[], "{}".to_owned(), Duration::from_secs(5)).await;
+            assert!(answered.is_err(), "{url}: {answered:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_server_is_refused_by_its_name() {
+        for url in ["pay.example.com", "ftp://pay.example.com", "https://", "http:///charges", "no url"] {
+            let error = Web::new("URL", url).unwrap_err().to_string();
+            assert!(error.starts_with("URL is "), "{url}: {error}");
+        }
+    }
+}

@@ -58,12 +58,14 @@ impl Time {
         let share = self.share();
         let request = Request::read(&message.event()?)?;
         if share < LEAST {
-            return Err(Failure::work_failed(&"there was no time left to begin"));
+            return Err(Failure::unknown("there was no time left to begin: deliver the message again"));
         }
         let budget = self.budget(share);
         match tokio::time::timeout(share, Box::pin(work(request, budget))).await {
             Ok(done) => done,
-            Err(_) => Err(Failure::work_failed(&format_args!("it was not done within {share:?}"))),
+            Err(_) => {
+                Err(Failure::unknown(format!("not done within {share:?}: the lease of its order ends by itself")))
+            }
         }
     }
 
