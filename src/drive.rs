@@ -3,6 +3,7 @@
 use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::error::BoxError;
+use crate::mutants::{self, Mutant};
 use crate::protocol::{Action, Answer, Machine, Moment, Rules, Step, Tick};
 use crate::transport::Response;
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -111,8 +112,9 @@ fn next_step<M: Machine>(
 ) -> (Moment, Duration, Step<M::Verdict>) {
     // Both clocks are read before `:now`, so that a pause in between makes a lease look older,
     // never younger.
+    let swapped = mutants::on(Mutant::ClocksReadAfterNow).then(|| client.clock().now());
     let now = client.clock().now();
-    let wall = client.wall_clock().reading(client.clock().now());
+    let wall = client.wall_clock().reading(swapped.unwrap_or_else(|| client.clock().now()));
     let passed = now.longest_since(limits.started);
     let time_left = limits.answers.saturating_sub(passed);
     let tick = Tick {

@@ -9,8 +9,9 @@ use lambda_lock_local::states::{Definition, End, Execution};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::env;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
@@ -108,7 +109,7 @@ impl Run {
 
 #[tokio::test]
 async fn twenty_executions_over_three_keys_count_exactly_and_leave_no_lock_behind() {
-    let Some(scene) = Scene::new().await else { return };
+    let Some(scene) = Scene::new().await.map(Arc::new) else { return };
     let runs = env::var("LAMBDA_LOCK_CROWDS").ok().map(|runs| runs.parse().unwrap());
     let runs = runs.unwrap_or(if env::var_os("LAMBDA_LOCK_CI").is_some() { 5 } else { 1 });
     for number in 0..runs {
@@ -117,19 +118,22 @@ async fn twenty_executions_over_three_keys_count_exactly_and_leave_no_lock_behin
         let run = Run { number, random: Mutex::new(fastrand::Rng::with_seed(seed)), cleaned_up: Mutex::default() };
         // Shown when the test fails, or with --nocapture.
         println!("run {} of {runs}, LAMBDA_LOCK_SEED={seed}", number + 1);
-        crowd(&scene, &run).await;
+        crowd(&scene, &Arc::new(run)).await;
         println!("  took {:.1?}", started.elapsed());
     }
 }
 
-async fn crowd(scene: &Scene, run: &Run) {
+async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
     misbehave(scene, run);
     let mut plans = PLANS;
     run.random.lock().unwrap().shuffle(&mut plans);
-    let executions = plans.iter().enumerate().map(|(index, plan)| execute(scene, run, index, *plan));
-    let everybody = join_all(executions);
+    let mut executions = JoinSet::new();
+    for (index, plan) in plans.into_iter().enumerate() {
+        let (scene, run) = (Arc::clone(scene), Arc::clone(run));
+        executions.spawn(async move { execute(&scene, &run, index, plan).await });
+    }
     let ended = tokio::select! {
-        ended = everybody => ended,
+        ended = executions.join_all() => ended,
         () = kill_now_and_then(scene, run) => unreachable!("it kills for ever"),
     };
     scene.sample.proxy.decide(|_| Fate::Answered);
@@ -153,27 +157,6 @@ async fn crowd(scene: &Scene, run: &Run) {
     tenures.nobody_shared(&run.cleaned_up.lock().unwrap());
     println!("  the longest wait behind a holder: {:.1?}", tenures.nobody_waited_too_long());
     every_lock_is_free(scene, run).await;
-}
-
-/// Futures side by side in one task.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut pinned: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|context| {
-        for (future, output) in &mut pinned {
-            if output.is_none()
-                && let std::task::Poll::Ready(ready) = future.as_mut().poll(context)
-            {
-                *output = Some(ready);
-            }
-        }
-        if pinned.iter().all(|(_, output)| output.is_some()) {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
-    })
-    .await;
-    pinned.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// Answers of DynamoDB and of lock-task get lost.
