@@ -27,7 +27,7 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_types::DateTime;
-use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::config_bag::{ConfigBag, FrozenLayer, Layer};
 use aws_smithy_types::date_time::Format;
 use std::collections::HashMap;
 use std::future::Future;
@@ -41,6 +41,17 @@ pub(crate) struct DynamoDb {
     client: Client,
     table: String,
     schema: Schema,
+    /// What is special about each call, where `client` is the caller's own.
+    special: Option<FrozenLayer>,
+}
+
+/// No retries; and no watch for stalled answers, which costs about 3 % of a request's instructions
+/// and has nothing to watch in a few hundred bytes that are waited for with a timeout anyway.
+fn one_attempt() -> FrozenLayer {
+    let mut layer = Layer::new("LockOneAttempt");
+    layer.store_put(RetryConfig::disabled());
+    layer.store_put(StalledStreamProtectionConfig::disabled());
+    layer.freeze()
 }
 
 type Attributes = HashMap<String, AttributeValue>;
@@ -48,10 +59,23 @@ type Outcome = (Answer, Option<BoxError>);
 
 impl DynamoDb {
     pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
-        Self { client, table, schema }
+        // A client made from the caller's configuration shares its connections only if they belong to
+        // an HTTP client that stands in it. Otherwise calls go through the caller's own client, and each
+        // says for itself what is special about it, which costs about 1 % more.
+        if client.config().http_client().is_some() {
+            let config = client.config().to_builder().retry_config(RetryConfig::disabled());
+            let config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
+            return Self { client: Client::from_conf(config), table, schema, special: None };
+        }
+        Self { client, table, schema, special: Some(one_attempt()) }
     }
 
-    async fn update(&self, request: Request, date: OneAttempt) -> Outcome {
+    /// For one call.
+    fn one_attempt(&self) -> OneAttempt {
+        OneAttempt { special: self.special.clone(), date: Arc::default() }
+    }
+
+    async fn update(&self, request: Request, one: OneAttempt) -> Outcome {
         let Expression { update, condition, names, values, returns } = Expression::of(&request, &self.schema);
         let call = self
             .client
@@ -69,7 +93,7 @@ impl DynamoDb {
             })
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .customize();
-        let result = call.interceptor(date).send().await;
+        let result = call.interceptor(one).send().await;
         match result {
             Ok(output) => match (returns, output.attributes) {
                 (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
@@ -83,7 +107,7 @@ impl DynamoDb {
         }
     }
 
-    async fn delete(&self, request: Request, date: OneAttempt) -> Outcome {
+    async fn delete(&self, request: Request, one: OneAttempt) -> Outcome {
         let Expression { condition, names, values, .. } = Expression::of(&request, &self.schema);
         let call = self
             .client
@@ -95,7 +119,7 @@ impl DynamoDb {
             .set_expression_attribute_values(Some(values_map(values)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .customize();
-        let result = call.interceptor(date).send().await;
+        let result = call.interceptor(one).send().await;
         match result {
             Ok(_) => (Answer::Applied(Item::default()), None),
             Err(error) => failed(error, |error| match error {
@@ -110,7 +134,7 @@ impl DynamoDb {
         (naming(&self.table, answer), cause)
     }
 
-    async fn get(&self, request: Request, date: OneAttempt) -> Outcome {
+    async fn get(&self, request: Request, one: OneAttempt) -> Outcome {
         let call = self
             .client
             .get_item()
@@ -118,7 +142,7 @@ impl DynamoDb {
             .set_key(Some(key_of(&self.schema, request.key)))
             .consistent_read(true)
             .customize();
-        let result = call.interceptor(date).send().await;
+        let result = call.interceptor(one).send().await;
         match result {
             Ok(output) => (Answer::Found(output.item.map(item)), None),
             Err(error) => failed(error, |_| None),
@@ -130,7 +154,7 @@ impl DynamoDb {
         request: Request,
         id: TransactionId,
         writes: &[TransactWriteItem],
-        date: OneAttempt,
+        one: OneAttempt,
     ) -> Outcome {
         let part = match transaction_item(&self.table, &self.schema, request) {
             Ok(part) => part,
@@ -144,7 +168,7 @@ impl DynamoDb {
             .set_transact_items(Some(items))
             .client_request_token(id.as_str())
             .customize();
-        match call.interceptor(date).send().await {
+        match call.interceptor(one).send().await {
             Ok(_) => (Answer::Applied(Item::default()), None),
             Err(error) => match error.as_service_error() {
                 Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
@@ -163,14 +187,14 @@ impl Transport for DynamoDb {
         writes: &'a [TransactWriteItem],
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
-            let date = OneAttempt::default();
+            let one = self.one_attempt();
             let (answer, cause) = match (&request.action, request.transaction.clone()) {
-                (_, Some(id)) => self.transact(request, id, writes, date.clone()).await,
-                (Action::Peek, None) => self.named(self.get(request, date.clone()).await),
-                (Action::Delete { .. }, None) => self.named(self.delete(request, date.clone()).await),
-                (_, None) => self.named(self.update(request, date.clone()).await),
+                (_, Some(id)) => self.transact(request, id, writes, one.clone()).await,
+                (Action::Peek, None) => self.named(self.get(request, one.clone()).await),
+                (Action::Delete { .. }, None) => self.named(self.delete(request, one.clone()).await),
+                (_, None) => self.named(self.update(request, one.clone()).await),
             };
-            Response { answer, cause, server_time: date.0.get().copied() }
+            Response { answer, cause, server_time: one.date.get().copied() }
         })
     }
 }
@@ -203,14 +227,13 @@ fn key_of(schema: &Schema, key: LockKey) -> Attributes {
     attributes
 }
 
-/// What is special about our calls, for each of them and not in a configuration: whoever overrides that
-/// pays for it with each call, or with connections of its own.
-///
-/// No retries; and no watch for stalled answers, which costs about 3 % of a request's instructions and
-/// has nothing to watch in a few hundred bytes that are waited for with a timeout anyway. And the `Date`
-/// header is caught, which the SDK's outputs do not show.
-#[derive(Clone, Debug, Default)]
-struct OneAttempt(Arc<OnceLock<SystemTime>>);
+/// Makes one attempt of a call, where the client's configuration does not; and catches the `Date` header,
+/// which the SDK's outputs do not show.
+#[derive(Clone, Debug)]
+struct OneAttempt {
+    special: Option<FrozenLayer>,
+    date: Arc<OnceLock<SystemTime>>,
+}
 
 #[dyn_dispatch_hint]
 impl Intercept for OneAttempt {
@@ -223,9 +246,9 @@ impl Intercept for OneAttempt {
         _: &BeforeSerializationInterceptorContextRef<'_>,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let config = config.interceptor_state();
-        config.store_put(RetryConfig::disabled());
-        config.store_put(StalledStreamProtectionConfig::disabled());
+        if let Some(special) = &self.special {
+            config.push_shared_layer(special.clone());
+        }
         Ok(())
     }
 
@@ -238,7 +261,7 @@ impl Intercept for OneAttempt {
         let date = context.response().headers().get("date");
         let date = date.and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
         if let Some(date) = date.and_then(|date| SystemTime::try_from(date).ok()) {
-            let _ = self.0.set(date);
+            let _ = self.date.set(date);
         }
         Ok(())
     }
@@ -390,13 +413,18 @@ mod tests {
             .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(connector.clone())))
             .build();
         let client = Client::from_conf(config);
-        let table = DynamoDb::new(client.clone(), "locks".to_owned(), Schema::default());
-        let response = table.send(Request::alone("k".into(), Action::Peek), &[]).await;
-        assert_eq!(response.answer, Answer::Unknown);
-        assert!(response.server_time.is_some(), "the Date header is caught");
-        assert_eq!(sent.0.load(Ordering::Relaxed), 1);
+        let ours = DynamoDb::new(client.clone(), "locks".to_owned(), Schema::default());
+        assert!(ours.special.is_none(), "the connections stand in the configuration and are shared");
+        let (table, schema) = ("locks".to_owned(), Schema::default());
+        let callers = DynamoDb { client: client.clone(), table, schema, special: Some(one_attempt()) };
+        for (so_far, table) in [ours, callers].iter().enumerate() {
+            let response = table.send(Request::alone("k".into(), Action::Peek), &[]).await;
+            assert_eq!(response.answer, Answer::Unknown);
+            assert!(response.server_time.is_some(), "the Date header is caught");
+            assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);
+        }
         // The caller's own calls are as they were.
         client.list_tables().send().await.unwrap_err();
-        assert_eq!(sent.0.load(Ordering::Relaxed), 1 + 5);
+        assert_eq!(sent.0.load(Ordering::Relaxed), 2 + 5);
     }
 }
