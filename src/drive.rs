@@ -14,6 +14,9 @@ use std::time::Duration;
 /// back what an acquire of unknown outcome may have got.
 const LAST_REQUEST: Duration = Duration::from_millis(250);
 
+/// No lease is written that is shorter.
+const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+
 /// The caller's time, counted from a start.
 #[derive(Debug)]
 pub(crate) struct Limits {
@@ -40,7 +43,8 @@ impl Term {
     pub(crate) fn lease(&self, rules: &Rules) -> Duration {
         match self {
             Term::Fixed(lease) | Term::Within(lease, _) => *lease,
-            Term::Covering(budget) => budget.lease(rules).unwrap_or_default(),
+            // A budget that ran out since the call began must not write a lease of zero, which nobody reads.
+            Term::Covering(budget) => budget.lease(rules).unwrap_or_default().max(SHORTEST_LEASE),
         }
     }
 
@@ -132,4 +136,18 @@ fn next_step<M: Machine>(
 fn no_answer_within(patience: Duration) -> Response {
     let cause = format!("no answer within {patience:?}").into();
     Response { answer: Answer::Unknown, server_time: None, cause: Some(cause) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Lease;
+
+    /// Found by the simulation: a process that was paused before its first request wrote a lease of zero,
+    /// and could not renew it.
+    #[test]
+    fn a_budget_that_ran_out_on_the_way_still_gives_a_lease_that_can_be_renewed() {
+        let spent = Term::Covering(Budget::until(std::time::SystemTime::UNIX_EPOCH).grace(Duration::ZERO));
+        assert!(Lease::check(spent.lease(&Rules::default())).is_ok());
+    }
 }
