@@ -215,12 +215,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let (key, cause) = (&self.key, driven.cause);
         match driven.verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
-                let mut lock = Lock::granted(self.client.clone(), holding, self.budget.clone(), data);
-                if renew_first {
-                    // Recognised late: half of the lease is gone already.
-                    lock.checkpoint().await.inspect_err(|_| lock.abandon())?;
-                }
-                Ok(TryAcquired::Granted(lock))
+                let lock = Lock::granted(self.client.clone(), holding, self.budget.clone(), data);
+                Ok(TryAcquired::Granted(if renew_first { lock.renewed_or_given_back().await? } else { lock }))
             }
             AcquireVerdict::Held(_) if self.reclaimed.is_some() => Err(Error::lost(key)),
             AcquireVerdict::Held(seen) => Ok(TryAcquired::Held(seen.into())),

@@ -5,6 +5,7 @@ use crate::clock::SharedClock;
 use crate::dynamodb::DynamoDb;
 use crate::error::Error;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
+use crate::transport::Transport;
 use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
@@ -29,6 +30,8 @@ pub struct LockClientBuilder {
     request_timeout: Duration,
     sleep: Option<SharedAsyncSleep>,
     clock: Option<SharedClock>,
+    #[cfg(feature = "simulation")]
+    pub(crate) network: Option<crate::simulation::Plugged>,
 }
 
 impl LockClientBuilder {
@@ -44,6 +47,8 @@ impl LockClientBuilder {
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             sleep: None,
             clock: None,
+            #[cfg(feature = "simulation")]
+            network: None,
         }
     }
 
@@ -151,6 +156,8 @@ impl LockClientBuilder {
             request_timeout,
             sleep,
             clock,
+            #[cfg(feature = "simulation")]
+            network,
         } = self;
         check_table_name(&table)?;
         settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
@@ -167,7 +174,11 @@ impl LockClientBuilder {
         };
         let owner = owner.unwrap_or_else(|| random_owner(&clock));
         settings.check_owner(&owner)?;
-        let transport = Box::new(DynamoDb::new(dynamodb.clone(), table.clone(), settings.schema.clone()));
+        let dynamo_db = || Box::new(DynamoDb::new(dynamodb.clone(), table.clone(), settings.schema.clone()));
+        #[cfg(not(feature = "simulation"))]
+        let transport: Box<dyn Transport> = dynamo_db();
+        #[cfg(feature = "simulation")]
+        let transport = network.map_or_else(|| dynamo_db() as Box<dyn Transport>, |network| Box::new(network));
         let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
         let inner = Inner { transport, dynamodb, table, settings, owner, request_timeout, clock, wall_clock };
         Ok(LockClient { inner: Arc::new(inner) })

@@ -242,7 +242,9 @@ impl LockClient {
     /// Gives back whatever this workflow holds on this key, for cleaning up after a workflow that
     /// has ended. Does nothing where another workflow, or nobody, holds it.
     ///
-    /// The workflow's own running functions, if any, are not told: only fencing stops them.
+    /// The workflow's own running functions, if any, are not told: only fencing stops them. A workflow
+    /// that was started again under its old name may hold the lock anew: see
+    /// [`sparing_owners`](Release::sparing_owners).
     ///
     /// See [`Release`] for errors and cancel safety; requests: one consistent read, then one write
     /// for what is held (`dynamodb:GetItem`, `dynamodb:UpdateItem`).

@@ -3,6 +3,7 @@
 use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::error::BoxError;
+use crate::mutants::{self, Mutant};
 use crate::protocol::{Action, Answer, Machine, Moment, Rules, Step, Tick};
 use crate::transport::Response;
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -12,6 +13,9 @@ use std::time::Duration;
 /// Even when the caller's time is over, one last request may take this long: the one that gives
 /// back what an acquire of unknown outcome may have got.
 const LAST_REQUEST: Duration = Duration::from_millis(250);
+
+/// No lease is written that is shorter.
+const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
 /// The caller's time, counted from a start.
 #[derive(Debug)]
@@ -39,7 +43,8 @@ impl Term {
     pub(crate) fn lease(&self, rules: &Rules) -> Duration {
         match self {
             Term::Fixed(lease) | Term::Within(lease, _) => *lease,
-            Term::Covering(budget) => budget.lease(rules).unwrap_or_default(),
+            // A budget that ran out since the call began must not write a lease of zero, which nobody reads.
+            Term::Covering(budget) => budget.lease(rules).unwrap_or_default().max(SHORTEST_LEASE),
         }
     }
 
@@ -111,8 +116,9 @@ fn next_step<M: Machine>(
 ) -> (Moment, Duration, Step<M::Verdict>) {
     // Both clocks are read before `:now`, so that a pause in between makes a lease look older,
     // never younger.
+    let swapped = mutants::on(Mutant::ClocksReadAfterNow).then(|| client.clock().now());
     let now = client.clock().now();
-    let wall = client.wall_clock().reading(client.clock().now());
+    let wall = client.wall_clock().reading(swapped.unwrap_or_else(|| client.clock().now()));
     let passed = now.longest_since(limits.started);
     let time_left = limits.answers.saturating_sub(passed);
     let tick = Tick {
@@ -130,4 +136,18 @@ fn next_step<M: Machine>(
 fn no_answer_within(patience: Duration) -> Response {
     let cause = format!("no answer within {patience:?}").into();
     Response { answer: Answer::Unknown, server_time: None, cause: Some(cause) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Lease;
+
+    /// Found by the simulation: a process that was paused before its first request wrote a lease of zero,
+    /// and could not renew it.
+    #[test]
+    fn a_budget_that_ran_out_on_the_way_still_gives_a_lease_that_can_be_renewed() {
+        let spent = Term::Covering(Budget::until(std::time::SystemTime::UNIX_EPOCH).grace(Duration::ZERO));
+        assert!(Lease::check(spent.lease(&Rules::default())).is_ok());
+    }
 }

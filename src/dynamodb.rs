@@ -129,6 +129,11 @@ impl DynamoDb {
         }
     }
 
+    /// With the name of the table, where that is what is wrong. (Of a transaction it may be another one.)
+    fn named(&self, (answer, cause): Outcome) -> Outcome {
+        (naming(&self.table, answer), cause)
+    }
+
     async fn get(&self, request: Request, one: OneAttempt) -> Outcome {
         let call = self
             .client
@@ -185,9 +190,9 @@ impl Transport for DynamoDb {
             let one = self.one_attempt();
             let (answer, cause) = match (&request.action, request.transaction.clone()) {
                 (_, Some(id)) => self.transact(request, id, writes, one.clone()).await,
-                (Action::Peek, None) => self.get(request, one.clone()).await,
-                (Action::Delete { .. }, None) => self.delete(request, one.clone()).await,
-                (_, None) => self.update(request, one.clone()).await,
+                (Action::Peek, None) => self.named(self.get(request, one.clone()).await),
+                (Action::Delete { .. }, None) => self.named(self.delete(request, one.clone()).await),
+                (_, None) => self.named(self.update(request, one.clone()).await),
             };
             Response { answer, cause, server_time: one.date.get().copied() }
         })
@@ -285,6 +290,16 @@ pub(crate) fn answer_to<E: ProvideErrorMetadata>(error: &SdkError<E, HttpRespons
             Answer::Rejected(Rejection::Denied("the request could not be built or signed".to_owned()))
         }
         _ => Answer::Unknown,
+    }
+}
+
+/// DynamoDB does not say which table it has not found, and a deployment may have several.
+pub(crate) fn naming(table: &str, answer: Answer) -> Answer {
+    match answer {
+        Answer::Rejected(Rejection::Table(message)) => {
+            Answer::Rejected(Rejection::Table(format!("table {table:?}: {message}")))
+        }
+        other => other,
     }
 }
 

@@ -107,6 +107,12 @@
 
 pub mod protocol;
 
+#[cfg(not(feature = "mutants"))]
+mod mutants;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants;
+
 #[cfg(feature = "dynamodb")]
 mod acquire;
 #[cfg(feature = "dynamodb")]
@@ -138,6 +144,9 @@ mod peek;
 mod release;
 #[cfg(feature = "dynamodb")]
 mod resume;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 #[cfg(feature = "dynamodb")]
 mod table;
 #[cfg(feature = "dynamodb")]

@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::drive::{Term, drive};
 use crate::error::Error;
-use crate::protocol::{DataChange, Holding, LockKey, LockToken, ReleaseVerdict, Releasing};
+use crate::protocol::{DataChange, Holding, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -49,7 +49,7 @@ pub struct Release {
 /// What is to be given back.
 enum What {
     Held(Box<Holding>),
-    Workflows { key: LockKey, workflow: String },
+    Workflows { key: LockKey, workflow: String, spared: Spared },
 }
 
 impl What {
@@ -83,7 +83,7 @@ impl Release {
         let checked = settings
             .check_lock_key(&key)
             .and_then(|()| settings.check_write(&key, client.owner(), Some(&workflow), &DataChange::Keep));
-        let what = checked.map(|()| What::Workflows { key, workflow }).map_err(Error::from);
+        let what = checked.map(|()| What::Workflows { key, workflow, spared: Spared::nobody() }).map_err(Error::from);
         Self::new(client.clone(), what, None)
     }
 
@@ -122,6 +122,18 @@ impl Release {
         self
     }
 
+    /// With [`release_workflow`](LockClient::release_workflow): leaves the lock alone when its owner is
+    /// one of these. A Step Functions execution that was redriven has its old ARN; where owners say
+    /// which attempt they belong to, a late clean-up of an earlier attempt can spare those of the later
+    /// one. Decided on the very version that would be released. Default: nobody. Changes nothing on
+    /// other releases.
+    pub fn sparing_owners(mut self, those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        if let Ok(What::Workflows { spared, .. }) = &mut self.what {
+            *spared = Spared::owners(those);
+        }
+        self
+    }
+
     async fn go(self) -> Result<ReleaseOutcome, Error> {
         let what = self.what?;
         let key = what.key().clone();
@@ -130,7 +142,9 @@ impl Release {
         let releasing = match what {
             What::Held(holding) if self.later_grants => Releasing::owners(settings, &holding),
             What::Held(holding) => Releasing::mine(settings, &holding),
-            What::Workflows { workflow, .. } => Releasing::workflows(settings, key.clone(), workflow),
+            What::Workflows { workflow, spared, .. } => {
+                Releasing::workflows(settings, key.clone(), workflow).sparing(spared)
+            }
         };
         let releasing = releasing.with_data(self.data).deleting(self.delete);
         let mut limits = self.client.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());

@@ -1,7 +1,7 @@
 //! The lock table: create it where nobody else does, and say precisely what is wrong with it.
 
 use crate::client::LockClient;
-use crate::dynamodb::answer_to;
+use crate::dynamodb::{answer_to, naming};
 use crate::error::{BoxError, Error};
 use crate::protocol::{Answer, Schema};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -174,7 +174,7 @@ fn failure<E>(client: &LockClient, what: &str, error: SdkError<E, HttpResponse>)
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
-    let answer = answer_to(&error);
+    let answer = naming(client.table(), answer_to(&error));
     let cause: Option<BoxError> = Some(Box::new(error));
     let table = client.table();
     match answer {

@@ -1,8 +1,9 @@
 """The template as CloudFormation would expand it: python template/expansion.py TEMPLATE
 
 Prints, as JSON, what a copy of the sample on one machine needs: per function (by the name of its
-binary) the timeout, memory, environment and what its role allows, and every table as CreateTable takes
-it. References are resolved to the names and ARNs that a stack in ACCOUNT and REGION could have.
+binary) the timeout, memory, environment and what its role allows, every table as CreateTable takes it, and
+every queue with the function that gets its messages. References are resolved to the names and ARNs that a
+stack in ACCOUNT and REGION could have.
 """
 
 import json
@@ -35,6 +36,8 @@ class Expansion:
                 self.binaries[name] = resource["Metadata"]["BuildProperties"]["Binary"]
                 # Packaging replaces the folder by an object in S3.
                 resource["Properties"]["CodeUri"] = "s3://bucket/key"
+            if resource["Type"] == "AWS::Serverless::StateMachine":
+                resource["Properties"]["DefinitionUri"] = "s3://bucket/key"
         managed_policies = mock.Mock()
         managed_policies.load.return_value = {}
         self.resources = transform(source, dict(self.parameters), managed_policies)["Resources"]
@@ -110,6 +113,20 @@ def function(expansion, name):
     }
 
 
+def queue(expansion, mapping):
+    """A queue, as the mapping that delivers its messages to a function sees it."""
+    name = mapping["EventSourceArn"]["Fn::GetAtt"][0]
+    properties = expansion.of_type("AWS::SQS::Queue")[name]
+    return {
+        "arn": expansion.resolve(mapping["EventSourceArn"]),
+        "function": expansion.binaries[mapping["FunctionName"]["Ref"]],
+        "visibilityTimeoutSeconds": properties["VisibilityTimeout"],
+        "maxReceiveCount": properties["RedrivePolicy"]["maxReceiveCount"],
+        "batchSize": mapping["BatchSize"],
+        "reportsBatchItemFailures": "ReportBatchItemFailures" in mapping.get("FunctionResponseTypes", []),
+    }
+
+
 def table(expansion, name, properties):
     return {"TableName": expansion.name(name)} | {key: properties[key] for key in CREATE_TABLE if key in properties}
 
@@ -120,6 +137,7 @@ def main(path):
     expanded = {
         "functions": {binary: function(expansion, name) for name, binary in expansion.binaries.items()},
         "tables": [table(expansion, name, properties) for name, properties in tables],
+        "queues": [queue(expansion, one) for one in expansion.of_type("AWS::Lambda::EventSourceMapping").values()],
     }
     json.dump(expanded, sys.stdout, indent=2)
     print()

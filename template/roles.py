@@ -10,11 +10,29 @@ from expansion import Expansion, grants
 
 TABLE = {"Fn::GetAtt": ["LockTable", "Arn"]}
 LOCK = [("dynamodb:GetItem", TABLE), ("dynamodb:UpdateItem", TABLE)]
+INDEX = {"Fn::Sub": "${LockTable.Arn}/index/byWorkflow"}
+# Lambda itself sends what failed, in the function's name.
+DEAD_LETTERS = ("sqs:SendMessage", {"Fn::GetAtt": ["CleanupDeadLetters", "Arn"]})
+# A state machine does what it does through functions.
+INVOKE = [("lambda:InvokeFunction", {"Fn::GetAtt": [name, "Arn"]}) for name in ("LockTask", "SampleWork")]
+ORDER = [*LOCK, ("dynamodb:UpdateItem", {"Fn::GetAtt": ["OrdersTable", "Arn"]})]
+# What Lambda does on the queue in the function's name.
+POLL = [
+    (f"sqs:{action}", {"Fn::GetAtt": ["OrderMessages", "Arn"]})
+    for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+]
 
 # Role: its actions and resources, apart from writing its own logs.
 EXPECTED = {
+    "ChargeOrderRole": ORDER,
+    "ExclusiveWorkRole": INVOKE,
+    "FanOutRole": INVOKE,
+    "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), DEAD_LETTERS],
     "LockTaskRole": LOCK,
+    "OrderQueueRole": [*ORDER, *POLL],
+    "SampleWorkRole": [("dynamodb:UpdateItem", {"Fn::GetAtt": ["WorkTable", "Arn"]})],
     "ScheduledJobRole": LOCK,
+    "SkipIfRunningRole": INVOKE,
 }
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 

@@ -225,6 +225,30 @@ async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn cleaning_up_spares_the_owners_it_is_told_to_spare() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let again =
+        locks.try_acquire("k").lease(LEASE).owner("arn:1/1").workflow("arn:1").await.unwrap().granted().unwrap();
+    let clean_up = |spared: &'static str| locks.release_workflow("k", "arn:1").sparing_owners(move |it| it == spared);
+    assert_eq!(clean_up("arn:1/1").await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(table.attribute("k", "isReleased"), None);
+    assert_eq!(clean_up("arn:1/0").await.unwrap(), ReleaseOutcome::Released);
+    let _ = again.into_token();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_counts_a_release_whose_answer_was_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let lock = locks.try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap();
+    process.next([Fault::None, Fault::AnswerLost]);
+    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::Released);
+    let _ = lock.into_token();
+}
+
+#[tokio::test(start_paused = true)]
 async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
     let table = Table::new();
     let (one, cleaner) = (table.process(), table.process());

@@ -113,6 +113,21 @@ async fn a_grant_recognised_late_is_renewed_before_it_is_reported() {
     lock.release().await.unwrap();
 }
 
+/// Found by the simulation: it was reported as unavailable, "nothing was applied", and stayed taken.
+#[tokio::test(start_paused = true)]
+async fn a_grant_recognised_late_that_cannot_be_renewed_is_given_back_and_said_to_be_unknown() {
+    for brown_out in [Fault::error("ThrottlingException"), Fault::RequestLost] {
+        let table = Table::new();
+        let process = table.process();
+        process.set_latency(Duration::from_millis(1));
+        // As many as one call has time for; the release has its own time.
+        process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(vec![brown_out; 11]));
+        let error = process.locks("me").try_acquire("k").lease(Duration::from_millis(1500)).await.unwrap_err();
+        assert!(error.is_unknown(), "{error}");
+        assert!(table.attribute("k", "isReleased").is_some(), "nobody is blocked by what was given up");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_renewal_whose_answer_was_lost_is_not_lost() {
     for fault in applied_unheard().into_iter().chain(not_applied()) {

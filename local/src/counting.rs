@@ -1,8 +1,10 @@
 //! Counts what passes between lock clients and DynamoDB, whatever language they are written in.
 
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
+use hyper::Request;
 use hyper::body::{Body, Bytes};
 use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,7 +75,8 @@ impl Counter {
 }
 
 impl Handle for Counter {
-    async fn handle(&self, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
+    async fn handle(&self, request: Request<Bytes>) -> anyhow::Result<Answer> {
+        let (Parts { headers, .. }, body) = request.into_parts();
         // `DynamoDB_20120810.UpdateItem`: the API's version, then the operation.
         let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();

@@ -3,8 +3,8 @@
 //! It is Java: Maven fetches it from Maven Central into `target/dynamodb-local`, once. Nothing but tests
 //! needs it.
 
-use crate::expansion::target;
 use crate::lambda::workspace;
+use crate::tools::target;
 use anyhow::{Context, bail, ensure};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};

@@ -3,13 +3,11 @@
 
 use crate::authorize::Role;
 use crate::lambda::workspace;
+use crate::tools;
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::env;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The expanded template.
@@ -20,6 +18,27 @@ pub struct Expansion {
     pub functions: BTreeMap<String, ExpandedFunction>,
     /// Each as `CreateTable` takes it.
     pub tables: Vec<Value>,
+    /// What invokes a function for its messages.
+    #[serde(default)]
+    pub queues: Vec<ExpandedQueue>,
+}
+
+/// What the template says of a queue and of the event source mapping that delivers it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExpandedQueue {
+    /// The queue's.
+    pub arn: String,
+    /// The binary of the function that gets its messages.
+    pub function: String,
+    /// For how long nobody else gets a message that was delivered.
+    pub visibility_timeout_seconds: f64,
+    /// How often a message is delivered before it goes to the dead-letter queue.
+    pub max_receive_count: u32,
+    /// How many messages one invocation gets at most.
+    pub batch_size: usize,
+    /// Whether the function says which messages of a batch failed.
+    pub reports_batch_item_failures: bool,
 }
 
 /// What the template says of one function.
@@ -43,16 +62,9 @@ impl Expansion {
     /// # Errors
     /// When the template cannot be expanded; with `LAMBDA_LOCK_CI` also when the tools are missing.
     pub fn expand() -> anyhow::Result<Option<Self>> {
-        let workspace = workspace();
-        let python = target(workspace).join("template-tools/bin/python");
-        if !python.exists() {
-            ensure!(env::var_os("LAMBDA_LOCK_CI").is_none(), "template/tools has to run before the tests");
-            // Not `eprintln!`, which the test harness would hold back.
-            writeln!(io::stderr(), "SKIPPED: what needs the expanded template, because template/tools has not run")?;
-            return Ok(None);
-        }
+        let Some(python) = tools::python("template-tools", "template/tools")? else { return Ok(None) };
         let output = Command::new(python)
-            .current_dir(workspace)
+            .current_dir(workspace())
             // No compiled files beside the sources.
             .args(["-B", "template/expansion.py", "template.yaml"])
             .output()
@@ -76,10 +88,15 @@ impl Expansion {
     pub fn function(&self, binary: &str) -> anyhow::Result<&ExpandedFunction> {
         self.functions.get(binary).with_context(|| format!("the template has no function {binary}"))
     }
-}
 
-pub(crate) fn target(workspace: &Path) -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), |given| workspace.join(given))
+    /// What it says of the queue whose messages go to the function with this binary.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn queue_of(&self, binary: &str) -> anyhow::Result<&ExpandedQueue> {
+        let queue = self.queues.iter().find(|queue| queue.function == binary);
+        queue.with_context(|| format!("the template has no queue for {binary}"))
+    }
 }
 
 #[cfg(test)]

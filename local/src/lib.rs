@@ -25,19 +25,29 @@
 #![allow(clippy::disallowed_methods, reason = "a server runs in the background; only the library may not")]
 
 pub mod authorize;
+mod aws_json;
 mod client;
 mod counting;
+pub mod deployed;
 mod dynamodb_local;
 mod expansion;
+pub mod gateway;
+mod history;
 pub mod lambda;
 mod proxy;
+pub mod queue;
 mod sample;
 mod server;
+pub mod states;
+mod tools;
 
 pub use crate::client::{client, config};
 pub use crate::counting::{CountingProxy, Counts};
 pub use crate::dynamodb_local::DynamoDbLocal;
-pub use crate::expansion::{ExpandedFunction, Expansion};
+pub use crate::expansion::{ExpandedFunction, ExpandedQueue, Expansion};
+pub use crate::gateway::PaymentGateway;
+pub use crate::history::{Change, history};
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
+pub use crate::queue::Queue;
 pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;

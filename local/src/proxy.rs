@@ -1,4 +1,4 @@
-//! What the proxies in front of DynamoDB share: listening, and passing requests on.
+//! What the proxies in front of DynamoDB, and other small servers, share: listening, and passing requests on.
 
 use anyhow::Context;
 use http_body_util::{BodyExt, Full};
@@ -16,12 +16,12 @@ use tokio::task::JoinSet;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// What a proxy does with a request. An error closes the connection without an answer.
+/// What a server does with a request. An error closes the connection without an answer.
 pub(crate) trait Handle: Send + Sync + 'static {
-    fn handle(&self, headers: HeaderMap, body: Bytes) -> impl Future<Output = anyhow::Result<Answer>> + Send;
+    fn handle(&self, request: Request<Bytes>) -> impl Future<Output = anyhow::Result<Answer>> + Send;
 }
 
-/// A proxy that serves on a loopback port from when it is made until it is dropped.
+/// A server on a loopback port, which serves from when it is made until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) endpoint: String,
@@ -58,7 +58,7 @@ async fn accept(listener: TcpListener, handler: Arc<impl Handle>, mut stopped: o
 async fn connection(stream: TcpStream, handler: Arc<impl Handle>) {
     let answer = service_fn(|request: Request<Incoming>| async {
         let (head, body) = request.into_parts();
-        handler.handle(head.headers, body.collect().await?.to_bytes()).await
+        handler.handle(Request::from_parts(head, body.collect().await?.to_bytes())).await
     });
     // Small answers at once. A connection that breaks is its client's business.
     let _ = stream.set_nodelay(true);

@@ -1,16 +1,11 @@
 //! The template's functions on this machine, with the template's tables, environments and permissions.
 
 use crate::authorize::AuthorizingProxy;
+use crate::aws_json;
 use crate::expansion::{ExpandedFunction, Expansion};
 use crate::lambda::{Function, Lambda};
 use crate::server::LocalDynamoDb;
-use anyhow::{Context, ensure};
-use http_body_util::{BodyExt, Full};
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
-use serde_json::Value;
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +36,8 @@ impl Sample {
     pub async fn deploy(expansion: &Expansion, binaries: &[&Path]) -> anyhow::Result<Self> {
         let dynamodb = LocalDynamoDb::in_memory().await?;
         for table in &expansion.tables {
-            create_table(dynamodb.endpoint(), table).await?;
+            // The template speaks as `CreateTable` does, so its words are sent as they are.
+            aws_json::call(dynamodb.endpoint(), "dynamodb", "DynamoDB_20120810.CreateTable", table).await?;
         }
         let roles = expansion.functions.iter().map(|(name, function)| (name.clone(), function.allows.clone()));
         let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles.collect()).await?;
@@ -72,22 +68,4 @@ fn deployed(name: &str, binary: &Path, expanded: &ExpandedFunction, endpoint: &s
         timeout: Duration::from_secs(expanded.timeout_seconds),
         memory_mb: expanded.memory_mb,
     }
-}
-
-/// The template speaks as `CreateTable` does, so its words are sent as they are.
-async fn create_table(endpoint: &str, table: &Value) -> anyhow::Result<()> {
-    let request = Request::post(endpoint)
-        .header("content-type", "application/x-amz-json-1.0")
-        .header("x-amz-target", "DynamoDB_20120810.CreateTable")
-        .header("x-amz-date", "20260701T000000Z")
-        .header(
-            "authorization",
-            "AWS4-HMAC-SHA256 Credential=template/20260701/eu-central-1/dynamodb/aws4_request, \
-             SignedHeaders=host;x-amz-date;x-amz-target, Signature=00",
-        )
-        .body(Full::new(Bytes::from(table.to_string())))?;
-    let (head, body) = Client::builder(TokioExecutor::new()).build_http().request(request).await?.into_parts();
-    let body = body.collect().await?.to_bytes();
-    ensure!(head.status.is_success(), "no table {}: {}", table["TableName"], String::from_utf8_lossy(&body));
-    Ok(())
 }

@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "the tests look at the clock")]
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
@@ -121,4 +123,28 @@ async fn an_answer_can_be_late_or_lost_or_never_come() {
     assert!(matches!(error.kind(), ErrorKind::Unknown), "{error}");
     proxy.decide(|_| Fate::Answered);
     assert!(locks.peek("swallowed").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_request_can_be_lost_or_applied_when_nobody_waits_any_more() {
+    let (dynamodb, proxy) = proxy(&[on("locks", "UpdateItem"), on("locks", "GetItem")]).await;
+    let once = RetryConfig::disabled();
+    let update = async |key: &str| {
+        let update = through(&proxy, "a-function").update_item().table_name("locks");
+        let update = update.key("key", AttributeValue::S(key.to_owned())).customize();
+        let timeout = TimeoutConfig::builder().operation_timeout(Duration::from_millis(100)).build();
+        let patience = aws_sdk_dynamodb::Config::builder().timeout_config(timeout).retry_config(once.clone());
+        update.config_override(patience).send().await.is_ok()
+    };
+    let is_there = async |key: &str| {
+        let get = client(dynamodb.endpoint()).get_item().table_name("locks");
+        get.key("key", AttributeValue::S(key.to_owned())).send().await.unwrap().item.is_some()
+    };
+    proxy.decide(|_| Fate::RequestLost);
+    assert!(!update("lost").await);
+    proxy.decide(|_| Fate::AppliedLate(Duration::from_millis(300)));
+    assert!(!update("late").await);
+    assert_eq!((is_there("lost").await, is_there("late").await), (false, false));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!((is_there("lost").await, is_there("late").await), (false, true));
 }

@@ -36,6 +36,8 @@ fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holder_is_succeed
     assert_line(&shown, "  ok      the lock of worker-1 was taken over ", " after the end of its lease");
     assert_line(&shown, "  ok      the second owner was told ", "anna holds it");
     assert_line(&shown, "  ok      the function killed at its deadline, after 3.", " after the end of its lease");
+    assert_line(&shown, "  ok      the order of the function that crashed was charged once", "asked 2 times");
+    assert_line(&shown, "  ok      of 12 orders in the queue 12 were charged", "dead letters: 1");
     assert_line(&shown, "  sent    ", " grants");
     assert_line(&shown, "Verdict: ", "passed");
     assert_eq!(output.status.code(), Some(0), "{shown}");

@@ -310,12 +310,8 @@ impl<'a> Once<'a> {
         match verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
                 let lock = Lock::granted(self.client.clone(), holding, self.budget, data);
-                let mut attempt = Attempt::new(lock, record);
-                if renew_first {
-                    // Recognised late: half of the lease is gone already.
-                    attempt.checkpoint().await.inspect_err(|_| attempt.abandon())?;
-                }
-                Ok(Started::Attempt(attempt))
+                let lock = if renew_first { lock.renewed_or_given_back().await? } else { lock };
+                Ok(Started::Attempt(Attempt::new(lock, record)))
             }
             AcquireVerdict::Held(seen) => Err(Error::from_held(name, Held::from(seen))),
             AcquireVerdict::Gone => Err(Error::lost(name)),

@@ -27,6 +27,7 @@ use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Grant, Stamp, Version};
+use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// What a caller wants.
@@ -213,8 +214,9 @@ impl<'a> Acquisition<'a> {
     /// What a known row means, now.
     fn decide(&mut self, tick: &Tick<'_>, watch: &Watch) -> Next {
         let record = watch.record();
-        if let Some(version) = record.own_version.filter(|version| Some(version.grant) == self.grant) {
-            return self.recognised(version, record);
+        let own = record.own_version.filter(|version| Some(version.grant) == self.grant);
+        if let Some(version) = own.filter(|_| !mutants::on(Mutant::NoRecognition)) {
+            return self.recognised(version, record, tick);
         }
         if let Some(complaint) = self.complaint.take() {
             return Next::Finish(AcquireVerdict::Rejected(Rejection::Invalid(complaint)));
@@ -242,11 +244,13 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The row carries our grant: which of our attempts wrote it, and is it still held?
-    fn recognised(&self, version: Version, record: &Record) -> Next {
+    fn recognised(&self, version: Version, record: &Record, tick: &Tick<'_>) -> Next {
         let written = self.attempts.iter().find(|attempt| attempt.version == version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
-                Next::Granted { attempt: attempt.clone(), token, data: record.data.clone() }
+                let polled = mutants::on(Mutant::RecognisedCountsFromPoll);
+                let started = if polled { tick.now } else { attempt.started };
+                Next::Granted { attempt: Attempt { started, ..attempt.clone() }, token, data: record.data.clone() }
             }
             // Released by whoever cleans up after our workflow, or not written by an attempt of ours.
             _ => Next::Finish(AcquireVerdict::Gone),
@@ -273,7 +277,8 @@ impl<'a> Acquisition<'a> {
 
     fn granted(&self, tick: &Tick<'_>, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> AcquireVerdict {
         let until_end = Duration::from_millis(attempt.ends.saturating_sub(attempt.now));
-        let belief = Belief::of(attempt.started, &attempt.lease, until_end, &self.settings.rules);
+        let started = if mutants::on(Mutant::LeaseCountsFromReceipt) { tick.now } else { attempt.started };
+        let belief = Belief::of(started, &attempt.lease, until_end, &self.settings.rules);
         let newest = self.newest().unwrap_or(attempt.version.stamp);
         AcquireVerdict::Granted {
             renew_first: belief.remaining(tick.now) * 2 < attempt.lease.duration(),
@@ -323,6 +328,8 @@ impl<'a> Acquisition<'a> {
             };
             return;
         };
+        let before = self.attempts.first().filter(|_| mutants::on(Mutant::SpanBeginsBeforeAnswer));
+        let after = before.map_or(after, |attempt| attempt.started);
         match Record::read(item, &self.settings.schema) {
             Ok(record) => {
                 self.crowd.see(&record, after);
@@ -357,10 +364,11 @@ impl<'a> Acquisition<'a> {
 /// Take over exactly this version. Under a peer's version the row's token may be stale, so the new
 /// one is also as large as the clock.
 fn take(record: &Record, tick: &Tick<'_>) -> Next {
-    let token = if record.is_ours() {
+    let clock = if mutants::on(Mutant::TokenNotFromTheClock) { 0 } else { tick.wall.millis };
+    let token = if record.is_ours() || mutants::on(Mutant::PeersRowWithoutMaximum) {
         NextToken::FromRow
     } else {
-        NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(tick.wall.millis))
+        NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(clock))
     };
     Next::Take { seen: record.version.clone(), token }
 }
@@ -407,8 +415,14 @@ impl Machine for Acquisition<'_> {
                     }
                 }
                 Next::Granted { attempt, token, data } => return Step::Done(self.granted(tick, &attempt, token, data)),
+                Next::Finish(AcquireVerdict::Held(seen)) if self.unsettled && mutants::on(Mutant::HeldAfterUnknown) => {
+                    return Step::Done(AcquireVerdict::Held(seen));
+                }
                 Next::Finish(_) if self.unsettled => {
                     self.next = Next::CleanUp;
+                    if mutants::on(Mutant::NoCleanup) {
+                        continue;
+                    }
                     if let Some(release) = self.clean_up(tick) {
                         return release;
                     }

@@ -8,6 +8,7 @@ use super::request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request
 use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
 use super::version::{Grant, OURS, Version};
+use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// A request as DynamoDB wants it, but for table name and key.
@@ -45,6 +46,11 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
 
+/// "Nothing newer than this", of a grant whose first possible version is `:first`.
+const UP_TO: &str = "recordVersionNumber BETWEEN :first AND :rvn";
+/// What a mutant says instead.
+const ANY_STAMP: &str = "begins_with(recordVersionNumber, :first)";
+
 impl Expression {
     /// Renders a request.
     pub fn of(request: &Request, schema: &Schema) -> Self {
@@ -58,8 +64,17 @@ impl Expression {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
             Action::Take { grant, seen, token } => out.take(grant, seen, *token, schema),
             Action::Renew { version, token, known_lease, lease, ends, data, keep } => {
-                out.mine(&version.grant.first_version(), version, Some(*token));
+                let exactly = mutants::noted().filter(|_| mutants::on(Mutant::RenewOnExactVersion)).map(Version::text);
+                let first = exactly.unwrap_or_else(|| version.grant.first_version());
+                out.mine(&first, version, Some(*token));
+                mutants::edit(&mut out.condition, Mutant::RenewWithoutUpperBound, UP_TO, ANY_STAMP);
+                if request.transaction.is_some() {
+                    mutants::edit(&mut out.condition, Mutant::CommitWithoutUpperBound, UP_TO, ANY_STAMP);
+                }
+                mutants::edit(&mut out.condition, Mutant::RenewOnExactVersion, UP_TO, "recordVersionNumber = :first");
+                mutants::edit(&mut out.condition, Mutant::RenewWithoutToken, " AND fencingToken = :token", "");
                 out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
+                mutants::edit(&mut out.condition, Mutant::RenewShortens, " AND leaseEndsAt <= :ends", "");
                 if known_lease.text() == lease.text() {
                     out.condition.push_str("leaseDuration IN (:lease)");
                 } else {
@@ -81,6 +96,10 @@ impl Expression {
                 if request.transaction.is_some() {
                     // Alone a release may be repeated; the caller's writes may not.
                     out.condition.push_str(" AND attribute_not_exists(isReleased)");
+                }
+                mutants::edit(&mut out.condition, Mutant::ReleaseOfUnseenVersions, UP_TO, ANY_STAMP);
+                if mutants::on(Mutant::ReleaseUnconditional) {
+                    out.condition = "attribute_exists(recordVersionNumber)".to_owned();
                 }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.value(":released", Value::S("1".to_owned()));
@@ -107,6 +126,9 @@ impl Expression {
             None => self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM }),
             Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
         }
+        let ours = "begins_with(recordVersionNumber, :ours) AND ";
+        mutants::edit(&mut self.condition, Mutant::ClaimOfPeersRows, ours, "");
+        mutants::edit(&mut self.condition, Mutant::ClaimIgnoresWhenReleased, " AND leaseEndsAt <= :now", "");
         self.names.push(("#pk", schema.key_attribute.clone()));
         self.value(":ours", Value::S(OURS.to_owned()));
         if let Some(trusted) = trusted {
@@ -157,6 +179,9 @@ impl Expression {
     fn settle(&mut self, version: &Version, token: u64, outcome: &StoredOutcome, now: u64) {
         self.mine(&version.grant.first_version(), version, Some(token));
         self.condition.push_str(" AND attribute_not_exists(isReleased)");
+        if mutants::on(Mutant::SettleUnconditional) {
+            self.condition = "attribute_exists(recordVersionNumber)".to_owned();
+        }
         self.update
             .push_str("SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now");
         self.value(":settled", Value::S(version.settled()));
@@ -167,6 +192,12 @@ impl Expression {
 
     fn take(&mut self, grant: &NewGrant, seen: &str, token: NextToken, schema: &Schema) {
         self.condition.push_str("recordVersionNumber = :seen");
+        mutants::edit(
+            &mut self.condition,
+            Mutant::TakeOfAnyVersion,
+            "= :seen",
+            "<> :seen OR recordVersionNumber = :seen",
+        );
         self.value(":seen", Value::S(seen.to_owned()));
         self.grant(grant, token, schema);
     }
@@ -178,8 +209,8 @@ impl Expression {
         match token {
             NextToken::FromRow => {
                 self.update.push_str("fencingToken = if_not_exists(fencingToken, :now) + :one");
-                self.value(":now", number(grant.now));
-                self.value(":one", number(1));
+                self.value(":now", number(if mutants::on(Mutant::TokenNotFromTheClock) { 1 } else { grant.now }));
+                self.value(":one", number(if mutants::on(Mutant::TokenNotBumped) { 0 } else { 1 }));
             }
             NextToken::Exactly(token) => {
                 self.update.push_str("fencingToken = :token");
@@ -202,7 +233,9 @@ impl Expression {
             None => Some("workflow"),
         };
         let [state, outcome, outcome_at, payload] = once;
-        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload]);
+        let taken = self.condition.starts_with("recordVersionNumber");
+        let released = (!(mutants::on(Mutant::TakeKeepsReleased) && taken)).then_some("isReleased");
+        self.remove(&[released, workflow, data, state, outcome, outcome_at, payload]);
         self.returns = Returns::AllNew;
     }
 
@@ -229,6 +262,9 @@ impl Expression {
             "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND \
              attribute_not_exists(isReleased)",
         );
+        if mutants::on(Mutant::FenceWithoutGrant) {
+            self.condition = "attribute_not_exists(isReleased)".to_owned();
+        }
         self.value(":first", Value::S(grant.first_version()));
         self.value(":last", Value::S(grant.last_version()));
         self.value(":token", number(token));
@@ -236,7 +272,7 @@ impl Expression {
 
     /// "Still my grant, and nothing newer than this."
     fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
-        self.condition.push_str("recordVersionNumber BETWEEN :first AND :rvn");
+        self.condition.push_str(UP_TO);
         self.value(":first", Value::S(first.to_owned()));
         self.value(":rvn", Value::S(up_to.text()));
         if let Some(token) = token {

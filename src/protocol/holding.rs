@@ -5,6 +5,7 @@ use super::lease::Lease;
 use super::moment::Moment;
 use super::rules::Rules;
 use super::version::{Grant, Stamp, Version};
+use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// A lock from its holder's side.
@@ -81,6 +82,9 @@ impl Belief {
 
     /// What is left, by the more pessimistic clock.
     pub fn remaining(&self, now: Moment) -> Duration {
+        if mutants::on(Mutant::HolderIgnoresItsEnd) {
+            return self.lasting;
+        }
         self.lasting.saturating_sub(now.longest_since(self.since))
     }
 

@@ -82,7 +82,7 @@ pub use observation::Observation;
 pub use once::{Attempting, OnceRecord, OnceVerdict};
 pub use peek::{PeekVerdict, Peeking};
 pub use record::{InvalidRecord, Record};
-pub use release::{ReleaseVerdict, Releasing};
+pub use release::{ReleaseVerdict, Releasing, Spared};
 pub use renew::{RenewVerdict, Renewal};
 pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
 pub use rules::Rules;

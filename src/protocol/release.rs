@@ -11,6 +11,9 @@ use super::request::{Action, DataChange, Request, Scope};
 use super::settings::Settings;
 use super::value::Item;
 use super::version::{Grant, Stamp};
+use crate::mutants::{self, Mutant};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a release ended.
@@ -59,8 +62,35 @@ enum Whose {
     Mine { grant: Grant, token: u64 },
     /// This one, or a later one of the same owner.
     OwnersToo { grant: Grant, token: u64, owner: String },
-    /// Whichever this workflow holds.
-    Workflows { workflow: String },
+    /// Whichever this workflow holds, but for owners that are spared.
+    Workflows { workflow: String, spared: Spared },
+}
+
+/// Owners whose grants a release for a workflow leaves alone: a workflow that was started again under
+/// its old name may hold locks anew.
+#[derive(Clone)]
+pub struct Spared(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Spared {
+    /// The owners of whom this says yes.
+    pub fn owners(those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(those))
+    }
+
+    /// No owner at all.
+    pub fn nobody() -> Self {
+        Self::owners(|_| false)
+    }
+
+    fn names(&self, owner: &str) -> bool {
+        (self.0)(owner)
+    }
+}
+
+impl fmt::Debug for Spared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spared")
+    }
 }
 
 /// What a row means for a release.
@@ -77,6 +107,12 @@ impl<'a> Releasing<'a> {
         let (grant, token) = (holding.newest.grant, holding.token);
         let scope = Scope::Mine { grant, up_to: holding.seen, token: Some(token) };
         let (whose, newest) = (Whose::Mine { grant, token }, Some(holding.newest.stamp));
+        let whose = match whose {
+            _ if mutants::on(Mutant::ReleaseOnOwnerOnly) => {
+                Whose::OwnersToo { grant, token, owner: holding.owner.clone() }
+            }
+            whose => whose,
+        };
         Self { keep: holding.keep, ..Self::new(settings, holding.key.clone(), whose, Some(scope), newest) }
     }
 
@@ -90,7 +126,16 @@ impl<'a> Releasing<'a> {
 
     /// Gives back whatever this workflow holds on this key, after it has ended.
     pub fn workflows(settings: &'a Settings, key: LockKey, workflow: String) -> Self {
-        Self::new(settings, key, Whose::Workflows { workflow }, None, None)
+        Self::new(settings, key, Whose::Workflows { workflow, spared: Spared::nobody() }, None, None)
+    }
+
+    /// Leaves a workflow's grant alone whose owner is one of these.
+    #[must_use]
+    pub fn sparing(mut self, owners: Spared) -> Self {
+        if let Whose::Workflows { spared, .. } = &mut self.whose {
+            *spared = owners;
+        }
+        self
     }
 
     fn new(settings: &'a Settings, key: LockKey, whose: Whose, scope: Option<Scope>, newest: Option<Stamp>) -> Self {
@@ -168,7 +213,13 @@ impl<'a> Releasing<'a> {
             Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow: workflow.cloned() })
         };
         match &self.whose {
-            Whose::Workflows { workflow } if record.believable_workflow() == Some(workflow) => exactly(Some(workflow)),
+            Whose::Workflows { workflow, spared }
+                if record.believable_workflow() == Some(workflow) && !spared.names(&record.owner) =>
+            {
+                exactly(Some(workflow))
+            }
+            // Our own release, of which only the answer was lost.
+            Whose::Workflows { .. } if self.wrote && record.released && self.aims_at(&record.version) => Meaning::Free,
             Whose::Workflows { .. } => Meaning::Gone,
             Whose::Mine { grant, token } | Whose::OwnersToo { grant, token, .. } => {
                 match record.own_version {
@@ -187,6 +238,10 @@ impl<'a> Releasing<'a> {
         }
     }
 
+    fn aims_at(&self, seen: &str) -> bool {
+        matches!(&self.scope, Some(Scope::Exactly { version, .. }) if version == seen)
+    }
+
     /// The first repetition goes at once; then pauses, also so as not to race a busy copy of ours.
     fn go_on(&mut self) {
         if self.unsettled {
@@ -198,6 +253,9 @@ impl<'a> Releasing<'a> {
     }
 
     fn give_up(&self) -> ReleaseVerdict {
+        if mutants::on(Mutant::ReleaseUnknownIsReleased) {
+            return ReleaseVerdict::Released;
+        }
         if self.faults.was_unavailable() && !self.unsettled {
             ReleaseVerdict::Unavailable
         } else {

@@ -2,12 +2,17 @@
 
 use crate::client;
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::protocol::{Schema, Ttl, schema};
 use lambda_lock::{Dialect, LockClient};
 use std::env::{self, VarError};
 use std::fmt;
 use std::time::Duration;
+
+const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
 /// What the environment says.
 ///
@@ -57,6 +62,17 @@ impl Config {
         client::dynamodb(self)
     }
 
+    /// The same with the patience of a lock request: 1 s for each of three attempts. Sends nothing.
+    pub fn impatient_dynamodb(&self) -> Result<Client, ConfigError> {
+        let settings = self
+            .dynamodb()?
+            .config()
+            .to_builder()
+            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
+            .retry_config(RetryConfig::standard().with_initial_backoff(FIRST_BACKOFF));
+        Ok(Client::from_conf(settings.build()))
+    }
+
     /// A lock client of the configured table. Sends nothing.
     pub fn locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
@@ -74,6 +90,16 @@ impl Config {
         };
         // Everything else has been checked above.
         builder.build().map_err(|error| ConfigError(format!("LOCK_TABLE cannot be used: {error}")))
+    }
+
+    /// The lock table's name or ARN.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The names of the lock table's key attributes: the partition key's, and the sort key's if it has one.
+    pub fn key_attributes(&self) -> (&str, Option<&str>) {
+        (&self.schema.key_attribute, self.schema.sort_key_attribute.as_deref())
     }
 
     /// Whether lock keys have a sort key.
@@ -131,7 +157,8 @@ pub fn optional(environment: &Environment<'_>, name: &str) -> Result<Option<Stri
     Ok(environment(name)?.filter(|value| !value.is_empty()))
 }
 
-fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result<String, ConfigError> {
+/// The value of a variable that has to be there; `what` says what to give.
+pub fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result<String, ConfigError> {
     optional(environment, name)?.ok_or_else(|| ConfigError(format!("{name} is not set: give {what}")))
 }
 

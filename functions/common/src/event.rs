@@ -45,7 +45,7 @@ impl Fields {
     pub fn object(&mut self, name: &'static str, prefix: &'static str) -> Result<Fields, Failure> {
         match self.required(name)? {
             Value::Object(fields) => Ok(Fields { prefix, fields }),
-            _ => Err(self.malformed(name, "give the object as it was answered")),
+            _ => Err(self.malformed(name, "give an object")),
         }
     }
 
@@ -85,7 +85,7 @@ impl Fields {
             let float = value.as_f64().filter(|float| float.fract() == 0.0 && (0.0..9.0e15).contains(float));
             float.map(|float| float as u64)
         });
-        whole.ok_or_else(|| self.malformed(name, "give a whole number as it was answered"))
+        whole.ok_or_else(|| self.malformed(name, "give a whole number that is not negative"))
     }
 
     /// Required decimal seconds, not negative.

@@ -22,6 +22,37 @@ impl Failure {
         Self { error_type: "WorkFailed", message: format!("the work failed, and the lock is free again: {reason}") }
     }
 
+    /// The step of a workflow failed, which still holds its lock.
+    pub fn step_failed(reason: &dyn fmt::Display) -> Self {
+        Self { error_type: "WorkFailed", message: format!("the step failed; unlock before anything else: {reason}") }
+    }
+
+    /// The grant is no longer current, as the resource itself has seen.
+    pub fn lost(sentence: impl Into<String>) -> Self {
+        Self { error_type: "LockLost", message: sentence.into() }
+    }
+
+    /// The lock table cannot be used as it is deployed.
+    pub fn lock_table(sentence: impl Into<String>) -> Self {
+        Self { error_type: "LockTableError", message: sentence.into() }
+    }
+
+    /// DynamoDB could not be asked in time.
+    pub fn unknown(sentence: impl Into<String>) -> Self {
+        Self { error_type: "LockUnknown", message: sentence.into() }
+    }
+
+    /// The same failure, with what it means for the whole before it.
+    #[must_use]
+    pub fn because_of(self, what: &str) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
+    /// Whether the work failed, and nothing else.
+    pub fn is_of_the_work(&self) -> bool {
+        self.error_type == "WorkFailed"
+    }
+
     /// The name.
     pub fn error_type(&self) -> &'static str {
         self.error_type

@@ -7,6 +7,7 @@
 //! | `event` | a request's fields, each refused by its name |
 //! | `failure` | errors that leave under a name |
 //! | `start` | logs, configuration, and the runtime |
+//! | `web` | HTTP to others than AWS |
 
 mod client;
 mod config;
@@ -15,8 +16,10 @@ mod failure;
 mod start;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+mod web;
 
-pub use config::{Config, ConfigError, Environment, optional, process};
+pub use config::{Config, ConfigError, Environment, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
 pub use failure::Failure;
 pub use start::{serve, start};
+pub use web::{Answered, NoAnswer, Web};

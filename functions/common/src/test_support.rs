@@ -7,7 +7,9 @@ use crate::config::{Config, ConfigError};
 use crate::event::Event;
 use crate::failure::Failure;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::http::StatusCode;
@@ -81,8 +83,51 @@ impl DynamoDb {
 
     /// A lock's row, if there is one.
     pub async fn row(&self, key: &str) -> Option<HashMap<String, AttributeValue>> {
-        let got = self.client().get_item().table_name(TABLE).key("key", AttributeValue::S(key.to_owned()));
-        got.send().await.unwrap_or_else(|error| stop(&error)).item
+        self.item(TABLE, "key", key).await
+    }
+
+    /// Creates another table, whose only key attribute is this text.
+    pub async fn create_table(&self, table: &str, key: &str) {
+        let attribute = AttributeDefinition::builder().attribute_name(key).attribute_type(ScalarAttributeType::S);
+        let hash = KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash);
+        let create = self
+            .client()
+            .create_table()
+            .table_name(table)
+            .billing_mode(BillingMode::PayPerRequest)
+            .attribute_definitions(attribute.build().unwrap_or_else(|error| stop(&error)))
+            .key_schema(hash.build().unwrap_or_else(|error| stop(&error)));
+        create.send().await.unwrap_or_else(|error| stop(&error));
+    }
+
+    /// Deletes a table.
+    pub async fn drop_table(&self, table: &str) {
+        self.client().delete_table().table_name(table).send().await.unwrap_or_else(|error| stop(&error));
+    }
+
+    /// An item of any table, if there is one.
+    pub async fn item(&self, table: &str, key: &str, value: &str) -> Option<HashMap<String, AttributeValue>> {
+        let got = self.client().get_item().table_name(table).key(key, AttributeValue::S(value.to_owned()));
+        got.consistent_read(true).send().await.unwrap_or_else(|error| stop(&error)).item
+    }
+
+    /// Deletes an item of any table.
+    pub async fn delete(&self, table: &str, key: &str, value: &str) {
+        let delete = self.client().delete_item().table_name(table).key(key, AttributeValue::S(value.to_owned()));
+        delete.send().await.unwrap_or_else(|error| stop(&error));
+    }
+
+    /// Sets an attribute of an item of any table, named by its key and value.
+    pub async fn set(&self, table: &str, item: (&str, &str), attribute: (&str, AttributeValue)) {
+        let update = self
+            .client()
+            .update_item()
+            .table_name(table)
+            .key(item.0, AttributeValue::S(item.1.to_owned()))
+            .update_expression("SET #attribute = :value")
+            .expression_attribute_names("#attribute", attribute.0)
+            .expression_attribute_values(":value", attribute.1);
+        update.send().await.unwrap_or_else(|error| stop(&error));
     }
 
     /// Puts a row of these texts.

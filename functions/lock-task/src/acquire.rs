@@ -15,7 +15,7 @@ pub(crate) struct Request {
     owner: String,
     lease: Duration,
     wait: Duration,
-    reports_held: bool,
+    when_held: WhenHeld,
     data: Option<String>,
     execution: Option<String>,
     observation: Option<Observation>,
@@ -28,7 +28,7 @@ impl Request {
             owner: fields.name("owner", LONGEST_NAME)?,
             lease: lease(&mut fields)?,
             wait: fields.optional_seconds("waitSeconds")?.unwrap_or_default(),
-            reports_held: reports_held(&mut fields)?,
+            when_held: WhenHeld::read(&mut fields)?,
             data: fields.optional_text("data")?,
             execution: fields.optional_name("execution", LONGEST_NAME)?,
             observation: observation(&mut fields)?,
@@ -38,11 +38,34 @@ impl Request {
     }
 }
 
-fn reports_held(fields: &mut Fields) -> Result<bool, Failure> {
-    match fields.optional_text("whenHeld")?.as_deref() {
-        None | Some("fail") => Ok(false),
-        Some("report") => Ok(true),
-        Some(_) => Err(fields.malformed("whenHeld", "give fail or report")),
+/// What becomes of a request for a lock that somebody else holds.
+#[derive(Debug)]
+enum WhenHeld {
+    /// `LockHeld`.
+    Fail,
+    /// An answer, with a time to wait that is no longer than this.
+    Report { longest_wait: Option<u64> },
+}
+
+impl WhenHeld {
+    fn read(fields: &mut Fields) -> Result<Self, Failure> {
+        let longest_wait = longest_wait(fields)?;
+        match fields.optional_text("whenHeld")?.as_deref() {
+            None | Some("fail") if longest_wait.is_some() => {
+                Err(fields.malformed("maxRetryAfterSeconds", "it needs whenHeld: report beside it"))
+            }
+            None | Some("fail") => Ok(Self::Fail),
+            Some("report") => Ok(Self::Report { longest_wait }),
+            Some(_) => Err(fields.malformed("whenHeld", "give fail or report")),
+        }
+    }
+}
+
+/// In whole seconds, as a `Wait` state takes them.
+fn longest_wait(fields: &mut Fields) -> Result<Option<u64>, Failure> {
+    match fields.optional_seconds("maxRetryAfterSeconds")?.map(|longest| longest.as_secs()) {
+        Some(0) => Err(fields.malformed("maxRetryAfterSeconds", "give at least 1")),
+        longest => Ok(longest),
     }
 }
 
@@ -68,7 +91,7 @@ fn observation(fields: &mut Fields) -> Result<Option<Observation>, Failure> {
 }
 
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    let Request { key, owner, lease, wait, reports_held, data, execution, observation } = request;
+    let Request { key, owner, lease, wait, when_held, data, execution, observation } = request;
     let budget = time.waiting(wait, lease);
     let mut acquire = deps.locks.acquire(key).owner(owner).reclaim_own().lease(lease).within(&budget);
     if let Some(execution) = execution {
@@ -86,21 +109,21 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
             let lock = LockJson { token: lock.into_token(), data }.json()?;
             Ok(json!({ "acquired": true, "lock": lock }))
         }
-        Err(error) => match error.held() {
-            Some(held) if reports_held => report(held),
+        Err(error) => match (error.held(), when_held) {
+            (Some(held), WhenHeld::Report { longest_wait }) => Ok(report(held, longest_wait)),
             _ => Err(error.into()),
         },
     }
 }
 
-fn report(held: &Held) -> Result<Value, Failure> {
+fn report(held: &Held, longest_wait: Option<u64>) -> Value {
     let ends = held.lease_ends_at.and_then(|ends| ends.duration_since(UNIX_EPOCH).ok());
     // A Wait state takes whole seconds, and to wait for less than was asked would be too early.
-    let retry_after = held.retry_after.as_millis().div_ceil(1000).max(1) as u64;
-    Ok(json!({
+    let dead_in = u64::try_from(held.retry_after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
+    json!({
         "acquired": false,
         "holder": { "owner": held.holder, "leaseEndsAt": ends.map(|ends| ends.as_millis() as u64) },
-        "retryAfterSeconds": retry_after,
+        "retryAfterSeconds": longest_wait.map_or(dead_in, |longest| longest.min(dead_in)),
         "observation": held.observation,
-    }))
+    })
 }

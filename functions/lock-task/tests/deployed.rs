@@ -4,47 +4,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_local::authorize::{Call, Fate, Role};
-use lambda_lock_local::{Expansion, Invocation, Outcome, Sample, client};
+use lambda_lock_local::authorize::{Fate, Role};
+use lambda_lock_local::deployed::{Answer, assert_error, first_answer_lost, template};
+use lambda_lock_local::{Expansion, Outcome, Sample, client};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 const NAME: &str = "lock-task";
 /// The lock table, as the embedded DynamoDB knows it.
 const TABLE: &str = "LockTable";
 
-/// The template as it is; `None` where it cannot be expanded.
-fn template() -> Option<Expansion> {
-    static TEMPLATE: OnceLock<Option<Expansion>> = OnceLock::new();
-    TEMPLATE.get_or_init(|| Expansion::expand().unwrap()).clone()
-}
-
 async fn deploy(template: &Expansion) -> Sample {
     Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_lock-task"))]).await.unwrap()
 }
 
-/// The template with these variables in the function's environment.
-fn with(template: &Expansion, environment: &[(&str, &str)]) -> Expansion {
-    let mut changed = template.clone();
-    let function = changed.functions.get_mut(NAME).unwrap();
-    function.environment.extend(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    changed
-}
-
-async fn invoke(sample: &Sample, request: &Value) -> Invocation {
-    sample.lambda.invoke(NAME, &request.to_string()).await.unwrap()
-}
-
-/// The answer, or `errorType` and `errorMessage`.
-async fn ask(sample: &Sample, request: Value) -> Result<Value, (String, String)> {
-    let invocation = invoke(sample, &request).await;
-    match invocation.outcome {
-        Outcome::Answer(answer) => Ok(serde_json::from_str(&answer).unwrap()),
-        Outcome::Error { error_type, message } => Err((error_type, message)),
-        other => panic!("{other:?}\n{}", invocation.logs),
-    }
+async fn ask(sample: &Sample, request: Value) -> Answer {
+    sample.ask(NAME, &request).await
 }
 
 fn acquire(key: &str, owner: &str) -> Value {
@@ -59,20 +34,6 @@ fn acquire_and(key: &str, owner: &str, more: Value) -> Value {
 
 fn release(lock: &Value) -> Value {
     json!({ "action": "release", "lock": lock })
-}
-
-#[track_caller]
-fn assert_error<T: std::fmt::Debug>(asked: Result<T, (String, String)>, error_type: &str, contains: &str) {
-    match asked {
-        Err((found, message)) if found == error_type && message.contains(contains) => {}
-        other => panic!("expected {error_type} with {contains:?}, got {other:?}"),
-    }
-}
-
-/// Loses the answer of the first request.
-fn first_answer_lost() -> impl Fn(&Call) -> Fate + Send + Sync {
-    let calls = AtomicU32::new(0);
-    move |_| if calls.fetch_add(1, Ordering::SeqCst) == 0 { Fate::AnswerLost } else { Fate::Answered }
 }
 
 /// Everything that the function does: get a lock, wait for it in vain, renew it, give it back; and find
@@ -109,7 +70,7 @@ async fn without_any_one_of_its_permissions_it_fails() {
         let mut less = template.clone();
         let role: &mut Role = &mut less.functions.get_mut(NAME).unwrap().allows;
         assert!(role.remove(missing));
-        assert_error(everything(&deploy(&less).await).await, "LockTableError", &missing.action);
+        assert_error(everything(&deploy(&less).await).await.map(Value::from), "LockTableError", &missing.action);
     }
 }
 
@@ -154,12 +115,13 @@ async fn a_table_that_is_missing_or_has_another_key_is_said_by_name() {
     let Some(template) = template() else { return };
     let mut without_table = template.clone();
     without_table.tables.clear();
-    assert_error(ask(&deploy(&without_table).await, acquire("k", "a")).await, "LockTableError", "cannot be used");
+    assert_error(ask(&deploy(&without_table).await, acquire("k", "a")).await, "LockTableError", r#"table "LockTable""#);
 
     let mut other_key = template.clone();
     let table = other_key.tables.iter_mut().find(|table| table["TableName"] == TABLE).unwrap();
     table["AttributeDefinitions"] = json!([{ "AttributeName": "id", "AttributeType": "S" }]);
     table["KeySchema"] = json!([{ "AttributeName": "id", "KeyType": "HASH" }]);
+    table.as_object_mut().unwrap().remove("GlobalSecondaryIndexes");
     assert_error(ask(&deploy(&other_key).await, acquire("k", "a")).await, "LockTableError", "cannot be used");
 }
 
@@ -180,8 +142,8 @@ async fn a_missing_or_malformed_variable_stops_the_start_with_a_sentence_that_na
         ("AWS_SECRET_ACCESS_KEY", "", "AWS_SECRET_ACCESS_KEY is not set"),
         ("AWS_ENDPOINT_URL_DYNAMODB", "localhost:8000", "AWS_ENDPOINT_URL_DYNAMODB is "),
     ] {
-        let sample = deploy(&with(&template, &[(name, value)])).await;
-        let stopped = invoke(&sample, &acquire("k", "a")).await;
+        let sample = deploy(&template.with(NAME, &[(name, value)])).await;
+        let stopped = sample.lambda.invoke(NAME, &acquire("k", "a").to_string()).await.unwrap();
         assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{name}={value}: {stopped:?}");
         let sentence = format!("the function cannot run: {says}");
         assert!(stopped.logs.contains(&sentence), "{name}={value}: {}", stopped.logs);
@@ -192,7 +154,7 @@ async fn a_missing_or_malformed_variable_stops_the_start_with_a_sentence_that_na
 async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template() else { return };
     let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
-    let sample = deploy(&with(&template, &loud)).await;
+    let sample = deploy(&template.with(NAME, &loud)).await;
     let mut logs = String::new();
     let secret = |what: &str| format!("payload-{what}-7f3a");
     let granted = acquire_and("k", "a", json!({ "data": secret("data"), "execution": secret("execution") }));
@@ -215,7 +177,7 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
         json!([secret("event")]),
         json!(secret("event")),
     ] {
-        logs += &invoke(&sample, &request).await.logs;
+        logs += &sample.lambda.invoke(NAME, &request.to_string()).await.unwrap().logs;
     }
     logs += &sample.lambda.invoke(NAME, &format!("{{\"{}", secret("broken"))).await.unwrap().logs;
     assert!(logs.contains("LockHeld") && logs.contains("InvalidRequest"), "the failures are logged: {logs}");

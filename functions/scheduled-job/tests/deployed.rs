@@ -5,61 +5,23 @@
 #![allow(clippy::disallowed_methods, reason = "the tests invoke beside each other")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_local::authorize::{Call, Fate, Role};
+use lambda_lock_local::authorize::{Fate, Role};
+use lambda_lock_local::deployed::{answered, assert_error, first_answer_lost, template};
 use lambda_lock_local::{Expansion, Invocation, Outcome, Sample, client};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const NAME: &str = "scheduled-job";
 /// The lock table, as the embedded DynamoDB knows it.
 const TABLE: &str = "LockTable";
 
-/// The template as it is; `None` where it cannot be expanded.
-fn template() -> Option<Expansion> {
-    static TEMPLATE: OnceLock<Option<Expansion>> = OnceLock::new();
-    TEMPLATE.get_or_init(|| Expansion::expand().unwrap()).clone()
-}
-
 async fn deploy(template: &Expansion) -> Sample {
     Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_scheduled-job"))]).await.unwrap()
 }
 
-/// The template with these variables in the function's environment.
-fn with(template: &Expansion, environment: &[(&str, &str)]) -> Expansion {
-    let mut changed = template.clone();
-    let function = changed.functions.get_mut(NAME).unwrap();
-    function.environment.extend(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    changed
-}
-
 async fn tick(sample: &Sample) -> Invocation {
     sample.lambda.invoke(NAME, &json!({ "source": "aws.events" }).to_string()).await.unwrap()
-}
-
-/// The answer, or `errorType` and `errorMessage`.
-fn answered(invocation: Invocation) -> Result<Value, (String, String)> {
-    match invocation.outcome {
-        Outcome::Answer(answer) => Ok(serde_json::from_str(&answer).unwrap()),
-        Outcome::Error { error_type, message } => Err((error_type, message)),
-        other => panic!("{other:?}\n{}", invocation.logs),
-    }
-}
-
-#[track_caller]
-fn assert_error(invocation: Invocation, error_type: &str, contains: &str) {
-    match answered(invocation) {
-        Err((found, message)) if found == error_type && message.contains(contains) => {}
-        other => panic!("expected {error_type} with {contains:?}, got {other:?}"),
-    }
-}
-
-/// Loses the answer of the first request.
-fn first_answer_lost() -> impl Fn(&Call) -> Fate + Send + Sync {
-    let calls = AtomicU32::new(0);
-    move |_| if calls.fetch_add(1, Ordering::SeqCst) == 0 { Fate::AnswerLost } else { Fate::Answered }
 }
 
 #[tokio::test]
@@ -87,7 +49,7 @@ async fn without_any_one_of_its_permissions_a_tick_fails() {
         sample.proxy.decide(first_answer_lost());
         // Whoever may not look cannot know what became of the write whose answer was lost.
         let error_type = if missing.action == "dynamodb:GetItem" { "LockUnknown" } else { "LockTableError" };
-        assert_error(tick(&sample).await, error_type, "job/scheduled-job");
+        assert_error(answered(tick(&sample).await), error_type, "job/scheduled-job");
     }
 }
 
@@ -134,16 +96,16 @@ async fn what_keeps_it_from_the_lock_is_said_by_name() {
     template.functions.get_mut(NAME).unwrap().timeout_seconds = 4;
     let sample = deploy(&template).await;
     sample.proxy.decide(|_| Fate::Swallowed);
-    assert_error(tick(&sample).await, "LockUnknown", "job/scheduled-job");
+    assert_error(answered(tick(&sample).await), "LockUnknown", "job/scheduled-job");
 
     sample.proxy.decide(|_| Fate::Answered);
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let row = client(sample.dynamodb.endpoint()).put_item().table_name(TABLE).item("key", text("job/scheduled-job"));
     row.item("recordVersionNumber", text("x")).item("ownerName", text("y")).send().await.unwrap();
-    assert_error(tick(&sample).await, "InvalidRecord", "leaseDuration");
+    assert_error(answered(tick(&sample).await), "InvalidRecord", "leaseDuration");
 
     template.tables.clear();
-    assert_error(tick(&deploy(&template).await).await, "LockTableError", "cannot be used");
+    assert_error(answered(tick(&deploy(&template).await).await), "LockTableError", "cannot be used");
 }
 
 #[tokio::test]
@@ -153,7 +115,7 @@ async fn a_name_that_cannot_be_a_key_stops_the_start_with_a_sentence_that_names_
     for (name, value, says) in
         [("JOB_NAME", long.as_str(), "JOB_NAME is too long"), ("LOCK_TABLE", "", "LOCK_TABLE is not set")]
     {
-        let stopped = tick(&deploy(&with(&template, &[(name, value)])).await).await;
+        let stopped = tick(&deploy(&template.with(NAME, &[(name, value)])).await).await;
         assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{name}: {stopped:?}");
         assert!(stopped.logs.contains(&format!("the function cannot run: {says}")), "{}", stopped.logs);
     }
@@ -163,7 +125,7 @@ async fn a_name_that_cannot_be_a_key_stops_the_start_with_a_sentence_that_names_
 async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template() else { return };
     let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
-    let sample = deploy(&with(&template, &loud)).await;
+    let sample = deploy(&template.with(NAME, &loud)).await;
     let event = json!({ "detail": { "note": "payload-7f3a" } }).to_string();
     let ran = sample.lambda.invoke(NAME, &event).await.unwrap();
     let broken = sample.lambda.invoke(NAME, "payload-7f3a {").await.unwrap();

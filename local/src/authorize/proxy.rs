@@ -3,8 +3,12 @@
 use super::grant::{Grant, Role, needed};
 use super::refusal;
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::http::request::Parts;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,12 +44,17 @@ pub enum Fate {
     Swallowed,
     /// It is not applied: DynamoDB refuses for now.
     Throttled,
+    /// It is not applied, and the connection breaks.
+    RequestLost,
+    /// Nothing ever comes back; it is applied this much later, whatever has become of the caller.
+    AppliedLate(Duration),
 }
 
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
 
 struct Shared {
-    upstream: Upstream,
+    upstream: Arc<Upstream>,
+    errors: Arc<Mutex<BTreeMap<String, u64>>>,
     /// The role of each access key id.
     roles: BTreeMap<String, Role>,
     used: Mutex<BTreeMap<String, Role>>,
@@ -60,7 +69,8 @@ impl AuthorizingProxy {
     /// When the endpoint is none, or no loopback port can be had.
     pub async fn start(upstream: &str, roles: BTreeMap<String, Role>) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
-            upstream: Upstream::new(upstream)?,
+            upstream: Arc::new(Upstream::new(upstream)?),
+            errors: Arc::default(),
             roles,
             used: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
@@ -79,6 +89,11 @@ impl AuthorizingProxy {
         lock(&self.shared.used).get(caller).cloned().unwrap_or_default()
     }
 
+    /// How often DynamoDB itself refused what was let through, by the error's name.
+    pub fn errors(&self) -> BTreeMap<String, u64> {
+        lock(&self.shared.errors).clone()
+    }
+
     /// From now on this decides what becomes of requests that are allowed.
     pub fn decide(&self, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) {
         *lock(&self.shared.decide) = Box::new(decide);
@@ -92,7 +107,8 @@ impl fmt::Debug for AuthorizingProxy {
 }
 
 impl Handle for Shared {
-    async fn handle(&self, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
+    async fn handle(&self, request: Request<Bytes>) -> anyhow::Result<Answer> {
+        let (Parts { headers, .. }, body) = request.into_parts();
         let call = match read(&headers, &body) {
             Ok(call) => call,
             Err(refusal) => return Ok(*refusal),
@@ -106,16 +122,41 @@ impl Handle for Shared {
         match fate {
             Fate::Swallowed => return std::future::pending().await,
             Fate::Throttled => return Ok(refusal::throttled()),
+            Fate::RequestLost => anyhow::bail!("the request is to be lost"),
+            Fate::AppliedLate(delay) => {
+                let (upstream, errors) = (Arc::clone(&self.upstream), Arc::clone(&self.errors));
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    if let Ok(answer) = upstream.forward(headers, body).await {
+                        note(&errors, answer).await;
+                    }
+                });
+                return std::future::pending().await;
+            }
             Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost => {}
         }
-        let answer = self.upstream.forward(headers, body).await?;
+        let answer = note(&self.errors, self.upstream.forward(headers, body).await?).await;
         match fate {
             Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
             Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
-            Fate::Answered | Fate::Swallowed | Fate::Throttled => {}
+            _ => {}
         }
         Ok(answer)
     }
+}
+
+/// Counts what is an error, by its name: the end of `com.amazonaws.dynamodb.v20120810#NAME`.
+async fn note(errors: &Mutex<BTreeMap<String, u64>>, answer: Answer) -> Answer {
+    if answer.status().is_success() {
+        return answer;
+    }
+    let (head, body) = answer.into_parts();
+    // The whole body is there already.
+    let body = body.collect().await.unwrap_or_default().to_bytes();
+    let error = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+    let name = error["__type"].as_str().and_then(|name| name.rsplit('#').next()).unwrap_or_default();
+    *lock(errors).entry(name.to_owned()).or_default() += 1;
+    Answer::from_parts(head, Full::new(body))
 }
 
 /// Who asks for what, or the refusal of whoever cannot be understood.

@@ -1,7 +1,8 @@
-//! The last act: functions as Lambda runs them, and one of them is killed at its deadline while it holds
+//! Functions as Lambda runs them, and one of them is killed at its deadline while it holds
 //! a lock.
 
 use super::MAX_CLOCK_SKEW;
+use super::orders::{CHARGE_ORDER, ORDER_QUEUE};
 use super::screen::{Screen, Seconds};
 use anyhow::{Context, bail};
 use lambda_lock::LockClient;
@@ -46,9 +47,9 @@ pub(crate) struct Deadline {
     pub(crate) lease_was_over: bool,
 }
 
-/// Has cargo build what the act needs.
+/// Has cargo build what this act and the next one need.
 pub(crate) async fn prepare() -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    build(&[LOCK_TASK.to_owned()]).await
+    build(&[LOCK_TASK, CHARGE_ORDER, ORDER_QUEUE].map(str::to_owned)).await
 }
 
 /// Functions beside the demo's DynamoDB.
@@ -155,7 +156,7 @@ fn job(built: &BTreeMap<String, PathBuf>, table: &str, dynamodb: &LocalDynamoDb)
     })
 }
 
-fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
+pub(crate) fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
     match &invocation.outcome {
         Outcome::Answer(answer) => Ok(serde_json::from_str(answer)?),
         other => bail!("a function did not answer: {other:?}\n{}", invocation.logs),

@@ -1,11 +1,12 @@
 //! The demo: real processes contend for one lock, one of them is killed and one is stopped, and
-//! the counter that the lock guards is exact all the same. Then functions do it, as Lambda runs them.
+//! the counter that the lock guards is exact all the same. Then functions do it, as Lambda runs them, and orders are charged exactly once.
 
 mod counter;
 mod crew;
 mod functions;
 mod ledger;
 mod message;
+mod orders;
 mod requests;
 mod screen;
 mod story;
@@ -43,10 +44,12 @@ const LOCK_KEY: &str = "the-counter";
 ///
 /// At last, functions under a Runtime API that keeps deadlines: lock-task tells a second owner who holds
 /// the lock, and the lock of a function that is killed at its deadline is taken over by the next
-/// invocation. cargo builds them first.
+/// invocation. Then orders: one whose function crashes after the payment gateway has charged, and a queue
+/// of them with a message that is no order. cargo builds the functions first.
 ///
-/// The exit code is 0 when the counter is exact, the late write was refused and the locks of those who
-/// were killed were taken over, 1 when not, and 2 when the demo could not be played.
+/// The exit code is 0 when the counter is exact, the late write was refused, the locks of those who were
+/// killed were taken over and every order was charged once, 1 when not, and 2 when the demo could not be
+/// played.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// How many processes contend; one of them will be killed.
@@ -90,12 +93,17 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     let second_owner = act.a_second_owner_is_told().await?;
     let deadline = act.a_function_is_killed_at_its_deadline().await?;
 
+    let act = orders::Act::begin(&screen, &built, &dynamodb).await?;
+    let crash = act.a_function_crashes_after_the_charge().await?;
+    let delivered = act.a_queue_is_delivered().await?;
+
     let increments = verdict::Increments {
         expected: verdict::expected_increments(&options),
         told: ledger.applied(),
         counted: counter.read().await?,
     };
-    Ok(verdict::Verdict { increments, takeover, late_write, second_owner, deadline }.pronounce(&ledger))
+    Ok(verdict::Verdict { increments, takeover, late_write, second_owner, deadline, crash, delivered }
+        .pronounce(&ledger))
 }
 
 /// How parent and workers use the lock table.

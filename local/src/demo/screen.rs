@@ -73,7 +73,7 @@ impl Screen {
 
     fn line(&self, at: Instant, who: impl fmt::Display, style: Style, what: impl fmt::Display) {
         let elapsed = Seconds(at.saturating_duration_since(self.started)).to_string();
-        anstream::println!("{elapsed:>9}  {who:<9}  {style}{what}{style:#}");
+        anstream::println!("{elapsed:>9}  {who:<12}  {style}{what}{style:#}");
     }
 }
 

@@ -4,6 +4,7 @@ use super::Options;
 use super::functions::{Deadline, SecondOwner};
 use super::ledger::Ledger;
 use super::message::About;
+use super::orders::{Crash, Delivered};
 use super::screen::{self, Seconds};
 use super::story::{LateWrite, Takeover};
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ pub(crate) struct Verdict {
     pub(crate) late_write: LateWrite,
     pub(crate) second_owner: SecondOwner,
     pub(crate) deadline: Deadline,
+    pub(crate) crash: Crash,
+    pub(crate) delivered: Delivered,
 }
 
 impl Verdict {
@@ -46,6 +49,8 @@ impl Verdict {
             taken_over(&self.takeover),
             told(&self.second_owner),
             succeeded(&self.deadline),
+            charged_once(&self.crash),
+            delivered(&self.delivered),
         ];
         let grants = ledger.grants();
         screen::figure("sent", format_args!("{}; {grants} grants", requests(ledger, About::Lock, "the lock")));
@@ -111,6 +116,30 @@ fn succeeded(deadline: &Deadline) -> bool {
         format_args!(
             "the function killed at its deadline, after {killed_after}, was succeeded {taken_over_after} later, \
              {lease} the end of its lease, token {next_token} after {token}"
+        ),
+    );
+    good
+}
+
+fn charged_once(crash: &Crash) -> bool {
+    let Crash { asked, charged, crashed, is_replayed } = crash;
+    let good = *crashed && *is_replayed && *asked == 2 && *charged == 1;
+    let times = if *charged == 1 { "once".to_owned() } else { format!("{charged} times") };
+    screen::check(
+        good,
+        format_args!("the order of the function that crashed was charged {times}: the gateway was asked {asked} times"),
+    );
+    good
+}
+
+fn delivered(queue: &Delivered) -> bool {
+    let Delivered { sent, charged, messages, batches, dead_letters } = queue;
+    let good = charged == sent && *dead_letters == 1;
+    screen::check(
+        good,
+        format_args!(
+            "of {sent} orders in the queue {charged} were charged, each once, in {messages} deliveries and {batches} \
+             batches; dead letters: {dead_letters}, the message that is no order"
         ),
     );
     good

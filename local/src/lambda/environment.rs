@@ -14,6 +14,8 @@ use tokio::time::{Sleep, sleep, timeout};
 
 /// How long a process may take from its start to its first poll.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether a host that stood still goes on.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The largest answer, as Lambda counts it: 6 MB and 100 bytes.
 const LARGEST_ANSWER: usize = 6 * 1024 * 1024 + 100;
 
@@ -142,7 +144,7 @@ impl Sandbox {
         };
         let delivered = Instant::now();
         let mut deadline = Box::pin(sleep(function.timeout));
-        self.process.send(Signal::CONT);
+        self.process.go_on();
         if let Some(poll) = self.poll.take() {
             // If it has died meanwhile, that is what is waited for next.
             let _ = poll.send(delivery);
@@ -174,7 +176,12 @@ impl Sandbox {
                     }
                 }
                 how = self.process.end() => return Outcome::Exited(how),
-                () = deadline.as_mut() => return Outcome::TimedOut,
+                () = deadline.as_mut() => {
+                    if !self.process.is_excused() {
+                        return Outcome::TimedOut;
+                    }
+                    deadline.as_mut().reset(tokio::time::Instant::now() + LOOK_AGAIN);
+                }
             }
         }
     }

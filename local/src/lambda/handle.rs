@@ -3,6 +3,7 @@
 use super::environment::{Environment, Sandbox};
 use super::invocation::Invocation;
 use super::logs::{LogLine, Source};
+use super::process::Leash;
 use super::{Function, invoke_api, lock, report};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
@@ -133,12 +134,21 @@ impl Lambda {
         self.send(environment, Signal::STOP)
     }
 
+    /// Stops the process in this environment, as when its whole host stands still: its deadline passes, and
+    /// nobody kills it. After [`thaw`](Lambda::thaw) it has 2 s before it is killed for that.
+    ///
+    /// # Errors
+    /// When there is no process in it.
+    pub fn stand_still(&self, environment: u32) -> anyhow::Result<()> {
+        self.reach(environment, Leash::stand_still)
+    }
+
     /// Lets the process in this environment go on (SIGCONT).
     ///
     /// # Errors
     /// When there is no process in it.
     pub fn thaw(&self, environment: u32) -> anyhow::Result<()> {
-        self.send(environment, Signal::CONT)
+        self.reach(environment, Leash::go_on)
     }
 
     /// Kills the process in this environment (SIGKILL). The next invocation starts another one.
@@ -168,8 +178,12 @@ impl Lambda {
     }
 
     fn send(&self, environment: u32, signal: Signal) -> anyhow::Result<()> {
-        let sent = self.functions.all().iter().any(|one| one.id == environment && one.leash.send(signal));
-        if !sent {
+        self.reach(environment, |leash| leash.send(signal))
+    }
+
+    fn reach(&self, environment: u32, reaches: impl Fn(&Leash) -> bool) -> anyhow::Result<()> {
+        let reached = self.functions.all().iter().any(|one| one.id == environment && reaches(&one.leash));
+        if !reached {
             bail!("no process in environment {environment}");
         }
         Ok(())

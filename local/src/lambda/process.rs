@@ -10,9 +10,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
+
+/// How much later than its host a process is killed whose deadline passed while that stood still.
+const AFTER_STANDSTILL: Duration = Duration::from_secs(2);
 
 /// How others reach the process of an environment, if there is one.
 #[derive(Debug, Default)]
@@ -24,6 +27,16 @@ struct Leader {
     pid: Pid,
     /// It may take a moment to die, and gets nothing more to do.
     killed: bool,
+    /// Its whole host stands still, or has stood still until this moment.
+    standstill: Standstill,
+}
+
+/// Whether a process was kept from being killed at its deadline.
+#[derive(Clone, Copy, Debug)]
+enum Standstill {
+    Never,
+    Now,
+    Until(Instant),
 }
 
 impl Leash {
@@ -43,8 +56,35 @@ impl Leash {
         kill_process_group(leader.pid, signal).is_ok()
     }
 
+    /// Stops the process, and whoever would kill it at its deadline.
+    pub(super) fn stand_still(&self) -> bool {
+        if let Some(leader) = lock(&self.0).as_mut() {
+            leader.standstill = Standstill::Now;
+        }
+        self.send(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub(super) fn go_on(&self) -> bool {
+        if let Some(leader) = lock(&self.0).as_mut()
+            && matches!(leader.standstill, Standstill::Now)
+        {
+            leader.standstill = Standstill::Until(Instant::now());
+        }
+        self.send(Signal::CONT)
+    }
+
+    /// Whether the deadline cannot be enforced now, because the host stands still or has just done so.
+    pub(super) fn is_excused(&self) -> bool {
+        match lock(&self.0).map(|leader| leader.standstill) {
+            None | Some(Standstill::Never) => false,
+            Some(Standstill::Now) => true,
+            Some(Standstill::Until(moment)) => moment.elapsed() < AFTER_STANDSTILL,
+        }
+    }
+
     fn hold(&self, pid: Option<Pid>) {
-        *lock(&self.0) = pid.map(|pid| Leader { pid, killed: false });
+        *lock(&self.0) = pid.map(|pid| Leader { pid, killed: false, standstill: Standstill::Never });
     }
 }
 
@@ -95,6 +135,14 @@ impl Process {
 
     pub(super) fn send(&self, signal: Signal) {
         self.leash.send(signal);
+    }
+
+    pub(super) fn go_on(&self) {
+        self.leash.go_on();
+    }
+
+    pub(super) fn is_excused(&self) -> bool {
+        self.leash.is_excused()
     }
 
     /// Waits for its end, and says how it ended.

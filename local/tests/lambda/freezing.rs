@@ -58,6 +58,30 @@ async fn a_frozen_invocation_is_killed_at_its_deadline() {
 }
 
 #[tokio::test]
+async fn while_its_host_stands_still_an_invocation_is_not_killed_and_goes_on_afterwards() {
+    let scene = Scene::new(Duration::from_millis(800)).await;
+    let working = begin(&scene, json!({ "key": "k", "steps": [300, 1] }));
+    scene.until_logged("step 0 of k").await;
+    scene.lambda.stand_still(scene.only()).unwrap();
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(!working.is_finished());
+    scene.lambda.thaw(scene.only()).unwrap();
+    let late = working.await.unwrap();
+    assert_eq!(answer(&late)["steps"], 2);
+    assert!(late.duration >= Duration::from_millis(1200), "{late:?}");
+}
+
+#[tokio::test]
+async fn after_a_standstill_the_deadline_is_kept_somewhat_later() {
+    let scene = Scene::new(Duration::from_millis(500)).await;
+    let working = begin(&scene, json!({ "key": "k", "steps": [60_000] }));
+    scene.until_logged("step 0 of k").await;
+    scene.lambda.stand_still(scene.only()).unwrap();
+    scene.lambda.thaw(scene.only()).unwrap();
+    assert_eq!(working.await.unwrap().outcome, Outcome::TimedOut);
+}
+
+#[tokio::test]
 async fn no_process_outlives_the_last_handle_neither_a_frozen_nor_a_busy_one() {
     let scene = Scene::new(LONG).await;
     let busy = begin(&scene, json!({ "key": "a", "steps": [60_000] }));

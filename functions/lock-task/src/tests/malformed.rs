@@ -59,6 +59,7 @@ async fn what_is_malformed_in_an_acquire_is_named() {
         ("waitSeconds", json!(1e300)),
         ("whenHeld", json!("ignore")),
         ("whenHeld", json!(true)),
+        ("maxRetryAfterSeconds", json!(10)),
         ("data", json!({ "page": 7 })),
         ("execution", json!("")),
         ("execution", json!(long)),
@@ -83,6 +84,10 @@ async fn what_is_malformed_in_an_acquire_is_named() {
     ] {
         let both = json!({ "observation": observation, "waitedSeconds": waited });
         refused(&function, with(acquire("me"), both), field).await;
+    }
+    for longest in [json!(0), json!(0.9), json!(-1), json!("10"), json!(null)] {
+        let report = json!({ "whenHeld": "report", "maxRetryAfterSeconds": longest });
+        refused(&function, with(acquire("me"), report), "maxRetryAfterSeconds").await;
     }
     assert_eq!(function.server.row("customer-7").await, None, "no request was sent");
 }

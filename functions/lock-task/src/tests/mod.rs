@@ -5,6 +5,7 @@ mod failures;
 mod malformed;
 mod release;
 mod renew;
+mod workflows;
 
 use crate::handler::{Deps, handler};
 use lambda_lock_functions::Failure;

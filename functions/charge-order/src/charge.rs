@@ -1,0 +1,131 @@
+//! The attempt: reserve, charge, record, with the result stored in record's transaction.
+
+use crate::handler::Deps;
+use crate::order::{Order, PREFIX, Receipt, Request};
+use crate::orders::{Refused, refused};
+use crate::simulate::Step;
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use lambda_lock::{Attempt, Budget, Error, ErrorKind, LockKey, ReleaseOutcome, Started};
+use lambda_lock_functions::Failure;
+use serde_json::{Value, json};
+
+/// An order that is charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charged {
+    /// What was stored.
+    pub receipt: Receipt,
+    /// Whether it was charged before.
+    pub replayed: bool,
+}
+
+impl Charged {
+    /// As JSON.
+    pub fn answer(&self) -> Value {
+        let Receipt { order_id, charge_id, fencing_token } = &self.receipt;
+        json!({
+            "orderId": order_id,
+            "chargeId": charge_id,
+            "fencingToken": fencing_token,
+            "replayed": self.replayed,
+        })
+    }
+}
+
+/// How the steps ended.
+enum Steps {
+    /// It is charged, and this write is to record it.
+    Charged(Receipt, TransactWriteItem),
+    /// It was recorded longer ago than results are kept.
+    Recorded(Receipt),
+}
+
+/// The lock key of an order; a table with a sort key gets the same text there. In the table both have
+/// the namespace of idempotent works: `once/order/{orderId}`.
+pub fn key(order: &Order, sort_key: bool) -> LockKey {
+    let key = format!("{PREFIX}{}", order.order_id);
+    let sort_key = sort_key.then(|| key.clone());
+    LockKey::new(key, sort_key)
+}
+
+/// Charges an order within this time, unless it is charged: then answers what was stored. Does not wait
+/// while somebody else is at it.
+pub async fn charge(request: &Request, budget: &Budget, deps: &Deps) -> Result<Charged, Failure> {
+    let order = &request.order;
+    let once = deps.locks.once(key(order, deps.sort_key)).payload(order).within(budget).without_waiting();
+    match once.start().await.map_err(not_started)? {
+        Started::Replayed(receipt) => Ok(Charged { receipt, replayed: true }),
+        Started::Attempt(mut attempt) => match steps(&mut attempt, request, budget, deps).await {
+            Ok(Steps::Charged(receipt, record)) => {
+                attempt.complete_with(&receipt, [record]).await.map_err(not_stored)?;
+                Ok(Charged { receipt, replayed: false })
+            }
+            Ok(Steps::Recorded(receipt)) => {
+                attempt.complete(&receipt).await.map_err(not_stored)?;
+                Ok(Charged { receipt, replayed: true })
+            }
+            Err(failure) => Err(give_back(attempt, failure).await),
+        },
+    }
+}
+
+/// Everything up to the transaction that ends the attempt.
+async fn steps(attempt: &mut Attempt, request: &Request, budget: &Budget, deps: &Deps) -> Result<Steps, Failure> {
+    let Request { order, simulate } = request;
+    simulate.begin(Step::Reserve).await?;
+    let reserve = deps.orders.reserve(order)?;
+    if let Err(error) = attempt.commit([reserve]).await {
+        return match refused(&error, order) {
+            Refused::AnotherOrder => Err(another_order()),
+            Refused::Charged(receipt) => Ok(Steps::Recorded(receipt)),
+            Refused::Otherwise => Err(error.into()),
+        };
+    }
+    attempt.checkpoint().await?;
+
+    simulate.begin(Step::Charge).await?;
+    let charge_id = deps.gateway.charge(order, budget).await?;
+    attempt.checkpoint().await?;
+
+    simulate.begin(Step::Record).await?;
+    let (order_id, fencing_token) = (order.order_id.clone(), attempt.fencing_token());
+    let receipt = Receipt { order_id, charge_id, fencing_token };
+    let record = deps.orders.record(order, &receipt)?;
+    Ok(Steps::Charged(receipt, record))
+}
+
+fn another_order() -> Failure {
+    Failure::invalid_request(
+        "orderId belongs to an order with another amount or currency: give this one an id of its own, or what it was \
+         first asked for with",
+    )
+}
+
+fn not_started(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::PayloadMismatch => another_order(),
+        _ => error.into(),
+    }
+}
+
+/// What the caller cannot mend by another request is not the request's fault: an answer of the gateway
+/// that is too large to be stored.
+fn not_stored(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::InvalidRequest => Failure::work_failed(&error),
+        _ => error.into(),
+    }
+}
+
+/// What the caller hears: the failure, unless it says that the lock is free again and it is not.
+async fn give_back(attempt: Attempt, failure: Failure) -> Failure {
+    match attempt.give_back().await {
+        Ok(ReleaseOutcome::AlreadyGone) if failure.is_of_the_work() => {
+            Failure::lost(format!("another attempt took over before this one ended: {}", failure.message()))
+        }
+        Ok(_) => failure,
+        Err(error) => {
+            tracing::warn!(%error, "the attempt was not given back; its lease ends it");
+            failure
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The payment gateway, asked with one idempotency key per order: however often it is asked, it charges
+//! once.
+
+use crate::order::Order;
+use lambda_lock::Budget;
+use lambda_lock_functions::{Answered, ConfigError, Environment, Failure, Web, optional};
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::time::Duration;
+
+/// How long one answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pauses between two requests: the first one, and what they grow to.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// What is kept of the time for recording the charge.
+const TO_RECORD: Duration = Duration::from_secs(1);
+
+/// A payment gateway, or its stand-in.
+#[derive(Clone, Debug)]
+pub struct Gateway(Option<Web>);
+
+/// Why one request brought no charge, and whether to ask again.
+enum NoCharge {
+    Perhaps(String),
+    Refused(String),
+}
+
+impl Gateway {
+    pub(crate) fn read(environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        const NAME: &str = "PAYMENT_GATEWAY_URL";
+        optional(environment, NAME)?.map(|url| Web::new(NAME, &url)).transpose().map(Self)
+    }
+
+    /// Charges an order within this time, less what recording it takes; answers the charge's id.
+    ///
+    /// Asks again with the same key where there was no answer or a 5xx, because then nobody knows; gives
+    /// up at once where the gateway said no.
+    pub async fn charge(&self, order: &Order, budget: &Budget) -> Result<String, Failure> {
+        let key = idempotency_key(order);
+        let Some(web) = &self.0 else { return Ok(stand_in(&key)) };
+        let remaining = || budget.remaining().unwrap_or_default();
+        let to_record = TO_RECORD.min(remaining() / 4);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let left = remaining().saturating_sub(to_record);
+            if left.is_zero() {
+                return Err(Failure::work_failed(&"there was no time left to ask the payment gateway"));
+            }
+            let reason = match ask(web, order, &key, PATIENCE.min(left)).await {
+                Ok(charge_id) => return Ok(charge_id),
+                Err(NoCharge::Refused(reason)) => return Err(Failure::work_failed(&reason)),
+                Err(NoCharge::Perhaps(reason)) => reason,
+            };
+            if remaining().saturating_sub(to_record) <= pause {
+                return Err(Failure::work_failed(&format_args!(
+                    "{reason}; whether it charged the order is not known, and asking again is safe"
+                )));
+            }
+            tracing::warn!("{reason}; it is asked again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+async fn ask(web: &Web, order: &Order, key: &str, patience: Duration) -> Result<String, NoCharge> {
+    let body = json!({ "orderId": order.order_id, "amount": order.amount, "currency": order.currency }).to_string();
+    let answered = web.post("/charges", &[("idempotency-key", key.to_owned())], body, patience).await;
+    let Answered { status, body } =
+        answered.map_err(|error| NoCharge::Perhaps(format!("the payment gateway did not answer: {error}")))?;
+    match status {
+        200..=299 => charge_id(&body),
+        500..=599 => Err(NoCharge::Perhaps(format!("the payment gateway failed with status {status}"))),
+        _ => Err(NoCharge::Refused(format!("the payment gateway refused the charge with status {status}"))),
+    }
+}
+
+fn charge_id(body: &[u8]) -> Result<String, NoCharge> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Charge {
+        charge_id: String,
+    }
+    match serde_json::from_slice(body) {
+        Ok(Charge { charge_id }) if !charge_id.is_empty() => Ok(charge_id),
+        // Not what it said: it may hold card data.
+        _ => Err(NoCharge::Refused("the payment gateway's answer has no chargeId".to_owned())),
+    }
+}
+
+/// Depends on the order's id and on nothing else, so every attempt at it asks with the same. A digest,
+/// because an id may have characters and a length that a header may not.
+fn idempotency_key(order: &Order) -> String {
+    let mut key = String::with_capacity(64);
+    for byte in Sha256::digest(order.order_id.as_bytes()) {
+        // Writing into a string cannot fail.
+        let _ = fmt::Write::write_fmt(&mut key, format_args!("{byte:02x}"));
+    }
+    key
+}
+
+/// Charges nobody, and answers the same for the same order as a gateway does.
+fn stand_in(key: &str) -> String {
+    tracing::info!("PAYMENT_GATEWAY_URL is not set: nobody is charged");
+    format!("stand-in-{}", key.get(..16).unwrap_or(key))
+}

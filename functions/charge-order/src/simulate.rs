@@ -1,0 +1,82 @@
+//! Slowness, failures and crashes on demand, for demonstrations and tests.
+
+use lambda_lock_functions::{Failure, Fields};
+use std::fmt;
+use std::time::Duration;
+
+/// The exit status of a simulated crash.
+const CRASHED: i32 = 70;
+
+/// A step of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The order is written down, so that nobody uses its id for another one.
+    Reserve,
+    /// The payment gateway is asked.
+    Charge,
+    /// The charge is recorded, and the result stored.
+    Record,
+}
+
+impl Step {
+    fn named(name: &str) -> Option<Self> {
+        [Self::Reserve, Self::Charge, Self::Record].into_iter().find(|step| step.to_string() == name)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reserve => "reserve",
+            Self::Charge => "charge",
+            Self::Record => "record",
+        })
+    }
+}
+
+/// What is to go wrong. Default: nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Simulate {
+    takes: Duration,
+    fails_at: Option<Step>,
+    crashes_at: Option<Step>,
+}
+
+impl Simulate {
+    pub(crate) fn read(event: &mut Fields) -> Result<Self, Failure> {
+        if !event.has("simulate") {
+            return Ok(Self::default());
+        }
+        let mut fields = event.object("simulate", "simulate.")?;
+        let takes = if fields.has("stepMillis") { fields.whole_number("stepMillis")? } else { 0 };
+        let simulate = Self {
+            takes: Duration::from_millis(takes),
+            fails_at: step(&mut fields, "failAt")?,
+            crashes_at: step(&mut fields, "crashAt")?,
+        };
+        fields.nothing_else()?;
+        Ok(simulate)
+    }
+
+    /// Begins a step: everything here happens before the step's effect.
+    pub async fn begin(&self, step: Step) -> Result<(), Failure> {
+        tracing::info!("{step} begins");
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
+        }
+        if self.crashes_at == Some(step) {
+            tracing::warn!("{step} crashes, as the event asked for");
+            std::process::exit(CRASHED);
+        }
+        if self.fails_at == Some(step) {
+            return Err(Failure::work_failed(&format_args!("{step} failed, as the event asked for")));
+        }
+        Ok(())
+    }
+}
+
+fn step(fields: &mut Fields, name: &str) -> Result<Option<Step>, Failure> {
+    let Some(text) = fields.optional_text(name)? else { return Ok(None) };
+    let step = Step::named(&text);
+    step.map(Some).ok_or_else(|| fields.malformed(name, "give reserve, charge or record"))
+}

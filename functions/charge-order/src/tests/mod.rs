@@ -1,0 +1,80 @@
+//! The contract of charge-order, on an embedded DynamoDB and beside a payment gateway.
+
+mod charging;
+mod failures;
+mod gateway;
+mod malformed;
+
+use crate::{Deps, handler};
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock_functions::test_support::{DynamoDb, event};
+use lambda_lock_functions::{ConfigError, Failure};
+use lambda_lock_local::PaymentGateway;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// The key of o-1 in the lock table.
+const KEY: &str = "once/order/o-1";
+
+/// A function beside its own tables and payment gateway.
+struct Function {
+    server: DynamoDb,
+    gateway: PaymentGateway,
+    deps: Deps,
+}
+
+impl Function {
+    async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    async fn with(environment: &[(&str, &str)]) -> Self {
+        let server = DynamoDb::with_table(environment).await;
+        server.create_table("orders", "orderId").await;
+        let gateway = PaymentGateway::start().await.unwrap();
+        let own = [("PAYMENT_GATEWAY_URL", gateway.url())];
+        let deps = deps(&server, &[environment, own.as_slice()].concat()).unwrap();
+        Self { server, gateway, deps }
+    }
+
+    async fn call(&self, request: Value) -> Result<Value, Failure> {
+        self.call_within(request, 30.0).await
+    }
+
+    async fn call_within(&self, request: Value, seconds: f64) -> Result<Value, Failure> {
+        handler(event(&request, seconds), &self.deps).await
+    }
+
+    async fn order(&self, id: &str) -> Option<HashMap<String, AttributeValue>> {
+        self.server.item("orders", "orderId", id).await
+    }
+
+    /// How often the gateway was asked, and how often it charged.
+    fn charged(&self) -> (usize, usize) {
+        let ledger = self.gateway.ledger();
+        (ledger.len(), ledger.iter().filter(|entry| entry.executed).count())
+    }
+
+    /// Whether nobody holds the attempt at o-1, and it has no outcome.
+    async fn is_open(&self) -> bool {
+        let row = self.server.row(KEY).await.unwrap();
+        row.contains_key("isReleased") && !row.contains_key("onceState")
+    }
+}
+
+fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
+    let all = [environment, &[("ORDERS_TABLE", "orders")]].concat();
+    let value = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+}
+
+fn order() -> Value {
+    json!({ "orderId": "o-1", "amount": 1250, "currency": "EUR" })
+}
+
+/// The order with these fields added or replaced.
+fn order_with(fields: Value) -> Value {
+    let mut request = order();
+    request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    request
+}

@@ -1,0 +1,291 @@
+//! The process crashes, is killed or stands still at each step of the work: the order is charged exactly
+//! once all the same, and by an attempt whose result is recorded.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
+
+use lambda_lock_local::authorize::Fate;
+use lambda_lock_local::deployed::{answered, assert_error, template};
+use lambda_lock_local::gateway::Conduct;
+use lambda_lock_local::{Change, Invocation, Outcome, PaymentGateway, Sample, history};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+const NAME: &str = "charge-order";
+const TABLE: &str = "OrdersTable";
+/// Short, so that a lease is over soon: (3 s + 1 s of grace) × 1.05.
+const TIMEOUT_SECONDS: u64 = 3;
+const LEASE: Duration = Duration::from_millis(4200);
+const SKEW: Duration = Duration::from_millis(200);
+
+/// The function as the template deploys it, beside a payment gateway.
+struct Stage {
+    sample: Sample,
+    gateway: PaymentGateway,
+}
+
+impl Stage {
+    /// `None` where the template cannot be expanded.
+    async fn new() -> Option<Self> {
+        let gateway = PaymentGateway::start().await.unwrap();
+        let skew = SKEW.as_millis().to_string();
+        let environment = [("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", &skew)];
+        let mut template = template()?.with(NAME, &environment).with_history(TABLE);
+        template.functions.get_mut(NAME).unwrap().timeout_seconds = TIMEOUT_SECONDS;
+        let binary = Path::new(env!("CARGO_BIN_EXE_charge-order"));
+        Some(Self { sample: Sample::deploy(&template, &[binary]).await.unwrap(), gateway })
+    }
+
+    async fn invoke(&self, order: Value) -> Invocation {
+        self.sample.lambda.invoke(NAME, &order.to_string()).await.unwrap()
+    }
+
+    /// Invokes beside the test, and waits until this step has begun.
+    async fn until(&self, step: &str) -> JoinHandle<Invocation> {
+        let (lambda, mut lines) = (self.sample.lambda.clone(), self.sample.lambda.log_lines());
+        let slow = order_with(json!({ "simulate": { "stepMillis": 400 } })).to_string();
+        let working = tokio::spawn(async move { lambda.invoke(NAME, &slow).await.unwrap() });
+        let begun = format!("{step} begins");
+        let at_work = async { while !lines.recv().await.unwrap().line.contains(&begun) {} };
+        tokio::time::timeout(Duration::from_secs(20), at_work).await.unwrap();
+        working
+    }
+
+    /// The only environment there is.
+    fn environment(&self) -> u32 {
+        let environments = self.sample.lambda.environments(NAME);
+        assert_eq!(environments.len(), 1);
+        environments[0]
+    }
+
+    /// Asks again as long as somebody holds the order, as a queue does.
+    async fn charged(&self) -> Value {
+        let started = Instant::now();
+        loop {
+            let answer = self.sample.ask(NAME, &order()).await;
+            match answer {
+                Err((error_type, _)) if error_type == "LockHeld" => {}
+                answer => return answer.unwrap(),
+            }
+            assert!(started.elapsed() < Duration::from_secs(30), "it is held for ever");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn history(&self) -> Vec<Change> {
+        history(self.sample.dynamodb.endpoint(), TABLE).await.unwrap()
+    }
+
+    /// Asserts that everything that was to come before this step was done, and nothing else.
+    async fn assert_done_until(&self, step: &str) {
+        let history = self.history().await;
+        let row = history.last().map(|change| &change.after);
+        assert_eq!(row.is_some(), step != "reserve", "{step}: {row:?}");
+        assert_eq!(self.gateway.ledger().len(), usize::from(step == "record"), "{step}");
+        assert!(row.is_none_or(|row| row["chargeId"].is_null()), "{step}: {row:?}");
+    }
+
+    /// Asserts that the order was charged once, by the attempt that answered.
+    async fn assert_charged_once_by(&self, answer: &Value) {
+        let charged: Vec<_> = self.gateway.ledger().into_iter().filter(|entry| entry.executed).collect();
+        assert_eq!(charged.len(), 1);
+        assert_eq!(answer["chargeId"], charged[0].charge_id);
+        let recorded: Vec<_> =
+            self.history().await.into_iter().filter(|change| !change.after["chargeId"].is_null()).collect();
+        assert_eq!(recorded.len(), 1, "{recorded:?}");
+        let row = &recorded[0].after;
+        assert_eq!(row["chargeId"]["S"], answer["chargeId"]);
+        assert_eq!(row["fencingToken"]["N"], answer["fencingToken"].to_string());
+        // And everybody hears the same from now on.
+        let again = self.sample.ask(NAME, &order()).await.unwrap();
+        assert_eq!((&again["replayed"], &again["chargeId"]), (&json!(true), &answer["chargeId"]));
+        assert_eq!(again["fencingToken"], answer["fencingToken"]);
+    }
+}
+
+/// The same accident at each step, each on a stage of its own.
+async fn at_every_step(accident: impl AsyncFn(&str, Stage)) {
+    let one = async |step: &str| {
+        if let Some(stage) = Stage::new().await {
+            accident(step, stage).await;
+        }
+    };
+    tokio::join!(one("reserve"), one("charge"), one("record"));
+}
+
+fn order() -> Value {
+    json!({ "orderId": "o-1", "amount": 1250, "currency": "EUR" })
+}
+
+fn order_with(fields: Value) -> Value {
+    let mut order = order();
+    order.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    order
+}
+
+#[tokio::test]
+async fn who_crashes_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+    at_every_step(async |step, stage| {
+        let crashed = stage.invoke(order_with(json!({ "simulate": { "crashAt": step } }))).await;
+        assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
+        stage.assert_done_until(step).await;
+        assert_error(stage.sample.ask(NAME, &order()).await, "LockHeld", "is held by \"charge-order:$LATEST/");
+        let answer = stage.charged().await;
+        assert_eq!(answer["replayed"], false, "{step}");
+        stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_is_killed_at_its_deadline_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+    at_every_step(async |step, stage| {
+        let working = stage.until(step).await;
+        stage.sample.lambda.freeze(stage.environment()).unwrap();
+        let killed = working.await.unwrap();
+        assert_eq!(killed.outcome, Outcome::TimedOut, "{killed:?}");
+        stage.assert_done_until(step).await;
+        let answer = stage.charged().await;
+        assert_eq!(answer["replayed"], false, "{step}");
+        stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_is_killed_without_warning_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+    at_every_step(async |step, stage| {
+        let working = stage.until(step).await;
+        stage.sample.lambda.kill(stage.environment()).unwrap();
+        let killed = working.await.unwrap();
+        assert_eq!(killed.outcome, Outcome::Exited("signal: killed".to_owned()), "{killed:?}");
+        stage.assert_done_until(step).await;
+        let answer = stage.charged().await;
+        stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_stands_still_at_any_step_for_longer_than_its_lease_finds_it_lost_and_changes_nothing() {
+    at_every_step(async |step, stage| {
+        let working = stage.until(step).await;
+        let environment = stage.environment();
+        stage.sample.lambda.stand_still(environment).unwrap();
+        stage.assert_done_until(step).await;
+        tokio::time::sleep(LEASE + SKEW).await;
+        let answer = stage.charged().await;
+        assert_eq!(answer["replayed"], false, "{step}");
+        assert!(!working.is_finished());
+        stage.sample.lambda.thaw(environment).unwrap();
+        assert_error(answered(working.await.unwrap()), "LockLost", "");
+        stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_stands_still_for_a_moment_at_any_step_goes_on() {
+    at_every_step(async |step, stage| {
+        let working = stage.until(step).await;
+        let environment = stage.environment();
+        stage.sample.lambda.freeze(environment).unwrap();
+        assert_error(stage.sample.ask(NAME, &order()).await, "LockHeld", "order/o-1");
+        stage.sample.lambda.thaw(environment).unwrap();
+        let answer = answered(working.await.unwrap()).unwrap();
+        assert_eq!(answer["replayed"], false, "{step}");
+        stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_never_hears_of_its_effect_at_any_step_did_it_once_all_the_same() {
+    at_every_step(async |step, stage| {
+        stage.never_answer(step);
+        let unheard = answered(stage.invoke(order()).await).unwrap_err();
+        assert_eq!(unheard.0, if step == "charge" { "WorkFailed" } else { "LockUnknown" }, "{unheard:?}");
+        stage.sample.proxy.decide(|_| Fate::Answered);
+        stage.gateway.decide(|_| Conduct::Answers);
+        let answer = stage.charged().await;
+        assert_eq!(answer["replayed"], step == "record", "what was recorded stays: {step}");
+        stage.assert_charged_once_by(&answer).await;
+    })
+    .await;
+}
+
+impl Stage {
+    /// From now on nobody hears that this step's effect was applied.
+    fn never_answer(&self, step: &str) {
+        const NEVER: Duration = Duration::from_secs(60);
+        let from = match step {
+            "charge" => return self.gateway.decide(|_| Conduct::AnswersAfter(NEVER)),
+            "reserve" => 0,
+            _ => 1,
+        };
+        let transactions = AtomicU32::new(0);
+        self.sample.proxy.decide(move |call| {
+            let is_transaction = call.needs.iter().any(|grant| grant.resource.ends_with(TABLE));
+            let place = transactions.fetch_add(u32::from(is_transaction), Ordering::SeqCst);
+            if is_transaction && place >= from { Fate::AnsweredAfter(NEVER) } else { Fate::Answered }
+        });
+    }
+}
+
+#[tokio::test]
+async fn of_two_at_once_one_charges_and_the_other_is_told_so() {
+    let Some(stage) = Stage::new().await else { return };
+    let slow = || order_with(json!({ "simulate": { "stepMillis": 200 } }));
+    let (first, second) = tokio::join!(stage.invoke(slow()), stage.invoke(slow()));
+    let (mut charged, mut told) = (Vec::new(), Vec::new());
+    for answer in [answered(first), answered(second)] {
+        match answer {
+            Ok(answer) => charged.push(answer),
+            Err(refusal) => told.push(refusal),
+        }
+    }
+    assert_eq!((charged.len(), told.len()), (1, 1), "{charged:?} {told:?}");
+    assert_eq!(told[0].0, "LockHeld", "{told:?}");
+    stage.assert_charged_once_by(&charged[0]).await;
+    assert_eq!(stage.gateway.ledger().len(), 1, "the other one asked nobody");
+}
+
+#[tokio::test]
+async fn another_payload_is_refused_after_a_crash_too_and_the_first_one_is_charged() {
+    let Some(stage) = Stage::new().await else { return };
+    stage.invoke(order_with(json!({ "simulate": { "crashAt": "charge" } }))).await;
+    tokio::time::sleep(LEASE + SKEW).await;
+    let other = stage.sample.ask(NAME, &order_with(json!({ "amount": 1 }))).await;
+    assert_error(other, "InvalidRequest", "orderId belongs to an order");
+    let answer = stage.charged().await;
+    stage.assert_charged_once_by(&answer).await;
+    assert_eq!(stage.gateway.ledger()[0].amount, 1250);
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_is_failed_work_and_leaves_the_process_alive() {
+    let Some(stage) = Stage::new().await else { return };
+    stage.gateway.decide(|_| Conduct::Calls("x".repeat(500_000)));
+    let failed = stage.invoke(order()).await;
+    assert_error(answered(failed), "WorkFailed", "bytes");
+    assert!(stage.history().await.iter().all(|change| change.after["chargeId"].is_null()));
+    let other = stage.invoke(order_with(json!({ "orderId": "o-2" }))).await;
+    assert!(!other.cold_start, "{other:?}");
+    assert_error(stage.sample.ask(NAME, &order()).await, "WorkFailed", "bytes");
+}
+
+#[tokio::test]
+async fn failed_work_gives_the_attempt_back_at_once_at_any_step() {
+    let Some(stage) = Stage::new().await else { return };
+    for step in ["reserve", "charge", "record"] {
+        let failed = stage.sample.ask(NAME, &order_with(json!({ "simulate": { "failAt": step } }))).await;
+        assert_error(failed, "WorkFailed", &format!("{step} failed"));
+    }
+    // Nobody has to wait for a lease.
+    let answer = stage.sample.ask(NAME, &order()).await.unwrap();
+    stage.assert_charged_once_by(&answer).await;
+}

@@ -1,0 +1,104 @@
+//! The binary as the template deploys it: its environment, its permissions, its logs, its errors.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use lambda_lock_local::authorize::{Fate, Role};
+use lambda_lock_local::deployed::{answered, assert_error, first_answer_lost, template};
+use lambda_lock_local::{Expansion, Outcome, Sample};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const NAME: &str = "charge-order";
+
+async fn deploy(template: &Expansion) -> Sample {
+    Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_charge-order"))]).await.unwrap()
+}
+
+fn order() -> Value {
+    json!({ "orderId": "o-1", "amount": 1250, "currency": "EUR" })
+}
+
+#[tokio::test]
+async fn an_order_whose_first_answer_is_lost_is_charged_with_exactly_what_the_template_allows() {
+    let Some(template) = template() else { return };
+    let allows = &template.function(NAME).unwrap().allows;
+    assert!(!allows.iter().any(|grant| grant.to_string().contains('*')), "{allows:?}");
+
+    let sample = deploy(&template).await;
+    sample.proxy.decide(first_answer_lost());
+    assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], false);
+    assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], true);
+    assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+}
+
+#[tokio::test]
+async fn a_first_call_sends_five_requests_and_a_replay_one() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let sent = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&sent);
+    sample.proxy.decide(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Fate::Answered
+    });
+    for (replayed, requests) in [(false, 5), (true, 1)] {
+        assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], replayed);
+        assert_eq!(sent.swap(0, Ordering::SeqCst), requests, "replayed: {replayed}");
+    }
+}
+
+#[tokio::test]
+async fn without_any_one_of_its_permissions_no_order_is_charged() {
+    let Some(template) = template() else { return };
+    let allows = template.function(NAME).unwrap().allows.clone();
+    assert_eq!(allows.len(), 3, "{allows:?}");
+    for missing in &allows {
+        let mut less = template.clone();
+        let role: &mut Role = &mut less.functions.get_mut(NAME).unwrap().allows;
+        assert!(role.remove(missing));
+        let sample = deploy(&less).await;
+        sample.proxy.decide(first_answer_lost());
+        // Whoever may not look cannot know what became of the write whose answer was lost.
+        let error_type = if missing.action == "dynamodb:GetItem" { "LockUnknown" } else { "LockTableError" };
+        assert_error(sample.ask(NAME, &order()).await, error_type, "order/o-1");
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_it_from_starting_is_a_sentence_that_names_it() {
+    let Some(template) = template() else { return };
+    for (name, value, says) in [
+        ("ORDERS_TABLE", "", "ORDERS_TABLE is not set"),
+        ("PAYMENT_GATEWAY_URL", "pay.example.com", "PAYMENT_GATEWAY_URL is "),
+        ("LOCK_TABLE", "", "LOCK_TABLE is not set"),
+    ] {
+        let sample = deploy(&template.with(NAME, &[(name, value)])).await;
+        let stopped = sample.lambda.invoke(NAME, &order().to_string()).await.unwrap();
+        assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{name}: {stopped:?}");
+        assert!(stopped.logs.contains(&format!("the function cannot run: {says}")), "{}", stopped.logs);
+    }
+}
+
+#[tokio::test]
+async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
+    let Some(template) = template() else { return };
+    let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
+    let sample = deploy(&template.with(NAME, &loud)).await;
+    let mut marked = order();
+    marked["amount"] = 73_117_311.into();
+    let ran = sample.lambda.invoke(NAME, &marked.to_string()).await.unwrap();
+    let mut wrong = order();
+    wrong["currency"] = "payload-7f3a".into();
+    let refused = sample.lambda.invoke(NAME, &wrong.to_string()).await.unwrap();
+    let logs = ran.logs.clone() + &refused.logs;
+    assert_eq!(answered(ran).unwrap()["replayed"], false);
+    assert_error(answered(refused), "InvalidRequest", "currency is malformed");
+    assert!(logs.contains("record begins"), "the work's own lines are logged: {logs}");
+    for line in logs.lines() {
+        assert!(!line.contains("7f3a") && !line.contains("73117311"), "{line}");
+        assert!(!Sample::SECRETS.iter().any(|secret| line.contains(secret)), "{line}");
+    }
+}

@@ -1,0 +1,120 @@
+//! HTTP to others than AWS, for a function's own work: on what the DynamoDB client has already, and with
+//! the roots of the system, because others have other roots than Amazon.
+
+use crate::config::ConfigError;
+use aws_smithy_http_client::Connector;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::byte_stream::ByteStream;
+use std::time::Duration;
+
+/// The most that is read of an answer: a server that goes wrong must not fill the memory.
+const LARGEST: usize = 1024 * 1024;
+
+/// What a server answered.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// A server of somebody else's. Keeps its connections, also from one invocation to the next.
+#[derive(Clone, Debug)]
+pub struct Web {
+    url: String,
+    connector: SharedHttpConnector,
+}
+
+impl Web {
+    /// A server whose paths begin with this URL, which the variable `name` gave. Sends nothing, and
+    /// reads the system's certificates only where the URL begins with `https://`.
+    pub fn new(name: &str, url: &str) -> Result<Self, ConfigError> {
+        let scheme = url.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
+        let connector = match scheme.as_ref().and_then(|uri| uri.scheme_str()) {
+            Some("http") => aws_smithy_http_client::ConnectorBuilder::default().build_http(),
+            Some("https") => Connector::builder().tls_provider(Provider::Rustls(CryptoMode::Ring)).build(),
+            _ => {
+                return Err(ConfigError::new(format!(
+                    "{name} is {url:?}: give a URL that begins with http:// or https://"
+                )));
+            }
+        };
+        Ok(Self { url: url.trim_end_matches('/').to_owned(), connector: SharedHttpConnector::new(connector) })
+    }
+
+    /// Posts JSON to a path, and waits for the answer for this long. An error means that there was none,
+    /// or none that could be read: nobody knows what the server did.
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(&'static str, String)],
+        json: String,
+        patience: Duration,
+    ) -> Result<Answered, NoAnswer> {
+        let mut request = HttpRequest::new(SdkBody::from(json));
+        let prepared = request.set_method("POST").and_then(|()| request.set_uri(format!("{}{path}", self.url)));
+        prepared.map_err(|error| NoAnswer(error.to_string()))?;
+        request.headers_mut().insert("content-type", "application/json");
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.clone());
+        }
+        match tokio::time::timeout(patience, self.answer(request)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(NoAnswer(format!("no answer within {patience:?}"))),
+        }
+    }
+
+    async fn answer(&self, request: HttpRequest) -> Result<Answered, NoAnswer> {
+        let response = self.connector.call(request).await.map_err(|error| NoAnswer(error.to_string()))?;
+        let status = response.status().as_u16();
+        let mut parts = ByteStream::new(response.into_body());
+        let mut body = Vec::new();
+        while let Some(part) = parts.try_next().await.map_err(|error| NoAnswer(error.to_string()))? {
+            body.extend_from_slice(&part);
+            if body.len() > LARGEST {
+                return Err(NoAnswer(format!("an answer of more than {LARGEST} bytes")));
+            }
+        }
+        Ok(Answered { status, body })
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub struct NoAnswer(String);
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The system's roots are read at the latest when the first connection is made.
+    #[tokio::test]
+    async fn nobody_there_is_no_answer_with_tls_and_without() {
+        for url in ["http://127.0.0.1:1", "https://127.0.0.1:1/v1/"] {
+            let web = Web::new("URL", url).unwrap();
+            let answered = web.post("/charges", &[], "{}".to_owned(), Duration::from_secs(5)).await;
+            assert!(answered.is_err(), "{url}: {answered:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_server_is_refused_by_its_name() {
+        for url in ["pay.example.com", "ftp://pay.example.com", "https://", "http:///charges", "no url"] {
+            let error = Web::new("URL", url).unwrap_err().to_string();
+            assert!(error.starts_with("URL is "), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Which execution ended, and how: what EventBridge says of it.
+
+use lambda_lock::protocol::LONGEST_NAME;
+use lambda_lock_functions::{Failure, Fields};
+use serde_json::Value;
+
+/// An execution that reached a status, as a "Step Functions Execution Status Change" event tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The execution's ARN.
+    pub(crate) execution: String,
+    status: String,
+    /// How often it had been redriven when it ended. A redriven execution keeps its ARN.
+    redrives: Option<u64>,
+}
+
+impl Ended {
+    /// Reads the event. What else stands in it is EventBridge's business.
+    pub(crate) fn read(mut event: Fields) -> Result<Self, Failure> {
+        let mut detail = event.object("detail", "detail.")?;
+        let redrives = match detail.take("redriveCount") {
+            None | Some(Value::Null) => None,
+            Some(count) => Some(count.as_u64().ok_or_else(|| detail.malformed("redriveCount", "give a whole number"))?),
+        };
+        Ok(Self { execution: detail.name("executionArn", LONGEST_NAME)?, status: detail.text("status")?, redrives })
+    }
+
+    /// Whether it ended in a way that leaves locks behind. One that runs has a use for them, and one that
+    /// succeeded has released them.
+    pub(crate) fn leaves_locks(&self) -> bool {
+        matches!(self.status.as_str(), "FAILED" | "TIMED_OUT" | "ABORTED")
+    }
+
+    /// Whether an owner's name says that it holds its lock since the execution was redriven *after* this
+    /// end. By convention an owner is the ARN, a slash and the redrive count, and more after another
+    /// slash. Of an owner who is called otherwise nobody can tell.
+    pub(crate) fn is_outlived_by(&self, owner: &str) -> bool {
+        let attempt = owner.strip_prefix(&self.execution).and_then(|rest| rest.strip_prefix('/'));
+        let attempt = attempt.and_then(|rest| rest.split('/').next()?.parse::<u64>().ok());
+        matches!((attempt, self.redrives), (Some(attempt), Some(ended)) if attempt > ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_owner_of_a_later_attempt_outlives_an_end() {
+        let ended = |redrives| Ended { execution: "arn:e:1".to_owned(), status: "FAILED".to_owned(), redrives };
+        for (owner, outlives) in [
+            ("arn:e:1/0", false),
+            ("arn:e:1/1", false),
+            ("arn:e:1/2", true),
+            ("arn:e:1/2/7", true),
+            ("arn:e:1/10", true),
+            ("arn:e:1/1/7", false),
+            ("arn:e:1", false),
+            ("arn:e:1/", false),
+            ("arn:e:1/two", false),
+            ("arn:e:12/2", false),
+            ("somebody", false),
+        ] {
+            assert_eq!(ended(Some(1)).is_outlived_by(owner), outlives, "{owner}");
+            assert!(!ended(None).is_outlived_by(owner), "{owner}");
+        }
+    }
+}

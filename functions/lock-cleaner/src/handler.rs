@@ -1,0 +1,107 @@
+//! One look at what an ended execution still holds, and a second one for what came in late.
+
+use crate::ended::Ended;
+use crate::index::Index;
+use lambda_lock::{Budget, LockClient, LockKey, ReleaseOutcome};
+use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, Fields, optional};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long after the first look the second one comes, where nobody says otherwise: an acquire that was
+/// under way when the execution ended has landed by then.
+const DEFAULT_SECOND_LOOK: Duration = Duration::from_secs(5);
+/// What is kept of the invocation for the second look itself.
+const TO_LOOK: Duration = Duration::from_secs(3);
+
+/// What outlives an invocation.
+#[derive(Debug)]
+pub(crate) struct Deps {
+    locks: LockClient,
+    index: Index,
+    second_look: Duration,
+}
+
+impl Deps {
+    pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        Ok(Self { locks: config.locks()?, index: Index::new(config)?, second_look: second_look(environment)? })
+    }
+}
+
+fn second_look(environment: &Environment<'_>) -> Result<Duration, ConfigError> {
+    let name = "CLEANUP_SECOND_LOOK_SECONDS";
+    let Some(text) = optional(environment, name)? else { return Ok(DEFAULT_SECOND_LOOK) };
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| {
+        ConfigError::new(format!("{name} is {text:?}: give a number of seconds, or 0 for no second look"))
+    })
+}
+
+/// What became of the locks of an execution.
+#[derive(Debug, Default)]
+struct Look {
+    released: u64,
+    /// How many could not be released, and why the first of them could not.
+    failed: u64,
+    failure: Option<Failure>,
+}
+
+pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
+    let ended = Ended::read(Fields::of_event(&event.payload)?)?;
+    if !ended.leaves_locks() {
+        return Ok(json!({ "released": 0 }));
+    }
+    let budget = Budget::from(&event.context);
+    let mut look = deps.look(&ended).await;
+    let mut released = look.released;
+    if !deps.second_look.is_zero() {
+        pause(deps.second_look, &budget).await;
+        // What the first one could not release is still there.
+        look = deps.look(&ended).await;
+        released += look.released;
+    }
+    tracing::info!(execution = ended.execution, released, failed = look.failed, "cleaned up");
+    match look.failure {
+        None => Ok(json!({ "released": released })),
+        Some(failure) => {
+            Err(failure.because_of(&format!("not every lock of the execution was released, {released} were")))
+        }
+    }
+}
+
+/// Until the second look, or as long as leaves time for it.
+#[expect(clippy::disallowed_methods, reason = "nothing is locked while a function waits for what comes in late")]
+async fn pause(wanted: Duration, budget: &Budget) {
+    let most = budget.remaining().map_or(wanted, |remaining| remaining.saturating_sub(TO_LOOK));
+    tokio::time::sleep(wanted.min(most)).await;
+}
+
+impl Deps {
+    /// Releases what the index names. One lock that cannot be released does not keep the others.
+    async fn look(&self, ended: &Ended) -> Look {
+        let mut look = Look::default();
+        let keys = match self.index.keys_of(&ended.execution).await {
+            Ok(keys) => keys,
+            Err(failure) => return Look { failure: Some(failure), ..look },
+        };
+        for key in keys {
+            match self.release(key.clone(), ended).await {
+                Ok(ReleaseOutcome::Released) => look.released += 1,
+                // Somebody else's, or nobody's, by now: the index was late.
+                Ok(ReleaseOutcome::AlreadyGone) => {}
+                Err(failure) => {
+                    tracing::warn!(%key, %failure, "a lock was not released; its lease frees it");
+                    look.failed += 1;
+                    look.failure.get_or_insert(failure);
+                }
+            }
+        }
+        look
+    }
+
+    async fn release(&self, key: LockKey, ended: &Ended) -> Result<ReleaseOutcome, Failure> {
+        let spares = ended.clone();
+        let release = self.locks.release_workflow(key, &ended.execution);
+        Ok(release.sparing_owners(move |owner| spares.is_outlived_by(owner)).await?)
+    }
+}

@@ -1,0 +1,21 @@
+//! Frees the locks of Step Functions executions that ended without releasing them.
+//! `functions/README.md` is its manual.
+
+mod ended;
+mod handler;
+mod index;
+#[cfg(test)]
+mod tests;
+
+use crate::handler::{Deps, handler};
+use lambda_lock_functions::{process, serve, start};
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    start(async |config| {
+        let deps = Deps::new(config, &process)?;
+        serve(async |event| handler(event, &deps).await).await
+    })
+    .await
+}

@@ -1,0 +1,270 @@
+//! Which locks are freed and which are left alone, on an embedded DynamoDB.
+
+use crate::handler::{Deps, handler};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType,
+};
+use lambda_lock::{LockClient, LockKey};
+use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event, pause};
+use lambda_lock_functions::{ConfigError, Failure};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const ENDED: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
+const OTHER: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:8";
+const LEASE: Duration = Duration::from_secs(300);
+/// No test waits for a second look that is not its subject.
+const ONE_LOOK: (&str, &str) = ("CLEANUP_SECOND_LOOK_SECONDS", "0");
+
+/// A lock table with the index.
+async fn server(sort_key: Option<&str>) -> DynamoDb {
+    let server = DynamoDb::empty().await;
+    let names = ["key"].into_iter().chain(sort_key);
+    let key = |name: &str, type_| KeySchemaElement::builder().attribute_name(name).key_type(type_).build().unwrap();
+    let mut create = server.client().create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
+    for name in names.clone().chain(["workflow"]) {
+        let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S);
+        create = create.attribute_definitions(attribute.build().unwrap());
+    }
+    for (name, type_) in names.zip([KeyType::Hash, KeyType::Range]) {
+        create = create.key_schema(key(name, type_));
+    }
+    let keys_alone = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
+    let index = GlobalSecondaryIndex::builder().index_name("byWorkflow").projection(keys_alone);
+    let index = index.key_schema(key("workflow", KeyType::Hash)).build().unwrap();
+    create.global_secondary_indexes(index).send().await.unwrap();
+    server
+}
+
+fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
+    let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+}
+
+/// What EventBridge delivers.
+fn status_change(status: &str, detail: Value) -> Value {
+    let mut event = json!({
+        "version": "0",
+        "id": "315c1398-40ff-a850-213b-158f73e60175",
+        "detail-type": "Step Functions Execution Status Change",
+        "source": "aws.states",
+        "account": "123456789012",
+        "time": "2026-07-01T19:42:21Z",
+        "region": "eu-central-1",
+        "resources": [ENDED],
+        "detail": { "executionArn": ENDED, "name": "7", "status": status, "input": "{}", "output": null, "cause": null }
+    });
+    event["detail"].as_object_mut().unwrap().extend(detail.as_object().unwrap().clone());
+    event
+}
+
+async fn clean_up(deps: &Deps, status: &str) -> Result<Value, Failure> {
+    handler(event(&status_change(status, json!({})), 30.0), deps).await
+}
+
+/// Acquires a lock and leaves it, as an execution that was stopped does.
+async fn leave(locks: &LockClient, key: impl Into<LockKey>, owner: &str, workflow: Option<&str>) {
+    let mut acquire = locks.try_acquire(key).lease(LEASE).owner(owner);
+    if let Some(workflow) = workflow {
+        acquire = acquire.workflow(workflow);
+    }
+    let _ = acquire.await.unwrap().granted().unwrap().into_token();
+}
+
+async fn is_free(locks: &LockClient, key: impl Into<LockKey>) -> bool {
+    locks.peek(key).await.unwrap().unwrap().released
+}
+
+#[tokio::test]
+async fn exactly_the_locks_of_the_ended_execution_are_freed() {
+    for status in ["FAILED", "TIMED_OUT", "ABORTED"] {
+        let server = server(None).await;
+        let locks = server.locks(&[]);
+        for (key, workflow) in [("a", Some(ENDED)), ("b", Some(ENDED)), ("c", Some(OTHER)), ("d", None)] {
+            leave(&locks, key, "me", workflow).await;
+        }
+        let deps = deps(&server, &[ONE_LOOK]).unwrap();
+        assert_eq!(clean_up(&deps, status).await.unwrap(), json!({ "released": 2 }));
+        for (key, free) in [("a", true), ("b", true), ("c", false), ("d", false)] {
+            assert_eq!(is_free(&locks, key).await, free, "{status} {key}");
+        }
+        assert_eq!(clean_up(&deps, status).await.unwrap(), json!({ "released": 0 }), "again");
+    }
+}
+
+#[tokio::test]
+async fn other_statuses_release_nothing() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    leave(&locks, "a", "me", Some(ENDED)).await;
+    for status in ["RUNNING", "SUCCEEDED", "PENDING_REDRIVE", "failed"] {
+        // With a second look that nobody would live to see.
+        let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "20")]).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(5), clean_up(&deps, status)).await.unwrap();
+        assert_eq!(answer.unwrap(), json!({ "released": 0 }), "{status}");
+    }
+    assert!(!is_free(&locks, "a").await);
+}
+
+#[tokio::test]
+async fn an_execution_that_holds_nothing_any_more_takes_nothing_from_the_next() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    let lock = locks.try_acquire("a").lease(LEASE).workflow(ENDED).await.unwrap().granted().unwrap();
+    lock.release().await.unwrap();
+    leave(&locks, "a", "the next", Some(OTHER)).await;
+    let deps = deps(&server, &[ONE_LOOK]).unwrap();
+    assert_eq!(clean_up(&deps, "FAILED").await.unwrap(), json!({ "released": 0 }));
+    assert!(!is_free(&locks, "a").await);
+}
+
+#[tokio::test]
+async fn the_second_look_frees_what_came_in_late_and_both_looks_are_counted() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    leave(&locks, "early", "me", Some(ENDED)).await;
+    let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "0.6")]).unwrap();
+    let late = async {
+        pause(Duration::from_millis(300)).await;
+        assert!(is_free(&locks, "early").await, "the first look does not wait");
+        leave(&locks, "late", "me", Some(ENDED)).await;
+    };
+    let (answer, ()) = tokio::join!(clean_up(&deps, "ABORTED"), late);
+    assert_eq!(answer.unwrap(), json!({ "released": 2 }));
+    assert!(is_free(&locks, "late").await);
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
+async fn the_second_look_leaves_itself_time_before_the_deadline() {
+    let server = server(None).await;
+    let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "600")]).unwrap();
+    let started = std::time::Instant::now();
+    handler(event(&status_change("FAILED", json!({})), 3.5), &deps).await.unwrap();
+    assert!((0.3..2.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_lock_that_cannot_be_released_keeps_no_other_and_fails_the_invocation() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    for key in ["a", "z"] {
+        leave(&locks, key, "me", Some(ENDED)).await;
+    }
+    let version = format!("ll1-{}-{}", "0".repeat(32), "0".repeat(16));
+    let broken = [("key", "m"), ("ownerName", "me"), ("leaseDuration", "a while"), ("workflow", ENDED)];
+    server.put(&[&broken[..], &[("recordVersionNumber", &version)]].concat()).await;
+    let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "0.1")]).unwrap();
+    let failed = clean_up(&deps, "FAILED").await;
+    assert!(is_free(&locks, "a").await && is_free(&locks, "z").await);
+    assert_failure(failed.clone(), "InvalidRecord", "leaseDuration");
+    assert_failure(failed, "InvalidRecord", "2 were");
+}
+
+#[tokio::test]
+async fn what_the_first_look_could_not_release_is_tried_again_in_the_second() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    leave(&locks, "a", "me", Some(ENDED)).await;
+    let lease = server.row("a").await.unwrap().remove("leaseDuration").unwrap();
+    let set_lease = async |value| {
+        let update = server.client().update_item().table_name(TABLE).key("key", text("a"));
+        let update =
+            update.update_expression("SET leaseDuration = :lease").expression_attribute_values(":lease", value);
+        update.send().await.unwrap();
+    };
+    set_lease(text("a while")).await;
+    let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "0.6")]).unwrap();
+    let repaired = async {
+        pause(Duration::from_millis(300)).await;
+        set_lease(lease).await;
+    };
+    let (answer, ()) = tokio::join!(clean_up(&deps, "FAILED"), repaired);
+    assert_eq!(answer.unwrap(), json!({ "released": 1 }));
+}
+
+fn text(text: &str) -> aws_sdk_dynamodb::types::AttributeValue {
+    aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned())
+}
+
+#[tokio::test]
+async fn a_late_event_of_an_earlier_attempt_spares_the_locks_of_the_redriven_one() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    for (key, owner) in
+        [("first", format!("{ENDED}/0")), ("again", format!("{ENDED}/1")), ("item", format!("{ENDED}/1/3"))]
+    {
+        leave(&locks, key, &owner, Some(ENDED)).await;
+    }
+    let deps = deps(&server, &[ONE_LOOK]).unwrap();
+    let end_of = async |attempt: u64| {
+        let change = status_change("FAILED", json!({ "redriveCount": attempt }));
+        handler(event(&change, 30.0), &deps).await.unwrap()
+    };
+    assert_eq!(end_of(0).await, json!({ "released": 1 }));
+    assert!(is_free(&locks, "first").await && !is_free(&locks, "again").await && !is_free(&locks, "item").await);
+    assert_eq!(end_of(1).await, json!({ "released": 2 }));
+}
+
+#[tokio::test]
+async fn a_table_with_a_sort_key_works_too() {
+    let environment = [("LOCK_SORT_KEY_ATTRIBUTE", "sk"), ONE_LOOK];
+    let server = server(Some("sk")).await;
+    let locks = server.locks(&environment);
+    let key = |sort_key: &str| LockKey::new("customer-7", Some(sort_key.to_owned()));
+    leave(&locks, key("invoice-1"), "me", Some(ENDED)).await;
+    leave(&locks, key("invoice-2"), "me", Some(OTHER)).await;
+    assert_eq!(clean_up(&deps(&server, &environment).unwrap(), "FAILED").await.unwrap(), json!({ "released": 1 }));
+    assert!(is_free(&locks, key("invoice-1")).await && !is_free(&locks, key("invoice-2")).await);
+}
+
+#[tokio::test]
+async fn more_locks_than_fit_on_one_page_are_all_freed() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    // DynamoDB ends a page after 1 MB.
+    let keys: Vec<_> = (0..600).map(|n| format!("{n}-{}", "k".repeat(2000))).collect();
+    for key in &keys {
+        leave(&locks, key.as_str(), "me", Some(ENDED)).await;
+    }
+    assert_eq!(clean_up(&deps(&server, &[ONE_LOOK]).unwrap(), "FAILED").await.unwrap(), json!({ "released": 600 }));
+}
+
+#[tokio::test]
+async fn a_malformed_event_is_refused_by_the_name_of_the_field() {
+    let server = server(None).await;
+    let deps = deps(&server, &[]).unwrap();
+    for (change, field) in [
+        (json!({}), "detail is missing"),
+        (json!({ "detail": "FAILED" }), "detail is malformed"),
+        (json!({ "detail": { "status": "FAILED" } }), "detail.executionArn is missing"),
+        (json!({ "detail": { "executionArn": "", "status": "FAILED" } }), "detail.executionArn is malformed"),
+        (json!({ "detail": { "executionArn": ENDED } }), "detail.status is missing"),
+        (json!({ "detail": { "executionArn": ENDED, "status": 1 } }), "detail.status is malformed"),
+        (status_change("FAILED", json!({ "redriveCount": -1 })), "detail.redriveCount is malformed"),
+        (json!([]), "the event is no JSON object"),
+    ] {
+        assert_failure(handler(event(&change, 30.0), &deps).await, "InvalidRequest", field);
+    }
+}
+
+#[tokio::test]
+async fn a_table_without_the_index_and_no_table_at_all_are_said_by_name() {
+    for server in [DynamoDb::start().await, DynamoDb::empty().await] {
+        let deps = deps(&server, &[ONE_LOOK]).unwrap();
+        let failed = clean_up(&deps, "FAILED").await;
+        assert_failure(failed.clone(), "LockTableError", "byWorkflow");
+        assert_failure(failed, "LockTableError", "\"locks\"");
+    }
+}
+
+#[tokio::test]
+async fn a_second_look_that_is_no_time_stops_the_start() {
+    let server = DynamoDb::empty().await;
+    for value in ["soon", "-1", "NaN", "1e300"] {
+        let error = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", value)]).err().unwrap().to_string();
+        assert!(error.starts_with("CLEANUP_SECOND_LOOK_SECONDS is "), "{error}");
+    }
+    assert!(deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "")]).is_ok());
+}

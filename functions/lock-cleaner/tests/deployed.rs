@@ -1,0 +1,193 @@
+//! The binary as the template deploys it: its permissions, the index that is late, the lock that changes
+//! under it, its logs, its errors.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use lambda_lock::{Lock, LockClient};
+use lambda_lock_local::authorize::{Call, Fate, Role};
+use lambda_lock_local::deployed::{Answer, assert_error, template};
+use lambda_lock_local::{Expansion, Sample, client};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const NAME: &str = "lock-cleaner";
+const ENDED: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
+const OTHER: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:8";
+/// Long enough for whatever a test does in the meantime.
+const MEANTIME: Duration = Duration::from_millis(500);
+
+async fn deploy(template: &Expansion) -> Sample {
+    // No test waits for a second look that is not its subject.
+    let template = template.with(NAME, &[("CLEANUP_SECOND_LOOK_SECONDS", "0")]);
+    Sample::deploy(&template, &[Path::new(env!("CARGO_BIN_EXE_lock-cleaner"))]).await.unwrap()
+}
+
+/// The lock table, without a proxy in front of it.
+fn locks(sample: &Sample) -> LockClient {
+    LockClient::builder(client(sample.dynamodb.endpoint()), "LockTable").build().unwrap()
+}
+
+async fn held_by(locks: &LockClient, key: &str, execution: &str) -> Lock {
+    let acquire = locks.try_acquire(key).lease(Duration::from_secs(300)).workflow(execution);
+    acquire.await.unwrap().granted().unwrap()
+}
+
+async fn is_free(locks: &LockClient, key: &str) -> bool {
+    locks.peek(key).await.unwrap().unwrap().released
+}
+
+async fn clean_up(sample: &Sample) -> Answer {
+    let detail = json!({ "executionArn": ENDED, "status": "ABORTED", "redriveCount": 0, "input": "payload-7f3a" });
+    sample.ask(NAME, &json!({ "source": "aws.states", "detail": detail })).await
+}
+
+/// Notes which operations of DynamoDB are asked for, and delays the answer to one of them.
+fn delay(sample: &Sample, slow: &'static str) -> Arc<Mutex<Vec<String>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&seen);
+    sample.proxy.decide(move |call: &Call| {
+        let operation = call.needs[0].action.replace("dynamodb:", "");
+        let is_slow = operation == slow && !notes.lock().unwrap().contains(&operation);
+        notes.lock().unwrap().push(operation);
+        if is_slow { Fate::AnsweredAfter(MEANTIME) } else { Fate::Answered }
+    });
+    seen
+}
+
+/// Waits until the function has sent this request.
+async fn until(seen: &Mutex<Vec<String>>, operation: &str) {
+    while !seen.lock().unwrap().iter().any(|one| one == operation) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What the function itself does. To the queue of what failed it is Lambda who sends.
+fn own(role: &Role) -> Role {
+    role.iter().filter(|grant| grant.action.starts_with("dynamodb:")).cloned().collect()
+}
+
+#[tokio::test]
+async fn a_clean_up_works_with_exactly_what_the_template_allows() {
+    let Some(template) = template() else { return };
+    let allows = &template.function(NAME).unwrap().allows;
+    assert!(!allows.iter().any(|grant| grant.to_string().contains('*')), "{allows:?}");
+
+    let sample = deploy(&template).await;
+    let locks = locks(&sample);
+    let lock = held_by(&locks, "k", ENDED).await.into_token();
+    assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
+    assert!(is_free(&locks, "k").await);
+    assert!(locks.resume(lock).await.unwrap_err().is_lost());
+    assert_eq!(sample.proxy.used(NAME), own(allows), "what is used, and what is allowed");
+}
+
+#[tokio::test]
+async fn without_any_one_of_its_permissions_a_clean_up_fails() {
+    let Some(template) = template() else { return };
+    let allows = own(&template.function(NAME).unwrap().allows);
+    assert_eq!(allows.len(), 3);
+    for missing in &allows {
+        let mut less = template.clone();
+        assert!(less.functions.get_mut(NAME).unwrap().allows.remove(missing));
+        let sample = deploy(&less).await;
+        let _ = held_by(&locks(&sample), "k", ENDED).await.into_token();
+        assert_error(clean_up(&sample).await, "LockTableError", &missing.action);
+    }
+}
+
+/// Cleans up while the lock goes to another execution behind this operation, and says what was asked for.
+async fn clean_up_while_the_lock_goes_to_another(template: &Expansion, slow: &'static str) -> Vec<String> {
+    let sample = deploy(template).await;
+    let locks = locks(&sample);
+    let lock = held_by(&locks, "k", ENDED).await;
+    let seen = delay(&sample, slow);
+    let in_between = async {
+        until(&seen, slow).await;
+        tokio::time::sleep(MEANTIME / 2).await;
+        lock.release().await.unwrap();
+        held_by(&locks, "k", OTHER).await.into_token()
+    };
+    let (answer, token) = tokio::join!(clean_up(&sample), in_between);
+    assert_eq!(answer, Ok(json!({ "released": 0 })));
+    let _ = locks.resume(token).await.unwrap().into_token();
+    let seen = seen.lock().unwrap();
+    seen.clone()
+}
+
+#[tokio::test]
+async fn a_lock_that_went_to_another_execution_while_the_index_was_late_is_left_alone() {
+    let Some(template) = template() else { return };
+    let seen = clean_up_while_the_lock_goes_to_another(&template, "Query").await;
+    assert_eq!(seen, ["Query", "GetItem"], "the row was read, and nothing written");
+}
+
+#[tokio::test]
+async fn a_lock_that_goes_to_another_execution_while_it_is_cleaned_up_is_left_alone() {
+    let Some(template) = template() else { return };
+    let seen = clean_up_while_the_lock_goes_to_another(&template, "GetItem").await;
+    assert_eq!(seen, ["Query", "GetItem", "UpdateItem"], "the write names the version that was read");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_renewed_while_it_is_cleaned_up_is_freed_all_the_same() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let locks = locks(&sample);
+    let mut lock = held_by(&locks, "k", ENDED).await;
+    let seen = delay(&sample, "GetItem");
+    let in_between = async {
+        until(&seen, "GetItem").await;
+        tokio::time::sleep(MEANTIME / 2).await;
+        lock.checkpoint().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(clean_up(&sample), in_between);
+    assert_eq!(answer, Ok(json!({ "released": 1 })));
+    // The first one names the version that was read, and is refused with the row that is there now.
+    assert_eq!(*seen.lock().unwrap(), ["Query", "GetItem", "UpdateItem", "UpdateItem"]);
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+}
+
+#[tokio::test]
+async fn a_release_that_nobody_answers_fails_the_invocation_and_the_next_one_frees_the_lock() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let locks = locks(&sample);
+    let _ = held_by(&locks, "k", ENDED).await.into_token();
+    let is_write = |call: &Call| call.needs[0].action == "dynamodb:UpdateItem";
+    sample.proxy.decide(move |call| if is_write(call) { Fate::Swallowed } else { Fate::Answered });
+    assert_error(clean_up(&sample).await, "LockUnknown", "not every lock of the execution was released");
+    assert!(!is_free(&locks, "k").await);
+    sample.proxy.decide(|_| Fate::Answered);
+    assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
+}
+
+#[tokio::test]
+async fn an_index_that_does_not_answer_is_unknown() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    sample.proxy.decide(|_| Fate::Swallowed);
+    assert_error(clean_up(&sample).await, "LockUnknown", "byWorkflow");
+}
+
+#[tokio::test]
+async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
+    let Some(template) = template() else { return };
+    let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
+    let sample = deploy(&template.with(NAME, &loud)).await;
+    let _ = held_by(&locks(&sample), "k", ENDED).await.into_token();
+    let event = |status: Value| {
+        json!({ "detail": { "executionArn": ENDED, "status": status, "input": "payload-7f3a" } }).to_string()
+    };
+    let mut logs = String::new();
+    for payload in [event(json!("FAILED")), event(json!(["payload-7f3a"])), "payload-7f3a {".to_owned()] {
+        logs += &sample.lambda.invoke(NAME, &payload).await.unwrap().logs;
+    }
+    assert!(logs.contains("cleaned up") && logs.contains("InvalidRequest"), "{logs}");
+    for line in logs.lines() {
+        assert!(!line.contains("7f3a"), "{line}");
+        assert!(!Sample::SECRETS.iter().any(|secret| line.contains(secret)), "{line}");
+    }
+}

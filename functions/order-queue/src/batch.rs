@@ -1,0 +1,99 @@
+//! A batch within the time of one invocation: so many at once, each with a deadline of its own.
+//!
+//! The time that is left is shared out among the messages that have not begun. A message that hangs then
+//! takes the time of nobody else, and the answer gets out: without it, Lambda would deliver the whole
+//! batch again.
+
+use crate::message::{Message, answer};
+use charge_order::{Charged, Request};
+use futures_util::StreamExt;
+use futures_util::stream;
+use lambda_lock::Budget;
+use lambda_lock_functions::{Event, Failure};
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::Value;
+use std::cell::Cell;
+use std::time::Duration;
+
+/// How many orders are under way at a time: as many requests may be waiting for the payment gateway.
+const AT_ONCE: usize = 5;
+/// What is kept of the invocation for answering: whoever is killed at the deadline answers nothing.
+const TO_ANSWER: Duration = Duration::from_millis(500);
+/// With less than this an order is not begun.
+const LEAST: Duration = Duration::from_millis(500);
+
+/// Works on each message of a batch within a budget of its own, and answers which of them failed.
+pub async fn run<W>(event: LambdaEvent<Event>, work: W) -> Result<Value, Failure>
+where
+    W: AsyncFn(Request, Budget) -> Result<Charged, Failure>,
+{
+    let messages = Message::all(&event.payload)?;
+    let time = Time::of(&event.context, messages.len());
+    let one = async |message: Message| {
+        let done = time.limit(&message, &work).await;
+        report(&message, &done);
+        done.is_err().then_some(message.id)
+    };
+    let failed: Vec<_> = stream::iter(messages).map(one).buffer_unordered(AT_ONCE).collect().await;
+    Ok(answer(failed.into_iter().flatten()))
+}
+
+/// The time of an invocation, and who has not begun to use it.
+struct Time {
+    context: Context,
+    whole: Budget,
+    not_begun: Cell<usize>,
+}
+
+impl Time {
+    fn of(context: &Context, messages: usize) -> Self {
+        Self { context: context.clone(), whole: Budget::from(context), not_begun: Cell::new(messages) }
+    }
+
+    /// Works on a message until its deadline, and no longer.
+    async fn limit<W>(&self, message: &Message, work: &W) -> Result<Charged, Failure>
+    where
+        W: AsyncFn(Request, Budget) -> Result<Charged, Failure>,
+    {
+        let share = self.share();
+        let request = Request::read(&message.event()?)?;
+        if share < LEAST {
+            return Err(Failure::unknown("there was no time left to begin: deliver the message again"));
+        }
+        let budget = self.budget(share);
+        match tokio::time::timeout(share, Box::pin(work(request, budget))).await {
+            Ok(done) => done,
+            Err(_) => {
+                Err(Failure::unknown(format!("not done within {share:?}: the lease of its order ends by itself")))
+            }
+        }
+    }
+
+    /// What the next message may take: an equal part for each round that is to come.
+    fn share(&self) -> Duration {
+        let not_begun = self.not_begun.replace(self.not_begun.get().saturating_sub(1));
+        let rounds = u32::try_from(not_begun.div_ceil(AT_ONCE)).unwrap_or(u32::MAX).max(1);
+        self.whole.remaining().unwrap_or_default().saturating_sub(TO_ANSWER) / rounds
+    }
+
+    /// The invocation's, with an earlier end: the lease of an order follows its own deadline.
+    fn budget(&self, share: Duration) -> Budget {
+        let later = self.whole.remaining().unwrap_or_default().saturating_sub(share);
+        let mut context = self.context.clone();
+        context.deadline = context.deadline.saturating_sub(u64::try_from(later.as_millis()).unwrap_or(u64::MAX));
+        Budget::from(&context)
+    }
+}
+
+/// Nobody else hears why a message comes again.
+fn report(message: &Message, done: &Result<Charged, Failure>) {
+    let message_id = &message.id;
+    match done {
+        Ok(Charged { receipt, replayed }) => {
+            tracing::info!(message_id, replayed, fencing_token = receipt.fencing_token, "charged");
+        }
+        Err(failure) => {
+            tracing::warn!(message_id, error_type = failure.error_type(), "not charged: {}", failure.message());
+        }
+    }
+}

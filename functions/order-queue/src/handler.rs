@@ -1,0 +1,12 @@
+//! Each message is an order.
+
+use crate::batch::run;
+use charge_order::{Deps, charge};
+use lambda_lock_functions::{Event, Failure};
+use lambda_runtime::LambdaEvent;
+use serde_json::Value;
+
+/// Charges the orders of a batch, and answers which messages are to come again.
+pub async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
+    run(event, async |request, budget| charge(&request, &budget, deps).await).await
+}

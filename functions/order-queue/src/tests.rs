@@ -1,0 +1,175 @@
+//! What a queue's owner is promised, on an embedded DynamoDB and beside a payment gateway.
+
+use crate::{handler, run};
+use charge_order::{Charged, Deps, Receipt};
+use lambda_lock::Budget;
+use lambda_lock_functions::Failure;
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, pause};
+use lambda_lock_local::PaymentGateway;
+use lambda_lock_local::gateway::Conduct;
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+struct Function {
+    gateway: PaymentGateway,
+    deps: Deps,
+}
+
+impl Function {
+    async fn start() -> Self {
+        let server = DynamoDb::start().await;
+        server.create_table("orders", "orderId").await;
+        let gateway = PaymentGateway::start().await.unwrap();
+        let environment = [("ORDERS_TABLE", "orders"), ("PAYMENT_GATEWAY_URL", gateway.url())];
+        let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+        let deps = Deps::new(&server.config(&[]).unwrap(), &|name| Ok(value(name).map(ToString::to_string))).unwrap();
+        Self { gateway, deps }
+    }
+
+    /// The messages that are to come again.
+    async fn failed(&self, bodies: &[Value], seconds: f64) -> Vec<String> {
+        reported(handler(event(&batch(bodies), seconds), &self.deps).await)
+    }
+}
+
+/// A batch as SQS delivers it; the messages are named by their places.
+fn batch(bodies: &[Value]) -> Value {
+    let record = |(place, body): (usize, &Value)| {
+        let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+        json!({ "messageId": place.to_string(), "body": body, "eventSource": "aws:sqs", "md5OfBody": "…" })
+    };
+    json!({ "Records": bodies.iter().enumerate().map(record).collect::<Vec<_>>() })
+}
+
+fn order(id: &str) -> Value {
+    json!({ "orderId": id, "amount": 1250, "currency": "EUR" })
+}
+
+fn simulating(id: &str, simulate: Value) -> Value {
+    let mut order = order(id);
+    order["simulate"] = simulate;
+    order
+}
+
+fn orders(count: usize) -> Vec<Value> {
+    (0..count).map(|number| order(&format!("o-{number}"))).collect()
+}
+
+fn reported(answer: Result<Value, Failure>) -> Vec<String> {
+    let answer = answer.unwrap();
+    assert_eq!(answer.as_object().unwrap().len(), 1, "{answer}");
+    let failures = answer["batchItemFailures"].as_array().unwrap().iter();
+    let mut failed: Vec<_> = failures
+        .map(|failure| {
+            assert_eq!(failure.as_object().unwrap().len(), 1, "{failure}");
+            failure["itemIdentifier"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    failed.sort();
+    failed
+}
+
+fn charged() -> Result<Charged, Failure> {
+    let receipt = Receipt { order_id: "o".to_owned(), charge_id: "c".to_owned(), fencing_token: 1 };
+    Ok(Charged { receipt, replayed: false })
+}
+
+#[tokio::test]
+async fn a_batch_is_charged_and_nothing_comes_again() {
+    let function = Function::start().await;
+    assert_eq!(function.failed(&orders(10), 30.0).await, Vec::<String>::new());
+    assert_eq!(function.failed(&orders(10), 30.0).await, Vec::<String>::new(), "replays are done, too");
+    let ledger = function.gateway.ledger();
+    assert_eq!(ledger.iter().filter(|entry| entry.executed).count(), 10);
+    assert_eq!(ledger.len(), 10, "nobody was asked again");
+}
+
+#[tokio::test]
+async fn only_what_failed_comes_again() {
+    let function = Function::start().await;
+    function.failed(&[order("o-used")], 30.0).await;
+    let bodies = [
+        order("o-0"),
+        simulating("o-1", json!({ "failAt": "charge" })),
+        json!("no JSON {"),
+        order("o-3"),
+        json!({ "orderId": "o-4" }),
+        simulating("o-5", json!({ "stepMillis": 50 })),
+        // While the one before is at it.
+        order("o-5"),
+        json!({ "orderId": "o-used", "amount": 1, "currency": "EUR" }),
+    ];
+    assert_eq!(function.failed(&bodies, 30.0).await, ["1", "2", "4", "6", "7"]);
+    // What was held is replayed when it comes again, and what failed is charged.
+    assert_eq!(function.failed(&[order("o-1"), order("o-5")], 30.0).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_empty_batch_is_nothing_to_do_and_what_is_no_batch_is_refused() {
+    let function = Function::start().await;
+    assert_eq!(function.failed(&[], 30.0).await, Vec::<String>::new());
+    for wrong in [json!({}), order("o-1"), json!({ "Records": [{ "body": "{}" }] }), json!([])] {
+        let refused = handler(event(&wrong, 30.0), &function.deps).await;
+        assert_failure(refused, "InvalidRequest", "Records is missing or malformed");
+    }
+}
+
+#[tokio::test]
+async fn no_more_than_five_orders_are_under_way_at_a_time() {
+    let (now, most) = (Cell::new(0), Cell::new(0));
+    let work = async |_, _| {
+        now.set(now.get() + 1);
+        most.set(most.get().max(now.get()));
+        pause(Duration::from_millis(20)).await;
+        now.set(now.get() - 1);
+        charged()
+    };
+    assert_eq!(reported(run(event(&batch(&orders(12)), 30.0), work).await), Vec::<String>::new());
+    assert_eq!(most.get(), 5);
+}
+
+#[tokio::test]
+async fn the_time_is_shared_out_and_every_order_has_a_deadline_of_its_own() {
+    let shares = RefCell::new(Vec::new());
+    let work = async |_, budget: Budget| {
+        shares.borrow_mut().push(budget.remaining().unwrap());
+        charged()
+    };
+    run(event(&batch(&orders(10)), 20.5), work).await.unwrap();
+    let shares = shares.into_inner();
+    let about = |share: Duration, seconds: u64| share.abs_diff(Duration::from_secs(seconds)) < Duration::from_secs(1);
+    // Two rounds: half of the time for the first one. It needed none of it, so the second has all.
+    assert!(shares[..5].iter().all(|share| about(*share, 10)), "{shares:?}");
+    assert!(shares[5..].iter().all(|share| about(*share, 20)), "{shares:?}");
+}
+
+#[tokio::test]
+async fn a_message_that_hangs_is_reported_and_the_others_are_done() {
+    let started = Instant::now();
+    let work = async |request: charge_order::Request, _| {
+        if request.order.order_id == "o-1" {
+            std::future::pending::<()>().await;
+        }
+        charged()
+    };
+    assert_eq!(reported(run(event(&batch(&orders(7)), 2.5), work).await), ["1"]);
+    assert!(started.elapsed() < Duration::from_millis(2500), "the answer gets out: {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_silent_for_one_order_delays_nobody_else() {
+    let function = Function::start().await;
+    function.gateway.decide(|id| if id == "o-1" { Conduct::Silent } else { Conduct::Answers });
+    let started = Instant::now();
+    assert_eq!(function.failed(&orders(7), 4.0).await, ["1"]);
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert_eq!(function.gateway.ledger().len(), 6);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_into_the_remaining_time_is_reported_and_not_begun() {
+    let function = Function::start().await;
+    assert_eq!(function.failed(&orders(3), 0.9).await, ["0", "1", "2"]);
+    assert_eq!(function.gateway.ledger(), []);
+}

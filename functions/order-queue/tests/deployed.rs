@@ -1,0 +1,169 @@
+//! The binary as the template deploys it: its environment, its permissions, its queue, its logs.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "the tests wait for deliveries")]
+
+use lambda_lock_local::authorize::Role;
+use lambda_lock_local::deployed::{answered, first_answer_lost, template};
+use lambda_lock_local::gateway::Conduct;
+use lambda_lock_local::{ExpandedQueue, Expansion, Outcome, PaymentGateway, Queue, Sample};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+const NAME: &str = "order-queue";
+
+async fn deploy(template: &Expansion) -> Sample {
+    Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_order-queue"))]).await.unwrap()
+}
+
+/// The queue as the template has it, but with times that a test can wait for.
+fn impatient(template: &Expansion) -> ExpandedQueue {
+    ExpandedQueue { visibility_timeout_seconds: 0.5, ..template.queue_of(NAME).unwrap().clone() }
+}
+
+fn deliver(template: &Expansion, sample: &Sample) -> Queue {
+    let role = &template.function(NAME).unwrap().allows;
+    Queue::start(&sample.lambda, impatient(template), role, 2).unwrap()
+}
+
+async fn until_empty(queue: &Queue) {
+    tokio::time::timeout(Duration::from_secs(30), queue.until_empty()).await.unwrap();
+}
+
+fn order(id: &str) -> Value {
+    json!({ "orderId": id, "amount": 1250, "currency": "EUR" })
+}
+
+fn batch(bodies: &[String]) -> Value {
+    let record = |(place, body): (usize, &String)| json!({ "messageId": place.to_string(), "body": body });
+    json!({ "Records": bodies.iter().enumerate().map(record).collect::<Vec<_>>() })
+}
+
+#[tokio::test]
+async fn a_batch_whose_first_answer_is_lost_is_charged_with_exactly_what_the_template_allows() {
+    let Some(template) = template() else { return };
+    let allows = &template.function(NAME).unwrap().allows;
+    assert!(!allows.iter().any(|grant| grant.to_string().contains('*')), "{allows:?}");
+
+    let sample = deploy(&template).await;
+    sample.proxy.decide(first_answer_lost());
+    let queue = deliver(&template, &sample);
+    queue.send(order("o-1").to_string());
+    until_empty(&queue).await;
+    assert_eq!((queue.dead_letters().len(), queue.deliveries().messages), (0, 1));
+    let used: Role = sample.proxy.used(NAME).union(&Queue::needs(&impatient(&template))).cloned().collect();
+    assert_eq!(&used, allows, "what is used, and what is allowed");
+}
+
+#[tokio::test]
+async fn without_any_one_of_its_permissions_no_order_is_charged() {
+    let Some(template) = template() else { return };
+    let allows = template.function(NAME).unwrap().allows.clone();
+    assert_eq!(allows.len(), 6, "{allows:?}");
+    for missing in &allows {
+        let mut less = template.clone();
+        let role: &mut Role = &mut less.functions.get_mut(NAME).unwrap().allows;
+        assert!(role.remove(missing));
+        let sample = deploy(&less).await;
+        let role = &less.function(NAME).unwrap().allows;
+        if missing.action.starts_with("sqs:") {
+            let refused = Queue::start(&sample.lambda, impatient(&less), role, 1).unwrap_err().to_string();
+            assert!(refused.contains(&missing.to_string()), "{refused}");
+            continue;
+        }
+        sample.proxy.decide(first_answer_lost());
+        let answer = sample.ask(NAME, &batch(&[order("o-1").to_string()])).await.unwrap();
+        assert_eq!(answer, json!({ "batchItemFailures": [{ "itemIdentifier": "0" }] }), "without {missing}");
+    }
+}
+
+#[tokio::test]
+async fn the_visibility_timeout_is_six_times_the_functions_and_failures_are_reported() {
+    let Some(template) = template() else { return };
+    let (queue, function) = (template.queue_of(NAME).unwrap(), template.function(NAME).unwrap());
+    assert!(queue.visibility_timeout_seconds >= 6.0 * function.timeout_seconds as f64, "{queue:?}");
+    assert!(queue.reports_batch_item_failures && queue.max_receive_count >= 5, "{queue:?}");
+}
+
+#[tokio::test]
+async fn what_fails_comes_again_until_it_is_charged_and_what_never_can_be_ends_as_a_dead_letter() {
+    let Some(template) = template() else { return };
+    let gateway = PaymentGateway::start().await.unwrap();
+    let template = template.with(NAME, &[("PAYMENT_GATEWAY_URL", gateway.url())]);
+    let sample = deploy(&template).await;
+    let asked = std::sync::atomic::AtomicU32::new(0);
+    gateway.decide(move |id| {
+        match (id, asked.fetch_add(u32::from(id == "o-3"), std::sync::atomic::Ordering::SeqCst)) {
+            ("o-3", 0..2) => Conduct::Refuses(402),
+            _ => Conduct::Answers,
+        }
+    });
+    let queue = deliver(&template, &sample);
+    for number in 0..20 {
+        queue.send(order(&format!("o-{number}")).to_string());
+    }
+    queue.send("no order");
+    until_empty(&queue).await;
+    assert_eq!(queue.dead_letters(), ["no order"]);
+    assert_eq!(gateway.ledger().iter().filter(|entry| entry.executed).count(), 20);
+    // o-3 came three times, the malformed one as often as may be.
+    assert_eq!(queue.deliveries().messages, 19 + 3 + 5);
+}
+
+#[tokio::test]
+async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_no_longer() {
+    let Some(template) = template() else { return };
+    let gateway = PaymentGateway::start().await.unwrap();
+    let mut template =
+        template.with(NAME, &[("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", "200")]);
+    // A lease that a test can wait for.
+    template.functions.get_mut(NAME).unwrap().timeout_seconds = 2;
+    template.queues[0].max_receive_count = 2;
+    let sample = deploy(&template).await;
+    let role = &template.function(NAME).unwrap().allows;
+    let settings = ExpandedQueue { visibility_timeout_seconds: 4.0, batch_size: 3, ..template.queues[0].clone() };
+    let queue = Queue::start(&sample.lambda, settings, role, 1).unwrap();
+    queue.send(order("o-0").to_string());
+    queue.send(order("o-1").to_string());
+    let mut poison = order("o-2");
+    poison["simulate"] = json!({ "crashAt": "charge" });
+    queue.send(poison.to_string());
+    // Alone with the poison in the first batch, then both of them again, and charged at the latest then.
+    until_empty(&queue).await;
+    assert!(queue.deliveries().failed_batches >= 1);
+    let dead = queue.dead_letters();
+    assert!(dead.iter().any(|body| body.contains("crashAt")), "{dead:?}");
+}
+
+#[tokio::test]
+async fn what_keeps_it_from_starting_is_a_sentence_that_names_it() {
+    let Some(template) = template() else { return };
+    for (name, value, says) in [
+        ("ORDERS_TABLE", "", "ORDERS_TABLE is not set"),
+        ("PAYMENT_GATEWAY_URL", "pay.example.com", "PAYMENT_GATEWAY_URL is "),
+    ] {
+        let sample = deploy(&template.with(NAME, &[(name, value)])).await;
+        let stopped = sample.lambda.invoke(NAME, "{}").await.unwrap();
+        assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{name}: {stopped:?}");
+        assert!(stopped.logs.contains(&format!("the function cannot run: {says}")), "{}", stopped.logs);
+    }
+}
+
+#[tokio::test]
+async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
+    let Some(template) = template() else { return };
+    let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
+    let sample = deploy(&template.with(NAME, &loud)).await;
+    let wrong = json!({ "orderId": "o-2", "amount": 1, "currency": "EUR", "note": "payload-7f3a" });
+    let event = batch(&[order("o-1").to_string(), wrong.to_string(), "payload-7f3a {".to_owned()]);
+    let ran = sample.lambda.invoke(NAME, &event.to_string()).await.unwrap();
+    let logs = ran.logs.clone();
+    assert_eq!(answered(ran).unwrap()["batchItemFailures"].as_array().unwrap().len(), 2);
+    assert!(logs.contains("note is no field") && logs.contains("InvalidRequest"), "why it comes again: {logs}");
+    for line in logs.lines() {
+        assert!(!line.contains("7f3a"), "{line}");
+        assert!(!Sample::SECRETS.iter().any(|secret| line.contains(secret)), "{line}");
+    }
+}

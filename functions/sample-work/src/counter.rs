@@ -1,0 +1,76 @@
+//! A counter that only the newest grant may touch: what *fencing at the resource* means.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional};
+
+/// A table of counters: `counter` is the key, `value` the count, `lastToken` the fence, `writers` who
+/// counted.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    dynamodb: Client,
+    table: String,
+}
+
+impl Counters {
+    pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        let table = optional(environment, "WORK_TABLE")?;
+        let table =
+            table.ok_or_else(|| ConfigError::new("WORK_TABLE is not set: give the name of the table of counters"))?;
+        Ok(Self { dynamodb: config.impatient_dynamodb()?, table })
+    }
+
+    /// Reads a counter, and raises its fence: from now on whoever had the lock before can write no more.
+    /// Without that, what is read here could still change under an older grant.
+    pub(crate) async fn read(&self, counter: &str, token: u64) -> Result<u64, Failure> {
+        let update = self.guarded(counter, token).update_expression("SET lastToken = :token");
+        let updated = update.return_values(ReturnValue::AllNew).send().await;
+        let row = updated.map_err(|error| self.failure(counter, &error))?.attributes.unwrap_or_default();
+        Ok(row.get("value").and_then(|value| value.as_n().ok()?.parse().ok()).unwrap_or(0))
+    }
+
+    /// Writes a counter. Harmless to repeat under the same grant.
+    pub(crate) async fn write(&self, counter: &str, token: u64, value: u64, writer: &str) -> Result<(), Failure> {
+        let written = self
+            .guarded(counter, token)
+            .update_expression("SET #value = :value, lastToken = :token ADD writers :writer")
+            .expression_attribute_names("#value", "value")
+            .expression_attribute_values(":value", AttributeValue::N(value.to_string()))
+            .expression_attribute_values(":writer", AttributeValue::Ss(vec![writer.to_owned()]))
+            .send()
+            .await;
+        written.map(drop).map_err(|error| self.failure(counter, &error))
+    }
+
+    /// An update that is refused once a larger token has been seen.
+    fn guarded(
+        &self,
+        counter: &str,
+        token: u64,
+    ) -> aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder {
+        self.dynamodb
+            .update_item()
+            .table_name(&self.table)
+            .key("counter", AttributeValue::S(counter.to_owned()))
+            .condition_expression("attribute_not_exists(lastToken) OR lastToken <= :token")
+            .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
+    }
+
+    fn failure<R>(&self, counter: &str, error: &SdkError<UpdateItemError, R>) -> Failure {
+        let table = &self.table;
+        match error.code() {
+            Some("ConditionalCheckFailedException") => Failure::lost(format!(
+                "the counter {counter:?} has seen a larger fencing token: somebody else holds the lock, stop"
+            )),
+            Some("ResourceNotFoundException" | "AccessDeniedException" | "ValidationException") => {
+                Failure::step_failed(&format!(
+                    "the table {table:?} cannot be used: {}",
+                    error.message().unwrap_or("no reason was given")
+                ))
+            }
+            _ => Failure::step_failed(&format!("the table {table:?} could not be asked in time")),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! One step of the work.
+
+use crate::counter::Counters;
+use crate::request::{Request, Step};
+use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, Fields};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+
+/// How a process ends that was told to crash.
+const CRASHED: i32 = 70;
+
+/// What outlives an invocation.
+#[derive(Debug)]
+pub(crate) struct Deps {
+    counters: Counters,
+}
+
+impl Deps {
+    pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        Ok(Self { counters: Counters::new(config, environment)? })
+    }
+}
+
+pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
+    let request = Request::read(Fields::of_event(&event.payload)?)?;
+    accidents(&request).await?;
+    let Request { step, counter, fencing_token, writer, .. } = request;
+    let value = match step {
+        Step::Read => deps.counters.read(&counter, fencing_token).await?,
+        Step::Write(value) => {
+            deps.counters.write(&counter, fencing_token, value, &writer).await?;
+            value
+        }
+        Step::Add => {
+            let value = deps.counters.read(&counter, fencing_token).await? + 1;
+            deps.counters.write(&counter, fencing_token, value, &writer).await?;
+            value
+        }
+    };
+    Ok(json!({ "value": value }))
+}
+
+/// What the execution's input wants to go wrong, before the step's effect.
+async fn accidents(request: &Request) -> Result<(), Failure> {
+    let Request { step, simulate, .. } = request;
+    if !simulate.takes.is_zero() {
+        #[expect(clippy::disallowed_methods, reason = "a step takes its time")]
+        tokio::time::sleep(simulate.takes).await;
+    }
+    if simulate.crashes(*step) {
+        tracing::error!(step = step.name(), "the step crashes, as it was told");
+        std::process::exit(CRASHED);
+    }
+    if simulate.fails(*step) {
+        return Err(Failure::step_failed(&format!("the step {} fails, as it was told", step.name())));
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Which step a state machine asks for, under which grant, and what is to go wrong in it.
+
+use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
+use lambda_lock_functions::{Failure, Fields};
+use serde_json::Value;
+use std::time::Duration;
+
+/// One step.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) step: Step,
+    /// Which counter.
+    pub(crate) counter: String,
+    /// The token of the grant under which the step runs.
+    pub(crate) fencing_token: u64,
+    /// Who counts.
+    pub(crate) writer: String,
+    pub(crate) simulate: Simulate,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Reads the counter.
+    Read,
+    /// Writes the counter.
+    Write(u64),
+    /// Both in one.
+    Add,
+}
+
+/// What is to go wrong, for demonstrations and tests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Simulate {
+    /// How long a step takes before its effect.
+    pub(crate) takes: Duration,
+    fail_at: Option<String>,
+    crash_at: Option<String>,
+}
+
+impl Step {
+    fn read(fields: &mut Fields) -> Result<Self, Failure> {
+        match fields.text("step")?.as_str() {
+            "read" => Ok(Self::Read),
+            "write" => Ok(Self::Write(fields.whole_number("value")?)),
+            "add" => Ok(Self::Add),
+            _ => Err(fields.malformed("step", "give read, write or add")),
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write(_) => "write",
+            Self::Add => "add",
+        }
+    }
+}
+
+impl Request {
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, Failure> {
+        let request = Self {
+            step: Step::read(&mut fields)?,
+            counter: fields.name("counter", LONGEST_KEY)?,
+            fencing_token: fields.whole_number("fencingToken")?,
+            writer: fields.name("writer", LONGEST_NAME)?,
+            simulate: Simulate::read(&mut fields)?,
+        };
+        fields.nothing_else()?;
+        Ok(request)
+    }
+}
+
+impl Simulate {
+    /// What stands under `simulate` in the execution's input; whatever else stands there is the work's.
+    fn read(fields: &mut Fields) -> Result<Self, Failure> {
+        let Some(Value::Object(mut input)) = fields.take("input") else { return Ok(Self::default()) };
+        let Some(simulate) = input.remove("simulate") else { return Ok(Self::default()) };
+        let text = |name: &str| simulate[name].as_str().map(str::to_owned);
+        let takes = Duration::from_millis(simulate["stepMillis"].as_u64().unwrap_or_default());
+        Ok(Self { takes, fail_at: text("failAt"), crash_at: text("crashAt") })
+    }
+
+    pub(crate) fn fails(&self, step: Step) -> bool {
+        self.fail_at.as_deref() == Some(step.name())
+    }
+
+    pub(crate) fn crashes(&self, step: Step) -> bool {
+        self.crash_at.as_deref() == Some(step.name())
+    }
+}

@@ -1,0 +1,78 @@
+//! What a step promises, on an embedded DynamoDB.
+
+use crate::handler::{Deps, handler};
+use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
+use lambda_lock_functions::Failure;
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event};
+use serde_json::{Value, json};
+
+async fn deps() -> Deps {
+    let server = DynamoDb::empty().await;
+    let key = KeySchemaElement::builder().attribute_name("counter").key_type(KeyType::Hash).build().unwrap();
+    let text = AttributeDefinition::builder().attribute_name("counter").attribute_type(ScalarAttributeType::S);
+    let create = server.client().create_table().table_name("work").billing_mode(BillingMode::PayPerRequest);
+    create.key_schema(key).attribute_definitions(text.build().unwrap()).send().await.unwrap();
+    without_table(&server)
+}
+
+fn without_table(server: &DynamoDb) -> Deps {
+    let value = |name: &str| (name == "WORK_TABLE").then(|| "work".to_owned());
+    Deps::new(&server.config(&[]).unwrap(), &|name| Ok(value(name))).unwrap()
+}
+
+async fn step(deps: &Deps, step: &str, token: u64, more: Value) -> Result<Value, Failure> {
+    let mut request = json!({ "step": step, "counter": "customer-7", "fencingToken": token, "writer": "me" });
+    request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    handler(event(&request, 30.0), deps).await
+}
+
+#[tokio::test]
+async fn a_counter_begins_at_nothing_and_counts_by_read_and_write_or_in_one() {
+    let deps = deps().await;
+    assert_eq!(step(&deps, "read", 1, json!({})).await.unwrap(), json!({ "value": 0 }));
+    for _ in 0..2 {
+        assert_eq!(step(&deps, "write", 1, json!({ "value": 1 })).await.unwrap(), json!({ "value": 1 }), "repeated");
+    }
+    assert_eq!(step(&deps, "add", 2, json!({})).await.unwrap(), json!({ "value": 2 }));
+    assert_eq!(step(&deps, "read", 2, json!({})).await.unwrap(), json!({ "value": 2 }));
+}
+
+#[tokio::test]
+async fn an_older_grant_can_neither_read_nor_write_once_a_newer_one_has_read() {
+    let deps = deps().await;
+    step(&deps, "read", 1, json!({})).await.unwrap();
+    step(&deps, "read", 2, json!({})).await.unwrap();
+    for (name, more) in [("read", json!({})), ("write", json!({ "value": 1 })), ("add", json!({}))] {
+        assert_failure(step(&deps, name, 1, more).await, "LockLost", "larger fencing token");
+    }
+    assert_eq!(step(&deps, "read", 2, json!({})).await.unwrap(), json!({ "value": 0 }));
+}
+
+#[tokio::test]
+async fn a_step_that_is_told_to_fail_fails_before_its_effect() {
+    let deps = deps().await;
+    let failing = json!({ "input": { "key": "customer-7", "simulate": { "failAt": "add" } } });
+    assert_failure(step(&deps, "add", 1, failing.clone()).await, "WorkFailed", "as it was told");
+    assert_eq!(step(&deps, "read", 1, failing).await.unwrap(), json!({ "value": 0 }));
+}
+
+#[tokio::test]
+async fn a_missing_table_is_said_by_name() {
+    let deps = without_table(&DynamoDb::empty().await);
+    assert_failure(step(&deps, "add", 1, json!({})).await, "WorkFailed", "\"work\"");
+}
+
+#[tokio::test]
+async fn what_is_malformed_is_named() {
+    let deps = deps().await;
+    for (name, more, field) in [
+        ("subtract", json!({}), "step"),
+        ("read", json!({ "fencingToken": "1" }), "fencingToken"),
+        ("read", json!({ "counter": "" }), "counter"),
+        ("read", json!({ "writer": 7 }), "writer"),
+        ("read", json!({ "colour": "blue" }), "colour"),
+        ("write", json!({}), "value"),
+    ] {
+        assert_failure(step(&deps, name, 1, more).await, "InvalidRequest", field);
+    }
+}

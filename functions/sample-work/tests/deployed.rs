@@ -1,0 +1,64 @@
+//! The binary as the template deploys it: its permissions, its accidents, its errors.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use lambda_lock_local::authorize::Fate;
+use lambda_lock_local::deployed::{assert_error, template};
+use lambda_lock_local::{Expansion, Outcome, Sample};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const NAME: &str = "sample-work";
+
+async fn deploy(template: &Expansion) -> Sample {
+    Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_sample-work"))]).await.unwrap()
+}
+
+fn add(simulate: Value) -> Value {
+    json!({
+        "step": "add", "counter": "customer-7", "fencingToken": 7, "writer": "me",
+        "input": { "key": "customer-7", "simulate": simulate },
+    })
+}
+
+#[tokio::test]
+async fn a_step_works_with_exactly_what_the_template_allows() {
+    let Some(template) = template() else { return };
+    let allows = &template.function(NAME).unwrap().allows;
+    assert!(!allows.iter().any(|grant| grant.to_string().contains('*')), "{allows:?}");
+    let sample = deploy(&template).await;
+    assert_eq!(sample.ask(NAME, &add(json!({}))).await, Ok(json!({ "value": 1 })));
+    assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+
+    let mut less = template.clone();
+    less.functions.get_mut(NAME).unwrap().allows.clear();
+    assert_error(deploy(&less).await.ask(NAME, &add(json!({}))).await, "WorkFailed", "dynamodb:UpdateItem");
+}
+
+#[tokio::test]
+async fn a_step_crashes_and_fails_as_its_input_says_and_the_next_one_works() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let crashed = sample.lambda.invoke(NAME, &add(json!({ "crashAt": "add" })).to_string()).await.unwrap();
+    assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()));
+    assert_error(sample.ask(NAME, &add(json!({ "failAt": "add" }))).await, "WorkFailed", "as it was told");
+    assert_eq!(sample.ask(NAME, &add(json!({}))).await, Ok(json!({ "value": 1 })), "nothing was counted before");
+}
+
+#[tokio::test]
+async fn a_table_that_does_not_answer_is_work_that_failed() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    sample.proxy.decide(|_| Fate::Swallowed);
+    assert_error(sample.ask(NAME, &add(json!({}))).await, "WorkFailed", "could not be asked in time");
+}
+
+#[tokio::test]
+async fn a_missing_table_name_stops_the_start_with_a_sentence_that_names_it() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template.with(NAME, &[("WORK_TABLE", "")])).await;
+    let stopped = sample.lambda.invoke(NAME, &add(json!({})).to_string()).await.unwrap();
+    assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{stopped:?}");
+    assert!(stopped.logs.contains("the function cannot run: WORK_TABLE is not set"), "{}", stopped.logs);
+}

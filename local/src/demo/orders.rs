@@ -1,0 +1,151 @@
+//! Orders that are charged exactly once: by a function that crashes in between, and from a queue.
+
+use super::MAX_CLOCK_SKEW;
+use super::functions::answer;
+use super::screen::{Screen, Seconds};
+use anyhow::{Context, bail, ensure};
+use lambda_lock_local::gateway::Conduct;
+use lambda_lock_local::lambda::{Template, workspace};
+use lambda_lock_local::{ExpandedQueue, Invocation, Lambda, LocalDynamoDb, Outcome, PaymentGateway, Queue};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) const CHARGE_ORDER: &str = "charge-order";
+pub(crate) const ORDER_QUEUE: &str = "order-queue";
+/// Short, so that the lease of whoever crashed ends while one watches.
+const TIMEOUT: Duration = Duration::from_millis(2500);
+const ORDERS: usize = 12;
+/// How long everything may take that somebody waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How an order came to be charged once although its first attempt crashed.
+#[derive(Debug)]
+pub(crate) struct Crash {
+    /// How often the gateway was asked, and how often it charged.
+    pub(crate) asked: usize,
+    pub(crate) charged: usize,
+    pub(crate) crashed: bool,
+    /// Whether everybody was told the same charge, the third one from the record.
+    pub(crate) is_replayed: bool,
+}
+
+/// What became of the messages of a queue.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    pub(crate) sent: usize,
+    pub(crate) charged: usize,
+    pub(crate) messages: u64,
+    pub(crate) batches: u64,
+    pub(crate) dead_letters: usize,
+}
+
+/// The functions, and a payment gateway with a ledger.
+pub(crate) struct Act<'a> {
+    screen: &'a Screen,
+    lambda: Lambda,
+    gateway: PaymentGateway,
+}
+
+impl<'a> Act<'a> {
+    /// The template's tables are there already.
+    pub(crate) async fn begin(
+        screen: &'a Screen,
+        built: &BTreeMap<String, PathBuf>,
+        dynamodb: &LocalDynamoDb,
+    ) -> anyhow::Result<Self> {
+        let gateway = PaymentGateway::start().await?;
+        let template = Template::read(&workspace().join("template.yaml"))?;
+        let mut functions = template.functions(built, dynamodb.endpoint())?;
+        functions.retain(|function| [CHARGE_ORDER, ORDER_QUEUE].contains(&function.name.as_str()));
+        let skew = MAX_CLOCK_SKEW.as_millis().to_string();
+        for function in &mut functions {
+            function.timeout = TIMEOUT;
+            let own = [("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", &skew)];
+            function.environment.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        }
+        screen.title("Orders, a payment gateway, and a queue: each order is charged exactly once");
+        Ok(Self { screen, lambda: Lambda::start(functions).await?, gateway })
+    }
+
+    /// charge-order crashes when the gateway has charged and nothing is recorded yet.
+    pub(crate) async fn a_function_crashes_after_the_charge(&self) -> anyhow::Result<Crash> {
+        let mut crashing = order(0);
+        crashing["simulate"] = json!({ "crashAt": "record" });
+        let crashed = self.invoke(&crashing).await?;
+        let charge = self.gateway.ledger().first().context("nobody was charged")?.charge_id.clone();
+        let crashed = matches!(crashed.outcome, Outcome::Exited(_));
+        self.screen.said(CHARGE_ORDER, "crashes; the gateway has charged, and nothing is recorded");
+
+        let started = Instant::now();
+        let second = answer(&self.until_free().await?)?;
+        let after = Seconds(started.elapsed());
+        self.screen.said(CHARGE_ORDER, format_args!("took over {after} later, asked with the same key, recorded"));
+        let third = answer(&self.invoke(&order(0)).await?)?;
+        self.screen.said(CHARGE_ORDER, format_args!("asked once more: replayed is {}", third["replayed"]));
+        let same = |answer: &Value| answer["chargeId"] == charge;
+        let is_replayed = same(&second) && same(&third) && second["replayed"] == false && third["replayed"] == true;
+        Ok(Crash { asked: self.gateway.ledger().len(), charged: self.charged(), crashed, is_replayed })
+    }
+
+    /// A batch with an order whose card is refused at first, and with a message that is no order.
+    pub(crate) async fn a_queue_is_delivered(&self) -> anyhow::Result<Delivered> {
+        let before = self.charged();
+        let refused = AtomicBool::new(false);
+        self.gateway.decide(move |id| match id == "order-3" && !refused.swap(true, Ordering::SeqCst) {
+            true => Conduct::Refuses(402),
+            false => Conduct::Answers,
+        });
+        let settings = queue();
+        let queue = Queue::start(&self.lambda, settings.clone(), &Queue::needs(&settings), 2)?;
+        for number in 1..=ORDERS {
+            queue.send(order(number).to_string());
+        }
+        queue.send("no order");
+        tokio::time::timeout(PATIENCE, queue.until_empty()).await.context("the queue is never empty")?;
+        let (deliveries, dead_letters) = (queue.deliveries(), queue.dead_letters().len());
+        let (messages, batches) = (deliveries.messages, deliveries.batches);
+        self.screen.said(ORDER_QUEUE, format_args!("{messages} deliveries in {batches} batches, {dead_letters} dead"));
+        Ok(Delivered { sent: ORDERS, charged: self.charged() - before, messages, batches, dead_letters })
+    }
+
+    fn charged(&self) -> usize {
+        self.gateway.ledger().iter().filter(|entry| entry.executed).count()
+    }
+
+    async fn until_free(&self) -> anyhow::Result<Invocation> {
+        let started = Instant::now();
+        loop {
+            let invocation = self.invoke(&order(0)).await?;
+            match &invocation.outcome {
+                Outcome::Error { error_type, .. } if error_type == "LockHeld" => {}
+                Outcome::Answer(_) => return Ok(invocation),
+                other => bail!("{CHARGE_ORDER} did not answer: {other:?}"),
+            }
+            ensure!(started.elapsed() < PATIENCE, "the order of the crashed function is held for ever");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn invoke(&self, order: &Value) -> anyhow::Result<Invocation> {
+        self.lambda.invoke(CHARGE_ORDER, &order.to_string()).await
+    }
+}
+
+fn order(number: usize) -> Value {
+    json!({ "orderId": format!("order-{number}"), "amount": 1250, "currency": "EUR" })
+}
+
+/// The template's queue, with times that one can watch.
+fn queue() -> ExpandedQueue {
+    ExpandedQueue {
+        arn: "arn:aws:sqs:eu-central-1:123456789012:OrderMessages".to_owned(),
+        function: ORDER_QUEUE.to_owned(),
+        visibility_timeout_seconds: 0.5,
+        max_receive_count: 3,
+        batch_size: 10,
+        reports_batch_item_failures: true,
+    }
+}

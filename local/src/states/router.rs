@@ -1,0 +1,159 @@
+//! Between the engine and the functions: what was asked, what came of it, what got lost.
+
+use crate::lambda::Lambda;
+use anyhow::Context;
+use axum::Router as Routes;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// One invocation by a state machine.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Which function.
+    pub function: String,
+    /// What it was asked.
+    pub request: Value,
+    /// What it answered, or `errorType` and `errorMessage`.
+    pub answer: Value,
+    /// When it was asked.
+    pub began: Instant,
+    /// When it had answered.
+    pub ended: Instant,
+    /// Whether the state machine learnt of it.
+    pub lost: bool,
+}
+
+/// Whether the answer to a request is lost: the function, and what it was asked.
+pub type Loses = dyn Fn(&str, &Value) -> bool + Send + Sync;
+
+/// The Invoke API in front of the functions, as long as it lives.
+pub struct Router {
+    endpoint: String,
+    shared: Arc<Shared>,
+    /// Dropped together with this value, which is what stops the router.
+    _serving: oneshot::Sender<()>,
+}
+
+struct Shared {
+    functions: String,
+    client: Client<HttpConnector, Full<Bytes>>,
+    asked: Mutex<Vec<Asked>>,
+    loses: Mutex<Box<Loses>>,
+}
+
+impl Router {
+    /// Begins to serve on a loopback port in front of these functions.
+    ///
+    /// # Errors
+    /// When no loopback port can be had.
+    pub async fn start(lambda: &Lambda) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let endpoint = format!("http://{}", listener.local_addr()?);
+        let shared = Arc::new(Shared {
+            functions: lambda.endpoint().to_owned(),
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            asked: Mutex::default(),
+            loses: Mutex::new(Box::new(|_, _| false)),
+        });
+        let routes = Routes::new()
+            .route("/2015-03-31/functions/{name}/invocations", post(invoke))
+            .with_state(Arc::clone(&shared));
+        let (serving, stopped) = oneshot::channel::<()>();
+        tokio::spawn(async move {
+            tokio::select! {
+                // Both end only when the other half is dropped.
+                _ = axum::serve(listener, routes) => {}
+                _ = stopped => {}
+            }
+        });
+        Ok(Self { endpoint, shared, _serving: serving })
+    }
+
+    /// The endpoint's URL.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// What was asked so far, in the order of the answers, and forgets it.
+    pub fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *lock(&self.shared.asked))
+    }
+
+    /// From now on this decides which answers are lost. The function has done its work all the same, and
+    /// the state machine sees Lambda fail.
+    pub fn lose(&self, loses: impl Fn(&str, &Value) -> bool + Send + Sync + 'static) {
+        *lock(&self.shared.loses) = Box::new(loses);
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+async fn invoke(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let function = name.rsplit(':').next().unwrap_or(&name).to_owned();
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let began = Instant::now();
+    let Ok((head, answer)) = forward(&shared, &function, &headers, body).await else {
+        return failure("ServiceException");
+    };
+    let lost = lock(&shared.loses)(&function, &request);
+    let asked = Asked {
+        function,
+        request,
+        answer: serde_json::from_slice(&answer).unwrap_or_default(),
+        began,
+        ended: Instant::now(),
+        lost,
+    };
+    lock(&shared.asked).push(asked);
+    if lost { failure("ServiceException") } else { (head.status, head.headers, answer).into_response() }
+}
+
+async fn forward(
+    shared: &Shared,
+    function: &str,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> anyhow::Result<(hyper::http::response::Parts, Bytes)> {
+    let mut request = Request::post(format!("{}/2015-03-31/functions/{function}/invocations", shared.functions));
+    for name in ["x-amz-invocation-type", "x-amz-log-type"] {
+        if let Some(value) = headers.get(name) {
+            request = request.header(name, value);
+        }
+    }
+    let (head, body) = shared.client.request(request.body(Full::new(body))?).await?.into_parts();
+    Ok((head, body.collect().await?.to_bytes()))
+}
+
+/// Lambda itself fails, in its words.
+fn failure(name: &'static str) -> Response {
+    let body = json!({ "Type": "Service", "Message": "the answer got lost" }).to_string();
+    (StatusCode::INTERNAL_SERVER_ERROR, [("x-amzn-errortype", name), ("x-amzn-requestid", "lost")], body)
+        .into_response()
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

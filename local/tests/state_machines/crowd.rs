@@ -1,0 +1,295 @@
+//! Twenty executions over three keys, with everything going wrong at once: the counter is exact, every
+//! lock is free in the end, and nobody waits for longer than a lease and one poll. Beside them the other
+//! state machines, two of them on the same keys.
+
+use crate::scene::{LEASE, PATIENCE, SKEW, Scene, definition};
+use crate::tenures::{SLACK, Tenures};
+use lambda_lock_local::authorize::{Call, Fate};
+use lambda_lock_local::states::{Definition, End, Execution};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::env;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// What becomes of one execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Works,
+    Fails(&'static str),
+    Crashes(&'static str),
+    /// Somebody stops it.
+    Stopped,
+    /// Somebody stops it, and starts it again where it was.
+    Redriven,
+    /// It may take a second, and its steps take longer.
+    TimesOut,
+    /// fan-out over all keys.
+    FansOut,
+    /// skip-if-running.
+    Skips,
+}
+
+/// Every kind of accident happens in every run.
+const PLANS: [Plan; 20 + 5] = [
+    Plan::Works,
+    Plan::Works,
+    Plan::Works,
+    Plan::Works,
+    Plan::Works,
+    Plan::Works,
+    Plan::Works,
+    Plan::Works,
+    Plan::Fails("read"),
+    Plan::Fails("write"),
+    Plan::Crashes("read"),
+    Plan::Crashes("write"),
+    Plan::Stopped,
+    Plan::Stopped,
+    Plan::Stopped,
+    Plan::Redriven,
+    Plan::Redriven,
+    Plan::Redriven,
+    Plan::TimesOut,
+    Plan::TimesOut,
+    Plan::FansOut,
+    Plan::FansOut,
+    Plan::Skips,
+    Plan::Skips,
+    Plan::Skips,
+];
+
+/// One run: its random numbers, and the names of what belongs to it.
+struct Run {
+    number: usize,
+    random: Mutex<fastrand::Rng>,
+    /// Whom lock-cleaner was told of, and when.
+    cleaned_up: Mutex<Vec<(String, Instant)>>,
+}
+
+/// What became of one execution.
+struct Ended {
+    plan: Plan,
+    execution: Execution,
+    end: End,
+}
+
+impl Ended {
+    fn succeeded(&self) -> bool {
+        self.end.status == "SUCCEEDED"
+    }
+
+    /// Who has counted, if it succeeded.
+    fn writers(&self) -> Vec<String> {
+        let arn = &self.execution.arn;
+        match self.plan {
+            Plan::FansOut => (0..KEYS.len()).map(|index| format!("{arn}/{index}")).collect(),
+            Plan::Skips if self.end.output["work"].is_null() => Vec::new(),
+            _ => vec![arn.clone()],
+        }
+    }
+}
+
+impl Run {
+    fn millis(&self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(self.random.lock().unwrap().u64(from..to))
+    }
+
+    fn one_in(&self, n: u32) -> bool {
+        self.random.lock().unwrap().u32(0..n) == 0
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{key}-{}", self.number)
+    }
+}
+
+#[tokio::test]
+async fn twenty_executions_over_three_keys_count_exactly_and_leave_no_lock_behind() {
+    let Some(scene) = Scene::new().await.map(Arc::new) else { return };
+    let runs = env::var("LAMBDA_LOCK_CROWDS").ok().map(|runs| runs.parse().unwrap());
+    let runs = runs.unwrap_or(if env::var_os("LAMBDA_LOCK_CI").is_some() { 5 } else { 1 });
+    for number in 0..runs {
+        let seed = env::var("LAMBDA_LOCK_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+        let started = Instant::now();
+        let run = Run { number, random: Mutex::new(fastrand::Rng::with_seed(seed)), cleaned_up: Mutex::default() };
+        // Shown when the test fails, or with --nocapture.
+        println!("run {} of {runs}, LAMBDA_LOCK_SEED={seed}", number + 1);
+        crowd(&scene, &Arc::new(run)).await;
+        println!("  took {:.1?}", started.elapsed());
+    }
+}
+
+async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
+    misbehave(scene, run);
+    let mut plans = PLANS;
+    run.random.lock().unwrap().shuffle(&mut plans);
+    let mut executions = JoinSet::new();
+    for (index, plan) in plans.into_iter().enumerate() {
+        let (scene, run) = (Arc::clone(scene), Arc::clone(run));
+        executions.spawn(async move { execute(&scene, &run, index, plan).await });
+    }
+    let ended = tokio::select! {
+        ended = executions.join_all() => ended,
+        () = kill_now_and_then(scene, run) => unreachable!("it kills for ever"),
+    };
+    scene.sample.proxy.decide(|_| Fate::Answered);
+    scene.router.lose(|_, _| false);
+    let asked = scene.router.take_asked();
+    let tenures = Tenures::read(&asked);
+    for ended in &ended {
+        assert!(
+            is_expected(ended),
+            "{:?} {:?} {:?}",
+            ended.plan,
+            ended.end,
+            scene.engine.states(&ended.execution).await
+        );
+        // A redriven one goes on with a lock that was freed when it was stopped.
+        if ended.end.error.as_deref() == Some("LockLost") && ended.plan != Plan::Redriven {
+            assert!(tenures.let_a_lease_pass(&ended.execution.arn, &asked), "{} lost its lock", ended.execution.arn);
+        }
+    }
+    counters_are_exact(scene, run, &ended).await;
+    tenures.nobody_shared(&run.cleaned_up.lock().unwrap());
+    println!("  the longest wait behind a holder: {:.1?}", tenures.nobody_waited_too_long());
+    every_lock_is_free(scene, run).await;
+}
+
+/// Answers of DynamoDB and of lock-task get lost.
+fn misbehave(scene: &Scene, run: &Run) {
+    let seed = run.random.lock().unwrap().u64(..);
+    let random = Mutex::new(fastrand::Rng::with_seed(seed));
+    scene.sample.proxy.decide(move |_: &Call| match random.lock().unwrap().u32(0..40) {
+        0 => Fate::AnswerLost,
+        1 => Fate::AnsweredAfter(Duration::from_millis(400)),
+        _ => Fate::Answered,
+    });
+    let random = Mutex::new(fastrand::Rng::with_seed(seed.wrapping_add(1)));
+    scene.router.lose(move |function, _| function == "lock-task" && random.lock().unwrap().u32(0..20) == 0);
+}
+
+/// Functions die, at work or between two works.
+async fn kill_now_and_then(scene: &Scene, run: &Run) {
+    loop {
+        tokio::time::sleep(run.millis(300, 1200)).await;
+        let lambda = &scene.sample.lambda;
+        let mut environments = lambda.environments("lock-task");
+        environments.extend(lambda.environments("sample-work"));
+        let chosen = run.random.lock().unwrap().choice(environments);
+        if let Some(environment) = chosen {
+            // It may be dead already.
+            let _ = lambda.kill(environment);
+        }
+    }
+}
+
+/// One execution from its start to its end, and what EventBridge makes of that, half of the time.
+async fn execute(scene: &Scene, run: &Run, index: usize, plan: Plan) -> Ended {
+    tokio::time::sleep(run.millis(0, 1500)).await;
+    let (machine, input) = machine(run, index, plan);
+    let execution = scene.engine.execute(&format!("run-{}-{index}", run.number), &machine, &input).await.unwrap();
+    if matches!(plan, Plan::Stopped | Plan::Redriven) {
+        tokio::time::sleep(run.millis(200, 4000)).await;
+        scene.engine.stop(&execution).await.unwrap();
+    }
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+    let first = Ended { plan, execution, end };
+    if plan != Plan::Redriven || first.end.status != "ABORTED" {
+        tell(scene, run, &first).await;
+        return first;
+    }
+    let again = async {
+        tokio::time::sleep(run.millis(0, 800)).await;
+        let execution = scene.engine.redrive(&first.execution).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+        Ended { plan, execution, end }
+    };
+    // The event of its first end may come while it is alive again.
+    let ((), redriven) = tokio::join!(tell(scene, run, &first), again);
+    tell(scene, run, &redriven).await;
+    redriven
+}
+
+fn machine(run: &Run, index: usize, plan: Plan) -> (Definition, Value) {
+    let mut machine = definition(match plan {
+        Plan::FansOut => "fan-out",
+        Plan::Skips => "skip-if-running",
+        _ => "exclusive-work",
+    });
+    let mut simulate = json!({ "stepMillis": run.millis(20, 300).as_millis() as u64 });
+    match plan {
+        Plan::Fails(step) => simulate["failAt"] = json!(step),
+        Plan::Crashes(step) => simulate["crashAt"] = json!(step),
+        Plan::TimesOut => {
+            machine = machine.with_timeout(1);
+            simulate["stepMillis"] = json!(700);
+        }
+        Plan::FansOut => {
+            let items = KEYS.map(|key| json!({ "key": run.key(key), "simulate": simulate }));
+            return (machine, json!({ "items": items }));
+        }
+        Plan::Skips => machine = machine.renamed(&run.key("skip")),
+        Plan::Works | Plan::Stopped | Plan::Redriven => {}
+    }
+    (machine, json!({ "key": run.key(KEYS[index % KEYS.len()]), "simulate": simulate }))
+}
+
+/// Delivery is best effort and may come late, and so is ours. A clean-up that fails is asked for again, as
+/// Lambda does.
+async fn tell(scene: &Scene, run: &Run, Ended { execution, end, .. }: &Ended) {
+    if end.status == "SUCCEEDED" || run.one_in(2) {
+        return;
+    }
+    tokio::time::sleep(run.millis(0, 1000)).await;
+    for _ in 0..3 {
+        run.cleaned_up.lock().unwrap().push((execution.arn.clone(), Instant::now()));
+        if scene.sample.ask("lock-cleaner", &execution.status_change(&end.status)).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// A function that was killed fails an execution of any plan; no accident makes one end otherwise.
+fn is_expected(Ended { plan, end, .. }: &Ended) -> bool {
+    let error = end.error.as_deref().unwrap_or_default();
+    match (end.status.as_str(), plan) {
+        ("SUCCEEDED", Plan::Works | Plan::Stopped | Plan::Redriven | Plan::FansOut | Plan::Skips) => true,
+        ("FAILED", Plan::FansOut) => error == "ItemsFailed",
+        ("FAILED", Plan::Fails(_)) => ["WorkFailed", "Runtime.ExitError", "LockLost"].contains(&error),
+        ("FAILED", _) => ["Runtime.ExitError", "LockLost"].contains(&error),
+        ("ABORTED", Plan::Stopped) | ("TIMED_OUT", Plan::TimesOut) => true,
+        _ => false,
+    }
+}
+
+/// As many as were counted have counted, and everybody who succeeded is among them.
+async fn counters_are_exact(scene: &Scene, run: &Run, ended: &[Ended]) {
+    let mut counted = BTreeSet::new();
+    for key in KEYS.into_iter().chain(["skip"]) {
+        let (value, writers) = scene.counter(&run.key(key)).await;
+        assert_eq!(value, writers.len() as u64, "{key}: {writers:?}");
+        counted.extend(writers);
+    }
+    let succeeded: Vec<_> = ended.iter().filter(|ended| ended.succeeded()).collect();
+    for writer in succeeded.iter().flat_map(|ended| ended.writers()) {
+        assert!(counted.contains(&writer), "{writer} succeeded and has not counted");
+    }
+    println!("  {} of {} succeeded, {} counted", succeeded.len(), ended.len(), counted.len());
+    assert!(!succeeded.is_empty(), "a run in which nobody succeeds shows nothing");
+}
+
+/// Whoever comes now gets each lock: at once, or when the lease of a dead holder ends that nobody cleaned up.
+async fn every_lock_is_free(scene: &Scene, run: &Run) {
+    let came = Instant::now();
+    for key in KEYS {
+        let locks = scene.locks();
+        let budget = lambda_lock::Budget::lasting(LEASE + SKEW + SLACK).reserve(Duration::ZERO);
+        let lock = locks.acquire(run.key(key)).lease(Duration::from_secs(1)).within(&budget).await.unwrap();
+        lock.release().await.unwrap();
+    }
+    assert!(came.elapsed() < LEASE + SKEW + SLACK, "{:?}", came.elapsed());
+}

@@ -1,0 +1,147 @@
+//! exclusive-work: lock, work, renew, work, unlock; waiting, failing, retrying.
+
+use crate::scene::{LEASE, PATIENCE, POLL, Scene, actions, definition, slow};
+use lambda_lock_local::authorize::Fate;
+use serde_json::json;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const MACHINE: &str = "exclusive-work";
+
+#[tokio::test]
+async fn a_free_lock_is_one_state_and_one_request_and_so_is_giving_it_back() {
+    let Some(scene) = Scene::new().await else { return };
+    let noted = scene.note_requests();
+    let (execution, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
+    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+    let states = scene.engine.states(&execution).await.unwrap();
+    assert_eq!(states, ["Lock", "FirstStep", "Renew", "SecondStep", "Unlock"]);
+    let requests = noted.lock().unwrap().clone();
+    let [lock, first, renew, second, unlock] = &requests[..] else { panic!("{requests:?}") };
+    for of_the_lock in [lock, renew, unlock] {
+        assert_eq!(of_the_lock, "lock-task UpdateItem");
+    }
+    assert_eq!((first.as_str(), second.as_str()), ("sample-work UpdateItem", "sample-work UpdateItem"));
+    assert!(scene.lock("k").await.released);
+    assert_eq!(scene.counter("k").await, (1, [execution.arn].into()));
+}
+
+#[tokio::test]
+async fn a_second_execution_waits_and_carries_what_it_saw() {
+    let Some(scene) = Scene::new().await else { return };
+    let first =
+        scene.engine.execute("first", &definition(MACHINE), &slow("k", Duration::from_millis(900))).await.unwrap();
+    scene.until_held("k").await;
+    let (second, end) = scene.run("second", MACHINE, json!({ "key": "k" })).await;
+    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+    assert_eq!(scene.engine.until_end(&first, PATIENCE).await.unwrap().status, "SUCCEEDED");
+    let states = scene.engine.states(&second).await.unwrap();
+    assert_eq!(states[..5], ["Lock", "Held", "LockOrReport", "IsLocked", "WaitForHolder"]);
+    assert_eq!(scene.counter("k").await, (2, [first.arn.clone(), second.arn.clone()].into()));
+    // What it waited is what the report had said, and goes on with what the report saw.
+    let asked = scene.router.take_asked();
+    let looks: Vec<_> = asked.iter().filter(|asked| asked.request["whenHeld"] == "report").collect();
+    assert!(looks.len() >= 2, "{looks:?}");
+    for pair in looks.windows(2) {
+        assert_eq!(pair[1].request["observation"], pair[0].answer["observation"]);
+        assert_eq!(pair[1].request["waitedSeconds"], pair[0].answer["retryAfterSeconds"]);
+        let waited = pair[1].began - pair[0].ended;
+        assert!(waited >= POLL, "a Wait of N s must prove N s: {waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_failure_unlocks_first_and_keeps_its_name() {
+    let Some(scene) = Scene::new().await else { return };
+    for (name, key, simulate, error) in [
+        ("fails-first", "a", json!({ "failAt": "read" }), "WorkFailed"),
+        ("fails-second", "b", json!({ "failAt": "write" }), "WorkFailed"),
+        ("crashes-first", "c", json!({ "crashAt": "read" }), "Runtime.ExitError"),
+        ("crashes-second", "d", json!({ "crashAt": "write" }), "Runtime.ExitError"),
+    ] {
+        let (execution, end) = scene.run(name, MACHINE, json!({ "key": key, "simulate": simulate })).await;
+        assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some(error)), "{name}: {end:?}");
+        let states = scene.engine.states(&execution).await.unwrap();
+        assert!(states.ends_with(&["UnlockAfterFailure".to_owned(), "Failed".to_owned()]), "{states:?}");
+        assert!(scene.lock(key).await.released, "{name}");
+        assert_eq!(scene.counter(key).await.0, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_went_to_somebody_else_is_left_to_them() {
+    let Some(scene) = Scene::new().await else { return };
+    let execution = scene.engine.execute("slow", &definition(MACHINE), &slow("k", LEASE.mul_f64(1.6))).await.unwrap();
+    scene.until_held("k").await;
+    // Its first step outlasts its lease.
+    tokio::time::sleep(LEASE + POLL).await;
+    let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+    assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some("LockLost")), "{end:?}");
+    let states = scene.engine.states(&execution).await.unwrap();
+    assert_eq!(states, ["Lock", "FirstStep", "Renew", "UnlockAfterFailure", "Failed"]);
+    assert!(!scene.lock("k").await.released, "the other's lock is left alone");
+    assert_eq!(scene.counter("k").await.0, 0);
+    other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_that_get_lost_between_lambda_and_the_state_machine_change_nothing() {
+    let Some(scene) = Scene::new().await else { return };
+    // The first answer to each action of lock-task.
+    let lost: [AtomicU32; 3] = Default::default();
+    scene.router.lose(move |function, request| {
+        let action = ["acquire", "renew", "release"].iter().position(|action| request["action"] == *action);
+        function == "lock-task" && action.is_some_and(|action| lost[action].fetch_add(1, Ordering::SeqCst) == 0)
+    });
+    let (execution, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
+    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+    let asked = scene.router.take_asked();
+    assert_eq!(actions(&asked), ["acquire", "acquire", "renew", "renew", "release", "release"]);
+    // The same owner got its own lock again, as a new grant.
+    assert!(asked[0].lost && asked[0].answer["lock"]["owner"] == asked[1].answer["lock"]["owner"]);
+    assert!(asked[1].answer["lock"]["fencingToken"].as_u64() > asked[0].answer["lock"]["fencingToken"].as_u64());
+    assert!(scene.lock("k").await.released);
+    assert_eq!(scene.counter("k").await, (1, [execution.arn].into()));
+}
+
+#[tokio::test]
+async fn a_lock_task_that_is_killed_in_the_middle_is_asked_again() {
+    let Some(scene) = Scene::new().await else { return };
+    // DynamoDB applies the acquire and does not answer for a while; in the meantime the function dies.
+    let calls = AtomicU32::new(0);
+    scene.sample.proxy.decide(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Fate::AnsweredAfter(Duration::from_millis(900)),
+        _ => Fate::Answered,
+    });
+    let execution = scene.engine.execute("one", &definition(MACHINE), &json!({ "key": "k" })).await.unwrap();
+    scene.until_held("k").await;
+    scene.sample.lambda.kill(scene.sample.lambda.environments("lock-task")[0]).unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+    let asked = scene.router.take_asked();
+    assert_eq!(asked[0].answer["errorType"], "Runtime.ExitError");
+    assert_eq!(actions(&asked), ["acquire", "acquire", "renew", "release"]);
+    assert!(scene.lock("k").await.released);
+}
+
+#[tokio::test]
+async fn a_lock_that_a_java_holder_left_is_taken_over_without_a_wall_clock_and_without_sleeping_in_a_function() {
+    let Some(scene) = Scene::with(&[("LOCK_MAX_CLOCK_SKEW_MS", "off")]).await else { return };
+    let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
+    let dynamodb = lambda_lock_local::client(scene.sample.dynamodb.endpoint());
+    let row =
+        dynamodb.put_item().table_name("LockTable").item("key", text("k")).item("ownerName", text("a Java client"));
+    let row = row.item("leaseDuration", text("2000")).item("recordVersionNumber", text("b2c6a6e2"));
+    row.send().await.unwrap();
+    let started = Instant::now();
+    let (_, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
+    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+    assert!(started.elapsed() >= Duration::from_millis(2100), "its lease, and 5 %: {:?}", started.elapsed());
+    let asked = scene.router.take_asked();
+    // 1 s twice is less than 2 s and 5 %, thrice is more.
+    assert_eq!(actions(&asked).iter().filter(|action| **action == "acquire").count(), 1 + 1 + 3);
+    for asked in asked.iter().filter(|asked| asked.request["action"] == "acquire") {
+        assert!(asked.ended - asked.began < Duration::from_secs(1), "no invocation sleeps: {asked:?}");
+    }
+}

@@ -1,0 +1,16 @@
+//! The state machines of `statemachines/`, executed: by moto's engine, with the functions as the template
+//! deploys them, on an embedded DynamoDB.
+
+#![cfg(unix)]
+#![allow(clippy::disallowed_methods, reason = "the tests wait for executions")]
+#![allow(clippy::print_stdout, reason = "seeds are shown when a test fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod crowd;
+mod definitions;
+mod ends;
+mod exclusive_work;
+mod fan_out;
+mod scene;
+mod skip_if_running;
+mod tenures;

@@ -1,0 +1,134 @@
+//! The deployed sample, an engine that executes its state machines, and a look at what they left behind.
+
+use lambda_lock::{LockClient, PeekedLock};
+use lambda_lock_local::authorize::{Call, Fate};
+use lambda_lock_local::lambda::build;
+use lambda_lock_local::states::{Asked, Definition, End, Engine, Execution, Router};
+use lambda_lock_local::{Sample, client, deployed};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// Every lock's lease.
+pub(crate) const LEASE: Duration = Duration::from_secs(4);
+/// By how much the functions believe wall clocks to differ.
+pub(crate) const SKEW: Duration = Duration::from_millis(300);
+/// How long a waiting state machine waits between two looks, at most.
+pub(crate) const POLL: Duration = Duration::from_secs(1);
+/// How long an execution may take: nobody lives to see it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+const FUNCTIONS: [&str; 3] = ["lock-task", "lock-cleaner", "sample-work"];
+
+pub(crate) struct Scene {
+    pub(crate) sample: Sample,
+    pub(crate) router: Router,
+    pub(crate) engine: Engine,
+}
+
+async fn binaries() -> &'static [PathBuf] {
+    static BUILT: OnceCell<Vec<PathBuf>> = OnceCell::const_new();
+    let built = async {
+        let built = build(&FUNCTIONS.map(str::to_owned)).await.unwrap();
+        FUNCTIONS.iter().map(|name| built[*name].clone()).collect()
+    };
+    BUILT.get_or_init(|| built).await
+}
+
+impl Scene {
+    /// `None`, and a line on stderr, where the tools are not installed.
+    pub(crate) async fn new() -> Option<Self> {
+        Self::with(&[]).await
+    }
+
+    /// With these variables for lock-task.
+    pub(crate) async fn with(lock_task: &[(&str, &str)]) -> Option<Self> {
+        let template = deployed::template()?
+            .with("lock-task", &[("LOCK_MAX_CLOCK_SKEW_MS", "300")])
+            .with("lock-task", lock_task)
+            .with("lock-cleaner", &[("CLEANUP_SECOND_LOOK_SECONDS", "1")]);
+        let paths: Vec<_> = binaries().await.iter().map(PathBuf::as_path).collect();
+        let sample = Sample::deploy(&template, &paths).await.unwrap();
+        let router = Router::start(&sample.lambda).await.unwrap();
+        let engine = Engine::start(router.endpoint()).await.unwrap()?;
+        Some(Self { sample, router, engine })
+    }
+
+    /// Executes a state machine to its end.
+    pub(crate) async fn run(&self, name: &str, machine: &str, input: Value) -> (Execution, End) {
+        let execution = self.engine.execute(name, &definition(machine), &input).await.unwrap();
+        let end = self.engine.until_end(&execution, PATIENCE).await.unwrap();
+        (execution, end)
+    }
+
+    /// Tells lock-cleaner that an execution has ended, and says how many locks it freed.
+    pub(crate) async fn clean_up(&self, execution: &Execution, status: &str) -> u64 {
+        let answer = self.sample.ask("lock-cleaner", &execution.status_change(status)).await.unwrap();
+        answer["released"].as_u64().unwrap()
+    }
+
+    /// The lock table, without a proxy in front of it.
+    pub(crate) fn locks(&self) -> LockClient {
+        let dynamodb = client(self.sample.dynamodb.endpoint());
+        LockClient::builder(dynamodb, "LockTable").max_clock_skew(SKEW).build().unwrap()
+    }
+
+    pub(crate) async fn lock(&self, key: &str) -> PeekedLock {
+        self.locks().peek(key).await.unwrap().unwrap()
+    }
+
+    /// Waits until somebody has this lock.
+    pub(crate) async fn until_held(&self, key: &str) -> PeekedLock {
+        let held = async {
+            loop {
+                match self.locks().peek(key).await.unwrap() {
+                    Some(lock) if !lock.released => return lock,
+                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, held).await.unwrap()
+    }
+
+    /// A counter of sample-work, and who counted.
+    pub(crate) async fn counter(&self, name: &str) -> (u64, BTreeSet<String>) {
+        let dynamodb = client(self.sample.dynamodb.endpoint());
+        let key = aws_sdk_dynamodb::types::AttributeValue::S(name.to_owned());
+        let row = dynamodb.get_item().table_name("WorkTable").key("counter", key).consistent_read(true);
+        let row = row.send().await.unwrap().item.unwrap_or_default();
+        let value = row.get("value").map_or(0, |value| value.as_n().unwrap().parse().unwrap());
+        let writers = row.get("writers").map(|writers| writers.as_ss().unwrap().iter().cloned().collect());
+        (value, writers.unwrap_or_default())
+    }
+
+    /// From now on the requests of each function to DynamoDB are noted: `lock-task UpdateItem`.
+    pub(crate) fn note_requests(&self) -> Arc<Mutex<Vec<String>>> {
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&noted);
+        self.sample.proxy.decide(move |call: &Call| {
+            let what = format!("{} {}", call.caller, call.needs[0].action.replace("dynamodb:", ""));
+            notes.lock().unwrap().push(what);
+            Fate::Answered
+        });
+        noted
+    }
+}
+
+/// A state machine of the repository, with short leases.
+pub(crate) fn definition(machine: &str) -> Definition {
+    Definition::read(machine).unwrap().with_lease(LEASE.as_secs_f64())
+}
+
+/// An input that makes steps slow.
+pub(crate) fn slow(key: &str, step: Duration) -> Value {
+    json!({ "key": key, "simulate": { "stepMillis": step.as_millis() as u64 } })
+}
+
+/// The actions that a state machine asked lock-task for.
+pub(crate) fn actions(asked: &[Asked]) -> Vec<&str> {
+    let of_lock_task = asked.iter().filter(|asked| asked.function == "lock-task");
+    of_lock_task.map(|asked| asked.request["action"].as_str().unwrap()).collect()
+}

@@ -1,0 +1,46 @@
+//! skip-if-running: one execution works, the others end at once, and well.
+
+use crate::scene::{PATIENCE, Scene, definition, slow};
+use lambda_lock_local::states::Definition;
+use serde_json::json;
+use std::time::Duration;
+
+const MACHINE: &str = "skip-if-running";
+
+/// The key is made of the state machine's name, and every execution here has a state machine of its own.
+fn of_one_name() -> Definition {
+    definition(MACHINE).renamed("nightly")
+}
+
+#[tokio::test]
+async fn while_one_execution_works_the_others_skip_and_afterwards_the_next_one_works() {
+    let Some(scene) = Scene::new().await else { return };
+    let working = scene.engine.execute("first", &of_one_name(), &slow("", Duration::from_millis(1500))).await.unwrap();
+    scene.until_held("workflow/nightly").await;
+    for name in ["second", "third"] {
+        let skipped = scene.engine.execute(name, &of_one_name(), &json!({})).await.unwrap();
+        let end = scene.engine.until_end(&skipped, PATIENCE).await.unwrap();
+        assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+        assert_eq!(scene.engine.states(&skipped).await.unwrap(), ["Lock", "Skipped"]);
+        assert_eq!(end.output["skipped"]["Error"], "LockHeld");
+        assert!(end.output["skipped"]["Cause"].as_str().unwrap().contains(&working.arn), "{end:?}");
+    }
+    assert_eq!(scene.engine.until_end(&working, PATIENCE).await.unwrap().status, "SUCCEEDED");
+    let next = scene.engine.execute("fourth", &of_one_name(), &json!({})).await.unwrap();
+    let end = scene.engine.until_end(&next, PATIENCE).await.unwrap();
+    assert_eq!(scene.engine.states(&next).await.unwrap(), ["Lock", "Work", "Unlock"]);
+    assert_eq!((end.status.as_str(), &end.output["work"]["value"]), ("SUCCEEDED", &json!(2)));
+    assert_eq!(scene.counter("nightly").await, (2, [working.arn, next.arn].into()));
+}
+
+#[tokio::test]
+async fn a_run_that_fails_leaves_the_lock_to_the_next_one() {
+    let Some(scene) = Scene::new().await else { return };
+    let failing = json!({ "simulate": { "crashAt": "add" } });
+    let failed = scene.engine.execute("first", &of_one_name(), &failing).await.unwrap();
+    let end = scene.engine.until_end(&failed, PATIENCE).await.unwrap();
+    assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some("Runtime.ExitError")));
+    let next = scene.engine.execute("second", &of_one_name(), &json!({})).await.unwrap();
+    assert_eq!(scene.engine.until_end(&next, PATIENCE).await.unwrap().status, "SUCCEEDED");
+    assert_eq!(scene.counter("nightly").await, (1, [next.arn].into()));
+}

@@ -1,0 +1,87 @@
+//! How often the rare and the interesting happened, so that "no violation" is not said of nothing.
+
+macro_rules! counts {
+    ($($name:ident: $text:literal,)*) => {
+        /// What happened in one simulation, or in all of them.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Counts {
+            $(
+                #[doc = $text]
+                pub $name: u64,
+            )*
+        }
+
+        impl Counts {
+            /// Adds what happened in another one.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// One of each that happened at all.
+            pub(crate) fn any(&self) -> Self {
+                Self { $($name: self.$name.min(1),)* }
+            }
+
+            /// Each with its description, in a fixed order.
+            pub fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($text, self.$name),)*]
+            }
+        }
+    };
+}
+
+counts! {
+    grants: "grants applied",
+    requests: "requests that reached the table",
+    calls: "calls that ended",
+    checks: "guards that said mine",
+    effects: "effects applied by the fenced resource",
+    stale_effects: "stale effects refused by the fenced resource",
+    takeovers: "holders taken over",
+    takeovers_of_peers: "holders of other clients taken over",
+    takeovers_by_peers: "takeovers by other clients",
+    observations_carried: "takeovers by a carried observation",
+    reclaims: "locks reclaimed from an earlier grant of the same holder",
+    resumed: "locks resumed by another process",
+    recovered_answers: "grants recognised after a lost answer",
+    renewals: "renewals applied",
+    unknown_renewals: "renewals of unknown outcome",
+    applied_unheard: "renewals of unknown outcome that had been applied",
+    adopted: "renewals refused by a newer version of the same grant",
+    unknown_acquires: "acquires of unknown outcome",
+    unknown_releases: "releases of unknown outcome",
+    lost: "locks reported lost",
+    held: "acquires refused because somebody else holds the lock",
+    released: "releases applied",
+    already_gone: "releases that found another grant",
+    workflows_cleaned: "locks released for a workflow that ended",
+    duplicates: "late copies that reached the table",
+    duplicates_after_release: "late copies that arrived after the grant was released",
+    ghosts: "grants applied after their call had ended",
+    ghosts_of_refused: "grants applied by a late copy of a request that had been refused",
+    claims_applied_twice: "one request granted twice",
+    throttled: "requests throttled",
+    lost_requests: "requests lost",
+    lost_answers: "answers lost",
+    failures_after_apply: "failures said of requests that were applied",
+    pauses: "pauses of a process",
+    long_pauses: "pauses of a holder longer than its lease",
+    freezes: "pauses in which the monotonic clock stood still",
+    crashes: "crashes",
+    cancelled: "calls cancelled",
+    expired: "guards that found their lease run out",
+    jumps: "wall clocks that were set",
+    rows_deleted: "rows deleted by hand",
+    commits: "transactions applied",
+    commits_sent_again: "transactions that DynamoDB recognised as applied before",
+    commits_refused: "transactions refused because the lock was lost",
+    commits_cancelled: "transactions cancelled by the caller's own writes",
+    commits_unknown: "transactions of unknown outcome",
+    commits_settled: "transactions of unknown outcome that a renewal settled",
+    commits_by_late_copies: "cancelled transactions that a late copy applied after all",
+    fenced: "transactions of callers that a fence let through",
+    fenced_off: "transactions of callers that a fence refused",
+    settled: "results of idempotent works stored",
+    replayed: "results of idempotent works replayed",
+    final_takeovers: "dead holders replaced within the bound after the faults stopped",
+}

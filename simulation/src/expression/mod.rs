@@ -1,0 +1,210 @@
+//! DynamoDB's condition and update expressions, evaluated on a row without any DynamoDB.
+//!
+//! Only what this project's requests say is understood; anything else is a panic, because a simulation
+//! that misunderstands its requests is worth nothing. Tests hold it against the embedded DynamoDB and,
+//! where there is Java, against AWS's own emulator.
+
+mod parse;
+
+use lambda_lock::protocol::{Expression, Item, Returns, Value};
+use parse::{Condition, Operand, Set, Update};
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Applied; what it was asked to return.
+    Applied(Item),
+    /// The condition did not hold.
+    Refused,
+    /// The update met a value of a type that it cannot work with.
+    Invalid,
+}
+
+/// Whether the condition holds on this row.
+pub fn holds(expression: &Expression, row: Option<&Item>) -> bool {
+    expression.condition.is_empty()
+        || parsed(&CONDITIONS, &expression.condition, parse::condition).holds(&Scene { expression, row })
+}
+
+/// `UpdateItem`: `key` is what a row has that is made by it.
+pub fn update(expression: &Expression, row: &mut Option<Item>, key: impl FnOnce() -> Item) -> Outcome {
+    if !holds(expression, row.as_ref()) {
+        return Outcome::Refused;
+    }
+    let update = parsed(&UPDATES, &expression.update, parse::update);
+    let Some(changes) = update.changes(expression, row.as_ref()) else { return Outcome::Invalid };
+    let mut old = Item::default();
+    let row = row.get_or_insert_with(key);
+    for (name, value) in changes {
+        if expression.returns == Returns::UpdatedOld
+            && let Some(value) = row.get(name)
+        {
+            old.set(name, value.clone());
+        }
+        match value {
+            Some(value) => row.set(name, value),
+            None => drop(row.remove(name)),
+        }
+    }
+    Outcome::Applied(match expression.returns {
+        Returns::Nothing => Item::default(),
+        Returns::AllNew => row.clone(),
+        Returns::UpdatedOld => old,
+    })
+}
+
+/// `DeleteItem`. A condition that holds where there is no row is none of this project's.
+pub fn delete(expression: &Expression, row: &mut Option<Item>) -> Outcome {
+    if !holds(expression, row.as_ref()) {
+        return Outcome::Refused;
+    }
+    *row = None;
+    Outcome::Applied(Item::default())
+}
+
+type Cache<T> = RefCell<HashMap<String, Rc<T>>>;
+
+thread_local! {
+    // There is a handful of different texts, and millions of evaluations.
+    static CONDITIONS: Cache<Condition> = RefCell::default();
+    static UPDATES: Cache<Update> = RefCell::default();
+}
+
+fn parsed<T>(cache: &'static std::thread::LocalKey<Cache<T>>, text: &str, parse: fn(&str) -> T) -> Rc<T> {
+    cache.with_borrow_mut(|cache| match cache.get(text) {
+        Some(known) => known.clone(),
+        None => cache.entry(text.to_owned()).or_insert(Rc::new(parse(text))).clone(),
+    })
+}
+
+/// What an expression is evaluated on.
+struct Scene<'a> {
+    expression: &'a Expression,
+    row: Option<&'a Item>,
+}
+
+impl<'a> Scene<'a> {
+    fn attribute(&self, name: &str) -> Option<&'a Value> {
+        self.row?.get(named(self.expression, name))
+    }
+
+    /// `None`: an attribute that the row does not have.
+    fn value(&self, operand: &Operand) -> Option<&'a Value> {
+        match operand {
+            Operand::Attribute(name) => self.attribute(name),
+            Operand::Value(name) => {
+                let found = self.expression.values.iter().find(|(placeholder, _)| placeholder == name);
+                Some(found.map_or_else(|| panic!("no value for {name}"), |(_, value)| value))
+            }
+        }
+    }
+
+    /// `None` where they cannot be compared: one is missing, or their types differ.
+    fn compare(&self, left: &Operand, right: &Operand) -> Option<Ordering> {
+        match (self.value(left)?, self.value(right)?) {
+            (Value::S(left), Value::S(right)) => Some(left.as_bytes().cmp(right.as_bytes())),
+            (Value::N(left), Value::N(right)) => Some(whole(left).cmp(&whole(right))),
+            (Value::B(left), Value::B(right)) => Some(left.cmp(right)),
+            _ => None,
+        }
+    }
+}
+
+/// The attribute that a name, or its placeholder, stands for.
+fn named<'a>(expression: &'a Expression, name: &'a str) -> &'a str {
+    if !name.starts_with('#') {
+        return name;
+    }
+    let found = expression.names.iter().find(|(placeholder, _)| *placeholder == name);
+    found.map_or_else(|| panic!("no name for {name}"), |(_, name)| name)
+}
+
+/// Numbers in rows of this project are whole.
+fn whole(text: &str) -> i128 {
+    text.parse().unwrap_or_else(|_| panic!("not a whole number: {text}"))
+}
+
+impl Condition {
+    fn holds(&self, scene: &Scene<'_>) -> bool {
+        match self {
+            Condition::Or(parts) => parts.iter().any(|part| part.holds(scene)),
+            Condition::And(parts) => parts.iter().all(|part| part.holds(scene)),
+            Condition::Not(part) => !part.holds(scene),
+            Condition::Compare(left, Order::Unequal, right) => {
+                let (left, right) = (scene.value(left), scene.value(right));
+                left.is_some() && right.is_some() && left != right
+            }
+            Condition::Compare(left, order, right) => {
+                scene.compare(left, right).is_some_and(|found| order.allows(found))
+            }
+            Condition::Between(value, low, high) => {
+                scene.compare(low, value).is_some_and(Ordering::is_le)
+                    && scene.compare(value, high).is_some_and(Ordering::is_le)
+            }
+            Condition::In(value, list) => {
+                list.iter().any(|other| scene.compare(value, other).is_some_and(Ordering::is_eq))
+            }
+            Condition::Exists(name) => scene.attribute(name).is_some(),
+            Condition::BeginsWith(name, prefix) => match (scene.attribute(name), scene.value(prefix)) {
+                (Some(Value::S(text)), Some(Value::S(prefix))) => text.starts_with(prefix.as_str()),
+                (Some(Value::B(bytes)), Some(Value::B(prefix))) => bytes.starts_with(prefix),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Order {
+    fn allows(self, found: Ordering) -> bool {
+        match self {
+            Order::Equal => found.is_eq(),
+            Order::Unequal => found.is_ne(),
+            Order::Less => found.is_lt(),
+            Order::LessOrEqual => found.is_le(),
+            Order::Greater => found.is_gt(),
+            Order::GreaterOrEqual => found.is_ge(),
+        }
+    }
+}
+
+impl Update {
+    /// What becomes of which attributes, all of it computed from the row as it was; `None` where a sum
+    /// is asked for of what is no number.
+    fn changes<'a>(&'a self, expression: &'a Expression, row: Option<&Item>) -> Option<Vec<(&'a str, Option<Value>)>> {
+        let scene = Scene { expression, row };
+        let mut changes = Vec::with_capacity(self.sets.len() + self.removes.len());
+        for (name, set) in &self.sets {
+            changes.push((named(expression, name), Some(set.value(&scene)?)));
+        }
+        changes.extend(self.removes.iter().map(|name| (named(expression, name), None)));
+        Some(changes)
+    }
+}
+
+impl Set {
+    fn value(&self, scene: &Scene<'_>) -> Option<Value> {
+        match self {
+            Set::Operand(operand) => scene.value(operand).cloned(),
+            Set::IfNotExists(name, otherwise) => scene.attribute(name).or_else(|| scene.value(otherwise)).cloned(),
+            Set::Sum(left, right) => match (left.value(scene)?, right.value(scene)?) {
+                (Value::N(left), Value::N(right)) => Some(Value::N((whole(&left) + whole(&right)).to_string())),
+                _ => None,
+            },
+        }
+    }
+}

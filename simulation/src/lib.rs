@@ -1,0 +1,27 @@
+//! Shows that the lock keeps its promises. See `README.md` beside this crate.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a simulation that is broken may stop")]
+
+mod batch;
+mod clocks;
+mod counts;
+pub mod expression;
+mod ledger;
+pub mod model;
+mod network;
+mod peer;
+mod plan;
+mod run;
+mod sdk;
+mod survey;
+mod table;
+mod transactions;
+mod worker;
+mod world;
+
+pub use batch::{Batch, Summary};
+pub use counts::Counts;
+pub use ledger::{Invariant, Violation};
+pub use run::{Options, Run, run};
+pub use survey::{Known, read, survey, table};
+pub use table::Rows;

@@ -1,0 +1,252 @@
+//! `cargo sim`: runs seeds, replays one, or shows that a known mistake is noticed.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command line")]
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use lambda_lock::mutants::{self, Mutant};
+use lambda_lock_simulation::model::{Bounds, check};
+use lambda_lock_simulation::{Batch, Options, Summary, run, survey, table};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread::available_parallelism;
+
+/// In so many seeds everything happens that should happen sometimes.
+const ENOUGH: u64 = 15_000;
+
+/// Simulates callers of the lock under faults, and fails when a promise is broken.
+///
+/// Each seed is one run: processes with clocks of their own, a network and a lock table, and everything
+/// that may go wrong with them. The same seed always runs the same.
+#[derive(Parser, Debug)]
+#[command(name = "cargo sim")]
+struct Arguments {
+    /// How many seeds.
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    seeds: u64,
+
+    /// The first of them.
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    base: u64,
+
+    /// Runs this seed alone, and writes down everything that happens.
+    #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "base"])]
+    seed: Option<u64>,
+
+    /// With --seed: with the real SDK, and a DynamoDB engine to compare with.
+    #[arg(long, requires = "seed")]
+    sdk: bool,
+
+    /// Makes a known mistake, and stops when it is noticed. `--mutant list` names them.
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
+
+    /// Finds out how many seeds it takes to notice each known mistake, at most as many as --seeds says,
+    /// and writes the table that the tests go by to this file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "mutant", "record"])]
+    survey: Option<PathBuf>,
+
+    /// Looks at every state of a small model instead: two callers, a lease of two ticks.
+    #[arg(long, conflicts_with_all = ["seed", "survey", "record"])]
+    model: bool,
+
+    /// How many threads. Default: one for each core.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Writes the summary to this file, with commit and machine.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from))
+    }
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    if arguments.mutant.as_deref() == Some("list") {
+        for mutant in mutants::ALL {
+            println!("{mutant:?}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mutant = arguments.mutant.as_deref().map(mutant).transpose()?;
+    if arguments.model {
+        return modelled(mutant, arguments.threads());
+    }
+    if let Some(file) = &arguments.survey {
+        return surveyed(&arguments, file);
+    }
+    match arguments.seed {
+        Some(seed) => Ok(replay(seed, arguments.sdk, mutant)),
+        None => batch(&arguments, mutant),
+    }
+}
+
+fn mutant(name: &str) -> anyhow::Result<Mutant> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
+    let found = mutants::ALL.iter().copied().find(|mutant| plain(&format!("{mutant:?}")) == plain(name));
+    found.with_context(|| format!("there is no mutant {name}: `--mutant list` names them"))
+}
+
+fn surveyed(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
+    let bar = ProgressBar::new(mutants::ALL.len() as u64);
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}")?);
+    let mut known = Vec::new();
+    let mut unnoticed = Vec::new();
+    for mutant in mutants::ALL {
+        bar.set_message(format!("{mutant:?}"));
+        match survey(*mutant, arguments.seeds, arguments.threads()) {
+            Some(found) => known.push(found),
+            None => unnoticed.push(format!("{mutant:?}")),
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    known.sort_by_key(|known| known.seeds);
+    std::fs::write(file, table(&known)).with_context(|| format!("{} cannot be written", file.display()))?;
+    println!("{}", table(&known));
+    if unnoticed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("not noticed in {} seeds: {}", arguments.seeds, unnoticed.join(", "));
+    Ok(ExitCode::FAILURE)
+}
+
+/// Enough for more than a million states.
+const BOUNDS: Bounds = Bounds { time: 6, calls: 2, messages: 2, duplicates: 1, crashes: 1 };
+
+fn modelled(mutant: Option<Mutant>, threads: usize) -> anyhow::Result<ExitCode> {
+    // Mistakes are made on one thread only.
+    mutants::set(mutant);
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {human_pos} states, {per_sec}")?);
+    let started = std::time::Instant::now();
+    let checked = check(BOUNDS, threads, |states| bar.set_position(states as u64));
+    bar.finish_and_clear();
+    println!("{BOUNDS:?}: {} different states in {:.0} s", checked.states, started.elapsed().as_secs_f64());
+    for (what, often) in &checked.sometimes {
+        println!("{often:>14}  {what}");
+    }
+    for broken in &checked.broken {
+        eprintln!("VIOLATION: {broken}");
+    }
+    let never: Vec<_> = checked.sometimes.iter().filter(|(_, often)| *often == 0).map(|(what, _)| *what).collect();
+    if !never.is_empty() && checked.broken.is_empty() {
+        eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
+    }
+    let good = checked.broken.is_empty() && never.is_empty() && checked.states >= 1_000_000;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay(seed: u64, sdk: bool, mutant: Option<Mutant>) -> ExitCode {
+    mutants::set(mutant);
+    let run = run(seed, Options { trace: true, sdk, ..Options::default() });
+    for line in &run.trace {
+        println!("{line}");
+    }
+    println!("\nseed {seed}, hash {:016x}", run.hash);
+    match run.violation {
+        Some(violation) => {
+            println!("VIOLATION of {}: {violation}", violation.invariant.promise());
+            ExitCode::FAILURE
+        }
+        None => {
+            println!("no violation");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn batch(arguments: &Arguments, mutant: Option<Mutant>) -> anyhow::Result<ExitCode> {
+    if arguments.seeds == 0 {
+        bail!("no seeds, no proof: give --seeds 1 or more");
+    }
+    let threads = arguments.threads();
+    let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mutant, stop: mutant.map(|_| 1) };
+    let bar = ProgressBar::new(arguments.seeds);
+    let style = "{elapsed_precise} {wide_bar} {human_pos}/{human_len} seeds, {per_sec}, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style)?);
+    let summary = batch.run(|done| bar.inc(done));
+    bar.finish_and_clear();
+    let text = describe(&summary, &batch);
+    println!("{text}");
+    if let Some(file) = &arguments.record {
+        std::fs::write(file, format!("{text}\n")).with_context(|| format!("{} cannot be written", file.display()))?;
+    }
+    let never = never(&summary);
+    if mutant.is_none() && summary.seeds >= ENOUGH && !never.is_empty() {
+        eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(verdict(&summary, mutant))
+}
+
+/// What did not happen at all.
+fn never(summary: &Summary) -> Vec<&'static str> {
+    summary.counts.list().into_iter().filter(|(_, often)| *often == 0).map(|(what, _)| what).collect()
+}
+
+fn verdict(summary: &Summary, mutant: Option<Mutant>) -> ExitCode {
+    let flag = mutant.map_or(String::new(), |mutant| format!(" --mutant {mutant:?}"));
+    for (seed, violation) in summary.violations.iter().take(10) {
+        eprintln!("VIOLATION of {}: {violation}", violation.invariant.promise());
+        eprintln!("  seed {seed}, commit {}, replay: cargo sim --seed {seed}{flag}", commit());
+    }
+    if summary.violations.is_empty() {
+        println!("no violation");
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("{} of {} seeds with a violation", summary.violations.len(), summary.seeds);
+    ExitCode::FAILURE
+}
+
+fn describe(summary: &Summary, batch: &Batch) -> String {
+    let mut text = String::new();
+    let seconds = summary.took.as_secs_f64();
+    let per_core = summary.seeds as f64 / seconds / batch.threads as f64;
+    let first = batch.base;
+    let last = first.wrapping_add(batch.seeds - 1);
+    let _ = writeln!(text, "seeds {first} to {last}, commit {}, {}", commit(), machine());
+    let _ = writeln!(
+        text,
+        "{} seeds in {seconds:.1} s on {} threads: {per_core:.0} per second and thread; {:.1} grants per seed; {} violations\n",
+        summary.seeds,
+        batch.threads,
+        summary.counts.grants as f64 / summary.seeds as f64,
+        summary.violations.len(),
+    );
+    let _ = writeln!(text, "{:>14} {:>10}", "how often", "in seeds");
+    for ((what, often), (_, seeds)) in summary.counts.list().iter().zip(summary.seeds_with.list()) {
+        let _ = writeln!(text, "{often:>14} {seeds:>10}  {what}");
+    }
+    text
+}
+
+fn commit() -> String {
+    let said = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = said(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    let changed = said(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|changes| !changes.is_empty());
+    if changed { format!("{commit} and changes") } else { commit }
+}
+
+fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let cores = available_parallelism().map_or(1, usize::from);
+    let profile = if cfg!(debug_assertions) { "overflow checks on" } else { "optimised" };
+    format!(
+        "{cores} × {} ({}-{}, {profile})",
+        model.unwrap_or("an unknown CPU"),
+        std::env::consts::ARCH,
+        std::env::consts::OS
+    )
+}

@@ -1,0 +1,197 @@
+//! A process's way to the table and its way to wait: the crate's two seams, on simulated time.
+
+use crate::ledger::{CallId, ProcessId};
+use crate::table::Typed;
+use crate::world::World;
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use lambda_lock::protocol::{Answer, Moment, Request};
+use lambda_lock::simulation::{Network, Reply, Replying};
+use lambda_lock::{Clock, Sleep};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+/// What the network has in store for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Arrives,
+    Throttled,
+    RequestLost,
+    AnswerLost,
+    SaysFailure,
+}
+
+/// What a sender gets to see.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    Answer(Answer),
+    /// The connection broke.
+    Reset,
+    /// Where the real SDK is in between.
+    Http(u16, String),
+}
+
+/// A request that was sent, and what came back for it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) process: ProcessId,
+    pub(crate) call: CallId,
+    pub(crate) outcome: Option<Outcome>,
+    /// When a peer began to make it up.
+    pub(crate) begun: u64,
+    /// When it arrived, by the server's clock.
+    pub(crate) arrived: Option<SystemTime>,
+    /// Whether the answer that was sent says applied, or refused.
+    pub(crate) means: Option<(bool, bool)>,
+    /// Its sender has been told that it was refused.
+    pub(crate) refused: bool,
+    /// Its sender has been told that it was applied.
+    pub(crate) heard: bool,
+    /// Nobody waits for it any more.
+    pub(crate) dropped: bool,
+}
+
+impl Slot {
+    pub(crate) fn new(process: ProcessId, call: CallId) -> Self {
+        Self {
+            process,
+            call,
+            begun: 0,
+            means: None,
+            outcome: None,
+            arrived: None,
+            refused: false,
+            heard: false,
+            dropped: false,
+        }
+    }
+}
+
+/// The network of one process.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) world: World,
+    pub(crate) process: ProcessId,
+}
+
+impl Network for Wire {
+    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+        let mut state = self.world.state();
+        let request = Typed::of(&request, numbers(writes), &state.schema);
+        let slot = state.send(self.process, request, None);
+        Box::pin(Pending::new(&self.world, slot))
+    }
+}
+
+/// The table that the caller's own writes go to, and the attribute that tells them apart.
+pub(crate) const WORK: &str = "work";
+
+/// Which of the caller's writes they are.
+pub(crate) fn numbers(writes: &[TransactWriteItem]) -> Vec<usize> {
+    writes.iter().filter_map(number_of).collect()
+}
+
+fn number_of(write: &TransactWriteItem) -> Option<usize> {
+    write.put()?.item().get(WORK)?.as_n().ok()?.parse().ok()
+}
+
+/// Waits for what comes back.
+pub(crate) struct Pending {
+    world: World,
+    slot: usize,
+}
+
+impl Pending {
+    pub(crate) fn new(world: &World, slot: usize) -> Self {
+        Self { world: world.clone(), slot }
+    }
+
+    /// As it came, and when, by the server's clock.
+    pub(crate) async fn outcome(self) -> (Option<Outcome>, SystemTime) {
+        poll_fn(|_| {
+            let mut state = self.world.state();
+            let slot = &mut state.slots[self.slot];
+            slot.arrived.map_or(Poll::Pending, |arrived| Poll::Ready((slot.outcome.take(), arrived)))
+        })
+        .await
+    }
+}
+
+impl Future for Pending {
+    type Output = Reply;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Reply> {
+        let mut state = self.world.state();
+        let slot = &mut state.slots[self.slot];
+        let Some(arrived) = slot.arrived else { return Poll::Pending };
+        Poll::Ready(match slot.outcome.take() {
+            Some(Outcome::Answer(answer)) => Reply { answer, server_time: Some(arrived) },
+            Some(Outcome::Reset | Outcome::Http(..)) | None => Reply { answer: Answer::Unknown, server_time: None },
+        })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.world.state().slots[self.slot].dropped = true;
+    }
+}
+
+/// The clocks of one process.
+#[derive(Debug)]
+pub(crate) struct ProcessClock {
+    pub(crate) world: World,
+    pub(crate) process: ProcessId,
+}
+
+impl Clock for ProcessClock {
+    fn now(&self) -> Moment {
+        self.world.state().read_clocks(self.process)
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Box::pin(Nap::new(&self.world, self.process, duration))
+    }
+
+    fn random(&self) -> [u8; 16] {
+        self.world.state().rng.u128(..).to_le_bytes()
+    }
+}
+
+/// A timer on a process's monotonic clock.
+pub(crate) struct Nap {
+    world: World,
+    process: ProcessId,
+    timer: usize,
+    until: u64,
+    scheduled: u64,
+}
+
+impl Nap {
+    pub(crate) fn new(world: &World, process: ProcessId, duration: Duration) -> Self {
+        let (timer, until, scheduled) = world.state().timer(process, duration);
+        Self { world: world.clone(), process, timer, until, scheduled }
+    }
+}
+
+impl Future for Nap {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let polled = self.world.state().poll_timer(self.process, self.timer, self.until, self.scheduled);
+        match polled {
+            Ok(()) => Poll::Ready(()),
+            Err(scheduled) => {
+                self.scheduled = scheduled;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Nap {
+    fn drop(&mut self) {
+        self.world.state().drop_timer(self.timer);
+    }
+}

@@ -1,0 +1,156 @@
+//! What one seed decides before anything happens: clocks, sizes, and which faults strike how hard.
+
+use fastrand::Rng;
+use lambda_lock::Dialect;
+use std::time::Duration;
+
+/// How often a fault strikes, from 0 to 1.
+pub(crate) type Chance = f64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) dialect: Dialect,
+    pub(crate) keys: usize,
+    /// Callers of this crate that live at the same time.
+    pub(crate) workers: usize,
+    /// Callers that live for one try each and hand on what they saw.
+    pub(crate) watchers: usize,
+    pub(crate) peer: Option<Peer>,
+    /// Cleans up after workflows.
+    pub(crate) cleaner: bool,
+    /// Workers of the same name take the lock from each other.
+    pub(crate) one_owner: bool,
+    /// Handing over to other processes, copies of guards included.
+    pub(crate) handing_over: bool,
+    /// How many idempotent works there are to do.
+    pub(crate) jobs: usize,
+    /// Releases that delete the row.
+    pub(crate) deleting: bool,
+    /// When this many grants were applied, or this much time has passed, the faults stop.
+    pub(crate) grants: usize,
+    pub(crate) longest: Duration,
+
+    pub(crate) lease: Duration,
+    pub(crate) skew: Duration,
+    pub(crate) by_wall_clock: bool,
+    pub(crate) timeout: Duration,
+    pub(crate) latency: Duration,
+    pub(crate) faults: Faults,
+    pub(crate) clocks: ClockFaults,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Faults {
+    pub(crate) request_lost: Chance,
+    pub(crate) answer_lost: Chance,
+    pub(crate) failure_after_apply: Chance,
+    pub(crate) duplicate: Chance,
+    pub(crate) throttled: Chance,
+    /// For 1–5 s everything is throttled: how often in a minute.
+    pub(crate) bursts: f64,
+    pub(crate) slow: Chance,
+    /// Before a process goes on.
+    pub(crate) pause: Chance,
+    /// Between two instructions, wherever a clock is read.
+    pub(crate) pause_at_clock: Chance,
+    pub(crate) crash: Chance,
+    pub(crate) cancelled: Chance,
+    /// What the caller's own writes ask for does not hold.
+    pub(crate) writes_refused: Chance,
+    /// The row is deleted by hand: how often in a minute.
+    pub(crate) row_deleted: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ClockFaults {
+    /// Rates differ, as much as the rules allow.
+    pub(crate) drift: bool,
+    /// A pause stops the monotonic clock.
+    pub(crate) freezes: bool,
+    /// Wall clocks jump: how often in a minute, for each process.
+    pub(crate) jumps: f64,
+    /// Wall clocks are off by more than the rules allow.
+    pub(crate) beyond_bounds: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Java,
+    Go,
+}
+
+pub(crate) fn millis(rng: &mut Rng, from: u64, to: u64) -> Duration {
+    Duration::from_millis(rng.u64(from..=to))
+}
+
+impl Plan {
+    pub(crate) fn of(rng: &mut Rng) -> Self {
+        let calm = rng.u8(..16) == 0;
+        let mut chance = |most: f64| if rng.bool() && !calm { rng.f64() * most } else { 0.0 };
+        let faults = Faults {
+            request_lost: chance(0.15),
+            answer_lost: chance(0.15),
+            failure_after_apply: chance(0.10),
+            duplicate: chance(0.10),
+            throttled: chance(0.15),
+            bursts: chance(2.0),
+            slow: chance(0.10),
+            pause: chance(0.05),
+            pause_at_clock: chance(0.01),
+            crash: chance(0.02),
+            cancelled: chance(0.05),
+            writes_refused: chance(0.2),
+            row_deleted: if rng.u8(..8) == 0 { rng.f64() * 4.0 } else { 0.0 },
+        };
+        let freezes = rng.bool();
+        let clocks = ClockFaults {
+            drift: rng.bool(),
+            freezes,
+            // One of a holder's clocks has to keep its rate: where pauses stop the one, nobody sets the other.
+            jumps: if !freezes && rng.bool() { rng.f64() * 20.0 } else { 0.0 },
+            beyond_bounds: rng.u8(..12) == 0,
+        };
+        let peer = [None, None, None, None, Some(Peer::Java), Some(Peer::Go)][rng.usize(..6)];
+        Self {
+            dialect: if peer == Some(Peer::Go) { Dialect::Go } else { Dialect::Java },
+            keys: if rng.u8(..8) == 0 { 2 } else { 1 },
+            workers: rng.usize(2..=4),
+            watchers: usize::from(rng.u8(..3) == 0),
+            peer,
+            cleaner: rng.u8(..6) == 0,
+            one_owner: rng.u8(..5) == 0,
+            handing_over: rng.u8(..2) == 0,
+            jobs: if rng.u8(..4) == 0 { rng.usize(1..=4) } else { 0 },
+            deleting: rng.u8(..10) == 0,
+            grants: rng.usize(12..=24),
+            longest: Duration::from_secs(40),
+            lease: millis(rng, 200, 1500),
+            skew: millis(rng, 20, 300),
+            by_wall_clock: rng.u8(..3) > 0,
+            timeout: millis(rng, 60, 300),
+            latency: millis(rng, 1, 12),
+            faults,
+            clocks,
+        }
+    }
+
+    /// Whether rows vanish or are written by others, so that tokens grow only as far as clocks agree.
+    pub(crate) fn tokens_need_clocks(&self) -> bool {
+        self.deleting || self.peer.is_some() || self.faults.row_deleted > 0.0
+    }
+}
+
+impl Plan {
+    /// Whether rows vanish.
+    pub(crate) fn rows_vanish(&self) -> bool {
+        self.deleting || self.faults.row_deleted > 0.0
+    }
+
+    /// By how much the wall clocks of two processes can differ, in nanoseconds.
+    pub(crate) fn disagreement(&self) -> u64 {
+        // A millisecond for what rounding takes.
+        let skew = self.skew.as_nanos() as u64 + 1_000_000;
+        // Where clocks are corrected by the `Date` header, by its second and the way there.
+        if self.clocks.beyond_bounds { skew * 20 + 2_500_000_000 } else { skew }
+    }
+}

@@ -1,0 +1,169 @@
+//! Runs one seed from its first event to its last.
+
+use crate::counts::Counts;
+use crate::ledger::{Ended, Violation};
+use crate::sdk::Engine;
+use crate::worker::{Me, Role};
+use crate::world::{Event, State, Turn, World};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+
+/// How a simulation ended.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Which seed it was.
+    pub seed: u64,
+    /// Of everything that happened, in order.
+    pub hash: u64,
+    /// How often what happened.
+    pub counts: Counts,
+    /// The first promise that was broken.
+    pub violation: Option<Violation>,
+    /// What happened, line by line, where that was asked for.
+    pub trace: Vec<String>,
+}
+
+/// What can be chosen apart from the seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Write down everything that happens.
+    pub trace: bool,
+    /// The resource refuses smaller tokens. Without it the simulation must find violations.
+    pub fenced: bool,
+    /// With the real SDK, and with a DynamoDB engine to compare with.
+    pub sdk: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { trace: false, fenced: true, sdk: false }
+    }
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, options: Options) -> Run {
+    let mut state = State::new(seed, options.trace);
+    state.fenced = options.fenced;
+    state.engine = options.sdk.then(Engine::new);
+    let world = World::new(state);
+    Simulation { world: world.clone(), tasks: Vec::new(), last: 0 }.go();
+    let mut state = world.state();
+    Run {
+        seed,
+        hash: state.hash,
+        counts: state.ledger.counts.clone(),
+        violation: state.ledger.violation.clone(),
+        trace: state.trace.take().unwrap_or_default(),
+    }
+}
+
+/// Whether a task wants to be polled again at once.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Simulation {
+    world: World,
+    /// By process; `None`: it has ended.
+    tasks: Vec<Option<Task>>,
+    /// How many keys had their last waiter.
+    last: usize,
+}
+
+impl Simulation {
+    fn go(mut self) {
+        loop {
+            let mut state = self.world.state();
+            if state.ledger.violation.is_some() {
+                break;
+            }
+            let Some(event) = state.next() else {
+                // Nothing is on its way any more, late copies included.
+                if self.last == state.plan.keys {
+                    break;
+                }
+                let now = state.now;
+                state.calm = true;
+                state.at(now, Event::Spawn(Role::Last(self.last)));
+                self.last += 1;
+                continue;
+            };
+            let over = state.ledger.counts.grants as usize >= state.plan.grants || state.now >= state.longest();
+            if over && !state.calm {
+                state.say(|_| "the faults stop".to_owned());
+                state.calm = true;
+            }
+            match event {
+                Event::Wake(id, timer) => match state.turn(id, timer) {
+                    Turn::Nothing => {}
+                    Turn::Go => {
+                        drop(state);
+                        self.poll(id);
+                    }
+                    Turn::Crash => {
+                        state.counts().crashes += 1;
+                        state.say(|_| format!("process {id} crashes"));
+                        drop(state);
+                        self.end(id);
+                    }
+                },
+                Event::Spawn(role) if state.calm && !matches!(role, Role::Last(_)) => {}
+                Event::Spawn(role) => {
+                    let id = state.spawn(role);
+                    let now = state.now;
+                    state.at(now, Event::Wake(id, None));
+                    drop(state);
+                    self.tasks.push(Some(role.live(Me::new(self.world.clone(), id))));
+                }
+                event => state.happens(event),
+            }
+        }
+        // Guards that are left over say so when they are dropped, while the world is still there.
+        self.tasks.clear();
+    }
+
+    fn poll(&mut self, id: usize) {
+        let Some(task) = &mut self.tasks[id] else { return };
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if task.as_mut().poll(&mut context).is_ready() {
+                return self.end(id);
+            }
+            // All that is waited for is in the queue; only the SDK's own parts wake a task by themselves.
+            if !woken.0.swap(false, Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    /// The process is gone, and one like it may come.
+    fn end(&mut self, id: usize) {
+        self.tasks[id] = None;
+        let mut state = self.world.state();
+        state.call_ends(id, Ended::Unknown, None);
+        let process = &mut state.processes[id];
+        process.alive = false;
+        process.holds = None;
+        let role = process.role;
+        state.alive -= 1;
+        let pause = match role {
+            Role::Watcher => state.plan.lease.as_millis() as u64,
+            _ => 300,
+        };
+        if !matches!(role, Role::Last(_)) && !state.calm {
+            state.spawn_within(role, pause);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The same simulation with the real SDK in it, and a real DynamoDB engine under it: what the pure
+//! evaluation says is compared with what that one says, request by request and row by row.
+
+use crate::ledger::{Invariant, ProcessId};
+use crate::network::{Fate, Outcome, Pending, numbers};
+use crate::table::Typed;
+use crate::world::{Message, State, World};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep, Sleep};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_types::DateTime;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::date_time::Format;
+use lambda_lock::protocol::{Answer, Item, LockKey, Request, Schema, Value};
+use lambda_lock::simulation::{Network, Real, Replying};
+use lambda_lock_testkit::Table;
+use serde_json::json;
+use std::io::{Error, ErrorKind};
+use std::time::Duration;
+
+/// A request as the SDK wrote it.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    operation: String,
+    body: String,
+}
+
+/// The engine, with the lock table and the table of the callers' own writes.
+pub(crate) struct Engine(Table);
+
+impl Engine {
+    pub(crate) fn new() -> Self {
+        let table = Table::new();
+        table.call(
+            "CreateTable",
+            &json!({
+                "TableName": "work",
+                "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
+            }),
+        );
+        Self(table)
+    }
+
+    fn apply(&self, http: &Http) -> (u16, String) {
+        self.0.carry_out(&http.operation, &http.body)
+    }
+
+    fn row(&self, key: &LockKey) -> Option<Item> {
+        let row = self.0.row(key.key())?;
+        let value = |value: &serde_json::Value| {
+            let text = |name: &str| value[name].as_str().map(str::to_owned);
+            text("S").map(Value::S).or_else(|| text("N").map(Value::N)).unwrap_or(Value::Other("of another type"))
+        };
+        Some(row.as_object()?.iter().map(|(name, given)| (name.clone(), value(given))).collect())
+    }
+
+    /// What was done to a row by others than this crate's clients.
+    pub(crate) fn set(&self, key: &LockKey, row: Option<&Item>) {
+        let Some(row) = row else { return self.0.delete(key.key()) };
+        let mut item = serde_json::Map::new();
+        for (name, value) in row.iter() {
+            let value = match value {
+                Value::S(text) => json!({"S": text}),
+                Value::N(number) => json!({"N": number}),
+                other => panic!("{other:?} in a simulated row"),
+            };
+            item.insert(name.to_owned(), value);
+        }
+        self.0.put(item.into());
+    }
+
+    /// Whether what the callers' own writes ask for holds.
+    fn let_writes(&self, refused: bool) {
+        let work = json!({"TableName": "work", "Key": {"key": {"S": "k"}}});
+        self.0.call("DeleteItem", &work);
+        if refused {
+            let closed = json!({"TableName": "work", "Item": {"key": {"S": "k"}, "closed": {"S": "1"}}});
+            self.0.call("PutItem", &closed);
+        }
+    }
+}
+
+impl State {
+    /// Has the engine carry out what was just evaluated, and compares; what it answers goes back to the
+    /// SDK.
+    pub(crate) fn compare(&mut self, message: &Message, evaluated: &Answer) -> Option<Outcome> {
+        let engine = self.engine.as_ref()?;
+        let http = message.http.as_ref()?;
+        if !message.request.writes.is_empty() {
+            engine.let_writes(self.rows.refuses_writes);
+        }
+        let (status, body) = engine.apply(http);
+        let key = &message.request.key;
+        let (theirs, ours) = (engine.row(key).map(sorted), self.rows.get(key).cloned().map(sorted));
+        let agree = (status == 200) == matches!(evaluated, Answer::Applied(_) | Answer::Found(_));
+        if !agree || theirs != ours {
+            let what = format!("{http:?}: {status} {body}, {theirs:?}; evaluated {evaluated:?}, {ours:?}");
+            self.ledger.violate(Invariant::SdkAgrees, what);
+        }
+        Some(match message.fate {
+            Fate::SaysFailure => failure(500, "InternalServerError"),
+            _ => Outcome::Http(status, body),
+        })
+    }
+}
+
+pub(crate) fn throttled() -> Outcome {
+    failure(400, "ThrottlingException")
+}
+
+fn failure(status: u16, code: &str) -> Outcome {
+    let body = format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"simulated"}}"#);
+    Outcome::Http(status, body)
+}
+
+fn sorted(row: Item) -> Vec<(String, Value)> {
+    let mut attributes: Vec<_> = row.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    attributes.sort_by(|one, other| one.0.cmp(&other.0));
+    attributes
+}
+
+/// The real way, which leaves a note of what each request is before the SDK makes HTTP of it.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    world: World,
+    process: ProcessId,
+    schema: Schema,
+    real: Real,
+}
+
+impl Noted {
+    pub(crate) fn new(world: &World, process: ProcessId) -> Self {
+        let schema = world.state().schema.clone();
+        let real = Real::new(client(world, process), "locks", schema.clone());
+        Self { world: world.clone(), process, schema, real }
+    }
+}
+
+impl Network for Noted {
+    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+        let typed = Typed::of(&request, numbers(writes), &self.schema);
+        self.world.state().processes[self.process].noted = Some(typed);
+        self.real.send(request, writes)
+    }
+}
+
+fn client(world: &World, process: ProcessId) -> Client {
+    let connector = Connector { world: world.clone(), process };
+    Client::from_conf(
+        Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .credentials_provider(Credentials::new("AKIDEXAMPLE", "secret", None, None, "simulation"))
+            .sleep_impl(SharedAsyncSleep::new(Never))
+            .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(connector.clone())))
+            .build(),
+    )
+}
+
+/// The SDK's own timeouts never strike: this crate has its own.
+#[derive(Debug)]
+struct Never;
+
+impl AsyncSleep for Never {
+    fn sleep(&self, _: Duration) -> Sleep {
+        Sleep::new(std::future::pending())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Connector {
+    world: World,
+    process: ProcessId,
+}
+
+impl HttpConnector for Connector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target").unwrap();
+        let operation = target.rsplit('.').next().unwrap().to_owned();
+        let body = String::from_utf8(request.body().bytes().unwrap().to_vec()).unwrap();
+        let mut state = self.world.state();
+        let typed = state.processes[self.process].noted.take().unwrap();
+        let slot = state.send(self.process, typed, Some(Http { operation, body }));
+        let pending = Pending::new(&self.world, slot);
+        HttpConnectorFuture::new(async move {
+            let (outcome, date) = pending.outcome().await;
+            match outcome {
+                Some(Outcome::Http(status, body)) => {
+                    let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
+                    response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
+                    let date = DateTime::from(date).fmt(Format::HttpDate).unwrap();
+                    response.headers_mut().insert("date", date);
+                    Ok(response)
+                }
+                _ => Err(ConnectorError::io(Error::from(ErrorKind::ConnectionReset).into())),
+            }
+        })
+    }
+}

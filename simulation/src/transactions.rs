@@ -1,0 +1,233 @@
+//! What holders write together with the lock, and idempotent works.
+
+use crate::ledger::{CallKind, Ended, Invariant};
+use crate::network::WORK;
+use crate::worker::{Me, grant_of, refused_or_unknown};
+use crate::world::{Event, Fenced};
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use lambda_lock::protocol::{Expression, Value};
+use lambda_lock::{Attempt, Budget, CommitOutcome, Error, ErrorKind, Lock, Started, TryAcquired};
+use std::time::Duration;
+
+/// A write of a caller's own, told apart by its number.
+fn write(number: usize) -> TransactWriteItem {
+    let put = Put::builder().table_name("work").item("key", AttributeValue::S("k".to_owned()));
+    let put = put
+        .condition_expression("attribute_not_exists(closed)")
+        .item(WORK, AttributeValue::N(number.to_string()))
+        .build()
+        .unwrap();
+    TransactWriteItem::builder().put(put).build()
+}
+
+impl Me {
+    /// A commit may use all of its budget.
+    fn commit_limit(&self) -> Duration {
+        let lease = self.state().plan.lease;
+        self.call_limit() + lease.mul_f64(3.3)
+    }
+
+    /// Writes something together with a renewal.
+    pub(crate) async fn commit(&self, key: usize, lock: &mut Lock, granted: usize) -> Ended {
+        let (grant, token) = grant_of(&lock.token());
+        let number = self.state().ledger.begin_commit(granted);
+        self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
+        let commit = lock.commit([write(number)]);
+        let answer = self.perhaps(commit.into_future()).await;
+        let ended = self.commit_ended(number, &answer);
+        if ended == Ended::Unknown {
+            return self.settle(key, lock, number).await;
+        }
+        ended
+    }
+
+    fn commit_ended(&self, number: usize, answer: &Option<Result<(), Error>>) -> Ended {
+        let limit = self.commit_limit();
+        let mut state = self.state();
+        state.say_of(self.id, || format!("commit {number} ended: {answer:?}"));
+        let ended = match answer {
+            Some(Ok(())) => Ended::Done,
+            Some(Err(error)) => refused_or_unknown(error),
+            None => Ended::Unknown,
+        };
+        state.call_ends(self.id, ended, Some(limit));
+        let plan = state.plan.clone();
+        match ended {
+            Ended::Done => state.ledger.said_committed(&plan, number, true, false),
+            Ended::Refused => {
+                let failed = answer.as_ref().and_then(|answer| answer.as_ref().err());
+                let cancelled = failed.is_some_and(|error| matches!(error.kind(), ErrorKind::Cancelled(_)));
+                state.ledger.said_committed(&plan, number, false, cancelled);
+            }
+            Ended::Unknown | Ended::Running => state.counts().commits_unknown += 1,
+        }
+        // Only a lock that is lost is not held as before.
+        if answer.as_ref().is_some_and(|answer| answer.as_ref().is_err_and(|error| !error.is_lost())) {
+            return Ended::Unknown;
+        }
+        ended
+    }
+
+    /// Asks what became of the last commit, as long as it takes.
+    async fn settle(&self, key: usize, lock: &mut Lock, number: usize) -> Ended {
+        for _ in 0..4 {
+            let (grant, token) = grant_of(&lock.token());
+            self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
+            let answer = self.perhaps(async { lock.settle_commit().await }).await;
+            let limit = self.commit_limit();
+            {
+                let mut state = self.state();
+                state.say_of(self.id, || format!("settling {number} ended: {answer:?}"));
+                let plan = state.plan.clone();
+                let ended = match &answer {
+                    Some(Ok(_)) => Ended::Done,
+                    Some(Err(error)) => refused_or_unknown(error),
+                    None => Ended::Unknown,
+                };
+                state.call_ends(self.id, ended, Some(limit));
+                match answer {
+                    Some(Ok(outcome)) => {
+                        state.counts().commits_settled += 1;
+                        state.ledger.said_committed(&plan, number, outcome == CommitOutcome::Applied, false);
+                        return Ended::Unknown;
+                    }
+                    Some(Err(error)) if error.is_lost() => return Ended::Refused,
+                    // There is nothing to settle: what refused the commit refused all of it.
+                    Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRequest) => return Ended::Unknown,
+                    _ => {}
+                }
+            }
+            self.sleep(self.part_of_lease(0.1)).await;
+        }
+        Ended::Refused
+    }
+
+    pub(crate) async fn commit_and_release(&self, key: usize, lock: Lock, granted: usize) {
+        let (grant, token) = grant_of(&lock.token());
+        let number = self.state().ledger.begin_commit(granted);
+        self.state().call_begins(self.id, key, CallKind::Release { grant, token, later_of: None });
+        self.state().processes[self.id].holds = None;
+        let answer = self.perhaps(lock.commit_and_release([write(number)]).into_future()).await;
+        // The release that follows a failure has its own time.
+        let undisturbed = self.state().processes[self.id].call;
+        if let Some(call) = undisturbed {
+            self.state().ledger.calls[call].disturbed = true;
+        }
+        self.commit_ended(number, &answer);
+    }
+
+    /// Sends a write of its own in a transaction of its own, with a Fence; now and then it takes long.
+    pub(crate) fn fenced_write(&self, key: usize, lock: &Lock, granted: usize) {
+        let Ok(fence) = lock.condition_check() else { return };
+        let condition = condition_of(&fence);
+        let mut state = self.state();
+        let lease = state.plan.lease.as_nanos() as u64;
+        let slow = if state.rng.u8(..4) == 0 { state.rng.u64(..3 * lease) } else { 0 };
+        let at = state.processes[self.id].local + state.way() + slow;
+        state.at(at, Event::Fenced(Box::new(Fenced { key, granted, condition })));
+    }
+
+    /// Does idempotent works that others do too.
+    pub(crate) async fn does_once(&self) {
+        while !self.is_calm() {
+            let (job, key) = {
+                let mut state = self.state();
+                let jobs = state.plan.jobs;
+                let job = state.rng.usize(..jobs);
+                (job, state.plan.keys + job)
+            };
+            self.do_once(job, key).await;
+            self.sleep(self.part_of_lease(1.0)).await;
+        }
+    }
+
+    async fn do_once(&self, job: usize, key: usize) {
+        let lease = self.part_of_lease(1.0) + self.state().plan.lease / 4;
+        let budget = Budget::lasting_on(self.clock.clone(), lease * 2);
+        let waits = self.one_in(2);
+        let before = self.state().ledger.results[key].clone();
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        let once = self.locks.once(job.to_string()).lease(lease).within(&budget).payload(&job);
+        let once = if waits { once } else { once.without_waiting() };
+        let started = self.perhaps(once.start::<u64>()).await;
+        let limit = (lease * 2).max(self.call_limit()) + self.call_limit();
+        match started {
+            Some(Ok(Started::Replayed(result))) => {
+                let mut state = self.state();
+                state.call_ends(self.id, Ended::Refused, Some(limit));
+                state.counts().replayed += 1;
+                let stored = state.ledger.results[key].clone();
+                if stored != Some(result.to_string()) {
+                    let what = format!("replayed {result}, stored is {stored:?}");
+                    state.ledger.violate(Invariant::OnceIsOnce, what);
+                }
+            }
+            Some(Ok(Started::Attempt(attempt))) => {
+                if let Some(result) = before {
+                    let what = format!("begun again after its result {result} was stored");
+                    self.state().ledger.violate(Invariant::OnceIsOnce, what);
+                }
+                self.state().call_ends(self.id, Ended::Done, Some(limit));
+                self.work_at(key, attempt).await;
+            }
+            Some(Err(error)) => {
+                let _ = self.acquire_ended(key, Some(Err::<TryAcquired, _>(error)), Some(limit));
+            }
+            None => {
+                let _ = self.acquire_ended(key, None, Some(limit));
+            }
+        }
+    }
+
+    async fn work_at(&self, key: usize, attempt: Attempt) {
+        let (grant, token) = grant_of(&attempt.token());
+        let Some(granted) = self.state().granted_to(key, grant, token) else {
+            let what = format!("an attempt of {grant} with token {token}, which was never applied");
+            return self.state().ledger.violate(Invariant::GuardMatchesRow, what);
+        };
+        self.state().processes[self.id].holds = Some(granted);
+        self.check(&attempt, granted, true);
+        let steps = self.state().rng.u32(0..3);
+        for _ in 0..steps {
+            self.rest(self.part_of_lease(0.6)).await;
+            self.check(&attempt, granted, false);
+        }
+        let choice = self.state().rng.u8(..10);
+        self.state().processes[self.id].holds = None;
+        self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
+        let answer = match choice {
+            // Forgotten.
+            0..2 => None,
+            2..4 => self.perhaps(attempt.give_back()).await.map(|answer| answer.map(|_| false)),
+            4..6 => {
+                let number = self.state().ledger.begin_commit(granted);
+                let settled = self.perhaps(attempt.complete_with(&token, vec![write(number)])).await;
+                settled.map(|answer| answer.map(|()| true))
+            }
+            _ => self.perhaps(attempt.complete(&token)).await.map(|answer| answer.map(|()| true)),
+        };
+        let mut state = self.state();
+        state.say_of(self.id, || format!("the work ended: {answer:?}"));
+        let ended = if matches!(answer, Some(Ok(_))) { Ended::Done } else { Ended::Unknown };
+        state.call_ends(self.id, ended, None);
+        let stored = state.ledger.results[key].clone();
+        if matches!(answer, Some(Ok(true))) && stored != Some(token.to_string()) {
+            let what = format!("stored {token}, there is {stored:?}");
+            state.ledger.violate(Invariant::OnceIsOnce, what);
+        }
+    }
+}
+
+/// The condition of a Fence, as the table evaluates it.
+fn condition_of(fence: &TransactWriteItem) -> Expression {
+    let check = fence.condition_check().unwrap();
+    let value = |value: &AttributeValue| match value {
+        AttributeValue::S(text) => Value::S(text.clone()),
+        AttributeValue::N(number) => Value::N(number.clone()),
+        other => panic!("{other:?} in a fence"),
+    };
+    let given = check.expression_attribute_values().unwrap();
+    let known = [":first", ":last", ":rvn", ":token"];
+    let values = known.into_iter().filter_map(|name| Some((name, value(given.get(name)?)))).collect();
+    Expression { condition: check.condition_expression().to_owned(), values, ..Expression::default() }
+}

@@ -1,0 +1,47 @@
+//! What the simulation itself must be: repeatable, busy, and able to fail.
+
+use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run};
+
+fn batch(seeds: u64) -> Summary {
+    Batch { base: 1_000_000_000, seeds, threads: 2, mutant: None, stop: None }.run(|_| {})
+}
+
+#[test]
+fn the_same_seed_runs_the_same() {
+    for seed in 0..50 {
+        let (one, other) = (run(seed, Options::default()), run(seed, Options { trace: true, ..Options::default() }));
+        assert_eq!((one.hash, one.counts), (other.hash, other.counts), "seed {seed}");
+    }
+    assert_ne!(run(1, Options::default()).hash, run(2, Options::default()).hash);
+}
+
+#[test]
+fn the_real_sdk_and_a_dynamodb_engine_give_the_same_run() {
+    for seed in 0..20 {
+        let (pure, by_sdk) = (run(seed, Options::default()), run(seed, Options { sdk: true, ..Options::default() }));
+        assert_eq!(by_sdk.violation, None, "seed {seed}");
+        assert_eq!((pure.hash, pure.counts), (by_sdk.hash, by_sdk.counts), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_thousand_seeds_keep_all_promises_and_are_busy() {
+    let Summary { seeds, counts, violations, .. } = batch(1_000);
+    assert!(violations.is_empty(), "{violations:?}");
+    assert!(counts.grants / seeds >= 10, "{} grants", counts.grants);
+    // `cargo sim` looks at all of them, in more seeds.
+    for often in [counts.takeovers, counts.recovered_answers, counts.stale_effects, counts.commits, counts.settled] {
+        assert!(often > 0, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_resource_that_refuses_nothing_is_overwritten_by_stale_holders() {
+    // The control: a simulation that cannot fail proves nothing.
+    let unfenced = Options { fenced: false, ..Options::default() };
+    let overwritten = (0..100)
+        .filter_map(|seed| run(seed, unfenced).violation)
+        .filter(|violation| violation.invariant == Invariant::EffectsInOrder)
+        .count();
+    assert!(overwritten > 10, "only in {overwritten} of 100 seeds");
+}

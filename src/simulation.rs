@@ -1,0 +1,76 @@
+//! Where the project's own simulation is plugged in: a network of its own under the real client, and the
+//! real way to DynamoDB to compare it with. Not part of the public interface.
+
+use crate::builder::LockClientBuilder;
+use crate::dynamodb::DynamoDb;
+use crate::protocol::{Answer, Request, Schema};
+use crate::transport::{Response, Transport};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::SystemTime;
+
+/// What a simulated request is waited for with.
+pub type Replying<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
+
+/// Carries requests to a table, each of them once.
+pub trait Network: fmt::Debug + Send + Sync {
+    /// Sends one request.
+    /// `writes` are the caller's own, where the request is part of a transaction.
+    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a>;
+}
+
+/// What came back, and the server's clock where the answer told it.
+#[derive(Debug)]
+pub struct Reply {
+    /// What is known afterwards.
+    pub answer: Answer,
+    /// The server's clock.
+    pub server_time: Option<SystemTime>,
+}
+
+/// A network under the client's own seam.
+#[derive(Debug)]
+pub(crate) struct Plugged(Box<dyn Network>);
+
+impl Transport for Plugged {
+    fn send<'a>(
+        &'a self,
+        request: Request,
+        writes: &'a [TransactWriteItem],
+    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
+        Box::pin(async move {
+            let Reply { answer, server_time } = self.0.send(request, writes).await;
+            Response { answer, server_time, cause: None }
+        })
+    }
+}
+
+impl LockClientBuilder {
+    /// Sends lock requests over this network instead of to DynamoDB.
+    pub fn network(mut self, network: impl Network + 'static) -> Self {
+        self.network = Some(Plugged(Box::new(network)));
+        self
+    }
+}
+
+/// The real way: through the SDK.
+#[derive(Debug)]
+pub struct Real(DynamoDb);
+
+impl Real {
+    /// To this table.
+    pub fn new(client: aws_sdk_dynamodb::Client, table: &str, schema: Schema) -> Self {
+        Self(DynamoDb::new(client, table.to_owned(), schema))
+    }
+}
+
+impl Network for Real {
+    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+        Box::pin(async move {
+            let Response { answer, server_time, .. } = Transport::send(&self.0, request, writes).await;
+            Reply { answer, server_time }
+        })
+    }
+}
