@@ -155,7 +155,7 @@ impl Me {
         let once = self.locks.once(job.to_string()).lease(lease).within(&budget).payload(&job);
         let once = if waits { once } else { once.without_waiting() };
         let started = self.perhaps(once.start::<u64>()).await;
-        let limit = (lease * 2).max(self.call_limit()) + self.call_limit();
+        let limit = (lease * 2).max(self.call_limit()) + self.call_limit() * 2;
         match started {
             Some(Ok(Started::Replayed(result))) => {
                 let mut state = self.state();
