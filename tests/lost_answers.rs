@@ -120,9 +120,15 @@ async fn a_grant_recognised_late_that_cannot_be_renewed_is_given_back_and_said_t
         let table = Table::new();
         let process = table.process();
         process.set_latency(Duration::from_millis(1));
-        // As many as one call has time for; the release has its own time.
-        process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(vec![brown_out; 11]));
+        // For as long as the renewal has time; the release that follows has its own.
+        process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(vec![brown_out; 100]));
+        let network = process.clone();
+        let end_of_brown_out = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(4_500)).await;
+            network.clear();
+        });
         let error = process.locks("me").try_acquire("k").lease(Duration::from_millis(1500)).await.unwrap_err();
+        end_of_brown_out.await.unwrap();
         assert!(error.is_unknown(), "{error}");
         assert!(table.attribute("k", "isReleased").is_some(), "nobody is blocked by what was given up");
     }

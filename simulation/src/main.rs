@@ -119,15 +119,13 @@ fn surveyed(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Enough for more than a million states.
-const BOUNDS: Bounds = Bounds { time: 6, calls: 2, messages: 2, duplicates: 1, crashes: 1 };
+const BOUNDS: Bounds = Bounds { depth: 13, time: 6, calls: 3, messages: 2, duplicates: 1, crashes: 1 };
 
 fn modelled(mutant: Option<Mutant>, threads: usize) -> anyhow::Result<ExitCode> {
-    // Mistakes are made on one thread only.
-    mutants::set(mutant);
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {human_pos} states, {per_sec}")?);
     let started = std::time::Instant::now();
-    let checked = check(BOUNDS, threads, |states| bar.set_position(states as u64));
+    let checked = check(BOUNDS, mutant, threads, |states| bar.set_position(states as u64));
     bar.finish_and_clear();
     println!("{BOUNDS:?}: {} different states in {:.0} s", checked.states, started.elapsed().as_secs_f64());
     for (what, often) in &checked.sometimes {
@@ -172,9 +170,11 @@ fn batch(arguments: &Arguments, mutant: Option<Mutant>) -> anyhow::Result<ExitCo
     let bar = ProgressBar::new(arguments.seeds);
     let style = "{elapsed_precise} {wide_bar} {human_pos}/{human_len} seeds, {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style)?);
+    // Before, because a long run may outlast it.
+    let commit = commit();
     let summary = batch.run(|done| bar.inc(done));
     bar.finish_and_clear();
-    let text = describe(&summary, &batch);
+    let text = describe(&summary, &batch, &commit);
     println!("{text}");
     if let Some(file) = &arguments.record {
         std::fs::write(file, format!("{text}\n")).with_context(|| format!("{} cannot be written", file.display()))?;
@@ -206,13 +206,13 @@ fn verdict(summary: &Summary, mutant: Option<Mutant>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn describe(summary: &Summary, batch: &Batch) -> String {
+fn describe(summary: &Summary, batch: &Batch, commit: &str) -> String {
     let mut text = String::new();
     let seconds = summary.took.as_secs_f64();
     let per_core = summary.seeds as f64 / seconds / batch.threads as f64;
     let first = batch.base;
     let last = first.wrapping_add(batch.seeds - 1);
-    let _ = writeln!(text, "seeds {first} to {last}, commit {}, {}", commit(), machine());
+    let _ = writeln!(text, "seeds {first} to {last}, commit {commit}, {}", machine());
     let _ = writeln!(
         text,
         "{} seeds in {seconds:.1} s on {} threads: {per_core:.0} per second and thread; {:.1} grants per seed; {} violations\n",

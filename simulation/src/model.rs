@@ -5,6 +5,7 @@
 //! later time; callers time out, crash, and come back as somebody else; leases run out and are taken over.
 
 use crate::expression::{self, Outcome};
+use lambda_lock::mutants::{self, Mutant};
 use lambda_lock::protocol::{
     AcquireVerdict, Acquisition, Action, Answer, DataChange, Expression, Holding, Item, LockKey, Machine, Moment,
     Reclaim, ReleaseVerdict, Releasing, RenewVerdict, Renewal, Request, Rules, Settings, Step, Tick, Value, WallClock,
@@ -32,6 +33,8 @@ static SETTINGS: LazyLock<Settings> =
 /// How far it goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// Happenings in a row.
+    pub depth: usize,
     /// Ticks.
     pub time: u8,
     /// Calls of each caller.
@@ -198,6 +201,8 @@ impl Sometimes {
 #[derive(Debug)]
 pub struct Lock {
     bounds: Bounds,
+    /// The mistake to be made.
+    mutant: Option<Mutant>,
     sometimes: Sometimes,
 }
 
@@ -583,6 +588,7 @@ impl Model for Lock {
     }
 
     fn next_state(&self, last: &State, action: Happening) -> Option<State> {
+        mutants::set(self.mutant);
         let mut state = last.clone();
         match action {
             Happening::Tick => state.now += 1,
@@ -649,8 +655,6 @@ impl Model for Lock {
 pub struct Checked {
     /// How many different states there are.
     pub states: usize,
-    /// Whether all of them were looked at.
-    pub complete: bool,
     /// What was broken, and how it came to that.
     pub broken: Vec<String>,
     /// What should happen sometimes, and how often it did.
@@ -658,9 +662,10 @@ pub struct Checked {
 }
 
 /// Looks at every state. `tick` hears now and then how many there are so far.
-pub fn check(bounds: Bounds, threads: usize, tick: impl Fn(usize)) -> Checked {
-    let model = Lock { bounds, sometimes: Sometimes::default() };
-    let checker = model.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs();
+pub fn check(bounds: Bounds, mutant: Option<Mutant>, threads: usize, tick: impl Fn(usize)) -> Checked {
+    let model = Lock { bounds, mutant, sometimes: Sometimes::default() };
+    let checker = model.checker().threads(threads).target_max_depth(bounds.depth);
+    let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs();
     while !checker.is_done() {
         std::thread::sleep(Duration::from_millis(200));
         tick(checker.unique_state_count());
@@ -682,5 +687,5 @@ pub fn check(bounds: Bounds, threads: usize, tick: impl Fn(usize)) -> Checked {
             })),
         }
     }
-    Checked { states: checker.unique_state_count(), complete: broken.is_empty(), broken, sometimes }
+    Checked { states: checker.unique_state_count(), broken, sometimes }
 }

@@ -74,32 +74,37 @@ impl Me {
             let (grant, token) = grant_of(&lock.token());
             self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
             let answer = self.perhaps(async { lock.settle_commit().await }).await;
-            let limit = self.commit_limit();
-            {
-                let mut state = self.state();
-                state.say_of(self.id, || format!("settling {number} ended: {answer:?}"));
-                let plan = state.plan.clone();
-                let ended = match &answer {
-                    Some(Ok(_)) => Ended::Done,
-                    Some(Err(error)) => refused_or_unknown(error),
-                    None => Ended::Unknown,
-                };
-                state.call_ends(self.id, ended, Some(limit));
-                match answer {
-                    Some(Ok(outcome)) => {
-                        state.counts().commits_settled += 1;
-                        state.ledger.said_committed(&plan, number, outcome == CommitOutcome::Applied, false);
-                        return Ended::Unknown;
-                    }
-                    Some(Err(error)) if error.is_lost() => return Ended::Refused,
-                    // There is nothing to settle: what refused the commit refused all of it.
-                    Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRequest) => return Ended::Unknown,
-                    _ => {}
-                }
+            if let Some(ended) = self.settling_ended(number, answer) {
+                return ended;
             }
             self.sleep(self.part_of_lease(0.1)).await;
         }
         Ended::Refused
+    }
+
+    /// `None`: nobody knows yet.
+    fn settling_ended(&self, number: usize, answer: Option<Result<CommitOutcome, Error>>) -> Option<Ended> {
+        let limit = self.commit_limit();
+        let mut state = self.state();
+        state.say_of(self.id, || format!("settling {number} ended: {answer:?}"));
+        let plan = state.plan.clone();
+        let ended = match &answer {
+            Some(Ok(_)) => Ended::Done,
+            Some(Err(error)) => refused_or_unknown(error),
+            None => Ended::Unknown,
+        };
+        state.call_ends(self.id, ended, Some(limit));
+        match answer {
+            Some(Ok(outcome)) => {
+                state.counts().commits_settled += 1;
+                state.ledger.said_committed(&plan, number, outcome == CommitOutcome::Applied, false);
+                Some(Ended::Unknown)
+            }
+            Some(Err(error)) if error.is_lost() => Some(Ended::Refused),
+            // There is nothing to settle: what refused the commit refused all of it.
+            Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRequest) => Some(Ended::Unknown),
+            _ => None,
+        }
     }
 
     pub(crate) async fn commit_and_release(&self, key: usize, lock: Lock, granted: usize) {
@@ -150,7 +155,7 @@ impl Me {
         let once = self.locks.once(job.to_string()).lease(lease).within(&budget).payload(&job);
         let once = if waits { once } else { once.without_waiting() };
         let started = self.perhaps(once.start::<u64>()).await;
-        let limit = (lease * 2).max(self.call_limit()) + self.call_limit();
+        let limit = (lease * 2).max(self.call_limit()) + self.call_limit() * 2;
         match started {
             Some(Ok(Started::Replayed(result))) => {
                 let mut state = self.state();

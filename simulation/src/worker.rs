@@ -223,7 +223,7 @@ impl Me {
             let local = state.processes[self.id].local;
             state.at(local, Event::Observed(held.observation.clone()));
         }
-        if let Some(lock) = self.acquire_ended(key, tried, Some(self.call_limit() * 2)) {
+        if let Some(lock) = self.acquire_ended(key, tried, Some(self.call_limit() * 3)) {
             if carried && self.state().counts().takeovers > takeovers {
                 self.state().counts().observations_carried += 1;
             }
@@ -320,7 +320,7 @@ impl Me {
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             self.perhaps(async { acquire.await }).await
         };
-        let limit = if waits { lasting.max(self.call_limit()) + self.call_limit() } else { self.call_limit() * 2 };
+        let limit = if waits { lasting.max(self.call_limit()) + self.call_limit() * 2 } else { self.call_limit() * 3 };
         self.acquire_ended(key, tried, Some(limit))
     }
 
@@ -329,7 +329,7 @@ impl Me {
         self.state().call_begins(self.id, key, kind);
         let lease = self.part_of_lease(1.5);
         let reclaimed = self.perhaps(async { self.locks.reclaim(token).lease(lease).await }).await;
-        self.acquire_ended(key, reclaimed.map(|lock| lock.map(TryAcquired::Granted)), Some(self.call_limit() * 2))
+        self.acquire_ended(key, reclaimed.map(|lock| lock.map(TryAcquired::Granted)), Some(self.call_limit() * 3))
     }
 
     /// Writes into the books how an acquire ended.
@@ -351,7 +351,7 @@ impl Me {
         state.call_ends(self.id, ended, limit);
         let left = state.ledger.current[key].map(|current| &state.ledger.grants[current]);
         let left = left.is_some_and(|left| left.call == call && !left.is_over() && !left.by_refused_copy);
-        let left = left && state.says_what_is(key);
+        let left = left && !state.plan.rows_vanish();
         let sent_release = state.ledger.calls[call].sent_release;
         if left && ended == Ended::Refused {
             let what = format!("{} while the row carries this call's grant", said(&tried));

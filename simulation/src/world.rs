@@ -505,7 +505,9 @@ impl State {
     fn arrives(&mut self, message: Message) {
         let Message { slot, ref request, fate, copy, begun, .. } = message;
         self.counts().requests += 1;
-        let Slot { call, refused, .. } = self.slots[slot];
+        let Slot { call, refused, means, .. } = self.slots[slot];
+        // Also while the refusal is on its way to the sender.
+        let refused = refused || means.is_some_and(|(_, refused)| refused);
         let write = request.kind != Kind::Peek;
         let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
         let before = if write { self.mark(key) } else { None };

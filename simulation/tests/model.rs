@@ -1,0 +1,17 @@
+//! The model must be able to find something; `cargo sim --model` looks at all of it.
+
+use lambda_lock::mutants::Mutant;
+use lambda_lock_simulation::model::{Bounds, check};
+
+const SMALL: Bounds = Bounds { depth: 9, time: 6, calls: 3, messages: 2, duplicates: 1, crashes: 1 };
+
+#[test]
+fn the_model_finds_mistakes_and_none_where_there_are_none() {
+    assert_eq!(check(SMALL, None, 2, |_| {}).broken, Vec::<String>::new());
+    for mutant in
+        [Mutant::TokenNotBumped, Mutant::ReleaseUnconditional, Mutant::RenewOnExactVersion, Mutant::HolderIgnoresItsEnd]
+    {
+        let checked = check(SMALL, Some(mutant), 2, |_| {});
+        assert!(!checked.broken.is_empty(), "{mutant:?} was not noticed in {} states", checked.states);
+    }
+}
