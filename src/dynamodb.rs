@@ -10,9 +10,8 @@ use crate::protocol::{
 };
 use crate::transport::{Response, Transport};
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::client::customize::CustomizableOperation;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::{Builder, Config, Intercept, RuntimeComponents, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::config::{Intercept, RuntimeComponents, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -22,11 +21,13 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, ConditionCheck, ReturnValue, ReturnValuesOnConditionCheckFailure,
     TransactWriteItem, Update,
 };
-use aws_smithy_runtime_api::client::interceptors::context::BeforeDeserializationInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeDeserializationInterceptorContextRef, BeforeSerializationInterceptorContextRef,
+};
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_types::DateTime;
-use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::config_bag::{ConfigBag, FrozenLayer, Layer};
 use aws_smithy_types::date_time::Format;
 use std::collections::HashMap;
 use std::future::Future;
@@ -40,14 +41,17 @@ pub(crate) struct DynamoDb {
     client: Client,
     table: String,
     schema: Schema,
-    /// What each call changes, where `client` is the caller's own.
-    overrides: Option<Builder>,
+    /// What is special about each call, where `client` is the caller's own.
+    special: Option<FrozenLayer>,
 }
 
 /// No retries; and no watch for stalled answers, which costs about 3 % of a request's instructions
 /// and has nothing to watch in a few hundred bytes that are waited for with a timeout anyway.
-fn one_attempt(config: Builder) -> Builder {
-    config.retry_config(RetryConfig::disabled()).stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+fn one_attempt() -> FrozenLayer {
+    let mut layer = Layer::new("LockOneAttempt");
+    layer.store_put(RetryConfig::disabled());
+    layer.store_put(StalledStreamProtectionConfig::disabled());
+    layer.freeze()
 }
 
 type Attributes = HashMap<String, AttributeValue>;
@@ -56,29 +60,22 @@ type Outcome = (Answer, Option<BoxError>);
 impl DynamoDb {
     pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
         // A client made from the caller's configuration shares its connections only if they belong to
-        // an HTTP client that stands in it. Otherwise calls go through the caller's own client, with
-        // overrides, which costs a little more on each of them.
+        // an HTTP client that stands in it. Otherwise calls go through the caller's own client, and each
+        // says for itself what is special about it, which costs about 1 % more.
         if client.config().http_client().is_some() {
-            let config = one_attempt(client.config().to_builder()).build();
-            return Self { client: Client::from_conf(config), table, schema, overrides: None };
+            let config = client.config().to_builder().retry_config(RetryConfig::disabled());
+            let config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
+            return Self { client: Client::from_conf(config), table, schema, special: None };
         }
-        Self { client, table, schema, overrides: Some(one_attempt(Config::builder())) }
+        Self { client, table, schema, special: Some(one_attempt()) }
     }
 
-    /// One attempt, with its `Date` header caught.
-    fn attempt<T, E, B>(
-        &self,
-        call: CustomizableOperation<T, E, B>,
-        date: DateHeader,
-    ) -> CustomizableOperation<T, E, B> {
-        let call = match &self.overrides {
-            Some(overrides) => call.config_override(overrides.clone()),
-            None => call,
-        };
-        call.interceptor(date)
+    /// For one call.
+    fn one_attempt(&self) -> OneAttempt {
+        OneAttempt { special: self.special.clone(), date: Arc::default() }
     }
 
-    async fn update(&self, request: Request, date: DateHeader) -> Outcome {
+    async fn update(&self, request: Request, one: OneAttempt) -> Outcome {
         let Expression { update, condition, names, values, returns } = Expression::of(&request, &self.schema);
         let call = self
             .client
@@ -96,7 +93,7 @@ impl DynamoDb {
             })
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .customize();
-        let result = self.attempt(call, date).send().await;
+        let result = call.interceptor(one).send().await;
         match result {
             Ok(output) => match (returns, output.attributes) {
                 (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
@@ -110,7 +107,7 @@ impl DynamoDb {
         }
     }
 
-    async fn delete(&self, request: Request, date: DateHeader) -> Outcome {
+    async fn delete(&self, request: Request, one: OneAttempt) -> Outcome {
         let Expression { condition, names, values, .. } = Expression::of(&request, &self.schema);
         let call = self
             .client
@@ -122,7 +119,7 @@ impl DynamoDb {
             .set_expression_attribute_values(Some(values_map(values)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .customize();
-        let result = self.attempt(call, date).send().await;
+        let result = call.interceptor(one).send().await;
         match result {
             Ok(_) => (Answer::Applied(Item::default()), None),
             Err(error) => failed(error, |error| match error {
@@ -137,7 +134,7 @@ impl DynamoDb {
         (naming(&self.table, answer), cause)
     }
 
-    async fn get(&self, request: Request, date: DateHeader) -> Outcome {
+    async fn get(&self, request: Request, one: OneAttempt) -> Outcome {
         let call = self
             .client
             .get_item()
@@ -145,7 +142,7 @@ impl DynamoDb {
             .set_key(Some(key_of(&self.schema, request.key)))
             .consistent_read(true)
             .customize();
-        let result = self.attempt(call, date).send().await;
+        let result = call.interceptor(one).send().await;
         match result {
             Ok(output) => (Answer::Found(output.item.map(item)), None),
             Err(error) => failed(error, |_| None),
@@ -157,7 +154,7 @@ impl DynamoDb {
         request: Request,
         id: TransactionId,
         writes: &[TransactWriteItem],
-        date: DateHeader,
+        one: OneAttempt,
     ) -> Outcome {
         let part = match transaction_item(&self.table, &self.schema, request) {
             Ok(part) => part,
@@ -171,7 +168,7 @@ impl DynamoDb {
             .set_transact_items(Some(items))
             .client_request_token(id.as_str())
             .customize();
-        match self.attempt(call, date).send().await {
+        match call.interceptor(one).send().await {
             Ok(_) => (Answer::Applied(Item::default()), None),
             Err(error) => match error.as_service_error() {
                 Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
@@ -190,14 +187,14 @@ impl Transport for DynamoDb {
         writes: &'a [TransactWriteItem],
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
-            let date = DateHeader::default();
+            let one = self.one_attempt();
             let (answer, cause) = match (&request.action, request.transaction.clone()) {
-                (_, Some(id)) => self.transact(request, id, writes, date.clone()).await,
-                (Action::Peek, None) => self.named(self.get(request, date.clone()).await),
-                (Action::Delete { .. }, None) => self.named(self.delete(request, date.clone()).await),
-                (_, None) => self.named(self.update(request, date.clone()).await),
+                (_, Some(id)) => self.transact(request, id, writes, one.clone()).await,
+                (Action::Peek, None) => self.named(self.get(request, one.clone()).await),
+                (Action::Delete { .. }, None) => self.named(self.delete(request, one.clone()).await),
+                (_, None) => self.named(self.update(request, one.clone()).await),
             };
-            Response { answer, cause, server_time: date.0.get().copied() }
+            Response { answer, cause, server_time: one.date.get().copied() }
         })
     }
 }
@@ -230,14 +227,29 @@ fn key_of(schema: &Schema, key: LockKey) -> Attributes {
     attributes
 }
 
-/// Catches the `Date` header, which the SDK's outputs do not show.
-#[derive(Clone, Debug, Default)]
-struct DateHeader(Arc<OnceLock<SystemTime>>);
+/// Makes one attempt of a call, where the client's configuration does not; and catches the `Date` header,
+/// which the SDK's outputs do not show.
+#[derive(Clone, Debug)]
+struct OneAttempt {
+    special: Option<FrozenLayer>,
+    date: Arc<OnceLock<SystemTime>>,
+}
 
 #[dyn_dispatch_hint]
-impl Intercept for DateHeader {
+impl Intercept for OneAttempt {
     fn name(&self) -> &'static str {
-        "LockDateHeader"
+        "LockOneAttempt"
+    }
+
+    fn read_before_execution(
+        &self,
+        _: &BeforeSerializationInterceptorContextRef<'_>,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(special) = &self.special {
+            config.push_shared_layer(special.clone());
+        }
+        Ok(())
     }
 
     fn read_before_deserialization(
@@ -249,7 +261,7 @@ impl Intercept for DateHeader {
         let date = context.response().headers().get("date");
         let date = date.and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
         if let Some(date) = date.and_then(|date| SystemTime::try_from(date).ok()) {
-            let _ = self.0.set(date);
+            let _ = self.date.set(date);
         }
         Ok(())
     }
@@ -367,13 +379,14 @@ fn value(attribute: AttributeValue) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
     use aws_smithy_runtime_api::client::http::{
         HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
     };
     use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
     use aws_smithy_types::body::SdkBody;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     /// Fails each request, and counts them.
     #[derive(Clone, Debug, Default)]
@@ -389,25 +402,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_sent_once_through_a_client_of_our_own_and_through_the_callers() {
+    async fn a_request_is_sent_once_whatever_the_callers_client_retries() {
         let sent = Failing::default();
         let connector = sent.clone();
         let config = Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("eu-central-1"))
             .credentials_provider(Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"))
+            .retry_config(RetryConfig::standard().with_max_attempts(5).with_initial_backoff(Duration::from_millis(1)))
             .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(connector.clone())))
             .build();
         let client = Client::from_conf(config);
         let ours = DynamoDb::new(client.clone(), "locks".to_owned(), Schema::default());
-        assert!(ours.overrides.is_none(), "the connections stand in the configuration and are shared");
-        let overrides = Some(one_attempt(Config::builder()));
-        let callers = DynamoDb { client, overrides, table: "locks".to_owned(), schema: Schema::default() };
-        for (so_far, transport) in [ours, callers].iter().enumerate() {
-            let response = transport.send(Request::alone("k".into(), Action::Peek), &[]).await;
+        assert!(ours.special.is_none(), "the connections stand in the configuration and are shared");
+        let (table, schema) = ("locks".to_owned(), Schema::default());
+        let callers = DynamoDb { client: client.clone(), table, schema, special: Some(one_attempt()) };
+        for (so_far, table) in [ours, callers].iter().enumerate() {
+            let response = table.send(Request::alone("k".into(), Action::Peek), &[]).await;
             assert_eq!(response.answer, Answer::Unknown);
             assert!(response.server_time.is_some(), "the Date header is caught");
             assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);
         }
+        // The caller's own calls are as they were.
+        client.list_tables().send().await.unwrap_err();
+        assert_eq!(sent.0.load(Ordering::Relaxed), 2 + 5);
     }
 }

@@ -24,6 +24,10 @@ struct Arguments {
     /// Measures a function with the Java lock client, too. Needs a JDK and Maven.
     #[arg(long)]
     java: bool,
+    /// Measures lock-task linked statically with musl, too. Needs `rustup target add
+    /// x86_64-unknown-linux-musl`.
+    #[arg(long)]
+    musl: bool,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -44,16 +48,12 @@ const MEASURES: [Measure; 6] = [
     ("CPU of the process", "ms", |start| start.cpu),
     ("page faults", "  ", |start| start.page_faults),
 ];
-/// How far lock-task may be above the others; the order is that of the functions. Of the Java client
-/// nothing is promised.
-const AT_MOST: [(&str, f64); 3] = [("bare-lean", 1.05), ("bare-defaults", 0.6), ("java-client", f64::INFINITY)];
-
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
-    let binaries = build_all(arguments.java).await?;
+    let binaries = build_all(arguments.java, arguments.musl).await?;
     let starts = measure(&binaries, arguments.starts).await?;
-    let comparisons = compare(&starts);
+    let comparisons = compare(&binaries, &starts);
     if arguments.json {
         println!("{:#}", figures(&binaries, &comparisons, arguments.starts));
     } else {
@@ -74,11 +74,12 @@ struct Row {
     comparison: Comparison,
 }
 
-fn compare(starts: &[Vec<Start>]) -> Vec<Row> {
-    let [ours, others @ ..] = starts else { return Vec::new() };
+fn compare(binaries: &[Binary], starts: &[Vec<Start>]) -> Vec<Row> {
+    let mut measured = binaries.iter().zip(starts);
+    let Some((_, ours)) = measured.next() else { return Vec::new() };
     let mut rows = Vec::new();
     for (what, unit, figure) in MEASURES {
-        for ((other, limit), theirs) in AT_MOST.into_iter().zip(others) {
+        for (&Binary { name: other, limit, .. }, theirs) in measured.clone() {
             let comparison = Comparison::of(ours.iter().map(figure).zip(theirs.iter().map(figure)));
             rows.push(Row { what, unit, other, limit, comparison });
         }

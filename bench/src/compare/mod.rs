@@ -59,8 +59,14 @@ pub(crate) async fn run(compare: &Compare) -> Result<(), Error> {
     let results = if compare.only_report {
         serde_json::from_slice(&fs::read(&raw)?)?
     } else {
-        let results = measure(compare).await?;
+        let mut results = measure(compare).await?;
+        // The cold starts are built first, which takes minutes and can fail: nothing is lost then.
         fs::write(&raw, serde_json::to_string(&results)? + "\n")?;
+        if compare.cold_starts > 0 {
+            results.cold_starts = Some(cold_start::measure(compare.cold_starts).await?);
+            results.load.push(load());
+            fs::write(&raw, serde_json::to_string(&results)? + "\n")?;
+        }
         results
     };
     plots::latency(&results, &directory.join("latency.svg"))?;
@@ -85,14 +91,9 @@ async fn measure(compare: &Compare) -> Result<Results, Error> {
     loads.push(load());
     let contention = contention::measure(endpoint, &compare.contenders, compare.repeats, say).await?;
     loads.push(load());
-    let cold_starts = match compare.cold_starts {
-        0 => None,
-        starts => Some(cold_start::measure(starts).await?),
-    };
-    loads.push(load());
     let date = Command::new("date").args(["--utc", "+%-d %B %Y, %H:%M UTC"]).output()?.stdout;
     let date = String::from_utf8_lossy(&date).trim().to_owned();
-    Ok(Results { date, machine: Machine::here(), load: loads, wire, batches, takeovers, contention, cold_starts })
+    Ok(Results { date, machine: Machine::here(), load: loads, wire, batches, takeovers, contention, cold_starts: None })
 }
 
 async fn create_tables(endpoint: &str) -> Result<(), Error> {

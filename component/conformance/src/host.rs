@@ -4,6 +4,7 @@ use crate::subject::{Ask, BoxFuture, Failure, Subject, World};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::Value;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -18,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Host {
     world: World,
+    id: Option<u32>,
     process: Mutex<Process>,
 }
 
@@ -44,8 +46,20 @@ impl Host {
     pub fn start(world: World, command: &str) -> anyhow::Result<Self> {
         let mut words = command.split_whitespace();
         let program = words.next().context("a host needs a command")?;
+        Self::run(world, Path::new(program), words)
+    }
+
+    /// Starts this very program as a host of the crate itself, so that it is measured as the others are.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn native() -> anyhow::Result<Self> {
+        Self::run(World::Client, &std::env::current_exe()?, ["serve"])
+    }
+
+    fn run<'a>(world: World, program: &Path, arguments: impl IntoIterator<Item = &'a str>) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
-            .args(words)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -53,7 +67,21 @@ impl Host {
             .with_context(|| format!("the host {program:?} could not be started"))?;
         let questions = child.stdin.take().context("the host has no input")?;
         let answers = BufReader::new(child.stdout.take().context("the host has no output")?).lines();
-        Ok(Self { world, process: Mutex::new(Process { _child: child, questions, answers }) })
+        let id = child.id();
+        Ok(Self { world, id, process: Mutex::new(Process { _child: child, questions, answers }) })
+    }
+}
+
+impl Host {
+    /// How long the process, all its threads together, has been on a processor; `None` where that cannot
+    /// be told (there is no `/proc`).
+    pub fn cpu(&self) -> Option<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id?)).ok()?;
+        // The second field is the program's name in parentheses, which may contain anything.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let (user, system) = (fields.nth(11)?.parse::<u64>().ok()?, fields.next()?.parse::<u64>().ok()?);
+        // In ticks, of which Linux tells a hundred a second (proc_pid_stat(5), USER_HZ).
+        Some(Duration::from_millis((user + system) * 10))
     }
 }
 

@@ -2,10 +2,12 @@
 
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use lambda_lock_conformance::scenarios::{self, Played};
 use lambda_lock_conformance::{Host, Native, Subject, World, overhead};
+use serde_json::json;
+use std::io::BufRead;
 use std::time::Instant;
 
 /// One list of scenarios for every way to use the lock, against an embedded DynamoDB.
@@ -39,6 +41,9 @@ enum What {
     },
     /// Lists the scenarios.
     List,
+    /// Answers the lines of JSON that a host is asked, as the crate itself.
+    #[command(hide = true)]
+    Serve,
 }
 
 #[derive(Args)]
@@ -52,19 +57,15 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn start(self) -> anyhow::Result<Vec<(String, Box<dyn Subject>)>> {
-        let mut subjects: Vec<(String, Box<dyn Subject>)> =
-            vec![("the crate itself".to_owned(), Box::new(Native::default()))];
-        let hosts = [(World::Client, self.client), (World::Protocol, self.protocol)];
-        for (world, host) in
-            hosts.into_iter().flat_map(|(world, hosts)| hosts.into_iter().map(move |host| (world, host)))
-        {
-            let Some((name, command)) = host.split_once('=') else {
-                bail!("{host:?} names no command: give NAME=COMMAND")
-            };
-            subjects.push((name.to_owned(), Box::new(Host::start(world, command)?)));
-        }
-        Ok(subjects)
+    fn start(self) -> anyhow::Result<Vec<(String, Host)>> {
+        let clients = self.client.into_iter().map(|host| (World::Client, host));
+        let all = clients.chain(self.protocol.into_iter().map(|host| (World::Protocol, host)));
+        all.map(|(world, host)| {
+            let (name, command) =
+                host.split_once('=').with_context(|| format!("{host:?} names no command: give NAME=COMMAND"))?;
+            Ok((name.to_owned(), Host::start(world, command)?))
+        })
+        .collect()
     }
 }
 
@@ -73,6 +74,7 @@ async fn main() -> anyhow::Result<()> {
     match Command::parse().what {
         What::Play { hosts, only } => play(hosts.start()?, &only).await,
         What::Overhead { hosts, rounds, pairs } => measure(hosts.start()?, rounds, pairs).await,
+        What::Serve => serve().await,
         What::List => {
             for scenario in scenarios::all() {
                 println!("{}{}", scenario.name, if scenario.of_clients_only { " (client only)" } else { "" });
@@ -82,19 +84,27 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-async fn play(subjects: Vec<(String, Box<dyn Subject>)>, only: &str) -> anyhow::Result<()> {
-    let mut failed = 0;
-    for (name, subject) in &subjects {
-        println!("\n{name}");
-        let started = Instant::now();
-        let played = scenarios::play(subject.as_ref(), only, tell).await?;
-        let passed = played.iter().filter(|played| matches!(played.result, Some(Ok(())))).count();
-        failed += played.iter().filter(|played| matches!(played.result, Some(Err(_)))).count();
-        ensure!(passed > 0 || failed > 0, "no scenario contains {only:?} in its name: see `list`");
-        println!("  {passed} of {} passed, {:.1} s", played.len(), started.elapsed().as_secs_f64());
+async fn play(hosts: Vec<(String, Host)>, only: &str) -> anyhow::Result<()> {
+    let mut failed = play_one("the crate itself", &Native::default(), only).await?;
+    for (name, host) in &hosts {
+        failed += play_one(name, host, only).await?;
     }
     ensure!(failed == 0, "{failed} scenarios failed");
     Ok(())
+}
+
+/// How many scenarios failed.
+async fn play_one(name: &str, subject: &dyn Subject, only: &str) -> anyhow::Result<usize> {
+    println!("\n{name}");
+    let started = Instant::now();
+    let played = scenarios::play(subject, only, tell).await?;
+    ensure!(!played.is_empty(), "no scenario contains {only:?} in its name: see `list`");
+    let count = |wanted: fn(&Played) -> bool| played.iter().filter(|played| wanted(played)).count();
+    let passed = count(|played| matches!(played.result, Some(Ok(()))));
+    let not_for_it = count(|played| played.result.is_none());
+    let took = started.elapsed().as_secs_f64();
+    println!("  {passed} of {} passed, {not_for_it} not for this world, {took:.1} s", played.len());
+    Ok(played.len() - passed - not_for_it)
 }
 
 fn tell(played: &Played) {
@@ -106,17 +116,31 @@ fn tell(played: &Played) {
     }
 }
 
-async fn measure(subjects: Vec<(String, Box<dyn Subject>)>, rounds: u32, pairs: u32) -> anyhow::Result<()> {
-    println!("{pairs} pairs of acquire and release, {rounds} times in turns; medians");
-    let medians = overhead::measure(&subjects, rounds, pairs).await?;
-    let native = medians.first().copied().unwrap_or(f64::NAN);
-    for ((name, _), median) in subjects.iter().zip(medians) {
-        println!(
-            "  {name:32} {:8.0} µs a pair  {:+8.0} µs  {:5.2} ×",
-            median / 1e3,
-            (median - native) / 1e3,
-            median / native
-        );
+async fn measure(hosts: Vec<(String, Host)>, rounds: u32, pairs: u32) -> anyhow::Result<()> {
+    println!("{pairs} pairs of acquire and release, {rounds} times in turns");
+    println!("  {:36} {:>12} {:>7} {:>12} {:>7}", "", "time a pair", "", "CPU a pair", "");
+    let mut all = vec![("the crate itself".to_owned(), Host::native()?)];
+    all.extend(hosts);
+    let costs = overhead::measure(&all, rounds, pairs).await?;
+    let native = costs.first().copied();
+    for ((name, _), cost) in all.iter().zip(costs) {
+        let of_time = native.map(|native| cost.time.as_secs_f64() / native.time.as_secs_f64()).unwrap_or_default();
+        let cpu = cost.cpu.map_or("unknown".to_owned(), |cpu| format!("{} µs", cpu.as_micros()));
+        let of_cpu = cost.cpu.zip(native.and_then(|native| native.cpu));
+        let of_cpu = of_cpu.map(|(ours, native)| ours.as_secs_f64() / native.as_secs_f64()).unwrap_or_default();
+        println!("  {name:36} {:>9} µs {of_time:>5.2} × {cpu:>12} {of_cpu:>5.2} ×", cost.time.as_micros());
+    }
+    Ok(())
+}
+
+async fn serve() -> anyhow::Result<()> {
+    let native = Native::default();
+    for line in std::io::stdin().lock().lines() {
+        let told = match native.ask(serde_json::from_str(&line?)?).await? {
+            Ok(told) => json!({"ok": told}),
+            Err(failure) => json!({"error": failure}),
+        };
+        println!("{told}");
     }
     Ok(())
 }

@@ -1,17 +1,28 @@
 //! What a pair of acquire and release costs in a component, next to the crate itself.
 
+use crate::Host;
 use crate::stage::{SUBJECT, Stage, TABLE};
 use crate::subject::{Ask, Subject};
 use anyhow::Context;
 use serde_json::Value;
+use std::time::Duration;
 
-/// Median nanoseconds of a pair, for each of several subjects that take turns.
+/// The cost of a pair in one host.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// On the clock: the median of all turns.
+    pub time: Duration,
+    /// On a processor, by the whole process of the host: the mean. `None` where nobody can tell.
+    pub cpu: Option<Duration>,
+}
+
+/// Measures hosts that take turns, `rounds` of them, with so many `pairs` in each.
 ///
 /// # Errors
-/// When a subject refuses.
-pub async fn measure(subjects: &[(String, Box<dyn Subject>)], rounds: u32, pairs: u32) -> anyhow::Result<Vec<f64>> {
+/// When a host refuses.
+pub async fn measure(hosts: &[(String, Host)], rounds: u32, pairs: u32) -> anyhow::Result<Vec<Cost>> {
     let stage = Stage::set().await?;
-    for (name, subject) in subjects {
+    for (name, host) in hosts {
         let open = Ask::Open {
             table: TABLE.to_owned(),
             endpoint: stage.direct_endpoint().to_owned(),
@@ -19,29 +30,32 @@ pub async fn measure(subjects: &[(String, Box<dyn Subject>)], rounds: u32, pairs
             owner: name.clone(),
             request_timeout: 5_000,
         };
-        told(subject.as_ref(), open).await?;
+        told(host, open).await?;
         // What is compiled, connected and cached on first use is not a pair's cost.
-        took(subject.as_ref(), name, pairs).await?;
+        took(host, name, pairs).await?;
     }
-    let mut samples = vec![Vec::new(); subjects.len()];
+    let before: Vec<_> = hosts.iter().map(|(_, host)| host.cpu()).collect();
+    let mut turns = vec![Vec::new(); hosts.len()];
     for _ in 0..rounds {
-        for ((name, subject), samples) in subjects.iter().zip(&mut samples) {
-            samples.push(took(subject.as_ref(), name, pairs).await?);
+        for ((name, host), turns) in hosts.iter().zip(&mut turns) {
+            turns.push(took(host, name, pairs).await?);
         }
     }
-    Ok(samples.into_iter().map(median).collect())
+    let mut costs = Vec::new();
+    for ((mut turns, (_, host)), before) in turns.into_iter().zip(hosts).zip(before) {
+        turns.sort_unstable();
+        let cpu = host.cpu().zip(before).map(|(after, before)| after.saturating_sub(before) / (rounds * pairs).max(1));
+        costs.push(Cost { time: turns.get(turns.len() / 2).copied().unwrap_or_default(), cpu });
+    }
+    Ok(costs)
 }
 
-async fn took(subject: &dyn Subject, name: &str, pairs: u32) -> anyhow::Result<f64> {
+async fn took(host: &Host, name: &str, pairs: u32) -> anyhow::Result<Duration> {
     let ask = Ask::Pairs { key: format!("pairs of {name}"), count: pairs };
-    told(subject, ask).await?.as_f64().context("no number of nanoseconds")
+    let nanos = told(host, ask).await?.as_f64().context("no number of nanoseconds")?;
+    Ok(Duration::from_nanos(nanos as u64))
 }
 
-async fn told(subject: &dyn Subject, ask: Ask) -> anyhow::Result<Value> {
-    subject.ask(ask).await?.map_err(|failure| anyhow::anyhow!("{failure}"))
-}
-
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied().unwrap_or_default()
+async fn told(host: &Host, ask: Ask) -> anyhow::Result<Value> {
+    host.ask(ask).await?.map_err(|failure| anyhow::anyhow!("{failure}"))
 }

@@ -5,11 +5,11 @@ use crate::sandbox::{Sandbox, load};
 use anyhow::Context;
 use bindings::Client;
 use bindings::exports::lambda_lock::lock::locks::{
-    AcquireOptions, Acquired, Budget, Credentials, ReleaseOptions, RenewOptions, ResumeOptions,
-    Settings,
+    AcquireOptions, Acquired, Budget, Credentials, ReleaseOptions, RenewOptions, ResumeOptions, Settings,
 };
 use bindings::exports::lambda_lock::lock::types::{
-    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock, ReleaseOutcome,
+    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock,
+    ReleaseOutcome,
 };
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
@@ -148,8 +148,9 @@ impl Host {
         let locks = self.component.lambda_lock_lock_locks();
         let started = Instant::now();
         for _ in 0..count {
-            let lock = match locks.client().call_acquire(&mut self.store, client, &key, &options)? {
-                Ok(lock) => lock,
+            let lock = match locks.client().call_try_acquire(&mut self.store, client, &key, &options)? {
+                Ok(Acquired::Granted(lock)) => lock,
+                Ok(Acquired::Held(seen)) => anyhow::bail!("held by {}", seen.holder),
                 Err(error) => return Ok(Err(failure(error))),
             };
             if let Err(error) = locks.lock().call_release(&mut self.store, lock, &releasing())? {

@@ -170,7 +170,7 @@ fn send(queue: &Queue, rng: &mut Rng) {
     for number in 0..ORDERS {
         let order = json!({
             "orderId": format!("o-{number}"), "amount": 100 + number, "currency": "EUR",
-            "simulate": { "stepMillis": rng.u64(0..60) },
+            "simulate": { "stepMillis": rng.u64(0..100) },
         });
         for _ in 0..if number % 10 == 0 { 2 } else { 1 } {
             queue.send(order.to_string());

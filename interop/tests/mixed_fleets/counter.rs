@@ -7,11 +7,12 @@ use lambda_lock::{Budget, Dialect, LockClient};
 use lambda_lock_interop::{Language, Peer, Why};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Between two turns: long enough for somebody else to begin one.
-const REST: Duration = Duration::from_millis(8);
+/// For how long a contender lets others go first, at most: some are about to be done.
+const LONGEST_REST: Duration = Duration::from_millis(60);
+const BLINK: Duration = Duration::from_millis(1);
 
 /// The counter, and who has added to it, in their order.
 #[derive(Clone)]
@@ -32,10 +33,18 @@ impl Counter {
     /// Reads, and writes one more a little later: whoever did so in between is lost.
     async fn increment(&self, who: &'static str) {
         let count = self.count().await + 1;
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(BLINK).await;
         let put = self.fleet.put("counter").item("count", AttributeValue::N(count.to_string()));
         put.send().await.unwrap();
         self.turns.lock().unwrap().push(who);
+    }
+
+    /// Until somebody else has had a turn, so that the contenders meet.
+    async fn rest(&self, who: &'static str) {
+        let began = Instant::now();
+        while self.turns.lock().unwrap().last() == Some(&who) && began.elapsed() < LONGEST_REST {
+            tokio::time::sleep(BLINK).await;
+        }
     }
 
     /// How often the lock went from one contender to another.
@@ -66,7 +75,7 @@ async fn our_turns(counter: Counter, who: &'static str, locks: LockClient, turns
         } else {
             lock.release().delete_row().await.unwrap();
         }
-        tokio::time::sleep(REST).await;
+        counter.rest(who).await;
     }
 }
 
@@ -75,7 +84,7 @@ async fn their_turns(counter: Counter, language: Language, mut peer: Peer, turns
         acquire(&mut peer, language, rows).await;
         counter.increment(language.name()).await;
         peer.release("k", rows == Rows::Deleted).await.unwrap().unwrap();
-        tokio::time::sleep(REST).await;
+        counter.rest(language.name()).await;
     }
 }
 
@@ -86,7 +95,7 @@ async fn acquire(peer: &mut Peer, language: Language, rows: Rows) {
         let Err(refusal) = peer.acquire("k", options).await.unwrap() else { return };
         let unreadable = refusal.why == Why::Failed && refusal.error.contains(cannot_read(language));
         assert!(unreadable && rows == Rows::Deleted, "{refusal}");
-        tokio::time::sleep(REST).await;
+        tokio::time::sleep(BLINK).await;
     }
 }
 

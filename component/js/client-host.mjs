@@ -1,0 +1,83 @@
+// The host of the component `client` for the conformance scenarios. Its calls block this process's one
+// thread until they are done.
+
+import { locks as component } from './transpiled/client.js';
+import {
+  big, conditionCheckToJson, dataChange, observationFromJson, serve, tokenFromJson, tokenToJson,
+} from './lines.mjs';
+
+const RELEASING = { data: { tag: 'keep' }, deleteRow: false, orLaterGrantOfOwner: false };
+let client, granted = [];
+
+// What is refused comes as an error with the record `error` in it.
+function thrown(call) {
+  try {
+    return call();
+  } catch (error) {
+    throw error.payload ?? error;
+  }
+}
+
+function grant(lock) {
+  granted.push(lock);
+  return {
+    lock: granted.length - 1,
+    owner: lock.owner(),
+    fencingToken: lock.fencingToken(),
+    leaseEndsAt: lock.leaseEndsAt(),
+    remaining: lock.remaining(),
+    data: lock.data(),
+  };
+}
+
+function acquiring({ key, remaining, lease, owner, workflow, data, observation, reclaimOwn }) {
+  return [{ key }, {
+    budget: remaining == null ? undefined : { remaining: big(remaining), reserve: 0n },
+    lease: big(lease),
+    owner: owner ?? undefined,
+    workflow: workflow ?? undefined,
+    data: dataChange(data),
+    observation: observationFromJson(observation),
+    reclaimOwn,
+  }];
+}
+
+await serve({
+  open({ table, endpoint, accessKeyId, owner, requestTimeout }) {
+    granted = [];
+    const credentials = { accessKeyId, secretAccessKey: 'secret' };
+    const settings = { table, region: 'local', endpoint, credentials, owner, requestTimeout: big(requestTimeout) };
+    client = thrown(() => component.Client.open(settings));
+  },
+  acquire: (ask) => grant(thrown(() => client.acquire(...acquiring(ask)))),
+  tryAcquire(ask) {
+    const { tag, val } = thrown(() => client.tryAcquire(...acquiring(ask)));
+    return tag === 'granted' ? { granted: grant(val) } : { held: val };
+  },
+  reclaim({ token, lease }) {
+    const [, options] = acquiring({ key: '', lease, reclaimOwn: false });
+    return grant(thrown(() => client.reclaim(tokenFromJson(token), options)));
+  },
+  resume: ({ token }) => grant(thrown(() => client.resume(tokenFromJson(token), { data: { tag: 'keep' } }))),
+  renew: ({ lock, lease, data }) =>
+    thrown(() => granted[lock].renew({ lease: big(lease), data: dataChange(data) })),
+  remaining: ({ lock }) => granted[lock].remaining(),
+  fits: ({ lock, step }) => thrown(() => granted[lock].fits(big(step))),
+  token: ({ lock }) => tokenToJson(granted[lock].token()),
+  conditionCheck: ({ lock }) => conditionCheckToJson(thrown(() => granted[lock].conditionCheck())),
+  release: ({ lock, deleteRow }) => thrown(() => granted[lock].release({ ...RELEASING, deleteRow })),
+  releaseToken: ({ token, orLaterGrantOfOwner }) =>
+    thrown(() => client.release(tokenFromJson(token), { ...RELEASING, orLaterGrantOfOwner })),
+  releaseWorkflow: ({ key, workflow }) => thrown(() => client.releaseWorkflow({ key }, workflow)),
+  peek: ({ key }) => thrown(() => client.peek({ key })),
+  pairs({ key, count }) {
+    const [of, options] = acquiring({ key, lease: 60_000, reclaimOwn: false });
+    const started = process.hrtime.bigint();
+    for (let pair = 0; pair < count; pair++) {
+      const { val: lock } = client.tryAcquire(of, options);
+      lock.release(RELEASING);
+      lock[Symbol.dispose]();
+    }
+    return Number(process.hrtime.bigint() - started) / count;
+  },
+});

@@ -1,0 +1,161 @@
+// The lock from JavaScript on a DynamoDB client of one's own, through the component `protocol`: the
+// component decides, the AWS SDK sends.
+//
+//   const locks = new Locks(new DynamoDBClient(CONFIG), { table: 'locks' });
+//   const lock = await locks.acquire('customer-7', { owner: 'me', lease: 20_000n, wait: 5_000n });
+//   …
+//   await locks.renew(lock);
+//   await locks.release(lock);
+//
+// Times are milliseconds, as BigInt. What is refused is thrown as the record `error`, with a `kind.tag`
+// such as 'held' or 'lost'.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { randomBytes } from 'node:crypto';
+import {
+  ConditionalCheckFailedException,
+  DeleteItemCommand,
+  DynamoDBServiceException,
+  GetItemCommand,
+  UpdateItemCommand,
+} from '@aws-sdk/client-dynamodb';
+import { decisions } from './transpiled/protocol.js';
+
+const COMMANDS = { 'get-item': GetItemCommand, 'update-item': UpdateItemCommand, 'delete-item': DeleteItemCommand };
+const KEEP = { tag: 'keep' };
+
+// One attempt per request: the decisions repeat requests themselves.
+export const CONFIG = { maxAttempts: 1 };
+
+// Locks in one table.
+export class Locks {
+  constructor(dynamodb, settings) {
+    this.dynamodb = dynamodb;
+    this.table = thrown(() => decisions.Table.open(settings));
+  }
+
+  // Tries once, or waits as long as `wait` says: `{ lock, data }`, or `{ held }` that says who holds it.
+  async tryAcquire(key, wanted) {
+    wanted = { wait: 0n, data: KEEP, reclaim: { tag: 'nobody' }, ...wanted, key: lockKey(key) };
+    const { tag, val } = await this.#decided(() => this.table.acquire(wanted));
+    if (tag === 'held') return { held: val };
+    if (val.renewFirst) await this.renew(val.lock);
+    return val;
+  }
+
+  async acquire(key, wanted) {
+    const { lock, held } = await this.tryAcquire(key, wanted);
+    if (held) throw { kind: { tag: 'held', val: held }, message: `the lock ${key} is held by ${held.holder}` };
+    return lock;
+  }
+
+  // A lock that was written down. It believes in nothing until it was renewed; release it, or `resume` it.
+  read(token) {
+    return thrown(() => this.table.resume(token, clocks()));
+  }
+
+  async resume(token, options) {
+    const lock = this.read(token);
+    await this.renew(lock, options);
+    return lock;
+  }
+
+  async renew(lock, options) {
+    await this.#decided(() => lock.renew({ data: KEEP, ...options }));
+  }
+
+  async release(lock, options) {
+    const all = { data: KEEP, deleteRow: false, orLaterGrantOfOwner: false, ...options };
+    return (await this.#decided(() => lock.release(all))).val;
+  }
+
+  async releaseWorkflow(key, workflow) {
+    return (await this.#decided(() => this.table.releaseWorkflow(lockKey(key), workflow))).val;
+  }
+
+  async peek(key) {
+    return (await this.#decided(() => this.table.peek(lockKey(key)))).val;
+  }
+
+  // The loop of every decision: step, send or wait, and so on to the verdict.
+  async #decided(begin) {
+    const decision = thrown(begin);
+    for (;;) {
+      const { tag, val } = decision.step(clocks(), randomBytes(32));
+      if (tag === 'done') return thrown(() => decision.verdict());
+      if (tag === 'wait') await sleep(Number(val));
+      else decision.answered(clocks(), await this.#send(val));
+    }
+  }
+
+  // One request, and what is known afterwards.
+  async #send({ request, patience }) {
+    const abortSignal = AbortSignal.timeout(Number(patience));
+    try {
+      const answer = await this.dynamodb.send(new COMMANDS[request.operation](parameters(request)), { abortSignal });
+      if (request.operation === 'get-item') return { tag: 'found', val: attributes(answer.Item) };
+      return { tag: 'applied', val: attributes(answer.Attributes) ?? [] };
+    } catch (error) {
+      return refusal(error);
+    }
+  }
+}
+
+// The record `error` of a refusal; the component's own failures stay what they are.
+export function thrown(call) {
+  try {
+    return call();
+  } catch (error) {
+    throw error.payload ?? error;
+  }
+}
+
+// Both clocks, monotonic first, rounded down.
+export function clocks() {
+  return { monotonic: process.hrtime.bigint() / 1_000_000n, wall: BigInt(Date.now()), wallIsRight: true };
+}
+
+// A plain key, or a pair of partition and sort key.
+function lockKey(key) {
+  return Array.isArray(key) ? { key: key[0], sortKey: key[1] } : { key };
+}
+
+// A request as the AWS SDK takes it.
+function parameters(request) {
+  const names = request.expressionAttributeNames.map(({ placeholder, name }) => [placeholder, name]);
+  const values = request.expressionAttributeValues.map(({ placeholder, value }) => [placeholder, toSdk(value)]);
+  return {
+    TableName: request.tableName,
+    Key: Object.fromEntries(request.key.map(({ name, value }) => [name, toSdk(value)])),
+    UpdateExpression: request.updateExpression,
+    ConditionExpression: request.conditionExpression,
+    ExpressionAttributeNames: names.length ? Object.fromEntries(names) : undefined,
+    ExpressionAttributeValues: values.length ? Object.fromEntries(values) : undefined,
+    ReturnValues: request.returnValues,
+    ReturnValuesOnConditionCheckFailure: request.returnValuesOnConditionCheckFailure,
+    ConsistentRead: request.consistentRead,
+  };
+}
+
+// What a failure means: a refusal is an answer with a status of 400 to 499; of all others nobody knows.
+function refusal(error) {
+  const status = error.$metadata?.httpStatusCode ?? 0;
+  if (!(error instanceof DynamoDBServiceException) || status < 400 || status >= 500) return { tag: 'unknown' };
+  if (error instanceof ConditionalCheckFailedException) return { tag: 'refused', val: attributes(error.Item) };
+  return { tag: 'failed', val: { code: error.name, message: error.message } };
+}
+
+function toSdk({ tag, val }) {
+  return { [tag.toUpperCase()]: val };
+}
+
+// An item of the SDK as a list of attributes; undefined where there is none.
+function attributes(item) {
+  return item && Object.entries(item).map(([name, value]) => ({ name, value: fromSdk(value) }));
+}
+
+function fromSdk(value) {
+  const [[kind, val]] = Object.entries(value);
+  // Of other types than these a lock needs the name alone.
+  return 'SNB'.includes(kind) ? { tag: kind.toLowerCase(), val } : { tag: 'other', val: kind };
+}

@@ -1,0 +1,57 @@
+// One line of JSON per call, as the conformance scenarios ask: what both hosts in JavaScript share.
+
+import { createInterface } from 'node:readline';
+
+// Answers each line of standard input until it ends.
+export async function serve(host) {
+  for await (const line of createInterface({ input: process.stdin })) {
+    const { ask, ...question } = JSON.parse(line);
+    let told;
+    try {
+      told = { ok: (await host[ask](question)) ?? null };
+    } catch (error) {
+      if (!error.kind) throw error;
+      told = { error: { kind: error.kind.tag, message: error.message, held: error.kind.val ?? null } };
+      if (error.kind.tag !== 'held') told.error.held = null;
+    }
+    process.stdout.write(JSON.stringify(told, plain) + '\n');
+  }
+}
+
+// BigInt as a number, bytes as a list of numbers.
+function plain(_, value) {
+  if (typeof value === 'bigint') return Number(value);
+  return value instanceof Uint8Array ? [...value] : value;
+}
+
+export const big = (number) => number == null ? undefined : BigInt(number);
+
+export const tokenToJson = (token) => ({ ...token, key: token.key.key });
+
+export const tokenFromJson = (token) => ({
+  ...token,
+  key: { key: token.key },
+  fencingToken: big(token.fencingToken),
+  lease: big(token.lease),
+  leaseEndsAt: big(token.leaseEndsAt),
+  workflow: token.workflow ?? undefined,
+});
+
+export const observationFromJson = (observation) => observation == null
+  ? undefined
+  : { version: observation.version, lease: big(observation.lease), unchangedFor: big(observation.unchangedFor) };
+
+export const dataChange = (data) => data == null ? { tag: 'keep' } : { tag: 'set', val: new Uint8Array(data) };
+
+// Attribute values as DynamoDB's JSON has them; a lock's condition has no bytes.
+export const conditionCheckToJson = (check) => {
+  const value = ({ tag, val }) => ({ [tag.toUpperCase()]: val });
+  const pairs = (list, pair) => Object.fromEntries(list.map(pair));
+  return {
+    tableName: check.tableName,
+    key: pairs(check.key, (each) => [each.name, value(each.value)]),
+    conditionExpression: check.conditionExpression,
+    expressionAttributeNames: pairs(check.expressionAttributeNames, (each) => [each.placeholder, each.name]),
+    expressionAttributeValues: pairs(check.expressionAttributeValues, (each) => [each.placeholder, value(each.value)]),
+  };
+};
