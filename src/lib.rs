@@ -47,8 +47,9 @@
 //!
 //! * **P1 Fencing.** Every grant of a key carries a token greater than every earlier grant's,
 //!   without any assumption on clocks, where rows are never deleted and never written by other
-//!   clients. Otherwise as long as the next grant is requested later than the last one was applied
-//!   by more than clocks disagree. A resource that refuses smaller tokens, or a write
+//!   clients. Otherwise as long as each grant reads its clock later than the one before it was applied,
+//!   by more than clocks disagree; one that did not, or a late copy in the place of a deleted row,
+//!   leaves a smaller token, from which later ones count on. A resource that refuses smaller tokens, or a write
 //!   [fenced in the same transaction](Lock::commit), never applies an older holder's effect after a
 //!   newer holder's.
 //! * **P2 Exclusion, while clocks behave.** If clock *rates* differ by no more than

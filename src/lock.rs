@@ -234,6 +234,11 @@ impl Lock {
     /// elsewhere; conflicts are retried within the budget, without a budget within three request
     /// timeouts.
     ///
+    /// # Limits
+    /// A network that delivers a request twice, long after the first was cancelled because of your own
+    /// writes, can still have the second one applied until the lock is next renewed or released. (One
+    /// that was never answered is not called cancelled before a renewal has ruled that out.)
+    ///
     /// # Cancel safety
     /// When the future is dropped, all of it or nothing may have been applied:
     /// [`settle_commit`](Lock::settle_commit) tells.
