@@ -3,7 +3,8 @@
 
 use crate::by_hand::{self, ByHand};
 use crate::{Error, TABLE};
-use lambda_lock::{Budget, Lock, LockClient};
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use lambda_lock::{Budget, DEFAULT_REQUEST_TIMEOUT, Lock, LockClient};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -102,9 +103,15 @@ enum Held {
 impl Driver {
     fn open(client: Client, opened: Opened) -> Result<Self, Error> {
         let dynamodb = lambda_lock_local::client(&opened.endpoint);
+        // Who waits for an answer without end has nothing to do with a lease: ours never does, so the requests by
+        // hand must not either. A pending timer is seen in the CPU of a request.
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(DEFAULT_REQUEST_TIMEOUT).build();
+        let patient = lambda_lock_local::config(&opened.endpoint).timeout_config(timeouts);
+        let by_hand = (client == Client::BareSdk)
+            .then(|| ByHand::new(aws_sdk_dynamodb::Client::from_conf(patient.build())));
         Ok(Self {
             lease: Duration::from_millis(opened.lease_millis),
-            by_hand: (client == Client::BareSdk).then(|| ByHand::new(dynamodb.clone())),
+            by_hand,
             locks: LockClient::builder(dynamodb, TABLE).owner(&opened.owner).build()?,
             opened,
             held: HashMap::new(),

@@ -4,7 +4,11 @@ use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::process::Command;
+
+/// What one start of each function takes, about; most of it is Java's.
+pub(crate) const EXPECTED: Duration = Duration::from_millis(2_600);
 
 /// What the program says with `--json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -88,29 +88,36 @@ pub(crate) async fn wire(endpoint: &str) -> Result<Vec<Wire>, Error> {
     Ok(wires)
 }
 
+/// What [`batches`] takes, about.
+pub(crate) fn expected(warm_up: u32, rounds: usize, pairs: u32) -> Duration {
+    let pairs = f64::from(warm_up) + rounds as f64 * f64::from(pairs);
+    Duration::from_secs(3) + Duration::from_millis(6).mul_f64(pairs)
+}
+
 /// Times each client, without a proxy; they take turns, and the order rotates.
 pub(crate) async fn batches(
     endpoint: &str,
     warm_up: u32,
     rounds: usize,
     pairs: u32,
-    say: impl Fn(&str),
 ) -> Result<Vec<Batch>, Error> {
     let mut peers = Vec::new();
     for client in ALL {
         let mut peer = client.start(endpoint, LEASE).await?;
         run(&mut peer, client, warm_up).await?;
-        peers.push((client, peer));
+        let so_far = cpu(peer.process().ok_or("the driver has ended")?)?;
+        peers.push((client, peer, so_far));
     }
     let mut batches = Vec::new();
     for round in 0..rounds {
         for turn in 0..peers.len() {
             let which = (round + turn) % peers.len();
-            let (client, peer) = &mut peers[which];
+            let (client, peer, so_far) = &mut peers[which];
             let process = peer.process().ok_or("the driver has ended")?;
-            let before = cpu(process)?;
             let told = run(peer, *client, pairs).await?;
-            let cpu_micros = u64::try_from((cpu(process)? - before).as_micros())?;
+            // Since its last batch, so that the hundredths that a batch is short or long do not add up.
+            let now = cpu(process)?;
+            let cpu_micros = u64::try_from((now - std::mem::replace(so_far, now)).as_micros())?;
             batches.push(Batch {
                 client: *client,
                 acquire_micros: serde_json::from_value(told["acquireMicros"].clone())?,
@@ -118,7 +125,6 @@ pub(crate) async fn batches(
                 cpu_micros,
             });
         }
-        say(&format!("pairs: round {} of {rounds}", round + 1));
     }
     Ok(batches)
 }

@@ -1,7 +1,8 @@
 //! `BENCHMARKS.md`, written from a run's raw data.
 
+use super::behind;
 use super::client::{ALL, Client, LOCKS};
-use super::contention::{CONTENDERS, ROUNDS, WORK_MILLIS};
+use super::contention::{BURST_CLIENTS, BURST_WORK_MILLIS, CALLERS, CONTENDERS, ROUNDS, WORK_MILLIS};
 use super::promises;
 use super::results::{Results, quantile};
 use super::takeover::{Arrival, LATE, LEASE};
@@ -10,7 +11,7 @@ use std::fmt::Write;
 /// The whole file. Every ratio is another client's figure over ours, unless its heading says otherwise.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut text = String::new();
-    let parts = [introduction, promised, requests, latency, takeover, contention, cold_start, noise];
+    let parts = [introduction, promised, behind, requests, latency, takeover, contention, burst, cold_start, noise];
     for part in parts {
         text.push_str(&part(results));
     }
@@ -21,13 +22,14 @@ fn introduction(results: &Results) -> String {
     let machine = &results.machine;
     let mut text = format!(
         "# Benchmarks\n\n\
-         Measured on {date} by one command in one run, on one emulator, all clients in turns:\n\n\
+         Measured on {date} by one command in {run}, on one emulator, all clients in turns:\n\n\
          ```text\ninterop/build\ncargo run --profile bench -p lambda-lock-bench -- compare\n```\n\n\
          It writes this file, the plots and the raw data ([`bench/results/`](bench/results/)). It is not part \
          of the CI, which only runs it briefly; figures are ratios within the run, because the times are those \
          of a loopback connection to an embedded DynamoDB, not of AWS.\n\n\
          | what | version |\n|---|---|\n",
         date = results.date,
+        run = if results.sittings == 1 { "one run".to_owned() } else { format!("{} sittings", results.sittings) },
     );
     for client in ALL {
         let _ = writeln!(text, "| {client} | {} |", client.version());
@@ -46,6 +48,20 @@ fn promised(results: &Results) -> String {
     for promise in promises::of(results) {
         let kept = if promise.is_kept() { "yes" } else { "**no**" };
         let _ = writeln!(text, "| {} | {:.2} | {:.3} | {kept} |", promise.what, promise.at_most, promise.ratio);
+    }
+    text + "\n"
+}
+
+fn behind(results: &Results) -> String {
+    let mut text = "### Where ours is behind by more than 5 %\n\n\
+        | figure | next to | ours / theirs | why |\n|---|---|---|---|\n"
+        .to_owned();
+    let all = behind::of(results);
+    if all.is_empty() {
+        return "Nowhere in this run is ours behind anyone else by more than 5 %.\n\n".to_owned();
+    }
+    for one in all {
+        let _ = writeln!(text, "| {} | {} | {:.2} | {} |", one.what, one.other, one.ratio, one.why);
     }
     text + "\n"
 }
@@ -133,7 +149,8 @@ fn contention(results: &Results) -> String {
     let mut text = format!(
         "## Contention\n\n\
          So many contenders take {ROUNDS} turns each at one key, with their libraries' defaults; the others look \
-         once a second. Time of a turn beside the work in ms, and requests for each turn; medians.\n"
+         once a second. Time of a turn beside the work in ms, and requests for each turn; medians. (With 16 and more \
+         the others are measured once.)\n"
     );
     for work in WORK_MILLIS {
         let _ = write!(text, "\n{work} ms of work in each turn:\n\n| contenders ");
@@ -153,9 +170,35 @@ fn contention(results: &Results) -> String {
         }
     }
     text + "\nWhoever released just now is the first to try again, so one contender often takes several turns in a \
-            row: with every client, because none keeps a queue. With 32 contenders a waiter of ours looks less often, \
-            because it shares the looking with those that it has found (`src/protocol/crowd.rs`).\n\n\
+            row: with every client, because none keeps a queue. No client can do with less than two requests for a turn \
+            and two for each time that it waits. Among many a waiter of ours looks less often, because it shares the \
+            looking with those that it has found (`src/protocol/crowd.rs`).\n\n\
             ![Hand-over and requests by the number of contenders](bench/results/contention.svg)\n\n"
+}
+
+fn burst(results: &Results) -> String {
+    if results.burst(Client::Ours, CALLERS[0], 0).is_none() {
+        return String::new();
+    }
+    let mut text = "## Bursts\n\n\
+        So many callers arrive at once, as one event starts them, and take one turn each. From a release to the next \
+        grant in ms, and requests for each turn.\n\n| callers | work "
+        .to_owned();
+    for client in BURST_CLIENTS {
+        let _ = write!(text, "| {client}: ms | requests ");
+    }
+    let _ = writeln!(text, "|\n|---|---{}|", "|---".repeat(2 * BURST_CLIENTS.len()));
+    for (callers, work) in CALLERS.iter().flat_map(|callers| BURST_WORK_MILLIS.map(|work| (*callers, work))) {
+        let _ = write!(text, "| {callers} | {work} ms ");
+        for client in BURST_CLIENTS {
+            match results.burst(client, callers, work) {
+                Some((hand_over, requests)) => _ = write!(text, "| {hand_over:.1} | {requests:.2} "),
+                None => text.push_str("| – | – "),
+            }
+        }
+        text.push_str("|\n");
+    }
+    text + "\n"
 }
 
 fn cold_start(results: &Results) -> String {
@@ -228,5 +271,24 @@ fn noise(results: &Results) -> String {
             quantile(&medians, 0.75) / all
         );
     }
+    for note in &results.notes {
+        let _ = write!(text, "\n{note}\n");
+    }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// Who edits the report by hand loses it with the next run; notes belong into the raw data.
+    #[test]
+    fn the_report_of_the_project_is_what_its_raw_data_says() {
+        let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let raw = fs::read(project.join("bench/results/raw.json")).unwrap();
+        let report = fs::read_to_string(project.join("BENCHMARKS.md")).unwrap();
+        assert_eq!(markdown(&serde_json::from_slice(&raw).unwrap()), report, "run `compare --only-report`");
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::cold_start::ColdStarts;
-use super::contention::Contended;
+use super::contention::{Contended, ROUNDS, Scene};
 use super::machine::Machine;
 use super::pairs::{Batch, Wire};
 use super::takeover::{Arrival, Takeover};
@@ -15,6 +15,12 @@ pub(crate) struct Results {
     /// `date --utc`, to the minute.
     pub(crate) date: String,
     pub(crate) machine: Machine,
+    /// More than one when the run was interrupted and went on later.
+    #[serde(default = "one")]
+    pub(crate) sittings: u32,
+    /// What a reader must know of this run beyond its figures.
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
     /// Before, in between and afterwards.
     pub(crate) load: Vec<f64>,
     pub(crate) wire: Vec<Wire>,
@@ -24,7 +30,32 @@ pub(crate) struct Results {
     pub(crate) cold_starts: Option<ColdStarts>,
 }
 
+fn one() -> u32 {
+    1
+}
+
 impl Results {
+    /// Nothing yet.
+    pub(crate) fn none(date: String) -> Self {
+        Self {
+            date,
+            machine: Machine::here(),
+            sittings: 0,
+            notes: Vec::new(),
+            load: Vec::new(),
+            wire: Vec::new(),
+            batches: Vec::new(),
+            takeovers: Vec::new(),
+            contention: Vec::new(),
+            cold_starts: None,
+        }
+    }
+
+    /// How often a scene was measured.
+    pub(crate) fn times(&self, scene: Scene) -> usize {
+        self.contention.iter().filter(|contended| contended.scene == scene).count()
+    }
+
     pub(crate) fn wire(&self, client: Client) -> Option<&Wire> {
         self.wire.iter().find(|wire| wire.client == client)
     }
@@ -59,8 +90,16 @@ impl Results {
 
     /// Milliseconds of a hand-over beside the work, and requests for each turn: medians.
     pub(crate) fn contended(&self, client: Client, contenders: u32, work_millis: u64) -> Option<(f64, f64)> {
-        let of =
-            |one: &&Contended| one.client == client && one.contenders == contenders && one.work_millis == work_millis;
+        self.scene(Scene { client, contenders, rounds: ROUNDS, work_millis })
+    }
+
+    /// The same where each takes one turn.
+    pub(crate) fn burst(&self, client: Client, contenders: u32, work_millis: u64) -> Option<(f64, f64)> {
+        self.scene(Scene { client, contenders, rounds: 1, work_millis })
+    }
+
+    fn scene(&self, scene: Scene) -> Option<(f64, f64)> {
+        let of = |one: &&Contended| one.scene == scene;
         let hand_over = sorted(self.contention.iter().filter(of).map(Contended::hand_over));
         let requests = sorted(self.contention.iter().filter(of).map(Contended::requests_per_turn));
         (!hand_over.is_empty()).then(|| (quantile(&hand_over, 0.5), quantile(&requests, 0.5)))

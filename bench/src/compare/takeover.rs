@@ -34,26 +34,28 @@ pub(crate) struct Takeover {
     pub(crate) requests: u64,
 }
 
-/// So many deaths of each kind. All clients at the same time: they do little but wait.
-pub(crate) async fn measure(endpoint: &str, repeats: u32, say: impl Fn(&str)) -> Result<Vec<Takeover>, Error> {
+/// How many deaths [`measure`] sees.
+pub(crate) const OF_A_REPEAT: usize = 2 * LOCKS.len();
+/// What it takes, about.
+pub(crate) const EXPECTED: Duration = Duration::from_secs(15);
+
+/// One death of each kind. All clients at the same time: they do little but wait.
+pub(crate) async fn measure(endpoint: &str, repeat: usize) -> Result<Vec<Takeover>, Error> {
     let mut takeovers = Vec::new();
-    for repeat in 0..repeats {
-        for arrival in [Arrival::Late, Arrival::AtOnce] {
-            let mut deaths = JoinSet::new();
-            for client in LOCKS {
-                let endpoint = endpoint.to_owned();
-                deaths.spawn(async move { die(&endpoint, client, arrival, repeat).await });
-            }
-            while let Some(takeover) = deaths.join_next().await {
-                takeovers.push(takeover??);
-            }
+    for arrival in [Arrival::Late, Arrival::AtOnce] {
+        let mut deaths = JoinSet::new();
+        for client in LOCKS {
+            let endpoint = endpoint.to_owned();
+            deaths.spawn(async move { die(&endpoint, client, arrival, repeat).await });
         }
-        say(&format!("takeovers: {} of {repeats}", repeat + 1));
+        while let Some(takeover) = deaths.join_next().await {
+            takeovers.push(takeover??);
+        }
     }
     Ok(takeovers)
 }
 
-async fn die(endpoint: &str, client: Client, arrival: Arrival, repeat: u32) -> Result<Takeover, Error> {
+async fn die(endpoint: &str, client: Client, arrival: Arrival, repeat: usize) -> Result<Takeover, Error> {
     let key = format!("dead-{client}-{arrival:?}-{repeat}");
     let proxy = CountingProxy::start(endpoint).await?;
     let mut next = client.start(proxy.endpoint(), LEASE).await?;
