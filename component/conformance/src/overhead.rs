@@ -60,12 +60,13 @@ pub async fn measure(
         round += 1;
         tell(round);
     }
-    let cost = |((mut turns, (_, host)), before): ((Vec<Duration>, &(String, Host)), Option<Duration>)| {
+    let mut costs = Vec::new();
+    for ((mut turns, (_, host)), before) in turns.into_iter().zip(hosts).zip(before) {
         turns.sort_unstable();
         let cpu = host.cpu().zip(before).map(|(after, before)| after.saturating_sub(before) / (round * pairs).max(1));
-        Cost { time: turns.get(turns.len() / 2).copied().unwrap_or_default(), cpu }
-    };
-    Ok(Measured { rounds: round, costs: turns.into_iter().zip(hosts).zip(before).map(cost).collect() })
+        costs.push(Cost { time: turns.get(turns.len() / 2).copied().unwrap_or_default(), cpu });
+    }
+    Ok(Measured { rounds: round, costs })
 }
 
 async fn took(host: &Host, name: &str, pairs: u32) -> anyhow::Result<Duration> {
