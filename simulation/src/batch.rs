@@ -39,6 +39,8 @@ pub struct Summary {
     pub counts: Counts,
     /// In how many seeds each of it happened at all.
     pub seeds_with: Counts,
+    /// Of all that happened in all of them, in whichever order they ran: what only moves code leaves it as it is.
+    pub hash: u64,
     /// By seed.
     pub violations: Vec<(u64, Violation)>,
     /// How long it took.
@@ -76,6 +78,7 @@ impl Batch {
             let seed = self.base.wrapping_add(number);
             let Run { counts, violation, hash, .. } = run(seed, Options::default());
             own.seeds += 1;
+            own.hash = own.hash.wrapping_add(hash);
             own.counts.add(&counts);
             own.seeds_with.add(&counts.any());
             found.fetch_add(usize::from(violation.is_some()), Ordering::Relaxed);
@@ -113,6 +116,7 @@ impl Batch {
 impl Summary {
     fn add(&mut self, other: Self) {
         self.seeds += other.seeds;
+        self.hash = self.hash.wrapping_add(other.hash);
         self.counts.add(&other.counts);
         self.seeds_with.add(&other.seeds_with);
         self.violations.extend(other.violations);

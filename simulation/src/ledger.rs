@@ -85,12 +85,15 @@ pub(crate) struct Granted {
     pub(crate) call: CallId,
     /// Grants that were reclaimed from each other have one holder.
     lineage: usize,
+    /// The first grant of an unbroken chain of rows up to this one: from each to the next the row's own token
+    /// grows, whatever clocks say.
+    unbroken: usize,
     begun: Nanos,
     applied: Nanos,
-    /// Applied by a late copy of its request.
-    by_copy: bool,
-    /// Applied by a late copy of a request that had been refused: what P5 excepts.
-    pub(crate) by_refused_copy: bool,
+    /// Applied late, in one of the two ways in which the protocol cannot refuse it: what P5 excepts.
+    pub(crate) ghost: bool,
+    /// Applied again by a late copy of its Claim, which outlived its row.
+    resurrected: bool,
     /// Which request it was.
     pub(crate) slot: usize,
     /// Ended by a release, or with its row: other copies of the guard may not know.
@@ -98,8 +101,6 @@ pub(crate) struct Granted {
     /// When a guard of it said mine last.
     said_mine: Option<Nanos>,
     pub(crate) renewed: Nanos,
-    /// When the request was begun that wrote the present version.
-    written: Nanos,
 }
 
 impl Granted {
@@ -153,10 +154,14 @@ pub(crate) struct Written {
     pub(crate) key: usize,
     pub(crate) call: CallId,
     pub(crate) slot: usize,
-    /// When its sender began to make it up.
+    /// Its sender's clocks were read for it no earlier than this,
     pub(crate) begun: Nanos,
+    /// and no later than this: a process may be paused in between.
+    pub(crate) read: Nanos,
     pub(crate) now: Nanos,
     pub(crate) copy: bool,
+    /// Its sender does not wait for it, or not any more.
+    pub(crate) late: bool,
     /// The original had been refused, and its sender knows it.
     pub(crate) refused: bool,
 }
@@ -167,6 +172,8 @@ pub(crate) struct Ledger {
     pub(crate) calls: Vec<Call>,
     /// The grant on each row.
     pub(crate) current: Vec<Option<usize>>,
+    /// For what is on each row: its writer's clocks were read no earlier than this.
+    written: Vec<Nanos>,
     resource: Vec<Resource>,
     pub(crate) commits: Vec<Commit>,
     /// The results of idempotent works, by key.
@@ -198,6 +205,7 @@ impl Ledger {
     pub(crate) fn new(keys: usize) -> Self {
         Self {
             current: vec![None; keys],
+            written: vec![0; keys],
             resource: vec![Resource::default(); keys],
             results: vec![None; keys],
             ..Self::default()
@@ -208,16 +216,16 @@ impl Ledger {
         self.violation.get_or_insert(Violation { invariant, what });
     }
 
-    /// Whether what is on this row got there by a late copy, where a row had been deleted: then what was
-    /// said before is over.
-    pub(crate) fn is_ghost(&self, key: usize) -> bool {
-        self.current[key].is_some_and(|current| self.grants[current].by_copy)
+    /// Whether the row was deleted, and a late copy of its Claim has brought it back: then what was said before
+    /// is over.
+    pub(crate) fn is_resurrected(&self, key: usize) -> bool {
+        self.current[key].is_some_and(|current| self.grants[current].resurrected)
     }
 
-    /// Whether a late copy of a Claim outlived the row: it brings back its grant, token included, and fencing
-    /// no longer tells it from the ones that followed. The crate's docs say so of deleting rows.
-    fn is_haunted(&self, plan: &Plan, key: usize) -> bool {
-        plan.rows_vanish() && self.grants.iter().any(|one| one.key == key && one.by_copy)
+    /// Whether a late copy of a Claim outlived the row: it brings back its grant, perhaps with its token, and
+    /// fencing no longer tells it from the ones that followed. The crate's docs say so of deleting rows.
+    fn is_haunted(&self, key: usize) -> bool {
+        self.grants.iter().any(|one| one.key == key && one.resurrected)
     }
 
     pub(crate) fn find(&self, key: usize, grant: Grant, token: u64) -> Option<usize> {
@@ -268,15 +276,18 @@ impl Ledger {
     }
 
     /// A transaction with this write was applied.
-    pub(crate) fn committed(&mut self, plan: &Plan, number: usize, copy: bool) {
+    pub(crate) fn committed(&mut self, plan: &Plan, number: usize, written: Written) {
         self.counts.commits += 1;
+        let newer = self.is_newer(plan, written);
         let commit = &mut self.commits[number];
         commit.applied += 1;
         let (granted, again) = (commit.granted, commit.applied > 1);
-        commit.by_copy = copy;
-        let denied = commit.denied && !(copy && commit.cancelled);
-        self.counts.commits_by_late_copies += u64::from(commit.denied && !denied);
-        if (again || denied) && !plan.rows_vanish() {
+        commit.by_copy = written.copy;
+        // Until the lock is renewed or released, which says that no such copy is to be applied any more.
+        let excepted = written.copy && commit.cancelled && !newer;
+        let denied = commit.denied && !excepted;
+        self.counts.commits_by_late_copies += u64::from(commit.denied && excepted);
+        if (again || denied) && !self.is_haunted(written.key) {
             let what = format!("applied {}", if again { "twice" } else { "after it was said not to be" });
             self.violate(Invariant::CommittedOnce, what);
         }
@@ -284,13 +295,14 @@ impl Ledger {
     }
 
     /// What was said of a transaction: that it was applied, or that it was not and never will be.
-    pub(crate) fn said_committed(&mut self, plan: &Plan, number: usize, said: bool, cancelled: bool) {
+    pub(crate) fn said_committed(&mut self, number: usize, said: bool, cancelled: bool) {
         let commit = &mut self.commits[number];
+        let granted = commit.granted;
         commit.denied = !said;
         commit.cancelled = cancelled;
         let so = (commit.applied > 0) == said || (cancelled && commit.by_copy);
-        if !so && !plan.rows_vanish() {
-            let what = format!("applied {} times, said: {said}", commit.applied);
+        if !so && !self.is_haunted(self.grants[granted].key) {
+            let what = format!("applied {} times, said: {said}", self.commits[number].applied);
             self.violate(Invariant::CommittedIsSo, what);
         }
     }
@@ -302,13 +314,16 @@ impl Ledger {
         let disagreement = plan.disagreement();
         let counts = |earlier: &&Granted| !needs_clocks || earlier.applied + disagreement < begun;
         let forgotten = self.forgotten(plan, written, before);
-        let earlier =
-            self.grants[forgotten..].iter().filter(|one| one.key == key && one.grant.is_some()).filter(counts);
+        let unbroken = self.unbroken(key, before);
+        let earlier = self.grants[forgotten..].iter().filter(counts).chain(&self.grants[unbroken..]);
+        let earlier = earlier.filter(|one| one.key == key && one.grant.is_some());
         if let Some(larger) = earlier.max_by_key(|one| one.token).filter(|one| one.token >= token) {
             let what = format!("grant {grant} has token {token}, an earlier one had {}", larger.token);
             self.violate(Invariant::TokenGrows, what);
         }
-        self.after_its_call(written, grant);
+        let ghost = written.late && self.cannot_be_refused(plan, written, before);
+        let again = self.grants.iter().any(|one| one.grant == Some(grant));
+        self.after_its_call(written, grant, ghost);
         if let Some(result) = &self.results[key] {
             let what = format!("granted to {grant}, and its result is {result}");
             self.violate(Invariant::OnceIsOnce, what);
@@ -322,11 +337,10 @@ impl Ledger {
         let inherited = previous.is_some() && reclaims && before.is_some_and(|before| before.owner == owner);
         let lineage = previous.filter(|_| inherited).map_or(self.grants.len(), |previous| previous.lineage);
         let of_peer = previous.is_some_and(|previous| previous.grant.is_none());
-        let twice = self.grants.iter().any(|one| one.grant == Some(grant));
         self.counts.reclaims += u64::from(inherited && alive);
         self.counts.takeovers += u64::from(!inherited && alive);
         self.counts.takeovers_of_peers += u64::from(alive && of_peer);
-        self.counts.claims_applied_twice += u64::from(twice);
+        self.counts.claims_applied_twice += u64::from(again);
         if let (true, Some(previous)) = (inherited, self.current[key]) {
             // Whoever still holds it as the earlier grant is the same holder.
             self.grants[previous].ended = true;
@@ -338,16 +352,38 @@ impl Ledger {
             token,
             call,
             lineage,
+            unbroken,
             begun,
             applied: now,
-            by_copy: written.copy,
-            by_refused_copy: written.copy && written.refused,
+            ghost,
+            resurrected: ghost && again && before.is_none(),
             slot: written.slot,
             ended: false,
             said_mine: None,
             renewed: now,
-            written: begun,
         });
+    }
+
+    /// Whether what is on the row was asked for later than this request, by more than clocks disagree: the
+    /// protocol has to refuse it then.
+    fn is_newer(&self, plan: &Plan, written: Written) -> bool {
+        self.written[written.key] > written.read + plan.disagreement()
+    }
+
+    /// Whether a late Claim is one of those that the protocol cannot refuse: its row was deleted, or what is on
+    /// it (a release, mostly) was asked for before the Claim, and so was in flight then; as far as clocks can
+    /// tell.
+    fn cannot_be_refused(&self, plan: &Plan, written: Written, before: Option<&Mark>) -> bool {
+        before.is_none() || !self.is_newer(plan, written)
+    }
+
+    /// The first grant of the chain that a new one continues, if the row carries a grant of ours; else its own.
+    fn unbroken(&self, key: usize, before: Option<&Mark>) -> usize {
+        let current = self.current[key].filter(|_| before.is_some_and(|before| before.own.is_some()));
+        current
+            .map(|current| &self.grants[current])
+            .filter(|one| one.grant.is_some())
+            .map_or(self.grants.len(), |one| one.unbroken)
     }
 
     /// The first grant that a new one's token can be told from. Where the row has no token of ours, one that
@@ -369,21 +405,24 @@ impl Ledger {
 
     fn push(&mut self, granted: Granted) {
         self.current[granted.key] = Some(self.grants.len());
+        self.written[granted.key] = granted.begun;
         self.grants.push(granted);
     }
 
     /// A grant that lands when nobody waits for it any more.
-    fn after_its_call(&mut self, written: Written, grant: Grant) {
-        match self.calls[written.call].ended {
+    fn after_its_call(&mut self, written: Written, grant: Grant, ghost: bool) {
+        let ended = self.calls[written.call].ended;
+        let again = self.grants.iter().any(|one| one.grant == Some(grant));
+        match ended {
             Ended::Running => {}
-            // A copy of one that had been applied before: the row was free again meanwhile.
-            Ended::Refused if self.grants.iter().any(|one| one.grant == Some(grant)) => self.counts.ghosts += 1,
-            Ended::Refused if !written.refused => {
-                let what = format!("grant {grant} was applied after its call had said no");
+            // Whoever was told "unknown" knows that it may still come.
+            Ended::Unknown => self.counts.ghosts += 1,
+            Ended::Refused if ghost && written.refused => self.counts.ghosts_of_refused += 1,
+            Ended::Refused | Ended::Done if ghost && again => self.counts.ghosts += 1,
+            Ended::Refused | Ended::Done => {
+                let what = format!("grant {grant} was applied after its call had ended: {ended:?}");
                 self.violate(Invariant::NoGrantAfterRefusal, what);
             }
-            Ended::Refused => self.counts.ghosts_of_refused += 1,
-            Ended::Done | Ended::Unknown => self.counts.ghosts += 1,
         }
     }
 
@@ -400,15 +439,15 @@ impl Ledger {
             token: 0,
             call,
             lineage,
+            unbroken: lineage,
             begun,
             applied: now,
-            by_refused_copy: false,
-            by_copy: written.copy,
+            ghost: false,
+            resurrected: false,
             slot: written.slot,
             ended: false,
             said_mine: None,
             renewed: now,
-            written: begun,
         });
     }
 
@@ -448,12 +487,15 @@ impl Ledger {
         }
         if let Some(current) = self.current[written.key].filter(|_| before.version != after.version) {
             self.grants[current].renewed = written.now;
-            self.grants[current].written = written.begun;
+            self.written[written.key] = written.begun;
         }
     }
 
     fn released(&mut self, written: Written, before: &Mark, after: &Mark) {
         if before.released {
+            // One that was asked for earlier and lands later takes back when the lease ended.
+            let earlier = &mut self.written[written.key];
+            *earlier = written.begun.min(*earlier);
             return;
         }
         self.counts.released += 1;
@@ -466,11 +508,12 @@ impl Ledger {
         debug_assert!(after.released);
         let cleans_up = matches!(self.calls[written.call].kind, CallKind::Acquire { .. });
         let Some(current) = self.current[written.key] else { return };
-        if !cleans_up && self.grants[current].written > written.begun {
+        if !cleans_up && self.written[written.key] > written.read {
             let what = format!("a release ended {}, which was asked for after the release", before.version);
             self.violate(Invariant::NoDelayedRelease, what);
         }
         self.grants[current].ended = true;
+        self.written[written.key] = written.begun;
     }
 
     fn deleted(&mut self, written: Written, before: Option<&Mark>) {
@@ -502,7 +545,7 @@ impl Ledger {
         if let Some(newer) = newer
             && !own.ended
             && !plan.clocks.beyond_bounds
-            && !self.is_haunted(plan, own.key)
+            && !self.is_haunted(own.key)
         {
             let name = |one: &Granted| one.grant.map_or("another client".to_owned(), |grant| format!("grant {grant}"));
             let what = format!("{} says mine after {} said so", name(own), name(newer));
@@ -527,8 +570,8 @@ impl Ledger {
         };
         let newer = &self.grants[newest];
         let later = self.grants[granted].applied + plan.disagreement() < newer.begun;
-        let tellable =
-            !plan.tokens_need_clocks() || (later && newer.forgotten <= granted && !self.is_haunted(plan, key));
+        let unbroken = !plan.tokens_need_clocks() || newer.unbroken <= granted;
+        let tellable = (unbroken || (later && newer.forgotten <= granted)) && !self.is_haunted(key);
         if tellable {
             let what = format!("an effect with token {token} was applied after one of a later grant");
             self.violate(Invariant::EffectsInOrder, what);

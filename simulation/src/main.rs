@@ -44,8 +44,8 @@ struct Arguments {
     mutant: Option<String>,
 
     /// Finds out how many seeds it takes to notice each known mistake, at most as many as --seeds says,
-    /// and writes the table that the tests go by to this file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "mutant", "record"])]
+    /// and writes the table that the tests go by to this file. With --mutant only that one's line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "record"])]
     survey: Option<PathBuf>,
 
     /// Looks at every state of a small model instead: two callers, a lease of two ticks.
@@ -80,7 +80,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return modelled(mutant, arguments.threads());
     }
     if let Some(file) = &arguments.survey {
-        return surveyed(&arguments, file);
+        return surveyed(&arguments, mutant, file);
     }
     match arguments.seed {
         Some(seed) => Ok(replay(seed, arguments.sdk, mutant)),
@@ -94,12 +94,15 @@ fn mutant(name: &str) -> anyhow::Result<Mutant> {
     found.with_context(|| format!("there is no mutant {name}: `--mutant list` names them"))
 }
 
-fn surveyed(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
-    let bar = ProgressBar::new(mutants::ALL.len() as u64);
+fn surveyed(arguments: &Arguments, only: Option<Mutant>, file: &Path) -> anyhow::Result<ExitCode> {
+    let wanted: Vec<_> = mutants::ALL.iter().filter(|mutant| only.is_none_or(|only| only == **mutant)).collect();
+    // What is not surveyed, or was not noticed, stays as it was.
+    let earlier = if file.exists() { std::fs::read_to_string(file)? } else { String::new() };
+    let bar = ProgressBar::new(wanted.len() as u64);
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}")?);
     let mut known = Vec::new();
     let mut unnoticed = Vec::new();
-    for mutant in mutants::ALL {
+    for mutant in wanted {
         bar.set_message(format!("{mutant:?}"));
         match survey(*mutant, arguments.seeds, arguments.threads()) {
             Some(found) => known.push(found),
@@ -108,13 +111,13 @@ fn surveyed(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    known.sort_by_key(|known| known.seeds);
-    std::fs::write(file, table(&known)).with_context(|| format!("{} cannot be written", file.display()))?;
-    println!("{}", table(&known));
+    let table = table(&known, &earlier);
+    std::fs::write(file, &table).with_context(|| format!("{} cannot be written", file.display()))?;
+    println!("{table}");
     if unnoticed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("not noticed in {} seeds: {}", arguments.seeds, unnoticed.join(", "));
+    eprintln!("not noticed in {} seeds, so their lines are what they were: {}", arguments.seeds, unnoticed.join(", "));
     Ok(ExitCode::FAILURE)
 }
 
@@ -215,11 +218,12 @@ fn describe(summary: &Summary, batch: &Batch, commit: &str) -> String {
     let _ = writeln!(text, "seeds {first} to {last}, commit {commit}, {}", machine());
     let _ = writeln!(
         text,
-        "{} seeds in {seconds:.1} s on {} threads: {per_core:.0} per second and thread; {:.1} grants per seed; {} violations\n",
+        "{} seeds in {seconds:.1} s on {} threads: {per_core:.0} per second and thread; {:.1} grants per seed; {} violations; hash {:016x}\n",
         summary.seeds,
         batch.threads,
         summary.counts.grants as f64 / summary.seeds as f64,
         summary.violations.len(),
+        summary.hash,
     );
     let _ = writeln!(text, "{:>14} {:>10}", "how often", "in seeds");
     for ((what, often), (_, seeds)) in summary.counts.list().iter().zip(summary.seeds_with.list()) {

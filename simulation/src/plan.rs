@@ -136,13 +136,13 @@ impl Plan {
 
     /// Whether rows vanish or are written by others, so that tokens grow only as far as clocks agree.
     pub(crate) fn tokens_need_clocks(&self) -> bool {
-        self.deleting || self.peer.is_some() || self.faults.row_deleted > 0.0
+        self.rows_vanish() || self.peer.is_some()
     }
 }
 
 impl Plan {
     /// Whether rows vanish.
-    pub(crate) fn rows_vanish(&self) -> bool {
+    fn rows_vanish(&self) -> bool {
         self.deleting || self.faults.row_deleted > 0.0
     }
 

@@ -4,7 +4,6 @@ use crate::batch::{Batch, Summary};
 use crate::ledger::Invariant;
 use lambda_lock::mutants::{ALL, Mutant};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// What is known of one mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,16 +38,22 @@ pub fn survey(mutant: Mutant, seeds: u64, threads: usize) -> Option<Known> {
     Some(Known { mutant, seeds: needed.ceil() as u64, seed: *seed, invariant: first.invariant, mostly })
 }
 
-/// The table, as Markdown.
-pub fn table(known: &[Known]) -> String {
-    let mut text = String::from(
-        "| mistake | seeds for 95 % | mostly breaks | of | a seed | which breaks |\n|---|--:|---|---|--:|---|\n",
-    );
-    for Known { mutant, seeds, seed, invariant, mostly } in known {
-        let promise = mostly.promise();
-        let _ = writeln!(text, "| {mutant:?} | {seeds} | {mostly:?} | {promise} | {seed} | {invariant:?} |");
-    }
-    text
+const HEAD: &str =
+    "| mistake | seeds for 95 % | mostly breaks | of | a seed | which breaks |\n|---|--:|---|---|--:|---|\n";
+
+/// The table, as Markdown, easiest first: what is `known`, and of an `earlier` table what it says of others.
+pub fn table(known: &[Known], earlier: &str) -> String {
+    let is_other = |line: &&str| read(line).is_some_and(|(other, ..)| known.iter().all(|known| known.mutant != other));
+    let mut lines: Vec<String> = earlier.lines().filter(is_other).map(|line| format!("{line}\n")).collect();
+    lines.extend(known.iter().map(line));
+    lines.sort_by_key(|line| read(line.trim_end()).map(|(_, seeds, ..)| seeds));
+    HEAD.to_owned() + &lines.concat()
+}
+
+fn line(known: &Known) -> String {
+    let Known { mutant, seeds, seed, invariant, mostly } = known;
+    let promise = mostly.promise();
+    format!("| {mutant:?} | {seeds} | {mostly:?} | {promise} | {seed} | {invariant:?} |\n")
 }
 
 /// A line of the table: the mistake, how many seeds it takes, a seed, and what that breaks.

@@ -51,13 +51,12 @@ impl Me {
             None => Ended::Unknown,
         };
         state.call_ends(self.id, ended, Some(limit));
-        let plan = state.plan.clone();
         match ended {
-            Ended::Done => state.ledger.said_committed(&plan, number, true, false),
+            Ended::Done => state.ledger.said_committed(number, true, false),
             Ended::Refused => {
                 let failed = answer.as_ref().and_then(|answer| answer.as_ref().err());
                 let cancelled = failed.is_some_and(|error| matches!(error.kind(), ErrorKind::Cancelled(_)));
-                state.ledger.said_committed(&plan, number, false, cancelled);
+                state.ledger.said_committed(number, false, cancelled);
             }
             Ended::Unknown | Ended::Running => state.counts().commits_unknown += 1,
         }
@@ -87,7 +86,6 @@ impl Me {
         let limit = self.commit_limit();
         let mut state = self.state();
         state.say_of(self.id, || format!("settling {number} ended: {answer:?}"));
-        let plan = state.plan.clone();
         let ended = match &answer {
             Some(Ok(_)) => Ended::Done,
             Some(Err(error)) => refused_or_unknown(error),
@@ -97,7 +95,7 @@ impl Me {
         match answer {
             Some(Ok(outcome)) => {
                 state.counts().commits_settled += 1;
-                state.ledger.said_committed(&plan, number, outcome == CommitOutcome::Applied, false);
+                state.ledger.said_committed(number, outcome == CommitOutcome::Applied, false);
                 Some(Ended::Unknown)
             }
             Some(Err(error)) if error.is_lost() => Some(Ended::Refused),

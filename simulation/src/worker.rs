@@ -350,13 +350,9 @@ impl Me {
         };
         state.call_ends(self.id, ended, limit);
         let left = state.ledger.current[key].map(|current| &state.ledger.grants[current]);
-        let left = left.is_some_and(|left| left.call == call && !left.is_over() && !left.by_refused_copy);
-        let left = left && !state.plan.rows_vanish();
+        let left = left.is_some_and(|left| left.call == call && !left.is_over() && !left.ghost);
         let sent_release = state.ledger.calls[call].sent_release;
-        // One Claim that was applied twice, around another holder: its first grant was lost, and the copy's
-        // has another token.
-        let twice = state.ledger.grants.iter().filter(|one| one.call == call).count() > 1;
-        if left && !twice && ended == Ended::Refused {
+        if left && ended == Ended::Refused {
             let what = format!("{} while the row carries this call's grant", said(&tried));
             state.ledger.violate(Invariant::NotHeldByOurselves, what);
         }

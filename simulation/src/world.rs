@@ -85,8 +85,9 @@ pub(crate) struct Message {
     pub(crate) http: Option<Http>,
     pub(crate) fate: Fate,
     pub(crate) copy: bool,
-    /// When its sender began to make it up.
+    /// Its sender's clocks were read for it in this time.
     pub(crate) begun: Nanos,
+    pub(crate) read: Nanos,
 }
 
 struct Scheduled {
@@ -433,7 +434,7 @@ impl State {
 
     pub(crate) fn send(&mut self, id: ProcessId, request: Typed, http: Option<Http>) -> usize {
         let process = &self.processes[id];
-        let (sent, begun) = (process.local, process.woken);
+        let (sent, begun, read) = (process.local, process.woken, process.read);
         let call = process.call.unwrap_or_default();
         let write = request.kind != Kind::Peek;
         if request.kind == Kind::Release {
@@ -445,7 +446,7 @@ impl State {
         self.say_of(id, || format!("sends {:?} ({fate:?})", request.kind));
         let way = self.way();
         let by_sdk = http.is_some();
-        let message = Message { slot, request, http, fate, copy: false, begun };
+        let message = Message { slot, request, http, fate, copy: false, begun, read };
         match fate {
             Fate::Throttled if by_sdk => self.answer_at(sent + way, slot, sdk::throttled()),
             Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Unavailable)),
@@ -503,9 +504,9 @@ impl State {
     }
 
     fn arrives(&mut self, message: Message) {
-        let Message { slot, ref request, fate, copy, begun, .. } = message;
+        let Message { slot, ref request, fate, copy, begun, read, .. } = message;
         self.counts().requests += 1;
-        let Slot { call, refused, means, .. } = self.slots[slot];
+        let Slot { call, refused, means, dropped, .. } = self.slots[slot];
         // Also while the refusal is on its way to the sender.
         let refused = refused || means.is_some_and(|(_, refused)| refused);
         let write = request.kind != Kind::Peek;
@@ -534,11 +535,12 @@ impl State {
             _ => {}
         }
         if matches!(answer, Answer::Applied(_)) && !recognised {
+            let now = self.now;
+            let written = Written { key, call, slot, begun, read, now, copy, late: copy || dropped, refused };
             for number in &request.writes {
-                self.ledger.committed(&self.plan, *number, copy);
+                self.ledger.committed(&self.plan, *number, written);
             }
             let after = self.mark(key);
-            let written = Written { key, call, slot, begun, now: self.now, copy, refused };
             self.ledger.applied(&self.plan, written, before.as_ref(), after.as_ref());
         }
         if copy {
@@ -586,7 +588,8 @@ impl State {
             let now = self.now;
             match what {
                 What::Put { .. } => {
-                    let written = Written { key, call, slot, begun, now, copy: false, refused: false };
+                    let (read, copy, late, refused) = (begun, false, false, false);
+                    let written = Written { key, call, slot, begun, read, now, copy, late, refused };
                     self.ledger.granted_to_peer(written);
                 }
                 What::Update { set, .. } if set.iter().any(|(name, _)| *name == RELEASED) => {
@@ -705,14 +708,8 @@ impl State {
         nanos(self.plan.longest)
     }
 
-    /// Whether a row can be held against what was said of it: where rows are deleted, a late copy of a Claim
-    /// may have landed in the empty place after the answer.
-    pub(crate) fn says_what_is(&self, key: usize) -> bool {
-        !(self.plan.rows_vanish() && self.ledger.is_ghost(key))
-    }
-
     pub(crate) fn is_held_by(&self, key: usize, grant: Grant, token: u64) -> bool {
-        self.says_what_is(key)
+        !self.ledger.is_resurrected(key)
             && self.mark(key).is_some_and(|mark| {
                 mark.own.is_some_and(|own| own.grant == grant) && mark.token == Some(token) && !mark.released
             })
