@@ -1,9 +1,11 @@
 """What may the functions do? python template/roles.py TEMPLATE
 
 Holds every role of the expanded template against the list below: these actions, on these resources,
-and nothing else. A role that is not listed fails.
+and nothing else. A role that is not listed fails, as does a function that runs another program than the one
+of its own name: beside order-queue there is one that writes without fences, for a test to compare with.
 """
 
+import re
 import sys
 
 from expansion import Expansion, grants
@@ -58,8 +60,15 @@ def findings(expansion):
         for name in expansion.of_type(kind):
             yield f"{name} is a policy beside the roles"
     for name, function in expansion.of_type("AWS::Lambda::Function").items():
+        if expansion.binaries.get(name) != own_name(name):
+            yield f"{name} runs {expansion.binaries.get(name)}, expected {own_name(name)}"
         if function["Role"] != {"Fn::GetAtt": [f"{name}Role", "Arn"]}:
             yield f"{name} has no role of its own: {function['Role']}"
+
+
+def own_name(function):
+    """What the program of a function is called: LockTask runs lock-task."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", function).lower()
 
 
 def main(path):

@@ -3,7 +3,7 @@
 
 import { locks as component } from './transpiled/client.js';
 import {
-  big, conditionCheckToJson, dataChange, observationFromJson, serve, tokenFromJson, tokenToJson,
+  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, tokenFromJson, tokenToJson,
 } from './lines.mjs';
 
 const RELEASING = { data: { tag: 'keep' }, deleteRow: false, orLaterGrantOfOwner: false };
@@ -20,14 +20,7 @@ function thrown(call) {
 
 function grant(lock) {
   granted.push(lock);
-  return {
-    lock: granted.length - 1,
-    owner: lock.owner(),
-    fencingToken: lock.fencingToken(),
-    leaseEndsAt: lock.leaseEndsAt(),
-    remaining: lock.remaining(),
-    data: lock.data(),
-  };
+  return grantToJson(granted.length - 1, lock, lock.remaining(), lock.data());
 }
 
 function acquiring({ key, remaining, lease, owner, workflow, data, observation, reclaimOwn }) {

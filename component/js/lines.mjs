@@ -26,6 +26,15 @@ function plain(_, value) {
 
 export const big = (number) => number == null ? undefined : BigInt(number);
 
+export const grantToJson = (number, lock, remaining, data) => ({
+  lock: number,
+  owner: lock.owner(),
+  fencingToken: lock.fencingToken(),
+  leaseEndsAt: lock.leaseEndsAt(),
+  remaining,
+  data,
+});
+
 export const tokenToJson = (token) => ({ ...token, key: token.key.key });
 
 export const tokenFromJson = (token) => ({

@@ -3,21 +3,14 @@
 import { DynamoDBClient } from '@aws-sdk/client-dynamodb';
 import { CONFIG, Locks, clocks, thrown } from './lambda-lock-protocol.mjs';
 import {
-  big, conditionCheckToJson, dataChange, observationFromJson, serve, tokenFromJson, tokenToJson,
+  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, tokenFromJson, tokenToJson,
 } from './lines.mjs';
 
 let locks, owner, granted = [];
 
 function grant(lock, data) {
   granted.push(lock);
-  return {
-    lock: granted.length - 1,
-    owner: lock.owner(),
-    fencingToken: lock.fencingToken(),
-    leaseEndsAt: lock.leaseEndsAt(),
-    remaining: lock.remaining(clocks()),
-    data,
-  };
+  return grantToJson(granted.length - 1, lock, lock.remaining(clocks()), data);
 }
 
 function wanted({ key, remaining, lease, reclaimOwn, ...options }) {

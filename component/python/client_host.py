@@ -1,21 +1,12 @@
 """The host of the component `client` for the conformance scenarios: client_host.py COMPONENT"""
 
-import sys
 import time
 
 from lambda_lock_client import INTERFACE, Lock, Locks
-from lines import camel, condition_check_to_json, data_change, observation_from_json, serve, token_from_json, token_to_json
-from wit import Instance
+from lines import Host, camel, data_change, observation_from_json, serve, token_from_json
 
 
-class Host:
-    def __init__(self, component):
-        self.instance = Instance(component, INTERFACE)
-        self.locks, self.granted = None, []
-
-    def answer(self, ask):
-        return getattr(self, ask.pop("ask"))(**ask)
-
+class ClientHost(Host):
     def open(self, table, endpoint, accessKeyId, owner, requestTimeout):
         self.granted = []
         credentials = {"access_key_id": accessKeyId, "secret_access_key": "secret", "session_token": None}
@@ -39,23 +30,11 @@ class Host:
     def reclaim(self, token, lease):
         return self.grant(self.locks.reclaim(token_from_json(token), lease=lease))
 
-    def resume(self, token):
-        return self.grant(self.locks.resume(token_from_json(token)))
-
     def renew(self, lock, lease, data):
         self.granted[lock].renew(lease=lease, data=data_change(data))
 
-    def remaining(self, lock):
-        return self.granted[lock].remaining
-
     def fits(self, lock, step):
         self.granted[lock].fits(step)
-
-    def token(self, lock):
-        return token_to_json(self.granted[lock].token())
-
-    def conditionCheck(self, lock):
-        return condition_check_to_json(self.granted[lock].condition_check())
 
     def release(self, lock, deleteRow):
         return self.granted[lock].release(delete_row=deleteRow)
@@ -63,29 +42,12 @@ class Host:
     def releaseToken(self, token, orLaterGrantOfOwner):
         return self.locks.release(token_from_json(token), or_later_grant_of_owner=orLaterGrantOfOwner)
 
-    def releaseWorkflow(self, key, workflow):
-        return self.locks.release_workflow(key, workflow)
-
-    def peek(self, key):
-        return camel(self.locks.peek(key))
-
     def pairs(self, key, count):
         started = time.perf_counter_ns()
         for _ in range(count):
             with self.locks.try_acquire(key, lease=60_000):
                 pass
         return (time.perf_counter_ns() - started) / count
-
-    def grant(self, lock):
-        self.granted.append(lock)
-        return {
-            "lock": len(self.granted) - 1,
-            "owner": lock.owner,
-            "fencingToken": lock.fencing_token,
-            "leaseEndsAt": lock.lease_ends_at,
-            "remaining": lock.remaining,
-            "data": camel(lock.data),
-        }
 
 
 def acquiring(remaining, lease, owner, workflow, data, observation, reclaimOwn):
@@ -102,6 +64,4 @@ def acquiring(remaining, lease, owner, workflow, data, observation, reclaimOwn):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    serve(Host(sys.argv[1]).answer)
+    serve(ClientHost, INTERFACE)

@@ -10,10 +10,10 @@
 Times are in milliseconds. What is refused is raised as `Refused`, with a `kind` such as "held" or "lost".
 """
 
+from lock import KEEP, HeldLock, lock_key, releasing
 from wit import Instance, Refused, Resource
 
 INTERFACE = "lambda-lock:lock/locks@0.1.0"
-KEEP = "keep"
 
 
 class Locks(Resource):
@@ -50,18 +50,8 @@ class Locks(Resource):
         return self.call("peek", lock_key(key))
 
 
-class Lock(Resource):
+class Lock(HeldLock):
     """A held lock. At the end of a `with` it is given back."""
-
-    name = "lock"
-
-    @property
-    def fencing_token(self):
-        return self.call("fencing-token")
-
-    @property
-    def owner(self):
-        return self.call("owner")
 
     @property
     def data(self):
@@ -71,21 +61,11 @@ class Lock(Resource):
     def remaining(self):
         return self.call("remaining")
 
-    @property
-    def lease_ends_at(self):
-        return self.call("lease-ends-at")
-
     def fits(self, step):
         self.call("fits", step)
 
     def renew(self, **options):
         self.call("renew", {"data": KEEP, **options})
-
-    def token(self):
-        return self.call("token")
-
-    def condition_check(self):
-        return self.call("condition-check")
 
     def release(self, **options):
         return self.call("release", releasing(options))
@@ -104,15 +84,5 @@ class Lock(Resource):
             self.drop()
 
 
-def lock_key(key):
-    """A plain key, or a pair of partition and sort key."""
-    key, sort_key = key if isinstance(key, tuple) else (key, None)
-    return {"key": key, "sort_key": sort_key}
-
-
 def acquiring(options):
     return {"data": KEEP, "reclaim_own": False, **options}
-
-
-def releasing(options):
-    return {"data": KEEP, "delete_row": False, "or_later_grant_of_owner": False, **options}

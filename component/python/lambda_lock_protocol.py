@@ -17,10 +17,10 @@ import time
 
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from lock import KEEP, HeldLock, lock_key, releasing
 from wit import Instance, Refused, Resource
 
 INTERFACE = "lambda-lock:lock/decisions@0.1.0"
-KEEP = "keep"
 KINDS = {"S": "s", "N": "n", "B": "b"}
 
 
@@ -75,8 +75,7 @@ class Locks(Resource):
         self._decided(lock.call("renew", {"data": KEEP, **options}))
 
     def release(self, lock, **options):
-        options = {"data": KEEP, "delete_row": False, "or_later_grant_of_owner": False, **options}
-        return self._decided(lock.call("release", options))[1]
+        return self._decided(lock.call("release", releasing(options)))[1]
 
     def release_workflow(self, key, workflow):
         return self._decided(self.call("release-workflow", lock_key(key), workflow))[1]
@@ -117,33 +116,14 @@ class Locks(Resource):
         return "applied", attributes(answer.get("Attributes", {}))
 
 
-class Lock(Resource):
+class Lock(HeldLock):
     """A held lock."""
 
-    name = "lock"
     data = None
-
-    @property
-    def fencing_token(self):
-        return self.call("fencing-token")
-
-    @property
-    def owner(self):
-        return self.call("owner")
 
     @property
     def remaining(self):
         return self.call("remaining", clocks())
-
-    @property
-    def lease_ends_at(self):
-        return self.call("lease-ends-at")
-
-    def token(self):
-        return self.call("token")
-
-    def condition_check(self):
-        return self.call("condition-check")
 
 
 class Decision(Resource):
@@ -153,12 +133,6 @@ class Decision(Resource):
 def clocks():
     """Both clocks, monotonic first, rounded down."""
     return {"monotonic": time.monotonic_ns() // 1_000_000, "wall": time.time_ns() // 1_000_000, "wall_is_right": True}
-
-
-def lock_key(key):
-    """A plain key, or a pair of partition and sort key."""
-    key, sort_key = key if isinstance(key, tuple) else (key, None)
-    return {"key": key, "sort_key": sort_key}
 
 
 def parameters(request):

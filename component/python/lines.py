@@ -3,11 +3,55 @@
 import json
 import sys
 
-from wit import Refused
+from wit import Instance, Refused
 
 
-def serve(answer):
-    """Answers each line of standard input until it ends."""
+class Host:
+    """What both hosts answer alike; `locks` is opened by each in its own way."""
+
+    def __init__(self, component, interface):
+        self.instance = Instance(component, interface)
+        self.locks, self.granted = None, []
+
+    def answer(self, ask):
+        return getattr(self, ask.pop("ask"))(**ask)
+
+    def resume(self, token):
+        return self.grant(self.locks.resume(token_from_json(token)))
+
+    def remaining(self, lock):
+        return self.granted[lock].remaining
+
+    def token(self, lock):
+        return token_to_json(self.granted[lock].token())
+
+    def conditionCheck(self, lock):
+        return condition_check_to_json(self.granted[lock].condition_check())
+
+    def releaseWorkflow(self, key, workflow):
+        return self.locks.release_workflow(key, workflow)
+
+    def peek(self, key):
+        return camel(self.locks.peek(key))
+
+    def grant(self, lock):
+        self.granted.append(lock)
+        return {
+            "lock": len(self.granted) - 1,
+            "owner": lock.owner,
+            "fencingToken": lock.fencing_token,
+            "leaseEndsAt": lock.lease_ends_at,
+            "remaining": lock.remaining,
+            "data": camel(lock.data),
+        }
+
+
+def serve(host, interface):
+    """Answers each line of standard input until it ends, with a host of the component that is the
+    program's argument."""
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(sys.modules["__main__"].__doc__)
+    answer = host(sys.argv[1], interface).answer
     for line in sys.stdin:
         try:
             told = {"ok": answer(json.loads(line))}

@@ -1,22 +1,13 @@
 """The host of the component `protocol`, on boto3, for the conformance scenarios: protocol_host.py COMPONENT"""
 
-import sys
 import time
 
 import boto3
 from lambda_lock_protocol import INTERFACE, Lock, Locks, config
-from lines import camel, condition_check_to_json, data_change, observation_from_json, serve, token_from_json, token_to_json
-from wit import Instance
+from lines import Host, camel, data_change, observation_from_json, serve, token_from_json
 
 
-class Host:
-    def __init__(self, component):
-        self.instance = Instance(component, INTERFACE)
-        self.locks, self.granted, self.owner = None, [], None
-
-    def answer(self, ask):
-        return getattr(self, ask.pop("ask"))(**ask)
-
+class ProtocolHost(Host):
     def open(self, table, endpoint, accessKeyId, owner, requestTimeout):
         self.granted, self.owner = [], owner
         dynamodb = boto3.client(
@@ -41,20 +32,8 @@ class Host:
         token = token_from_json(token)
         return self.grant(self.locks.acquire("", owner="", lease=lease, reclaim=("only", token)))
 
-    def resume(self, token):
-        return self.grant(self.locks.resume(token_from_json(token)))
-
     def renew(self, lock, lease, data):
         self.locks.renew(self.granted[lock], lease=lease, data=data_change(data))
-
-    def remaining(self, lock):
-        return self.granted[lock].remaining
-
-    def token(self, lock):
-        return token_to_json(self.granted[lock].token())
-
-    def conditionCheck(self, lock):
-        return condition_check_to_json(self.granted[lock].condition_check())
 
     def release(self, lock, deleteRow):
         return self.locks.release(self.granted[lock], delete_row=deleteRow)
@@ -62,12 +41,6 @@ class Host:
     def releaseToken(self, token, orLaterGrantOfOwner):
         lock = self.locks.read(token_from_json(token))
         return self.locks.release(lock, or_later_grant_of_owner=orLaterGrantOfOwner)
-
-    def releaseWorkflow(self, key, workflow):
-        return self.locks.release_workflow(key, workflow)
-
-    def peek(self, key):
-        return camel(self.locks.peek(key))
 
     def pairs(self, key, count):
         started = time.perf_counter_ns()
@@ -88,19 +61,6 @@ class Host:
             "reclaim": "same-owner" if reclaimOwn else "nobody",
         }
 
-    def grant(self, lock):
-        self.granted.append(lock)
-        return {
-            "lock": len(self.granted) - 1,
-            "owner": lock.owner,
-            "fencingToken": lock.fencing_token,
-            "leaseEndsAt": lock.lease_ends_at,
-            "remaining": lock.remaining,
-            "data": camel(lock.data),
-        }
-
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    serve(Host(sys.argv[1]).answer)
+    serve(ProtocolHost, INTERFACE)

@@ -1,7 +1,7 @@
 //! What the tests of deployed functions share: the template as it is or changed, invocations that answer
-//! or fail by name, and an answer that is lost.
+//! or fail by name, a start that fails, logs that tell nothing, and an answer that is lost.
 
-use crate::authorize::{Call, Fate};
+use crate::authorize::{Call, Fate, Grant, Role};
 use crate::expansion::Expansion;
 use crate::lambda::{Invocation, Outcome};
 use crate::sample::Sample;
@@ -33,6 +33,42 @@ impl Expansion {
         let function = changed.functions.get_mut(binary).unwrap_or_else(|| stop(&binary));
         function.environment.extend(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         changed
+    }
+
+    /// The same template, in which the function with this binary logs all that it can be made to log.
+    ///
+    /// # Panics
+    /// When there is no such function.
+    #[must_use]
+    pub fn loud(&self, binary: &str) -> Self {
+        let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
+        self.with(binary, &loud)
+    }
+
+    /// The same template, in which the function with this binary has lost this permission.
+    ///
+    /// # Panics
+    /// When it did not have it.
+    #[must_use]
+    pub fn without(&self, binary: &str, permission: &Grant) -> Self {
+        let mut less = self.clone();
+        if !less.functions.get_mut(binary).is_some_and(|function| function.allows.remove(permission)) {
+            stop(&format!("{binary} may not do {permission} as it is"));
+        }
+        less
+    }
+
+    /// What the function with this binary may do, without any wildcard.
+    ///
+    /// # Panics
+    /// When there is no such function, when it may do nothing, or with a wildcard.
+    #[track_caller]
+    pub fn allows(&self, binary: &str) -> &Role {
+        let allows = self.functions.get(binary).map_or_else(|| stop(&binary), |function| &function.allows);
+        if allows.is_empty() || allows.iter().any(|grant| grant.to_string().contains('*')) {
+            stop(&format!("{binary} may do {allows:?}"));
+        }
+        allows
     }
 }
 
@@ -70,6 +106,30 @@ pub fn assert_error(answer: Answer, error_type: &str, contains: &str) {
     match answer {
         Err((found, message)) if found == error_type && message.contains(contains) => {}
         other => stop(&format!("expected {error_type} with {contains:?}, got {other:?}")),
+    }
+}
+
+/// Asserts that a function does not start, and says why in a sentence that begins like this.
+///
+/// # Panics
+/// When it starts, or says something else.
+#[track_caller]
+pub fn assert_does_not_start(invocation: &Invocation, says: &str) {
+    let sentence = format!("the function cannot run: {says}");
+    if !matches!(invocation.outcome, Outcome::InitFailed(_)) || !invocation.logs.contains(&sentence) {
+        stop(&format!("expected {sentence:?}, got {invocation:?}"));
+    }
+}
+
+/// Asserts that no line of these logs has one of these marks, or the function's credentials, in it.
+///
+/// # Panics
+/// When one has.
+#[track_caller]
+pub fn assert_tells_nothing(logs: &str, marks: &[&str]) {
+    let told = |line: &&str| marks.iter().chain(&Sample::SECRETS).any(|mark| line.contains(mark));
+    if let Some(line) = logs.lines().find(told) {
+        stop(&line);
     }
 }
 

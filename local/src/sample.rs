@@ -1,7 +1,6 @@
 //! The template's functions on this machine, with the template's tables, environments and permissions.
 
 use crate::authorize::AuthorizingProxy;
-use crate::aws_json;
 use crate::expansion::{ExpandedFunction, Expansion};
 use crate::lambda::{Function, Lambda};
 use crate::server::LocalDynamoDb;
@@ -35,10 +34,7 @@ impl Sample {
     /// port can be had.
     pub async fn deploy(expansion: &Expansion, binaries: &[&Path]) -> anyhow::Result<Self> {
         let dynamodb = LocalDynamoDb::in_memory().await?;
-        for table in &expansion.tables {
-            // The template speaks as `CreateTable` does, so its words are sent as they are.
-            aws_json::call(dynamodb.endpoint(), "dynamodb", "DynamoDB_20120810.CreateTable", table).await?;
-        }
+        dynamodb.create_tables(&expansion.tables).await?;
         let roles = expansion.functions.iter().map(|(name, function)| (name.clone(), function.allows.clone()));
         let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles.collect()).await?;
         let functions = binaries.iter().map(|binary| {

@@ -4,7 +4,7 @@ use anstyle::Style;
 use anyhow::Context;
 use clap::Args;
 use lambda_lock_local::lambda::{LogLine, Template, build, workspace};
-use lambda_lock_local::{Function, Lambda, LocalDynamoDb, client};
+use lambda_lock_local::{Function, Lambda, LocalDynamoDb};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn serve(options: Options) -> anyhow::Result<ExitCode> {
     let template = Template::read(&workspace().join("template.yaml"))?;
     let built = build(&template.binaries()?).await?;
     let dynamodb = LocalDynamoDb::in_memory().await?;
-    let tables = template.create_tables(&client(dynamodb.endpoint())).await?;
+    let tables = dynamodb.create_tables(&template.tables().context("template.yaml")?).await?;
 
     let mut functions = template.functions(&built, dynamodb.endpoint()).context("template.yaml")?;
     functions.extend(options.own(&template, dynamodb.endpoint())?);

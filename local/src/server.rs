@@ -1,7 +1,9 @@
 //! Serves an embedded DynamoDB over HTTP, so that several processes can share it.
 
+use crate::aws_json;
 use anyhow::Context;
 use dynoxide::Database;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -32,6 +34,19 @@ impl LocalDynamoDb {
         });
         tokio::spawn(server);
         Ok(Self { endpoint, _serving: serving })
+    }
+
+    /// Creates tables, each as `CreateTable` takes it, and says their names.
+    ///
+    /// # Errors
+    /// When DynamoDB refuses one.
+    pub async fn create_tables(&self, tables: &[Value]) -> anyhow::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for table in tables {
+            aws_json::call(self.endpoint(), "dynamodb", "DynamoDB_20120810.CreateTable", table).await?;
+            names.push(table["TableName"].as_str().context("a table has no name")?.to_owned());
+        }
+        Ok(names)
     }
 
     /// The endpoint's URL.

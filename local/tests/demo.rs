@@ -35,6 +35,7 @@ fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holder_is_succeed
     assert_line(&shown, "  ok      the late write was refused: ", "worker-2, stopped for ");
     assert_line(&shown, "  ok      the lock of worker-1 was taken over ", " after the end of its lease");
     assert_line(&shown, "  ok      the second owner was told ", "anna holds it");
+    assert_line(&shown, "  ok      the lock of the execution that was aborted was freed", " before its lease ended");
     assert_line(&shown, "  ok      the function killed at its deadline, after 3.", " after the end of its lease");
     assert_line(&shown, "  ok      the order of the function that crashed was charged once", "asked 2 times");
     assert_line(&shown, "  ok      of 12 orders in the queue 12 were charged", "dead letters: 1");

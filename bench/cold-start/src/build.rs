@@ -1,14 +1,13 @@
-//! Builds the functions: those in Rust with the same profile and in the same target directory.
+//! Builds the functions, each as it would be deployed: by cargo-lambda, as the template's tools have it.
 
 use anyhow::{Context, bail};
 use lambda_lock_local::lambda::workspace;
+use std::env::consts::ARCH;
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
-
-/// Everything in one file: no C library is loaded at the start.
-const MUSL: &str = "x86_64-unknown-linux-musl";
 
 /// A function's executable.
 #[derive(Debug)]
@@ -22,20 +21,86 @@ pub(crate) struct Binary {
 
 /// lock-task first, then what it is compared with. Each is built on its own: built together, they would
 /// share the features of their dependencies.
-pub(crate) async fn build_all(java: bool, musl: bool) -> anyhow::Result<Vec<Binary>> {
-    let project = workspace();
+pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binary>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let lock_task = build(project, "lock-task", None).await?;
-    let lean = Binary { limit: 1.05, ..build(here, "bare-lean", None).await? };
-    let defaults = Binary { limit: 0.6, ..build(here, "bare-defaults", None).await? };
+    let tools = Tools::installed().await?;
+    let lock_task = tools.build_as_the_template("lock-task", "LockTask").await?;
+    let lean = Binary { limit: 1.05, ..tools.build(here, "bare-lean", "musl", "bare-lean").await? };
+    let defaults = Binary { limit: 0.6, ..tools.build(here, "bare-defaults", "gnu", "bare-defaults").await? };
     let mut binaries = vec![lock_task, lean, defaults];
-    if musl {
-        binaries.push(Binary { name: "lock-task-musl", ..build(project, "lock-task", Some(MUSL)).await? });
+    if gnu {
+        binaries.push(tools.build(workspace(), "lock-task", "gnu", "lock-task-gnu").await?);
     }
     if java {
         binaries.push(build_java(here).await?);
     }
     Ok(binaries)
+}
+
+/// What builds functions: cargo-lambda and Zig, from the packages that `template/tools` installs.
+struct Tools {
+    path: OsString,
+}
+
+impl Tools {
+    async fn installed() -> anyhow::Result<Self> {
+        let mut command = Command::new(workspace().join("template/tools"));
+        command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+        let output = command.output().await.context("template/tools cannot be started")?;
+        if !output.status.success() {
+            bail!("template/tools cannot install what builds functions: {}", output.status);
+        }
+        let tools = PathBuf::from(String::from_utf8(output.stdout)?.trim_end()).join("bin");
+        let others = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(std::iter::once(tools).chain(std::env::split_paths(&others)))?;
+        Ok(Self { path })
+    }
+
+    /// By the template's own rule, so that what is measured is what is deployed.
+    async fn build_as_the_template(&self, name: &'static str, id: &str) -> anyhow::Result<Binary> {
+        let architecture = if ARCH == "aarch64" { "arm64" } else { ARCH };
+        let artifacts = workspace().join("target/cold-start").join(name);
+        let mut command = Command::new("make");
+        command.arg("--file").arg(format!("template/{architecture}/Makefile")).arg(format!("build-{id}"));
+        self.run(command.env("ARTIFACTS_DIR", &artifacts), workspace(), name).await?;
+        Binary::at(&artifacts, name)
+    }
+
+    /// By the same command on this C library.
+    async fn build(
+        &self,
+        directory: &Path,
+        package: &str,
+        library: &str,
+        name: &'static str,
+    ) -> anyhow::Result<Binary> {
+        let artifacts = workspace().join("target/cold-start").join(name);
+        let mut command = Command::new("cargo");
+        command.args(["lambda", "build", "--release", "--locked", "--package", package, "--bin", package]);
+        command.args(["--target", &format!("{ARCH}-unknown-linux-{library}"), "--flatten", package]);
+        self.run(command.arg("--lambda-dir").arg(&artifacts), directory, name).await?;
+        Binary::at(&artifacts, name)
+    }
+
+    async fn run(&self, command: &mut Command, directory: &Path, name: &str) -> anyhow::Result<()> {
+        command.env("PATH", &self.path).env("CARGO_TARGET_DIR", workspace().join("target"));
+        // Stdout is the figures'.
+        command.current_dir(directory).stdin(Stdio::null()).stdout(std::io::stderr()).kill_on_drop(true);
+        let program = command.as_std().get_program().to_owned();
+        let status = command.status().await.with_context(|| format!("{} cannot be started", program.display()))?;
+        if !status.success() {
+            bail!("{name} cannot be built: {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Binary {
+    fn at(artifacts: &Path, name: &'static str) -> anyhow::Result<Self> {
+        let path = artifacts.join("bootstrap");
+        let bytes = path.metadata().with_context(|| format!("there is no {}", path.display()))?.len();
+        Ok(Self { name, path, bytes, limit: f64::INFINITY })
+    }
 }
 
 /// The jars, and a script that starts them with what `java` does by default. Its bytes are those of the
@@ -61,23 +126,4 @@ async fn build_java(here: &Path) -> anyhow::Result<Binary> {
         bytes += library?.metadata()?.len();
     }
     Ok(Binary { name: "java-client", path, bytes, limit: f64::INFINITY })
-}
-
-async fn build(directory: &Path, name: &'static str, triple: Option<&str>) -> anyhow::Result<Binary> {
-    let target = workspace().join("target");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--locked", "--package", name, "--target-dir"]).arg(&target);
-    if let Some(triple) = triple {
-        // The C in ring needs no C library, so the system's compiler does.
-        command.args(["--target", triple]).env(format!("CC_{}", triple.replace('-', "_")), "cc");
-    }
-    let built = command.current_dir(directory).stdin(Stdio::null()).kill_on_drop(true).status().await;
-    let status = built.context("cargo cannot be started")?;
-    if !status.success() {
-        bail!("cargo cannot build {name}: {status}");
-    }
-    let path = target.join(triple.unwrap_or_default()).join("release").join(name);
-    let bytes = path.metadata().with_context(|| format!("cargo has built no {name}"))?.len();
-    Ok(Binary { name, path, bytes, limit: f64::INFINITY })
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "the figures are the output")]
 
 mod build;
+mod report;
 mod rounds;
 mod statistics;
 
@@ -24,11 +25,10 @@ struct Arguments {
     /// Measures a function with the Java lock client, too. Needs a JDK and Maven.
     #[arg(long)]
     java: bool,
-    /// Measures lock-task linked statically with musl, too. Needs `rustup target add
-    /// x86_64-unknown-linux-musl`.
+    /// Measures lock-task linked with the GNU C library, too.
     #[arg(long)]
-    musl: bool,
-    /// Prints JSON.
+    gnu: bool,
+    /// Prints JSON instead of Markdown for README.md.
     #[arg(long)]
     json: bool,
     /// Fails when a ratio is larger than the project promises: 0.6 of the defaults, 1.05 of the lean
@@ -48,16 +48,17 @@ const MEASURES: [Measure; 6] = [
     ("CPU of the process", "ms", |start| start.cpu),
     ("page faults", "  ", |start| start.page_faults),
 ];
+
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
-    let binaries = build_all(arguments.java, arguments.musl).await?;
+    let binaries = build_all(arguments.java, arguments.gnu).await?;
     let starts = measure(&binaries, arguments.starts).await?;
     let comparisons = compare(&binaries, &starts);
     if arguments.json {
         println!("{:#}", figures(&binaries, &comparisons, arguments.starts));
     } else {
-        print(&binaries, &comparisons, arguments.starts);
+        print!("{}", report::markdown(&binaries, &comparisons, arguments.starts));
     }
     if arguments.check {
         check(&comparisons)?;
@@ -74,6 +75,13 @@ struct Row {
     comparison: Comparison,
 }
 
+impl Row {
+    /// The answers and the memory are what is promised; the rest explains them.
+    fn is_promised(&self) -> bool {
+        self.limit.is_finite() && (self.what.ends_with("answer") || self.unit == "kB")
+    }
+}
+
 fn compare(binaries: &[Binary], starts: &[Vec<Start>]) -> Vec<Row> {
     let mut measured = binaries.iter().zip(starts);
     let Some((_, ours)) = measured.next() else { return Vec::new() };
@@ -85,21 +93,6 @@ fn compare(binaries: &[Binary], starts: &[Vec<Start>]) -> Vec<Row> {
         }
     }
     rows
-}
-
-fn print(binaries: &[Binary], rows: &[Row], starts: u32) {
-    println!("{starts} cold starts of each function, interleaved: medians, and ratios with their 95 % intervals");
-    for binary in binaries {
-        println!("  {:<14} {:>10} bytes", binary.name, binary.bytes);
-    }
-    for Row { what, unit, other, comparison, .. } in rows {
-        let (ours, theirs, ratio) = (comparison.ours(), comparison.theirs(), comparison.ratio());
-        let (low, high) = comparison.interval();
-        println!(
-            "{what:<31} lock-task {ours:9.2} {unit}   {other:<13} {theirs:9.2} {unit}   \
-             ratio {ratio:.3} ({low:.3} to {high:.3})"
-        );
-    }
 }
 
 fn figures(binaries: &[Binary], rows: &[Row], starts: u32) -> Value {
@@ -119,10 +112,8 @@ fn figures(binaries: &[Binary], rows: &[Row], starts: u32) -> Value {
     json!({ "starts": starts, "binaries": sizes.collect::<Vec<_>>(), "comparisons": rows.collect::<Vec<_>>() })
 }
 
-/// The answers and the memory are what is promised; the rest explains them.
 fn check(rows: &[Row]) -> anyhow::Result<()> {
-    let promised = |row: &&Row| row.what.ends_with("answer") || row.unit == "kB";
-    for Row { what, other, limit, comparison, .. } in rows.iter().filter(promised) {
+    for Row { what, other, limit, comparison, .. } in rows.iter().filter(|row| row.is_promised()) {
         let ratio = comparison.ratio();
         if ratio > *limit {
             bail!("{what}: lock-task is at {ratio:.3} of {other}, more than {limit}");

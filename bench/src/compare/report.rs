@@ -165,9 +165,11 @@ fn cold_start(results: &Results) -> String {
     let mut text = format!(
         "## Cold start, memory, size\n\n\
          {} cold starts of each function, in turns ([`bench/cold-start`](bench/cold-start/README.md) says what is \
-         measured): `lock-task`; two bare functions in Rust without any lock; and the Java client in a function, \
-         started by plain `java -jar` with AWS's runtime client. That is neither SnapStart nor a tuned virtual \
-         machine, and the virtual machine itself is not counted in its size, because Lambda's image has it.\n\n\
+         measured): `lock-task` as the template builds it, linked statically with musl; two bare functions in Rust \
+         without any lock, `bare-lean` configured and linked like `lock-task`, `bare-defaults` with everything at its \
+         default, the GNU C library included; and the Java client in a function, started by plain `java -jar` with \
+         AWS's runtime client. That is neither SnapStart nor a tuned virtual machine, and the virtual machine itself \
+         is not counted in its size, because Lambda's image has it.\n\n\
          | what | next to | lock-task | the other | the other / lock-task |\n|---|---|---|---|---|\n",
         measured.starts
     );

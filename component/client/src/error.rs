@@ -18,7 +18,8 @@ impl From<Error> for types::Error {
             lambda_lock::ErrorKind::InvalidRecord => ErrorKind::InvalidRecord,
             lambda_lock::ErrorKind::Table => ErrorKind::Table,
             lambda_lock::ErrorKind::Denied => ErrorKind::Denied,
-            // `Unknown`, and any kind that a later version of the crate may add.
+            // `Unknown`, and kinds that nothing here can return: which those are stands in
+            // component/conformance/tests/error_kinds.rs.
             _ => ErrorKind::Unknown,
         };
         let cause = std::error::Error::source(&error).map(|source| DisplayErrorContext(source).to_string());

@@ -14,6 +14,7 @@ mod host;
 mod native;
 pub mod overhead;
 mod plays;
+pub mod report;
 pub mod scenarios;
 mod stage;
 mod subject;

@@ -5,10 +5,11 @@
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use lambda_lock_conformance::scenarios::{self, Played};
-use lambda_lock_conformance::{Host, Native, Subject, World, overhead};
+use lambda_lock_conformance::{Host, Native, Subject, World, overhead, report};
 use serde_json::json;
 use std::io::BufRead;
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// One list of scenarios for every way to use the lock, against an embedded DynamoDB.
 #[derive(Parser)]
@@ -38,6 +39,15 @@ enum What {
         /// How many pairs a turn has.
         #[arg(long, default_value_t = 200)]
         pairs: u32,
+        /// No round begins after so many seconds, but the first.
+        #[arg(long, default_value_t = 240)]
+        at_most: u64,
+        /// Writes the table into this Markdown file as well, between its two marks.
+        #[arg(long, value_name = "FILE", requires = "machine")]
+        write: Option<PathBuf>,
+        /// How the report begins there: when and where it was measured.
+        #[arg(long, value_name = "TEXT")]
+        machine: Option<String>,
     },
     /// Lists the scenarios.
     List,
@@ -73,7 +83,14 @@ impl Hosts {
 async fn main() -> anyhow::Result<()> {
     match Command::parse().what {
         What::Play { hosts, only } => play(hosts.start()?, &only).await,
-        What::Overhead { hosts, rounds, pairs } => measure(hosts.start()?, rounds, pairs).await,
+        What::Overhead { hosts, rounds, pairs, at_most, write, machine } => {
+            let measured = measure(hosts.start()?, rounds, pairs, Duration::from_secs(at_most)).await?;
+            println!("\n{measured}");
+            match (write, machine) {
+                (Some(file), Some(machine)) => report::write(&file, &format!("{machine}: {measured}")),
+                _ => Ok(()),
+            }
+        }
         What::Serve => serve().await,
         What::List => {
             for scenario in scenarios::all() {
@@ -116,21 +133,17 @@ fn tell(played: &Played) {
     }
 }
 
-async fn measure(hosts: Vec<(String, Host)>, rounds: u32, pairs: u32) -> anyhow::Result<()> {
-    println!("{pairs} pairs of acquire and release, {rounds} times in turns");
-    println!("  {:36} {:>12} {:>7} {:>12} {:>7}", "", "time a pair", "", "CPU a pair", "");
+/// What a pair costs everybody, in Markdown.
+async fn measure(hosts: Vec<(String, Host)>, rounds: u32, pairs: u32, at_most: Duration) -> anyhow::Result<String> {
     let mut all = vec![("the crate itself".to_owned(), Host::native()?)];
     all.extend(hosts);
-    let costs = overhead::measure(&all, rounds, pairs).await?;
-    let native = costs.first().copied();
-    for ((name, _), cost) in all.iter().zip(costs) {
-        let of_time = native.map(|native| cost.time.as_secs_f64() / native.time.as_secs_f64()).unwrap_or_default();
-        let cpu = cost.cpu.map_or("unknown".to_owned(), |cpu| format!("{} µs", cpu.as_micros()));
-        let of_cpu = cost.cpu.zip(native.and_then(|native| native.cpu));
-        let of_cpu = of_cpu.map(|(ours, native)| ours.as_secs_f64() / native.as_secs_f64()).unwrap_or_default();
-        println!("  {name:36} {:>9} µs {of_time:>5.2} × {cpu:>12} {of_cpu:>5.2} ×", cost.time.as_micros());
-    }
-    Ok(())
+    println!("{} hosts in turns, {pairs} pairs of acquire and release each: {rounds} rounds or fewer", all.len());
+    let started = Instant::now();
+    let tell = |round| println!("  round {round}, after {:.0} s", started.elapsed().as_secs_f64());
+    let measured = overhead::measure(&all, rounds, pairs, at_most, tell).await?;
+    let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+    let rounds = measured.rounds;
+    Ok(format!("all hosts in turns, {rounds} rounds of {pairs} pairs each.\n\n{}", report::table(&names, &measured)))
 }
 
 async fn serve() -> anyhow::Result<()> {

@@ -257,13 +257,14 @@ fn failure(error: Error) -> Failure {
     let kind = match error.kind() {
         ErrorKind::Held(_) => "held",
         ErrorKind::Lost => "lost",
+        ErrorKind::Unknown => "unknown",
         ErrorKind::Unavailable => "unavailable",
         ErrorKind::OutOfTime { .. } => "out-of-time",
         ErrorKind::InvalidRequest => "invalid-request",
         ErrorKind::InvalidRecord => "invalid-record",
         ErrorKind::Table => "table",
         ErrorKind::Denied => "denied",
-        _ => "unknown",
+        _ => "of no case in the WIT package",
     };
     Failure { kind: kind.to_owned(), message: error.to_string(), held: error.held().map(held) }
 }

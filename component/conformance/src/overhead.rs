@@ -5,7 +5,7 @@ use crate::stage::{SUBJECT, Stage, TABLE};
 use crate::subject::{Ask, Subject};
 use anyhow::Context;
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The cost of a pair in one host.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +16,27 @@ pub struct Cost {
     pub cpu: Option<Duration>,
 }
 
-/// Measures hosts that take turns, `rounds` of them, with so many `pairs` in each.
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// How many turns each host had.
+    pub rounds: u32,
+    /// What a pair costs, host by host.
+    pub costs: Vec<Cost>,
+}
+
+/// Measures hosts that take turns, with so many `pairs` in each: `rounds` turns, or as many as fit into
+/// `at_most`, but one. `tell` hears of each round that is over.
 ///
 /// # Errors
 /// When a host refuses.
-pub async fn measure(hosts: &[(String, Host)], rounds: u32, pairs: u32) -> anyhow::Result<Vec<Cost>> {
+pub async fn measure(
+    hosts: &[(String, Host)],
+    rounds: u32,
+    pairs: u32,
+    at_most: Duration,
+    tell: impl Fn(u32),
+) -> anyhow::Result<Measured> {
     let stage = Stage::set().await?;
     for (name, host) in hosts {
         let open = Ask::Open {
@@ -36,18 +52,21 @@ pub async fn measure(hosts: &[(String, Host)], rounds: u32, pairs: u32) -> anyho
     }
     let before: Vec<_> = hosts.iter().map(|(_, host)| host.cpu()).collect();
     let mut turns = vec![Vec::new(); hosts.len()];
-    for _ in 0..rounds {
+    let (started, mut round) = (Instant::now(), 0);
+    while round < rounds && (round == 0 || started.elapsed() < at_most) {
         for ((name, host), turns) in hosts.iter().zip(&mut turns) {
             turns.push(took(host, name, pairs).await?);
         }
+        round += 1;
+        tell(round);
     }
     let mut costs = Vec::new();
     for ((mut turns, (_, host)), before) in turns.into_iter().zip(hosts).zip(before) {
         turns.sort_unstable();
-        let cpu = host.cpu().zip(before).map(|(after, before)| after.saturating_sub(before) / (rounds * pairs).max(1));
+        let cpu = host.cpu().zip(before).map(|(after, before)| after.saturating_sub(before) / (round * pairs).max(1));
         costs.push(Cost { time: turns.get(turns.len() / 2).copied().unwrap_or_default(), cpu });
     }
-    Ok(costs)
+    Ok(Measured { rounds: round, costs })
 }
 
 async fn took(host: &Host, name: &str, pairs: u32) -> anyhow::Result<Duration> {

@@ -2,10 +2,15 @@
 //! brings along connects for each request.
 
 use http_body_util::BodyExt;
-use hyper_util::client::legacy::Client;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+use std::error::Error as _;
 use std::fmt;
+use std::sync::Arc;
 use tokio::time::timeout;
 use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
@@ -14,16 +19,31 @@ use wasmtime_wasi_http::p2::{HttpResult, WasiHttpHooks, hyper_request_error};
 
 type Body = http_body_util::combinators::UnsyncBoxBody<hyper::body::Bytes, Broken>;
 
-/// Connections that are kept.
-pub struct Connections(Client<HttpConnector, Body>);
+/// Connections that are kept: plain HTTP, and TLS for `https`.
+pub struct Connections(Client<HttpsConnector<HttpConnector>, Body>);
+
+/// Whom this machine trusts: its own roots, or those in the file that `SSL_CERT_FILE` names. On a machine
+/// without any, plain HTTP still works, and TLS trusts nobody.
+pub fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
 
 impl Connections {
-    pub fn new() -> Self {
+    pub fn trusting(roots: RootCertStore) -> anyhow::Result<Self> {
+        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
         let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
         // Head and body are written apart: without this the second waits 40 ms for the first's receipt.
         connector.set_nodelay(true);
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
         // A request that is repeated unseen is an attempt of unknown outcome: the lock repeats by itself.
-        Self(Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build(connector))
+        Ok(Self(Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build(connector)))
     }
 }
 
@@ -33,22 +53,34 @@ impl WasiHttpHooks for Connections {
         request: hyper::Request<HyperOutgoingBody>,
         config: OutgoingRequestConfig,
     ) -> HttpResult<HostFutureIncomingResponse> {
-        if config.use_tls {
-            let no_tls = ErrorCode::InternalError(Some("this host speaks plain HTTP: give an http:// endpoint".into()));
-            return Ok(HostFutureIncomingResponse::ready(Ok(Err(no_tls))));
-        }
         let answer = self.0.request(request.map(|body| body.map_err(Broken).boxed_unsync()));
         let handle = wasmtime_wasi::runtime::spawn(async move {
             let Ok(answer) = timeout(config.first_byte_timeout, answer).await else {
                 return Ok(Err(ErrorCode::ConnectionReadTimeout));
             };
-            let Ok(answer) = answer else { return Ok(Err(ErrorCode::ConnectionTerminated)) };
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(error) => return Ok(Err(no_answer(&error))),
+            };
             let resp = answer.map(|body| body.map_err(hyper_request_error).boxed_unsync());
             let between_bytes_timeout = config.between_bytes_timeout;
             Ok(Ok(IncomingResponse { resp, worker: None, between_bytes_timeout }))
         });
         Ok(HostFutureIncomingResponse::pending(handle))
     }
+}
+
+/// Why no answer came. What went wrong with TLS is said, because somebody can do something about it.
+fn no_answer(error: &Error) -> ErrorCode {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        match cause.downcast_ref::<rustls::Error>() {
+            Some(rustls::Error::InvalidCertificate(_)) => return ErrorCode::TlsCertificateError,
+            Some(_) => return ErrorCode::TlsProtocolError,
+            None => source = cause.source(),
+        }
+    }
+    if error.is_connect() { ErrorCode::ConnectionRefused } else { ErrorCode::ConnectionTerminated }
 }
 
 /// A request's body that ended early, as an error that hyper takes.
@@ -62,3 +94,85 @@ impl fmt::Display for Broken {
 }
 
 impl std::error::Error for Broken {}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::*;
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::ServerConfig;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use std::convert::Infallible;
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use wasmtime_wasi::p2::Pollable;
+
+    /// A server with a certificate that it made itself: its port and the certificate.
+    async fn server() -> (u16, CertificateDer<'static>) {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let acceptor = TlsAcceptor::from(Arc::new(config));
+            while let Ok((stream, _)) = listener.accept().await {
+                // A client that does not trust the certificate hangs up.
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let service = service_fn(async |_| Ok::<_, Infallible>(hyper::Response::new(Full::from("over TLS"))));
+                let _ =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            }
+        });
+        (port, cert.der().clone())
+    }
+
+    async fn asked(roots: RootCertStore, scheme: &str, port: u16) -> Result<String, ErrorCode> {
+        let body = http_body_util::Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync();
+        let request = hyper::Request::get(format!("{scheme}://localhost:{port}/")).body(body).unwrap();
+        let patience = Duration::from_secs(10);
+        let config = OutgoingRequestConfig {
+            use_tls: scheme == "https",
+            connect_timeout: patience,
+            first_byte_timeout: patience,
+            between_bytes_timeout: patience,
+        };
+        let mut answer = Connections::trusting(roots).unwrap().send_request(request, config).unwrap();
+        answer.ready().await;
+        let answer = answer.unwrap_ready().unwrap()?;
+        let body = answer.resp.into_body().collect().await?.to_bytes();
+        Ok(String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn https_goes_through_tls_to_a_server_that_is_trusted() {
+        let (port, certificate) = server().await;
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        assert_eq!(asked(roots, "https", port).await.unwrap(), "over TLS");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_trusted_is_refused_and_it_is_said_why() {
+        let (port, _) = server().await;
+        let refused = asked(system_roots(), "https", port).await;
+        assert!(matches!(refused, Err(ErrorCode::TlsCertificateError)), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_in_the_clear_to_a_server_of_tls() {
+        let (port, _) = server().await;
+        let refused = asked(system_roots(), "http", port).await;
+        assert!(matches!(refused, Err(ErrorCode::ConnectionTerminated)), "{refused:?}");
+    }
+}

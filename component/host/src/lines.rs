@@ -1,8 +1,30 @@
 //! The questions and answers of the conformance scenarios, as this host reads and writes them.
 
+use crate::bindings::types;
+use crate::convert::failure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{BufRead, Write};
+
+/// Who answers.
+pub trait Answer {
+    /// What a call brings. A refusal of the lock's own is the error [`types::Error`], any other is a trap.
+    fn answer(&mut self, ask: Ask) -> anyhow::Result<Value>;
+}
+
+/// Answers each line of standard input until it ends.
+pub fn serve(mut host: impl Answer) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let told = match host.answer(serde_json::from_str(&line?)?) {
+            Ok(told) => json!({"ok": told}),
+            Err(error) => json!({"error": failure(error.downcast::<types::Error>()?)}),
+        };
+        writeln!(output, "{told}")?;
+        output.flush()?;
+    }
+    Ok(())
+}
 
 /// A refusal of the lock's own.
 #[derive(Serialize)]
@@ -12,32 +34,10 @@ pub struct Failure {
     pub held: Option<Held>,
 }
 
-/// What a call brings: a trap of the component is an error, a refusal of the lock is not.
-pub type Told = anyhow::Result<Result<Value, Failure>>;
-
-/// Who answers.
-pub trait Answer {
-    fn answer(&mut self, ask: Ask) -> Told;
-}
-
-/// Answers each line of standard input until it ends.
-pub fn serve(mut host: impl Answer) -> anyhow::Result<()> {
-    let mut output = std::io::stdout().lock();
-    for line in std::io::stdin().lock().lines() {
-        let told = match host.answer(serde_json::from_str(&line?)?)? {
-            Ok(told) => json!({"ok": told}),
-            Err(failure) => json!({"error": failure}),
-        };
-        writeln!(output, "{told}")?;
-        output.flush()?;
-    }
-    Ok(())
-}
-
 #[derive(Deserialize)]
 #[serde(tag = "ask", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Ask {
-    Open { table: String, endpoint: String, access_key_id: String, owner: String, request_timeout: u64 },
+    Open(Open),
     Acquire(Acquire),
     TryAcquire(Acquire),
     Reclaim { token: Token, lease: u64 },
@@ -52,6 +52,16 @@ pub enum Ask {
     ReleaseWorkflow { key: String, workflow: String },
     Peek { key: String },
     Pairs { key: String, count: u32 },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Open {
+    pub table: String,
+    pub endpoint: String,
+    pub access_key_id: String,
+    pub owner: String,
+    pub request_timeout: u64,
 }
 
 #[derive(Default, Deserialize)]

@@ -1,8 +1,8 @@
 //! What a component of the world `client` is given: clocks, random bytes and `wasi:http`; no files, no
 //! environment, no sockets of its own.
 
-use crate::http::Connections;
-use wasmtime::component::{Component, Linker, ResourceTable};
+use crate::http::{Connections, system_roots};
+use wasmtime::component::{Component, InstancePre, Linker, ResourceTable};
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
@@ -28,8 +28,8 @@ impl WasiHttpView for Sandbox {
     }
 }
 
-/// A component, compiled, with all that it may import.
-pub fn load(path: &str) -> anyhow::Result<(Component, Linker<Sandbox>, Store<Sandbox>)> {
+/// A component, compiled, with all that it may import, and the store for its instance.
+pub fn load(path: &str) -> anyhow::Result<(InstancePre<Sandbox>, Store<Sandbox>)> {
     let engine = Engine::default();
     let component = Component::from_file(&engine, path)?;
     let mut linker = Linker::new(&engine);
@@ -38,9 +38,8 @@ pub fn load(path: &str) -> anyhow::Result<(Component, Linker<Sandbox>, Store<San
     let sandbox = Sandbox {
         wasi: WasiCtx::builder().build(),
         http: WasiHttpCtx::new(),
-        connections: Connections::new(),
+        connections: Connections::trusting(system_roots())?,
         table: ResourceTable::new(),
     };
-    let store = Store::new(&engine, sandbox);
-    Ok((component, linker, store))
+    Ok((linker.instantiate_pre(&component)?, Store::new(&engine, sandbox)))
 }

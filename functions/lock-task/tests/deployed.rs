@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_local::authorize::{Fate, Role};
-use lambda_lock_local::deployed::{Answer, assert_error, first_answer_lost, template};
-use lambda_lock_local::{Expansion, Outcome, Sample, client};
+use lambda_lock_local::authorize::Fate;
+use lambda_lock_local::deployed::{
+    Answer, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
+};
+use lambda_lock_local::{Expansion, Sample, client};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -53,8 +55,7 @@ async fn everything(sample: &Sample) -> Result<(), (String, String)> {
 #[tokio::test]
 async fn every_action_works_with_exactly_what_the_template_allows() {
     let Some(template) = template() else { return };
-    let allows = &template.function(NAME).unwrap().allows;
-    assert!(!allows.iter().any(|grant| grant.to_string().contains('*')), "{allows:?}");
+    let allows = template.allows(NAME);
 
     let sample = deploy(&template).await;
     everything(&sample).await.unwrap();
@@ -64,12 +65,8 @@ async fn every_action_works_with_exactly_what_the_template_allows() {
 #[tokio::test]
 async fn without_any_one_of_its_permissions_it_fails() {
     let Some(template) = template() else { return };
-    let allows = template.function(NAME).unwrap().allows.clone();
-    assert!(!allows.is_empty());
-    for missing in &allows {
-        let mut less = template.clone();
-        let role: &mut Role = &mut less.functions.get_mut(NAME).unwrap().allows;
-        assert!(role.remove(missing));
+    for missing in template.allows(NAME) {
+        let less = template.without(NAME, missing);
         assert_error(everything(&deploy(&less).await).await.map(Value::from), "LockTableError", &missing.action);
     }
 }
@@ -144,17 +141,14 @@ async fn a_missing_or_malformed_variable_stops_the_start_with_a_sentence_that_na
     ] {
         let sample = deploy(&template.with(NAME, &[(name, value)])).await;
         let stopped = sample.lambda.invoke(NAME, &acquire("k", "a").to_string()).await.unwrap();
-        assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{name}={value}: {stopped:?}");
-        let sentence = format!("the function cannot run: {says}");
-        assert!(stopped.logs.contains(&sentence), "{name}={value}: {}", stopped.logs);
+        assert_does_not_start(&stopped, says);
     }
 }
 
 #[tokio::test]
 async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template() else { return };
-    let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
-    let sample = deploy(&template.with(NAME, &loud)).await;
+    let sample = deploy(&template.loud(NAME)).await;
     let mut logs = String::new();
     let secret = |what: &str| format!("payload-{what}-7f3a");
     let granted = acquire_and("k", "a", json!({ "data": secret("data"), "execution": secret("execution") }));
@@ -181,8 +175,5 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     }
     logs += &sample.lambda.invoke(NAME, &format!("{{\"{}", secret("broken"))).await.unwrap().logs;
     assert!(logs.contains("LockHeld") && logs.contains("InvalidRequest"), "the failures are logged: {logs}");
-    for line in logs.lines() {
-        assert!(!line.contains("payload-") && !line.contains("7f3a"), "{line}");
-        assert!(!Sample::SECRETS.iter().any(|secret| line.contains(secret)), "{line}");
-    }
+    assert_tells_nothing(&logs, &["payload-", "7f3a"]);
 }

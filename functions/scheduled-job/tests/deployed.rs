@@ -5,9 +5,11 @@
 #![allow(clippy::disallowed_methods, reason = "the tests invoke beside each other")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_local::authorize::{Fate, Role};
-use lambda_lock_local::deployed::{answered, assert_error, first_answer_lost, template};
-use lambda_lock_local::{Expansion, Invocation, Outcome, Sample, client};
+use lambda_lock_local::authorize::Fate;
+use lambda_lock_local::deployed::{
+    answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
+};
+use lambda_lock_local::{Expansion, Invocation, Sample, client};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -27,8 +29,7 @@ async fn tick(sample: &Sample) -> Invocation {
 #[tokio::test]
 async fn a_tick_whose_first_answer_is_lost_works_with_exactly_what_the_template_allows() {
     let Some(template) = template() else { return };
-    let allows = &template.function(NAME).unwrap().allows;
-    assert!(!allows.iter().any(|grant| grant.to_string().contains('*')), "{allows:?}");
+    let allows = template.allows(NAME);
 
     let sample = deploy(&template).await;
     sample.proxy.decide(first_answer_lost());
@@ -39,12 +40,8 @@ async fn a_tick_whose_first_answer_is_lost_works_with_exactly_what_the_template_
 #[tokio::test]
 async fn without_any_one_of_its_permissions_a_tick_fails() {
     let Some(template) = template() else { return };
-    let allows = template.function(NAME).unwrap().allows.clone();
-    assert!(!allows.is_empty());
-    for missing in &allows {
-        let mut less = template.clone();
-        let role: &mut Role = &mut less.functions.get_mut(NAME).unwrap().allows;
-        assert!(role.remove(missing));
+    for missing in template.allows(NAME) {
+        let less = template.without(NAME, missing);
         let sample = deploy(&less).await;
         sample.proxy.decide(first_answer_lost());
         // Whoever may not look cannot know what became of the write whose answer was lost.
@@ -116,24 +113,19 @@ async fn a_name_that_cannot_be_a_key_stops_the_start_with_a_sentence_that_names_
         [("JOB_NAME", long.as_str(), "JOB_NAME is too long"), ("LOCK_TABLE", "", "LOCK_TABLE is not set")]
     {
         let stopped = tick(&deploy(&template.with(NAME, &[(name, value)])).await).await;
-        assert!(matches!(stopped.outcome, Outcome::InitFailed(_)), "{name}: {stopped:?}");
-        assert!(stopped.logs.contains(&format!("the function cannot run: {says}")), "{}", stopped.logs);
+        assert_does_not_start(&stopped, says);
     }
 }
 
 #[tokio::test]
 async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template() else { return };
-    let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
-    let sample = deploy(&template.with(NAME, &loud)).await;
+    let sample = deploy(&template.loud(NAME)).await;
     let event = json!({ "detail": { "note": "payload-7f3a" } }).to_string();
     let ran = sample.lambda.invoke(NAME, &event).await.unwrap();
     let broken = sample.lambda.invoke(NAME, "payload-7f3a {").await.unwrap();
     let logs = ran.logs.clone() + &broken.logs;
     assert_eq!(answered(ran).unwrap()["ran"], true);
     assert!(logs.contains("the first step"), "the job's own lines are logged: {logs}");
-    for line in logs.lines() {
-        assert!(!line.contains("7f3a"), "{line}");
-        assert!(!Sample::SECRETS.iter().any(|secret| line.contains(secret)), "{line}");
-    }
+    assert_tells_nothing(&logs, &["7f3a"]);
 }

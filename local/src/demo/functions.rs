@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 const LOCK_TASK: &str = "lock-task";
+const LOCK_CLEANER: &str = "lock-cleaner";
+/// An execution of a state machine that is not there: only its name counts.
+const EXECUTION: &str = "arn:aws:states:eu-central-1:123456789012:execution:exclusive-work:7";
 /// `demo-function`, under a name of its own.
 const JOB: &str = "job";
 const JOB_BINARY: &str = "demo-function";
@@ -47,9 +50,21 @@ pub(crate) struct Deadline {
     pub(crate) lease_was_over: bool,
 }
 
+/// How the lock of an execution that ended without releasing it came to the next owner.
+#[derive(Debug)]
+pub(crate) struct CleanUp {
+    /// How many locks were freed.
+    pub(crate) released: u64,
+    /// How much of the lease was left then.
+    pub(crate) lease_left: Duration,
+    pub(crate) token: u64,
+    /// Of the next owner, if it got the lock.
+    pub(crate) next_token: Option<u64>,
+}
+
 /// Has cargo build what this act and the next one need.
 pub(crate) async fn prepare() -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    build(&[LOCK_TASK, CHARGE_ORDER, ORDER_QUEUE].map(str::to_owned)).await
+    build(&[LOCK_TASK, LOCK_CLEANER, CHARGE_ORDER, ORDER_QUEUE].map(str::to_owned)).await
 }
 
 /// Functions beside the demo's DynamoDB.
@@ -66,19 +81,23 @@ impl<'a> Act<'a> {
         dynamodb: &LocalDynamoDb,
     ) -> anyhow::Result<Self> {
         let template = Template::read(&workspace().join("template.yaml"))?;
-        let tables = template.create_tables(&client(dynamodb.endpoint())).await?;
+        let tables = dynamodb.create_tables(&template.tables()?).await?;
         let table = tables.first().context("the template has no table")?;
         let mut functions = template.functions(built, dynamodb.endpoint())?;
-        functions.retain(|function| function.name == LOCK_TASK);
+        functions.retain(|function| [LOCK_TASK, LOCK_CLEANER].contains(&function.name.as_str()));
+        for cleaner in functions.iter_mut().filter(|function| function.name == LOCK_CLEANER) {
+            // Nobody acquires while it cleans up, and nobody waits for it to look again.
+            cleaner.environment.insert("CLEANUP_SECOND_LOOK_SECONDS".to_owned(), "0".to_owned());
+        }
         functions.push(job(built, table, dynamodb)?);
         let locks = LockClient::builder(client(dynamodb.endpoint()), table).build()?;
-        screen.title("Functions under the Lambda Runtime API: lock-task, and a job that has 3 s");
+        screen.title("Functions under the Lambda Runtime API: lock-task, lock-cleaner, and a job that has 3 s");
         Ok(Self { screen, lambda: Lambda::start(functions).await?, locks })
     }
 
     /// One owner acquires a lock through lock-task, and another one is told so.
     pub(crate) async fn a_second_owner_is_told(&self) -> anyhow::Result<SecondOwner> {
-        let acquire = |owner| json!({ "action": "acquire", "key": "customer-7", "owner": owner, "leaseSeconds": 60, "whenHeld": "report" });
+        let acquire = |owner| acquire("customer-7", owner);
         let first = self.invoke(LOCK_TASK, &acquire("anna")).await?;
         let lock = answer(&first)?["lock"].clone();
         let start = Start(&first);
@@ -95,6 +114,31 @@ impl<'a> Act<'a> {
         let given_back = answer(&released)?["released"] == true;
         self.screen.said(LOCK_TASK, if given_back { "released by anna" } else { "anna's lock was gone" });
         Ok(SecondOwner { acquired: told["acquired"] == true, is_first: holder == "anna", holder })
+    }
+
+    /// An execution of a state machine is aborted while it holds a lock for a minute.
+    pub(crate) async fn an_execution_ends_without_releasing(&self) -> anyhow::Result<CleanUp> {
+        let key = "customer-8";
+        let mut for_execution = acquire(key, &format!("{EXECUTION}/0"));
+        for_execution["execution"] = EXECUTION.into();
+        let granted = answer(&self.invoke(LOCK_TASK, &for_execution).await?)?;
+        let token = granted["lock"]["fencingToken"].as_u64().context("an answer without a token")?;
+        self.screen.said(LOCK_TASK, format_args!("token {token}  granted to an execution, which is aborted"));
+        let row = self.locks.peek(key).await?.context("the execution acquired no lock")?;
+
+        let detail = json!({ "executionArn": EXECUTION, "status": "ABORTED", "redriveCount": 0 });
+        let cleaned = self.invoke(LOCK_CLEANER, &json!({ "source": "aws.states", "detail": detail })).await?;
+        let released = answer(&cleaned)?["released"].as_u64().context("an answer without a number")?;
+        let lease_left = row.lease_ends_at.context("the lease has no end")?.duration_since(SystemTime::now());
+        let (lease_left, start) = (lease_left.unwrap_or_default(), Start(&cleaned));
+        self.screen.said(LOCK_CLEANER, format_args!("{released} lock freed; {start}"));
+
+        let next = answer(&self.invoke(LOCK_TASK, &acquire(key, "berta")).await?)?;
+        let next_token = next["lock"]["fencingToken"].as_u64();
+        if let Some(next_token) = next_token {
+            self.screen.said(LOCK_TASK, format_args!("token {next_token}  granted to berta"));
+        }
+        Ok(CleanUp { released, lease_left, token, next_token })
     }
 
     /// The job holds a lock when its time is over; the next invocation of it takes the lock over.
@@ -139,6 +183,10 @@ impl<'a> Act<'a> {
     async fn invoke(&self, function: &str, payload: &Value) -> anyhow::Result<Invocation> {
         self.lambda.invoke(function, &payload.to_string()).await
     }
+}
+
+fn acquire(key: &str, owner: &str) -> Value {
+    json!({ "action": "acquire", "key": key, "owner": owner, "leaseSeconds": 60, "whenHeld": "report" })
 }
 
 fn job(built: &BTreeMap<String, PathBuf>, table: &str, dynamodb: &LocalDynamoDb) -> anyhow::Result<Function> {

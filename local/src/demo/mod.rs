@@ -43,8 +43,8 @@ const LOCK_KEY: &str = "the-counter";
 /// carries its old fencing token and is refused.
 ///
 /// At last, functions under a Runtime API that keeps deadlines: lock-task tells a second owner who holds
-/// the lock, and the lock of a function that is killed at its deadline is taken over by the next
-/// invocation. Then orders: one whose function crashes after the payment gateway has charged, and a queue
+/// the lock, lock-cleaner frees the lock of an execution that was aborted, and the lock of a function that
+/// is killed at its deadline is taken over by the next invocation. Then orders: one whose function crashes after the payment gateway has charged, and a queue
 /// of them with a message that is no order. cargo builds the functions first.
 ///
 /// The exit code is 0 when the counter is exact, the late write was refused, the locks of those who were
@@ -91,6 +91,7 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
 
     let act = functions::Act::begin(&screen, &built, &dynamodb).await?;
     let second_owner = act.a_second_owner_is_told().await?;
+    let clean_up = act.an_execution_ends_without_releasing().await?;
     let deadline = act.a_function_is_killed_at_its_deadline().await?;
 
     let act = orders::Act::begin(&screen, &built, &dynamodb).await?;
@@ -102,7 +103,7 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
         told: ledger.applied(),
         counted: counter.read().await?,
     };
-    Ok(verdict::Verdict { increments, takeover, late_write, second_owner, deadline, crash, delivered }
+    Ok(verdict::Verdict { increments, takeover, late_write, second_owner, clean_up, deadline, crash, delivered }
         .pronounce(&ledger))
 }
 

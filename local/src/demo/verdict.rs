@@ -1,7 +1,7 @@
 //! Whether the promises were kept: the end of the demo, and its exit code.
 
 use super::Options;
-use super::functions::{Deadline, SecondOwner};
+use super::functions::{CleanUp, Deadline, SecondOwner};
 use super::ledger::Ledger;
 use super::message::About;
 use super::orders::{Crash, Delivered};
@@ -34,6 +34,7 @@ pub(crate) struct Verdict {
     pub(crate) takeover: Takeover,
     pub(crate) late_write: LateWrite,
     pub(crate) second_owner: SecondOwner,
+    pub(crate) clean_up: CleanUp,
     pub(crate) deadline: Deadline,
     pub(crate) crash: Crash,
     pub(crate) delivered: Delivered,
@@ -48,6 +49,7 @@ impl Verdict {
             refused(&self.late_write),
             taken_over(&self.takeover),
             told(&self.second_owner),
+            cleaned_up(&self.clean_up),
             succeeded(&self.deadline),
             charged_once(&self.crash),
             delivered(&self.delivered),
@@ -103,6 +105,17 @@ fn told(second: &SecondOwner) -> bool {
     let good = !acquired && *is_first;
     let was = if good { format!("was told that {holder} holds it") } else { "was told something else".to_owned() };
     screen::check(good, format_args!("the second owner {was}"));
+    good
+}
+
+fn cleaned_up(&CleanUp { released, lease_left, token, next_token }: &CleanUp) -> bool {
+    let good = released == 1 && next_token.is_some_and(|next| next > token);
+    let was = if good { "was freed" } else { "was not freed" };
+    let left = Seconds(lease_left);
+    screen::check(
+        good,
+        format_args!("the lock of the execution that was aborted {was}, {left} before its lease ended"),
+    );
     good
 }
 

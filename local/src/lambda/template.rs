@@ -6,11 +6,7 @@
 
 use super::{ACCOUNT, Function, REGION, arn};
 use anyhow::{Context, bail};
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
-    ScalarAttributeType,
-};
+use serde_json::Value as Json;
 use serde_norway::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +14,9 @@ use std::time::Duration;
 
 const FUNCTION: &str = "AWS::Serverless::Function";
 const TABLE: &str = "AWS::DynamoDB::Table";
+/// What `CreateTable` takes of a table's properties.
+const CREATE_TABLE: [&str; 5] =
+    ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"];
 /// What SAM and Lambda take where a template says nothing.
 const DEFAULT_TIMEOUT: u32 = 3;
 const DEFAULT_MEMORY: u32 = 128;
@@ -86,57 +85,33 @@ impl Template {
         self.environment(&Value::Null)
     }
 
-    /// Creates the template's tables, and says their names: the logical ids, unless the template names
-    /// them.
+    /// The template's tables, each as `CreateTable` takes it. They are called by their logical ids, unless
+    /// the template names them.
     ///
     /// # Errors
-    /// When DynamoDB refuses, or a value cannot be resolved here.
-    pub async fn create_tables(&self, dynamodb: &Client) -> anyhow::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for (id, resource) in self.of_type(TABLE) {
-            let name = self.name(id, resource)?;
-            self.create_table(dynamodb, &name, &resource["Properties"]).await.with_context(|| format!("table {id}"))?;
-            names.push(name);
-        }
-        Ok(names)
+    /// When a value cannot be resolved here.
+    pub fn tables(&self) -> anyhow::Result<Vec<Json>> {
+        let tables = self.of_type(TABLE);
+        tables.map(|(id, resource)| self.table(id, resource).with_context(|| format!("table {id}"))).collect()
     }
 
-    async fn create_table(&self, dynamodb: &Client, name: &str, properties: &Value) -> anyhow::Result<()> {
-        let mut create = dynamodb
-            .create_table()
-            .table_name(name)
-            .billing_mode(BillingMode::PayPerRequest)
-            .set_key_schema(Some(self.key_schema(properties)?));
-        for attribute in list(&properties["AttributeDefinitions"]) {
-            let type_ = ScalarAttributeType::from(self.text(&attribute["AttributeType"])?.as_str());
-            let definition = AttributeDefinition::builder().attribute_type(type_);
-            let definition = definition.attribute_name(self.text(&attribute["AttributeName"])?).build()?;
-            create = create.attribute_definitions(definition);
-        }
-        for index in list(&properties["GlobalSecondaryIndexes"]) {
-            let projection = ProjectionType::from(self.text(&index["Projection"]["ProjectionType"])?.as_str());
-            let others = list(&index["Projection"]["NonKeyAttributes"]);
-            let others = others.map(|name| self.text(name)).collect::<anyhow::Result<Vec<_>>>()?;
-            let projection = Projection::builder()
-                .projection_type(projection)
-                .set_non_key_attributes((!others.is_empty()).then_some(others));
-            let index = GlobalSecondaryIndex::builder()
-                .index_name(self.text(&index["IndexName"])?)
-                .set_key_schema(Some(self.key_schema(index)?))
-                .projection(projection.build());
-            create = create.global_secondary_indexes(index.build()?);
-        }
-        create.send().await.map_err(|error| error.into_service_error())?;
-        Ok(())
+    fn table(&self, id: &str, resource: &Value) -> anyhow::Result<Json> {
+        let properties = entries(&resource["Properties"]).filter(|(name, _)| CREATE_TABLE.contains(name));
+        let properties = properties.map(|(name, value)| Ok((name.to_owned(), self.resolved(value)?)));
+        let name = ("TableName".to_owned(), Json::String(self.name(id, resource)?));
+        std::iter::once(Ok(name)).chain(properties).collect::<anyhow::Result<_>>().map(Json::Object)
     }
 
-    fn key_schema(&self, of: &Value) -> anyhow::Result<Vec<KeySchemaElement>> {
-        let elements = list(&of["KeySchema"]).map(|element| {
-            let type_ = KeyType::from(self.text(&element["KeyType"])?.as_str());
-            let name = self.text(&element["AttributeName"])?;
-            Ok(KeySchemaElement::builder().attribute_name(name).key_type(type_).build()?)
-        });
-        elements.collect()
+    /// A list or an object in which every value is text.
+    fn resolved(&self, value: &Value) -> anyhow::Result<Json> {
+        match value {
+            Value::Sequence(values) => values.iter().map(|one| self.resolved(one)).collect(),
+            Value::Mapping(_) if !entries(value).any(|(name, _)| name == "Ref" || name.starts_with("Fn::")) => {
+                let entries = entries(value).map(|(name, one)| Ok((name.to_owned(), self.resolved(one)?)));
+                entries.collect::<anyhow::Result<_>>().map(Json::Object)
+            }
+            _ => self.text(value).map(Json::String),
+        }
     }
 
     /// The variables of all functions, and a function's own.
@@ -273,10 +248,6 @@ fn binary(id: &str, resource: &Value) -> anyhow::Result<String> {
     binary.map(str::to_owned).with_context(|| format!("{id} has no Metadata.BuildProperties.Binary"))
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_sequence().into_iter().flatten()
-}
-
 fn entries(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
     value.as_mapping().into_iter().flatten().filter_map(|(name, value)| Some((name.as_str()?, value)))
 }
@@ -368,7 +339,8 @@ Resources:
     async fn the_tables_are_created_with_their_keys_and_indexes() {
         let server = LocalDynamoDb::in_memory().await.unwrap();
         let dynamodb = client(server.endpoint());
-        assert_eq!(Template::parse(TEMPLATE).unwrap().create_tables(&dynamodb).await.unwrap(), ["Locks"]);
+        let tables = Template::parse(TEMPLATE).unwrap().tables().unwrap();
+        assert_eq!(server.create_tables(&tables).await.unwrap(), ["Locks"]);
         let table = dynamodb.describe_table().table_name("Locks").send().await.unwrap().table.unwrap();
         assert_eq!(table.key_schema()[0].attribute_name(), "key");
         assert_eq!(table.global_secondary_indexes()[0].index_name(), Some("byWorkflow"));
@@ -380,7 +352,7 @@ Resources:
         let template = Template::read(&path).unwrap();
         let built = template.binaries().unwrap().into_iter().map(|name| (name.clone(), PathBuf::from(name))).collect();
         let server = LocalDynamoDb::in_memory().await.unwrap();
-        let tables = template.create_tables(&client(server.endpoint())).await.unwrap();
+        let tables = server.create_tables(&template.tables().unwrap()).await.unwrap();
         for function in template.functions(&built, server.endpoint()).unwrap() {
             assert!(tables.contains(&function.environment["LOCK_TABLE"]), "{function:?}");
         }

@@ -6,6 +6,7 @@ use crate::stage::TABLE;
 use crate::subject::Acquire;
 use anyhow::{Context, ensure};
 use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock_local::authorize::Fate;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::sleep;
 
@@ -99,11 +100,11 @@ fn count_in(row: Option<std::collections::HashMap<String, AttributeValue>>) -> a
     Ok(number.parse()?)
 }
 
-pub(super) async fn native_and_subject_take_turns_and_no_increment_is_lost(scene: &Scene<'_>) -> anyhow::Result<()> {
-    const ROUNDS: usize = 15;
+/// Both acquire, increment and release, each as often as `rounds` says, and nobody is disturbed by the other.
+async fn take_turns(scene: &Scene<'_>, rounds: usize) -> anyhow::Result<()> {
     let turns = async |player: &crate::plays::Player<'_>| -> anyhow::Result<Vec<u64>> {
         let mut tokens = Vec::new();
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let grant = player.acquire(waiting(scene.key, 30_000, 5_000)).await?;
             increment(scene).await?;
             tokens.push(grant.fencing_token);
@@ -113,14 +114,37 @@ pub(super) async fn native_and_subject_take_turns_and_no_increment_is_lost(scene
     };
     let (ours, theirs) = tokio::join!(turns(&scene.subject), turns(&scene.native));
     let mut tokens = [ours?, theirs?].concat();
-    ensure!(tokens.len() == 2 * ROUNDS);
+    ensure!(tokens.len() == 2 * rounds);
     tokens.sort_unstable();
     tokens.dedup();
-    ensure!(tokens.len() == 2 * ROUNDS, "two grants had the same token");
+    ensure!(tokens.len() == 2 * rounds, "two grants had the same token");
     let counter = AttributeValue::S(format!("{} counter", scene.key));
     let row = scene.stage.dynamodb().get_item().table_name(TABLE).key("key", counter).send().await?;
     let count = count_in(row.item)?;
-    ensure!(count == 2 * ROUNDS as u64, "{count} of {} increments are left", 2 * ROUNDS);
+    ensure!(count == 2 * rounds as u64, "{count} of {} increments are left", 2 * rounds);
+    Ok(())
+}
+
+pub(super) async fn native_and_subject_take_turns_and_no_increment_is_lost(scene: &Scene<'_>) -> anyhow::Result<()> {
+    take_turns(scene, 15).await
+}
+
+pub(super) async fn no_increment_is_lost_while_answers_are_lost_under_contention(
+    scene: &Scene<'_>,
+) -> anyhow::Result<()> {
+    let fates = [
+        Fate::AnswerLost,
+        Fate::Answered,
+        Fate::AnswerLost,
+        Fate::Answered,
+        Fate::Swallowed,
+        Fate::Answered,
+        Fate::Answered,
+        Fate::AnswerLost,
+    ];
+    scene.stage.next(fates);
+    take_turns(scene, 5).await?;
+    ensure!(scene.stage.take_sent().len() >= fates.len(), "not all of these fates came to pass");
     Ok(())
 }
 

@@ -68,6 +68,7 @@ pub fn all() -> Vec<Scenario> {
             a_waiter_gets_the_lock_soon_after_a_native_holder_released_it,
             waiting_ends_within_the_budget_and_says_who_holds,
             native_and_subject_take_turns_and_no_increment_is_lost,
+            no_increment_is_lost_while_answers_are_lost_under_contention,
             tokens_grow_whoever_is_granted_the_lock,
             a_dead_native_holder_is_replaced_after_its_lease,
             a_dead_subject_is_replaced_by_a_native_contender,

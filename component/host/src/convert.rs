@@ -1,0 +1,104 @@
+//! Between what the WIT package calls things and the lines of the conformance scenarios.
+
+use crate::bindings::types::{
+    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock,
+    ReleaseOutcome,
+};
+use crate::lines::{self, Failure};
+use serde_json::{Map, Value, json};
+
+pub fn lock_key(key: String) -> LockKey {
+    LockKey { key, sort_key: None }
+}
+
+pub fn data_change(data: Option<Vec<u8>>) -> DataChange {
+    data.map_or(DataChange::Keep, DataChange::Set)
+}
+
+pub fn outcome(outcome: ReleaseOutcome) -> Value {
+    match outcome {
+        ReleaseOutcome::Released => json!("released"),
+        ReleaseOutcome::AlreadyGone => json!("already-gone"),
+    }
+}
+
+pub fn held(seen: Held) -> lines::Held {
+    let Held { holder, lease_ends_at, retry_after, observation } = seen;
+    lines::Held { holder, lease_ends_at, retry_after, observation: observation.into() }
+}
+
+pub fn failure(error: Error) -> Failure {
+    let (kind, seen) = match error.kind {
+        ErrorKind::Held(seen) => ("held", Some(held(seen))),
+        ErrorKind::Lost => ("lost", None),
+        ErrorKind::Unknown => ("unknown", None),
+        ErrorKind::Unavailable => ("unavailable", None),
+        ErrorKind::OutOfTime(_) => ("out-of-time", None),
+        ErrorKind::InvalidRequest => ("invalid-request", None),
+        ErrorKind::InvalidRecord => ("invalid-record", None),
+        ErrorKind::Table => ("table", None),
+        ErrorKind::Denied => ("denied", None),
+    };
+    Failure { kind, message: error.message, held: seen }
+}
+
+/// Attribute values as DynamoDB's JSON has them; a lock's condition has no bytes.
+pub fn condition_check(check: ConditionCheck) -> Value {
+    let value = |value| match value {
+        AttributeValue::S(text) => json!({"S": text}),
+        AttributeValue::N(number) => json!({"N": number}),
+        AttributeValue::B(_) | AttributeValue::Other(_) => Value::Null,
+    };
+    let key = check.key.into_iter().map(|attribute| (attribute.name, value(attribute.value)));
+    let names = check.expression_attribute_names.into_iter().map(|each| (each.placeholder, json!(each.name)));
+    let values = check.expression_attribute_values.into_iter().map(|each| (each.placeholder, value(each.value)));
+    json!({
+        "tableName": check.table_name,
+        "key": key.collect::<Map<_, _>>(),
+        "conditionExpression": check.condition_expression,
+        "expressionAttributeNames": names.collect::<Map<_, _>>(),
+        "expressionAttributeValues": values.collect::<Map<_, _>>(),
+    })
+}
+
+pub fn row(row: PeekedLock) -> lines::Row {
+    lines::Row {
+        holder: row.holder,
+        released: row.released,
+        lease: row.lease,
+        renewed_at: row.renewed_at,
+        lease_ends_at: row.lease_ends_at,
+        fencing_token: row.fencing_token,
+        workflow: row.workflow,
+        data: row.data,
+        version: row.version,
+    }
+}
+
+impl From<LockToken> for lines::Token {
+    fn from(token: LockToken) -> Self {
+        let LockToken { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = token;
+        Self { key: key.key, owner, version, fencing_token, lease, lease_ends_at, workflow }
+    }
+}
+
+impl From<lines::Token> for LockToken {
+    fn from(token: lines::Token) -> Self {
+        let lines::Token { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = token;
+        Self { key: lock_key(key), owner, version, fencing_token, lease, lease_ends_at, workflow }
+    }
+}
+
+impl From<Observation> for lines::Observation {
+    fn from(observation: Observation) -> Self {
+        let Observation { version, lease, unchanged_for } = observation;
+        Self { version, lease, unchanged_for }
+    }
+}
+
+impl From<lines::Observation> for Observation {
+    fn from(observation: lines::Observation) -> Self {
+        let lines::Observation { version, lease, unchanged_for } = observation;
+        Self { version, lease, unchanged_for }
+    }
+}

@@ -1,0 +1,39 @@
+"""What a held lock is in both worlds."""
+
+from wit import Resource
+
+KEEP = "keep"
+
+
+class HeldLock(Resource):
+    """A held lock. Dropping it does not release it."""
+
+    name = "lock"
+
+    @property
+    def fencing_token(self):
+        return self.call("fencing-token")
+
+    @property
+    def owner(self):
+        return self.call("owner")
+
+    @property
+    def lease_ends_at(self):
+        return self.call("lease-ends-at")
+
+    def token(self):
+        return self.call("token")
+
+    def condition_check(self):
+        return self.call("condition-check")
+
+
+def lock_key(key):
+    """A plain key, or a pair of partition and sort key."""
+    key, sort_key = key if isinstance(key, tuple) else (key, None)
+    return {"key": key, "sort_key": sort_key}
+
+
+def releasing(options):
+    return {"data": KEEP, "delete_row": False, "or_later_grant_of_owner": False, **options}
