@@ -31,8 +31,8 @@ impl Request {
 pub struct TransactionId(String);
 
 impl TransactionId {
-    /// One that was never used before.
-    pub(crate) fn from_random(bytes: [u8; 16]) -> Self {
+    /// One that was never used before, if the bytes are random.
+    pub fn from_random(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes).simple().to_string())
     }
 

@@ -1,0 +1,115 @@
+//! One DynamoDB: what it answers to the crate's requests, and what its rows then are.
+
+use crate::evaluation::{Attributes, Outcome, sorted};
+use crate::requests::Operation;
+use crate::writes::{ID, TABLE};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::interceptors::AfterDeserializationInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
+use aws_smithy_types::base64;
+use lambda_lock::LockClient;
+use lambda_lock::protocol::{Action, Answer, Item, LockKey, Request, Schema, Value};
+use lambda_lock::simulation::{Network, Real};
+use lambda_lock_local::config;
+use serde_json::Value as Json;
+use std::sync::{Arc, Mutex};
+
+const LOCKS: &str = "locks";
+
+/// The lock table, and the table of the caller's own.
+pub(crate) async fn create_tables(dynamodb: &Client) {
+    LockClient::builder(dynamodb.clone(), LOCKS).build().unwrap().create_table().await.unwrap();
+    let id = AttributeDefinition::builder().attribute_name(ID).attribute_type(ScalarAttributeType::S);
+    let hash = KeySchemaElement::builder().attribute_name(ID).key_type(KeyType::Hash);
+    let create = dynamodb.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
+    let create = create.attribute_definitions(id.build().unwrap()).key_schema(hash.build().unwrap());
+    create.send().await.unwrap();
+}
+
+/// A client of one DynamoDB, for one request at a time.
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    dynamodb: Client,
+    listening: Listening,
+}
+
+impl Engine {
+    pub(crate) fn new(name: &'static str, endpoint: &str) -> Self {
+        let listening = Listening::default();
+        let dynamodb = Client::from_conf(config(endpoint).interceptor(listening.clone()).build());
+        Self { name, dynamodb, listening }
+    }
+
+    /// The way that the crate's own requests go.
+    async fn send(&self, request: Request, operation: &Operation, schema: &Schema) -> Answer {
+        let writes: Vec<_> = operation.writes.iter().map(crate::writes::Write::item).collect();
+        Real::new(self.dynamodb.clone(), LOCKS, schema.clone()).send(request, &writes).await.answer
+    }
+
+    pub(crate) async fn apply(&self, operation: &Operation, schema: &Schema) -> Outcome {
+        let answer = self.send(operation.request.clone(), operation, schema).await;
+        let reasons = std::mem::take(&mut *self.listening.0.lock().unwrap());
+        Outcome { reasons, ..Outcome::of(answer) }
+    }
+
+    pub(crate) async fn row(&self, key: &LockKey) -> Option<Attributes> {
+        let real = Real::new(self.dynamodb.clone(), LOCKS, Schema::default());
+        match real.send(Request::alone(key.clone(), Action::Peek), &[]).await.answer {
+            Answer::Found(row) => row.map(sorted),
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+
+    /// One of the caller's own items.
+    pub(crate) async fn work(&self, id: &str) -> Option<Attributes> {
+        let get = self.dynamodb.get_item().table_name(TABLE).key(ID, AttributeValue::S(id.to_owned()));
+        let found = get.consistent_read(true).send().await.unwrap().item?;
+        let value = |value: AttributeValue| match value {
+            AttributeValue::S(text) => Value::S(text),
+            AttributeValue::N(number) => Value::N(number),
+            other => panic!("{other:?} in a row of the caller's"),
+        };
+        Some(sorted(found.into_iter().map(|(name, found)| (name, value(found))).collect()))
+    }
+}
+
+/// Hears why a transaction was cancelled, which the crate tells its callers only in part.
+#[derive(Clone, Debug, Default)]
+struct Listening(Arc<Mutex<Vec<Reason>>>);
+
+/// The code, and the row where it was asked for.
+type Reason = (String, Option<Attributes>);
+
+impl Intercept for Listening {
+    fn name(&self) -> &'static str {
+        "Listening"
+    }
+
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let body: Json = serde_json::from_slice(context.response().body().bytes().unwrap_or_default())?;
+        let reasons = body["CancellationReasons"].as_array().into_iter().flatten();
+        *self.0.lock().unwrap() = reasons.map(reason).collect();
+        Ok(())
+    }
+}
+
+fn reason(reason: &Json) -> (String, Option<Attributes>) {
+    let item = reason["Item"].as_object().map(|item| {
+        let value = |value: &Json| {
+            let text = |name: &str| value[name].as_str().map(str::to_owned);
+            let bytes = || base64::decode(text("B")?).ok().map(Value::B);
+            text("S").map(Value::S).or_else(|| text("N").map(Value::N)).or_else(bytes).unwrap_or(Value::Other("?"))
+        };
+        sorted(item.iter().map(|(name, given)| (name.clone(), value(given))).collect::<Item>())
+    });
+    (reason["Code"].as_str().unwrap_or_default().to_owned(), item)
+}

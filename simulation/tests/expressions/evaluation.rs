@@ -1,0 +1,125 @@
+//! What an operation must come to, without any DynamoDB.
+
+use crate::requests::Operation;
+use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Schema, Value};
+use lambda_lock_simulation::{Rows, expression};
+use std::collections::BTreeMap;
+
+/// The attributes of an item, in order.
+pub(crate) type Attributes = Vec<(String, Value)>;
+
+/// What came of an operation, as far as it is the same everywhere.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) what: String,
+    /// What was returned or found.
+    pub(crate) row: Attributes,
+    /// Of a cancelled transaction: of each write why it was refused, and by which item, where it asked.
+    pub(crate) reasons: Vec<(String, Option<Attributes>)>,
+}
+
+impl Outcome {
+    /// Attributes have no order, and error texts are everybody's own.
+    pub(crate) fn of(answer: Answer) -> Self {
+        let there = |row: &Option<Item>| if row.is_some() { "a row" } else { "no row" };
+        let (what, row) = match answer {
+            Answer::Applied(item) => ("applied".to_owned(), Some(item)),
+            Answer::Refused(row) => (format!("refused, {}", there(&row)), row),
+            Answer::Found(row) => (format!("found, {}", there(&row)), row),
+            Answer::Cancelled(failed) => {
+                let failed: Vec<_> = failed.iter().map(|failed| (failed.index, failed.code.as_str())).collect();
+                (format!("cancelled by {failed:?}"), None)
+            }
+            Answer::Rejected(Rejection::Invalid(_)) => ("invalid".to_owned(), None),
+            other => (format!("{other:?}"), None),
+        };
+        Self { what, row: row.map(sorted).unwrap_or_default(), reasons: Vec::new() }
+    }
+
+    fn named(what: &str) -> Self {
+        Self { what: what.to_owned(), ..Self::default() }
+    }
+}
+
+pub(crate) fn sorted(item: Item) -> Attributes {
+    let mut list: Vec<_> = item.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    list.sort_by(|one, other| one.0.cmp(&other.0));
+    list
+}
+
+/// All rows of one sequence.
+pub(crate) struct Evaluation {
+    schema: Schema,
+    rows: Rows,
+    work: BTreeMap<String, Option<Item>>,
+    /// The transactions that were applied.
+    applied: Vec<Operation>,
+}
+
+impl Evaluation {
+    pub(crate) fn new(schema: Schema) -> Self {
+        Self { rows: Rows::new(schema.clone()), schema, work: BTreeMap::new(), applied: Vec::new() }
+    }
+
+    pub(crate) fn row(&self, key: &LockKey) -> Option<&Item> {
+        self.rows.get(key)
+    }
+
+    /// One of the caller's own items.
+    pub(crate) fn work(&self, id: &str) -> Option<Attributes> {
+        self.work.get(id).cloned().flatten().map(sorted)
+    }
+
+    pub(crate) fn apply(&mut self, operation: &Operation) -> Outcome {
+        let Some(transaction) = &operation.request.transaction else {
+            return Outcome::of(self.rows.apply(&operation.request));
+        };
+        // A token stands for one content, for ten minutes after it was applied.
+        let earlier = self.applied.iter().find(|earlier| earlier.request.transaction.as_ref() == Some(transaction));
+        if let Some(earlier) = earlier {
+            let same = (&earlier.request, &earlier.writes) == (&operation.request, &operation.writes);
+            return if same { Outcome::of(self.rows.apply(&operation.request)) } else { Outcome::named("invalid") };
+        }
+        let reasons = self.reasons(operation);
+        let refused: Vec<_> = reasons.iter().enumerate().filter(|(_, (code, _))| code != "None").collect();
+        if refused.is_empty() {
+            self.applied.push(operation.clone());
+            for write in &operation.writes {
+                write.apply(self.work.entry(write.id.clone()).or_default());
+            }
+            return match self.rows.apply(&operation.request) {
+                // A Fence, which writes nothing.
+                Answer::Found(_) if matches!(operation.request.action, Action::Fence { .. }) => {
+                    Outcome::named("applied")
+                }
+                answer => Outcome::of(answer),
+            };
+        }
+        // The lock's own condition comes first.
+        if refused.iter().any(|(index, _)| *index == operation.writes.len()) {
+            return Outcome { reasons, ..Outcome::of(self.rows.apply(&operation.request)) };
+        }
+        let failed: Vec<_> = refused.iter().map(|(index, (code, _))| (*index, code.as_str())).collect();
+        Outcome { what: format!("cancelled by {failed:?}"), row: Vec::new(), reasons }
+    }
+
+    /// Of each write, the lock's last, why it is refused.
+    fn reasons(&self, operation: &Operation) -> Vec<(String, Option<Attributes>)> {
+        let mut reasons: Vec<_> = operation
+            .writes
+            .iter()
+            .map(|write| {
+                let row = self.work.get(&write.id).cloned().flatten();
+                reason(write.holds(row.as_ref()), row.filter(|_| write.all_old))
+            })
+            .collect();
+        let row = self.row(&operation.request.key);
+        let holds = expression::holds(&Expression::of(&operation.request, &self.schema), row);
+        reasons.push(reason(holds, row.cloned()));
+        reasons
+    }
+}
+
+fn reason(holds: bool, row: Option<Item>) -> (String, Option<Attributes>) {
+    if holds { ("None".to_owned(), None) } else { ("ConditionalCheckFailed".to_owned(), row.map(sorted)) }
+}
