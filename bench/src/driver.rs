@@ -103,12 +103,7 @@ enum Held {
 impl Driver {
     fn open(client: Client, opened: Opened) -> Result<Self, Error> {
         let dynamodb = lambda_lock_local::client(&opened.endpoint);
-        // Who waits for an answer without end has nothing to do with a lease: ours never does, so the requests by
-        // hand must not either. A pending timer is seen in the CPU of a request.
-        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(DEFAULT_REQUEST_TIMEOUT).build();
-        let patient = lambda_lock_local::config(&opened.endpoint).timeout_config(timeouts);
-        let by_hand = (client == Client::BareSdk)
-            .then(|| ByHand::new(aws_sdk_dynamodb::Client::from_conf(patient.build())));
+        let by_hand = (client == Client::BareSdk).then(|| ByHand::new(with_timeout(&opened.endpoint)));
         Ok(Self {
             lease: Duration::from_millis(opened.lease_millis),
             by_hand,
@@ -194,6 +189,12 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// For the requests by hand: ours waits for no answer longer than this, and the timer is part of what a request costs.
+fn with_timeout(endpoint: &str) -> aws_sdk_dynamodb::Client {
+    let timeouts = TimeoutConfig::builder().operation_attempt_timeout(DEFAULT_REQUEST_TIMEOUT).build();
+    aws_sdk_dynamodb::Client::from_conf(lambda_lock_local::config(endpoint).timeout_config(timeouts).build())
 }
 
 /// All of it for waiting; some time for answers even where nobody waits.

@@ -10,6 +10,15 @@ use tokio::process::Command;
 /// What one start of each function takes, about; most of it is Java's.
 pub(crate) const EXPECTED: Duration = Duration::from_millis(2_600);
 
+/// Of one start alone there is no interval.
+pub(crate) fn number(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(1) => Err("0 for none, or at least 2".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
 /// What the program says with `--json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -89,18 +89,13 @@ pub(crate) async fn wire(endpoint: &str) -> Result<Vec<Wire>, Error> {
 }
 
 /// What [`batches`] takes, about.
-pub(crate) fn expected(warm_up: u32, rounds: usize, pairs: u32) -> Duration {
-    let pairs = f64::from(warm_up) + rounds as f64 * f64::from(pairs);
+pub(crate) fn expected(warm_up: u32, rounds: u32, pairs: u32) -> Duration {
+    let pairs = f64::from(warm_up) + f64::from(rounds) * f64::from(pairs);
     Duration::from_secs(3) + Duration::from_millis(6).mul_f64(pairs)
 }
 
 /// Times each client, without a proxy; they take turns, and the order rotates.
-pub(crate) async fn batches(
-    endpoint: &str,
-    warm_up: u32,
-    rounds: usize,
-    pairs: u32,
-) -> Result<Vec<Batch>, Error> {
+pub(crate) async fn batches(endpoint: &str, warm_up: u32, rounds: u32, pairs: u32) -> Result<Vec<Batch>, Error> {
     let mut peers = Vec::new();
     for client in ALL {
         let mut peer = client.start(endpoint, LEASE).await?;
@@ -109,13 +104,14 @@ pub(crate) async fn batches(
         peers.push((client, peer, so_far));
     }
     let mut batches = Vec::new();
-    for round in 0..rounds {
+    for round in 0..usize::try_from(rounds)? {
         for turn in 0..peers.len() {
             let which = (round + turn) % peers.len();
             let (client, peer, so_far) = &mut peers[which];
             let process = peer.process().ok_or("the driver has ended")?;
             let told = run(peer, *client, pairs).await?;
-            // Since its last batch, so that the hundredths that a batch is short or long do not add up.
+            // Since the end of its last batch, and not since the beginning of this one: a batch is counted in whole
+            // hundredths of a second, and what one is short of is then the next one's.
             let now = cpu(process)?;
             let cpu_micros = u64::try_from((now - std::mem::replace(so_far, now)).as_micros())?;
             batches.push(Batch {

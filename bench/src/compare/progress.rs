@@ -1,34 +1,37 @@
-//! How far a run is, and how long it still takes: nobody should have to guess for half an hour.
+//! How far a run is and what is left of it, so that nobody has to guess for half an hour.
 
 use std::time::{Duration, Instant};
 
 /// Counts what was planned against what is done, both as the time that they are expected to take.
 pub(crate) struct Progress {
     began: Instant,
-    planned: Duration,
+    left: Duration,
     done: Duration,
 }
 
 impl Progress {
     pub(crate) fn of(planned: Duration) -> Self {
-        println!("about {} of measuring", minutes(planned));
-        Self { began: Instant::now(), planned, done: Duration::ZERO }
+        println!("a whole run takes about {}", minutes(planned));
+        Self { began: Instant::now(), left: planned, done: Duration::ZERO }
+    }
+
+    /// An interrupted run has done this before.
+    pub(crate) fn had(&mut self, expected: Duration) {
+        self.left = self.left.saturating_sub(expected);
     }
 
     /// Something is done that was expected to take so long.
     pub(crate) fn did(&mut self, expected: Duration, what: &str) {
+        self.left = self.left.saturating_sub(expected);
         self.done += expected;
-        let left = left(self.planned, self.done, self.began.elapsed());
-        println!("[{}, about {} left] {what}", minutes(self.began.elapsed()), minutes(left));
+        let took = self.began.elapsed();
+        println!("[{}, about {} left] {what}", minutes(took), minutes(as_slow(self.left, self.done, took)));
     }
 }
 
 /// What is left takes as much longer than expected as what is done did.
-fn left(planned: Duration, done: Duration, took: Duration) -> Duration {
-    if done.is_zero() {
-        return planned;
-    }
-    planned.saturating_sub(done).mul_f64(took.as_secs_f64() / done.as_secs_f64())
+fn as_slow(left: Duration, done: Duration, took: Duration) -> Duration {
+    if done.is_zero() { left } else { left.mul_f64(took.as_secs_f64() / done.as_secs_f64()) }
 }
 
 fn minutes(time: Duration) -> String {
@@ -40,11 +43,18 @@ fn minutes(time: Duration) -> String {
 mod tests {
     use super::*;
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
     #[test]
     fn what_is_left_is_as_slow_as_what_is_done() {
-        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-        assert_eq!(left(minutes(20), minutes(0), minutes(1)), minutes(20));
-        assert_eq!(left(minutes(20), minutes(5), minutes(10)), minutes(30));
-        assert_eq!(left(minutes(20), minutes(25), minutes(25)), minutes(0));
+        assert_eq!(as_slow(15 * MINUTE, 5 * MINUTE, 10 * MINUTE), 30 * MINUTE);
+        assert_eq!(as_slow(20 * MINUTE, Duration::ZERO, MINUTE), 20 * MINUTE);
+    }
+
+    #[test]
+    fn what_an_interrupted_run_had_done_says_nothing_of_how_fast_this_one_is() {
+        let mut progress = Progress::of(20 * MINUTE);
+        progress.had(12 * MINUTE);
+        assert_eq!((progress.left, progress.done), (8 * MINUTE, Duration::ZERO));
     }
 }

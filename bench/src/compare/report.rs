@@ -53,13 +53,13 @@ fn promised(results: &Results) -> String {
 }
 
 fn behind(results: &Results) -> String {
-    let mut text = "### Where ours is behind by more than 5 %\n\n\
-        | figure | next to | ours / theirs | why |\n|---|---|---|---|\n"
-        .to_owned();
     let all = behind::of(results);
     if all.is_empty() {
         return "Nowhere in this run is ours behind anyone else by more than 5 %.\n\n".to_owned();
     }
+    let mut text = "### Where ours is behind by more than 5 %\n\n\
+        | figure | next to | ours / theirs | why |\n|---|---|---|---|\n"
+        .to_owned();
     for one in all {
         let _ = writeln!(text, "| {} | {} | {:.2} | {} |", one.what, one.other, one.ratio, one.why);
     }
@@ -170,9 +170,9 @@ fn contention(results: &Results) -> String {
         }
     }
     text + "\nWhoever released just now is the first to try again, so one contender often takes several turns in a \
-            row: with every client, because none keeps a queue. No client can do with less than two requests for a turn \
-            and two for each time that it waits. Among many a waiter of ours looks less often, because it shares the \
-            looking with those that it has found (`src/protocol/crowd.rs`).\n\n\
+            row: with every client, because none keeps a queue. A turn of ours takes two requests, and at least two \
+            more when it had to wait: the one that was refused, and a look. Among many a waiter of ours looks less \
+            often, because it shares the looking with those that it has found (`src/protocol/crowd.rs`).\n\n\
             ![Hand-over and requests by the number of contenders](bench/results/contention.svg)\n\n"
 }
 
