@@ -29,7 +29,7 @@ enum Request {
     Open(Opened),
     Acquire { key: String, wait_millis: Option<u64> },
     Release { key: String },
-    Pairs { key: String, count: u32 },
+    Pairs { keys: Vec<String>, count: usize },
     Contend(Contention),
 }
 
@@ -81,7 +81,7 @@ async fn carry_out(
         (_, None) => Err("the first request must be open".into()),
         (Request::Acquire { key, wait_millis }, Some(driver)) => driver.acquire(&key, wait_millis).await,
         (Request::Release { key }, Some(driver)) => driver.release(&key).await,
-        (Request::Pairs { key, count }, Some(driver)) => driver.pairs(&key, count).await,
+        (Request::Pairs { keys, count }, Some(driver)) => driver.pairs(&keys, count).await,
         (Request::Contend(contention), Some(driver)) => driver.contend(&contention).await,
     }
 }
@@ -125,9 +125,9 @@ impl Driver {
         Ok(json!({}))
     }
 
-    async fn pairs(&self, key: &str, count: u32) -> Result<Value, Error> {
+    async fn pairs(&self, keys: &[String], count: usize) -> Result<Value, Error> {
         let (mut acquire, mut release) = (Vec::new(), Vec::new());
-        for _ in 0..count {
+        for key in keys.iter().cycle().take(count) {
             let began = Instant::now();
             let held = self.one(key, Duration::from_secs(1)).await?;
             let acquired = Instant::now();

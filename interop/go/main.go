@@ -33,10 +33,11 @@ type request struct {
 	Attributes      map[string]string `json:"attributes"`
 	Delete          *bool             `json:"delete"`
 
-	Count      int   `json:"count"`
-	Contenders int   `json:"contenders"`
-	Rounds     int   `json:"rounds"`
-	WorkMillis int64 `json:"workMillis"`
+	Keys       []string `json:"keys"`
+	Count      int      `json:"count"`
+	Contenders int      `json:"contenders"`
+	Rounds     int      `json:"rounds"`
+	WorkMillis int64    `json:"workMillis"`
 }
 
 type answer map[string]any

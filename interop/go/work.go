@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Acquires and releases a free lock, one pair after the other. Inside the driver, so that the line
+// Acquires and releases free locks, one pair after the other. Inside the driver, so that the line
 // protocol is no part of a figure.
 func pairs(client *lockClient, asked *request) (answer, error) {
 	acquire, release := make([]int64, 0, asked.Count), make([]int64, 0, asked.Count)
-	for range asked.Count {
+	for pair := range asked.Count {
+		asked.Key = asked.Keys[pair%len(asked.Keys)]
 		began := time.Now()
 		if _, err := client.acquire(asked); err != nil {
 			return nil, err

@@ -9,9 +9,11 @@ def micros(began):
 
 
 def pairs(client, request):
-    """Acquires and releases a free lock, one pair after the other."""
+    """Acquires and releases free locks, one pair after the other."""
     acquire, release = [], []
-    for _ in range(request["count"]):
+    keys = request["keys"]
+    for pair in range(request["count"]):
+        request["key"] = keys[pair % len(keys)]
         began = time.perf_counter()
         client.acquire(request)
         acquire.append(micros(began))

@@ -114,7 +114,7 @@ pub(crate) async fn measure(endpoint: &str, scene: Scene, repeat: usize) -> Resu
     let proxy = CountingProxy::start(endpoint).await?;
     let mut peer = client.start(proxy.endpoint(), LEASE).await?;
     // The process is warm, and knows the way: only the contention counts.
-    peer.measure("pairs", json!({ "key": format!("warm-{client}"), "count": 20 })).await?;
+    peer.measure("pairs", json!({ "keys": [format!("warm-{client}")], "count": 20 })).await?;
     proxy.take();
     let options = json!({
         "key": format!("contended-{client}-{contenders}-{rounds}-{work_millis}-{repeat}"),

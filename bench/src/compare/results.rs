@@ -4,7 +4,7 @@ use super::client::Client;
 use super::cold_start::ColdStarts;
 use super::contention::{Contended, ROUNDS, Scene};
 use super::machine::Machine;
-use super::pairs::{Batch, Wire};
+use super::pairs::{self, Batch, Wire};
 use super::takeover::{Arrival, Takeover};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ pub(crate) struct Results {
     /// Before, in between and afterwards.
     pub(crate) load: Vec<f64>,
     pub(crate) wire: Vec<Wire>,
+    /// How many locks the batches went round.
+    #[serde(default = "one")]
+    pub(crate) locks: u32,
     pub(crate) batches: Vec<Batch>,
     pub(crate) takeovers: Vec<Takeover>,
     pub(crate) contention: Vec<Contended>,
@@ -44,6 +47,7 @@ impl Results {
             notes: Vec::new(),
             load: Vec::new(),
             wire: Vec::new(),
+            locks: pairs::LOCKS,
             batches: Vec::new(),
             takeovers: Vec::new(),
             contention: Vec::new(),

@@ -59,9 +59,9 @@ async fn die(endpoint: &str, client: Client, arrival: Arrival, repeat: usize) ->
     let key = format!("dead-{client}-{arrival:?}-{repeat}");
     let proxy = CountingProxy::start(endpoint).await?;
     let mut next = client.start(proxy.endpoint(), LEASE).await?;
-    next.measure("pairs", json!({ "key": format!("warm-{key}"), "count": 20 })).await?;
+    next.measure("pairs", json!({ "keys": [format!("warm-{key}")], "count": 20 })).await?;
     let mut holder = client.start(endpoint, LEASE).await?;
-    holder.measure("pairs", json!({ "key": format!("warm-{key}"), "count": 20 })).await?;
+    holder.measure("pairs", json!({ "keys": [format!("warm-{key}")], "count": 20 })).await?;
 
     holder.acquire(&key, json!({})).await??;
     holder.die().await?;

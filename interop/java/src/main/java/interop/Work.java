@@ -14,11 +14,14 @@ import java.util.concurrent.atomic.AtomicInteger;
 final class Work {
     private Work() {}
 
-    /** Acquires and releases a free lock, one pair after the other. */
+    /** Acquires and releases free locks, one pair after the other. */
     static JsonObject pairs(LockClient client, JsonObject request) throws Exception {
         JsonArray acquire = new JsonArray();
         JsonArray release = new JsonArray();
-        for (long left = request.get("count").getAsLong(); left > 0; left--) {
+        JsonArray keys = request.getAsJsonArray("keys");
+        int count = request.get("count").getAsInt();
+        for (int pair = 0; pair < count; pair++) {
+            request.add("key", keys.get(pair % keys.size()));
             long began = System.nanoTime();
             client.acquire(request);
             long acquired = System.nanoTime();
