@@ -72,7 +72,7 @@ async fn measure(compare: &Compare, directory: &Path) -> Result<(), Error> {
     run.results.load.push(load());
     match run::measure(&mut run).await {
         Err(error) if !run.results.batches.is_empty() => {
-            return Err(format!("{error}\nWhat was measured is kept: go on with `compare --resume`.").into());
+            return Err(format!("{error} (what was measured is kept: go on with `compare --resume`)").into());
         }
         measured => measured?,
     }
