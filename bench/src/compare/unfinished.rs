@@ -48,3 +48,35 @@ impl Unfinished {
 fn file(directory: &Path) -> PathBuf {
     directory.join("unfinished.json")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    #[test]
+    fn an_interrupted_run_goes_on_with_its_settings_and_what_it_has_measured() {
+        let directory = std::env::temp_dir().join(format!("lambda-lock-bench-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let nothing = Unfinished::interrupted(&directory).map(drop).unwrap_err();
+        assert!(nothing.to_string().contains("no interrupted run"), "{nothing}");
+
+        let settings = Asked::parse_from(["compare", "--contenders", "3,5"]).settings;
+        let mut run = Unfinished::new(&directory, settings, Results::none("today".to_owned()));
+        run.results.load.push(0.5);
+        run.keep().unwrap();
+        let resumed = Unfinished::interrupted(&directory).unwrap();
+        assert_eq!(serde_json::to_value(&resumed).unwrap(), serde_json::to_value(&run).unwrap());
+
+        resumed.finish(&directory.join("raw.json")).unwrap();
+        let left: Vec<_> = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["raw.json"]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
