@@ -4,8 +4,14 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// A client may wait without end: Go's does, for a row that it believes to be released and whose `isReleased` is not
+/// what it expects. Nothing that a driver is asked for takes half of this.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A process that reads one request per line and writes one answer per line.
 ///
@@ -38,11 +44,13 @@ impl Driver {
     /// Asks, and waits for the answer.
     ///
     /// # Errors
-    /// When the process ends, or answers with something else than a JSON object.
+    /// When the process ends, does not answer within five minutes, or answers with something else than a JSON object.
     pub async fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
         let line = format!("{request}\n");
         self.requests.write_all(line.as_bytes()).await.context("the driver reads no more")?;
-        let line = self.answers.next_line().await?.with_context(|| format!("the driver ended during {request}"))?;
+        let answered = timeout(PATIENCE, self.answers.next_line()).await;
+        let line = answered.with_context(|| format!("no answer within {PATIENCE:?} to {request}"))??;
+        let line = line.with_context(|| format!("the driver ended during {request}"))?;
         let answer: Value = serde_json::from_str(&line).with_context(|| format!("the driver answered {line:?}"))?;
         ensure!(answer.is_object(), "the driver answered {line:?}");
         Ok(answer)
