@@ -61,7 +61,7 @@
 //!   attempt blocks others no longer than a dead holder with its lease.
 //! * **P4 Bounded takeover.** With a live waiter a dead lock is granted again within
 //!   `lease × (1 + drift)` + one poll + one request, or `max_clock_skew` after its lease ended where
-//!   the wall clock may be used. Polls are at most 250 ms apart; longer, up to 5 s, only for a waiter
+//!   the wall clock may be used. Polls are at most 250 ms apart; longer, up to 2 s, only for a waiter
 //!   that has found several holders in turn, with which it shares the looking.
 //! * **P5 Unknown is said.** An operation whose outcome was not learnt says
 //!   [`Unknown`](ErrorKind::Unknown), never "lost", "released" or "not acquired".

@@ -149,10 +149,9 @@ async fn without_the_token_the_late_write_gets_through() {
     assert_eq!(paused_holder(false).await, (true, 2));
 }
 
-/// So many contenders work for so long in ten turns each; requests for each turn, and its time beside the
+/// So many contenders work for so long in so many turns each; requests for each turn, and its time beside the
 /// work.
-async fn take_turns(contenders: u32, work: Duration) -> (f64, Duration) {
-    const TURNS: u32 = 10;
+async fn take_turns(contenders: u32, turns: u32, work: Duration) -> (f64, Duration) {
     fastrand::seed(7);
     let table = Table::new();
     let began = tokio::time::Instant::now();
@@ -162,7 +161,7 @@ async fn take_turns(contenders: u32, work: Duration) -> (f64, Duration) {
         process.set_latency(Duration::from_millis(1));
         set.spawn(async move {
             let locks = process.locks(&format!("contender {number}"));
-            for _ in 0..TURNS {
+            for _ in 0..turns {
                 let budget = process.budget(Duration::from_secs(300)).reserve(Duration::ZERO);
                 let lock = locks.acquire("k").within(&budget).lease(Duration::from_secs(20)).await.unwrap();
                 tokio::time::sleep(work).await;
@@ -172,7 +171,7 @@ async fn take_turns(contenders: u32, work: Duration) -> (f64, Duration) {
         });
     }
     let requests: usize = set.join_all().await.into_iter().sum();
-    let turns = contenders * TURNS;
+    let turns = contenders * turns;
     (requests as f64 / f64::from(turns), began.elapsed() / turns - work)
 }
 
@@ -181,14 +180,25 @@ async fn a_crowd_of_waiters_is_no_herd() {
     // The longer a turn, the more looks are spent before the first holders have been told apart.
     for (work, at_most) in [(50, 3.0), (500, 4.0)] {
         let work = Duration::from_millis(work);
-        let (two, _) = take_turns(2, work).await;
-        let (crowd, hand_over) = take_turns(32, work).await;
+        let (two, _) = take_turns(2, 10, work).await;
+        let (crowd, hand_over) = take_turns(32, 10, work).await;
         assert!(
             crowd <= at_most * two,
             "{work:?}: {crowd} requests for each turn of 32 contenders, {two} for each of 2"
         );
         // And does not pay for it with its time: half of a turn at most.
         assert!(hand_over <= work / 2, "{work:?}: {hand_over:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_callers_for_one_turn_each_does_not_leave_the_lock_idle() {
+    let work = Duration::from_millis(500);
+    for (callers, requests_at_most) in [(8, 16.0), (32, 26.0)] {
+        let (requests, hand_over) = take_turns(callers, 1, work).await;
+        // Callers that looked four times a second each would leave it idle for 40 ms, with up to 50 requests.
+        assert!(hand_over <= work * 3 / 10, "{callers} callers: {hand_over:?}");
+        assert!(requests <= requests_at_most, "{callers} callers: {requests} requests for each turn");
     }
 }
 

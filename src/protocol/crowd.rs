@@ -2,11 +2,16 @@
 //! ask many times as often as one would.
 //!
 //! A row says who holds the lock, not who waits for it. But whoever waits among many keeps finding
-//! somebody new. A waiter that has found several holders takes it that as many wait: itself, and all of
-//! those but the one that holds. So it lets that many times as long pass between its looks as one that is
-//! alone: half a turn, at least 30 ms, and at most the 250 ms of any waiter. Together they then look about
-//! as often as one. How long a turn lasts follows from the fencing tokens, which grow by one with each
-//! grant.
+//! somebody new, and takes it that as many wait as it has found holders. It lets that many times as long
+//! pass between its looks as one that is alone: one and a half turns, at least 30 ms and at most 250 ms,
+//! for each of them, and never more than 2 s. Together they then look about as often as one. How long a
+//! turn lasts follows from the fencing tokens, which grow by one with each grant.
+//!
+//! Whether those that were found still wait, nobody can see. Once one of them was found again with a later
+//! grant, holders come back, and all of them count. As long as none was, they may have come for a single
+//! turn each, as many callers do that one event starts together: then most of them are gone, half of them
+//! count, and the pauses begin with the fourth. (Counting all of them left the lock idle for a third of a
+//! turn at the end of such a burst, because the last ones held back for those that had been served.)
 //!
 //! A holder that comes back again and again is one holder, so whoever is left alone with it does not
 //! hold back for a crowd that is not there. Only rows of this crate count: other clients look once a
@@ -18,14 +23,17 @@ use super::record::Record;
 use std::time::Duration;
 
 /// No pause is longer, however large the crowd: a waiter that was left alone must notice.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// More need not be told apart: the pause has its largest length by then.
 const MOST_HOLDERS: usize = 64;
 
 /// What one waiter has found out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crowd {
-    holders: Vec<String>,
+    /// By name, with the token of the grant by which each was found first.
+    holders: Vec<(String, u64)>,
+    /// One of them was found again with another grant.
+    come_back: bool,
     /// The first token that was seen, and when.
     first: Option<(u64, Moment)>,
     turn: Option<Duration>,
@@ -35,8 +43,10 @@ impl Crowd {
     /// A look at the row showed this.
     pub(crate) fn see(&mut self, record: &Record, now: Moment) {
         let Some(token) = record.token.filter(|_| record.is_ours()) else { return };
-        if self.holders.len() < MOST_HOLDERS && !self.holders.contains(&record.owner) {
-            self.holders.push(record.owner.clone());
+        match self.holders.iter().find(|(owner, _)| *owner == record.owner) {
+            Some((_, found_with)) => self.come_back |= *found_with != token,
+            None if self.holders.len() < MOST_HOLDERS => self.holders.push((record.owner.clone(), token)),
+            None => {}
         }
         let (first, since) = *self.first.get_or_insert((token, now));
         let turns = u32::try_from(token.saturating_sub(first)).unwrap_or(u32::MAX);
@@ -47,12 +57,14 @@ impl Crowd {
 
     /// How long to pause at least; zero where nobody else waits as far as is known.
     pub(crate) fn pause(&self) -> Duration {
-        let waiters = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
-        if waiters < 2 {
+        let found = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
+        // Twice the waiters, so that half of an odd number counts too.
+        let halves = if self.come_back { found * 2 } else { found };
+        if halves < 4 {
             return Duration::ZERO;
         }
-        let alone = (self.turn.unwrap_or_default() / 2).clamp(SHORTEST_POLL, LONGEST_POLL);
-        (alone * waiters).min(LONGEST_PAUSE)
+        let alone = (self.turn.unwrap_or_default() * 3 / 2).clamp(SHORTEST_POLL, LONGEST_POLL);
+        (alone * halves / 2).min(LONGEST_PAUSE)
     }
 }
 
@@ -85,16 +97,28 @@ mod tests {
         row("ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef", owner, token)
     }
 
+    /// What a waiter that looks every ten turns pauses, when it finds these holders.
+    fn pauses_behind(holders: &[&str]) -> Vec<Duration> {
+        let mut crowd = Crowd::default();
+        let pause = |(look, holder): (u64, &&str)| {
+            crowd.see(&ours(holder, 100 + 10 * look), at(10 * 80 * look));
+            crowd.pause()
+        };
+        (0..).zip(holders).map(pause).collect()
+    }
+
     #[test]
     fn a_waiter_among_many_holds_back_for_each_holder_that_it_finds() {
-        let mut crowd = Crowd::default();
-        let mut pauses = Vec::new();
-        for look in 0..4 {
-            // Ten turns pass between two looks.
-            crowd.see(&ours(&format!("holder {look}"), 100 + 10 * look), at(800 * look));
-            pauses.push(crowd.pause());
-        }
-        assert_eq!(pauses, [0, 2, 3, 4].map(|waiters| TURN / 2 * waiters));
+        let expected = [0, 2, 2, 3, 4].map(|waiters| TURN * 3 / 2 * waiters);
+        let pauses = pauses_behind(&["a", "b", "a", "c", "d"]);
+        assert_eq!(pauses[0], expected[0]);
+        assert_eq!(pauses[2..], expected[2..]);
+    }
+
+    #[test]
+    fn a_waiter_holds_back_for_half_of_the_holders_that_never_came_back() {
+        let expected = [0, 0, 0, 4, 5, 6].map(|halves| TURN * 3 / 2 * halves / 2);
+        assert_eq!(pauses_behind(&["a", "b", "c", "d", "e", "f"]), expected);
     }
 
     #[test]
@@ -116,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crowd_is_so_large_and_no_turn_so_long_that_a_waiter_sleeps_for_more_than_five_seconds() {
+    fn no_crowd_is_so_large_and_no_turn_so_long_that_a_waiter_sleeps_for_more_than_two_seconds() {
         let mut crowd = Crowd::default();
         for holder in 0..100 {
             crowd.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder));

@@ -4,7 +4,7 @@ use crate::bindings::types::{
     AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock,
     ReleaseOutcome,
 };
-use crate::lines;
+use crate::lines::{self, Failure};
 use serde_json::{Map, Value, json};
 
 pub fn lock_key(key: String) -> LockKey {

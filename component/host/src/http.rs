@@ -130,7 +130,8 @@ mod tests {
                 // A client that does not trust the certificate hangs up.
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
                 let service = service_fn(async |_| Ok::<_, Infallible>(hyper::Response::new(Full::from("over TLS"))));
-                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                let _ =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
             }
         });
         (port, cert.der().clone())

@@ -79,7 +79,10 @@ impl Engine {
 
 /// Hears why a transaction was cancelled, which the crate tells its callers only in part.
 #[derive(Clone, Debug, Default)]
-struct Listening(Arc<Mutex<Vec<(String, Option<Attributes>)>>>);
+struct Listening(Arc<Mutex<Vec<Reason>>>);
+
+/// The code, and the row where it was asked for.
+type Reason = (String, Option<Attributes>);
 
 impl Intercept for Listening {
     fn name(&self) -> &'static str {

@@ -40,7 +40,7 @@ const AT_ONCE: u64 = 8;
 /// The names on the rows: with a TTL attribute in every third sequence.
 fn names(seed: u64) -> Schema {
     let ttl = Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(2) };
-    Schema { ttl: (seed % 3 == 0).then_some(ttl), ..Schema::default() }
+    Schema { ttl: seed.is_multiple_of(3).then_some(ttl), ..Schema::default() }
 }
 
 /// How often what came out, over all sequences.

@@ -33,7 +33,13 @@ enum What {
 
 /// None, one, or two.
 pub(crate) fn any(ids: &[String; 2], rng: &mut Rng) -> Vec<Write> {
-    ids.iter().filter_map(|id| (rng.u8(..3) > 0).then(|| write(id, rng))).collect()
+    let mut writes = Vec::new();
+    for id in ids {
+        if rng.u8(..3) > 0 {
+            writes.push(write(id, rng));
+        }
+    }
+    writes
 }
 
 fn write(id: &str, rng: &mut Rng) -> Write {
