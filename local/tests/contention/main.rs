@@ -7,7 +7,7 @@
 //! where the test says, and every count must be exact whatever meets what.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
 
 mod accidents;
