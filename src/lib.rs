@@ -64,7 +64,10 @@
 //!   the wall clock may be used. Polls are at most 250 ms apart; longer, up to 2 s, only for a waiter
 //!   that has found several holders in turn, with which it shares the looking.
 //! * **P5 Unknown is said.** An operation whose outcome was not learnt says
-//!   [`Unknown`](ErrorKind::Unknown), never "lost", "released" or "not acquired".
+//!   [`Unknown`](ErrorKind::Unknown), never "lost", "released" or "not acquired". (Where the network
+//!   delivers a request twice, the late copy of a refused Claim can still be applied, if a release that was in
+//!   flight then, or as far as clocks tell, has freed the row meanwhile: that grant is nobody's, and ends as a
+//!   dead holder's does. So can that of a [cancelled transaction](Lock::commit).)
 //!
 //! # What is not
 //!

@@ -15,7 +15,6 @@ mod run;
 mod sdk;
 mod survey;
 mod table;
-mod transactions;
 mod worker;
 mod world;
 

@@ -9,8 +9,8 @@ use hyper_util::rt::TokioExecutor;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use std::error::Error as _;
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 use tokio::time::timeout;
 use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
@@ -77,10 +77,18 @@ fn no_answer(error: &Error) -> ErrorCode {
         match cause.downcast_ref::<rustls::Error>() {
             Some(rustls::Error::InvalidCertificate(_)) => return ErrorCode::TlsCertificateError,
             Some(_) => return ErrorCode::TlsProtocolError,
-            None => source = cause.source(),
+            None => source = inside(cause),
         }
     }
     if error.is_connect() { ErrorCode::ConnectionRefused } else { ErrorCode::ConnectionTerminated }
+}
+
+/// What an error is about. What is in an `io::Error` is not its source: that is one further.
+fn inside<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a (dyn std::error::Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
 }
 
 /// A request's body that ended early, as an error that hyper takes.
@@ -100,7 +108,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
     use super::*;
-    use http_body_util::Full;
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
     use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -129,7 +136,7 @@ mod tests {
             while let Ok((stream, _)) = listener.accept().await {
                 // A client that does not trust the certificate hangs up.
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
-                let service = service_fn(async |_| Ok::<_, Infallible>(hyper::Response::new(Full::from("over TLS"))));
+                let service = service_fn(async |_| Ok::<_, Infallible>(hyper::Response::new("over TLS".to_owned())));
                 let _ =
                     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
             }

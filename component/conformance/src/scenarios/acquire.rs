@@ -100,12 +100,12 @@ fn count_in(row: Option<std::collections::HashMap<String, AttributeValue>>) -> a
     Ok(number.parse()?)
 }
 
-/// Both acquire, increment and release, each as often as `rounds` says, and nobody is disturbed by the other.
-async fn take_turns(scene: &Scene<'_>, rounds: usize) -> anyhow::Result<()> {
+/// Both acquire, increment and release, `rounds` times each, and neither disturbs the other.
+async fn take_turns(scene: &Scene<'_>, rounds: usize, lease: u64) -> anyhow::Result<()> {
     let turns = async |player: &crate::plays::Player<'_>| -> anyhow::Result<Vec<u64>> {
         let mut tokens = Vec::new();
         for _ in 0..rounds {
-            let grant = player.acquire(waiting(scene.key, 30_000, 5_000)).await?;
+            let grant = player.acquire(waiting(scene.key, 30_000, lease)).await?;
             increment(scene).await?;
             tokens.push(grant.fencing_token);
             player.release(&grant).await?;
@@ -126,7 +126,7 @@ async fn take_turns(scene: &Scene<'_>, rounds: usize) -> anyhow::Result<()> {
 }
 
 pub(super) async fn native_and_subject_take_turns_and_no_increment_is_lost(scene: &Scene<'_>) -> anyhow::Result<()> {
-    take_turns(scene, 15).await
+    take_turns(scene, 15, 5_000).await
 }
 
 pub(super) async fn no_increment_is_lost_while_answers_are_lost_under_contention(
@@ -143,7 +143,10 @@ pub(super) async fn no_increment_is_lost_while_answers_are_lost_under_contention
         Fate::AnswerLost,
     ];
     scene.stage.next(fates);
-    take_turns(scene, 5).await?;
+    let started = Instant::now();
+    take_turns(scene, 5, 20_000).await?;
+    let took = started.elapsed();
+    ensure!(took < Duration::from_secs(15), "a grant was not recognised, and had to run out: took {took:?}");
     ensure!(scene.stage.take_sent().len() >= fates.len(), "not all of these fates came to pass");
     Ok(())
 }

@@ -1,0 +1,89 @@
+//! P2: one holder at a time, and nobody changes another one's row.
+
+use super::{CallKind, Granted, Invariant, Ledger, Written};
+use crate::clocks::Nanos;
+use crate::plan::Plan;
+use crate::table::Mark;
+
+impl Ledger {
+    /// Whether this call may change the row's grant.
+    pub(super) fn may_change(&self, written: Written, before: &Mark) -> bool {
+        let current = self.current[written.key].map(|current| &self.grants[current]);
+        let is = |grant, token| before.own.is_some_and(|own| own.grant == grant) && before.token == Some(token);
+        match &self.calls[written.call].kind {
+            CallKind::Acquire { .. } => current.is_some_and(|current| current.call == written.call),
+            CallKind::Hold(grant, token) => is(*grant, *token),
+            CallKind::Release { grant, token, later_of } => {
+                is(*grant, *token) || later_of.as_ref().is_some_and(|owner| *owner == before.owner)
+            }
+            CallKind::Workflow(workflow) => before.workflow.as_ref() == Some(workflow),
+            CallKind::Peer => false,
+        }
+    }
+
+    pub(super) fn renewed(&mut self, written: Written, before: &Mark, after: &Mark) {
+        self.counts.renewals += 1;
+        if !self.may_change(written, before) {
+            let what = format!("{} was renewed by {:?}", before.version, self.calls[written.call].kind);
+            self.violate(Invariant::OwnRowOnly, what);
+        }
+        if after.lease < before.lease || after.ends < before.ends {
+            let what = format!(
+                "lease {} ms until {:?} became {} ms until {:?}",
+                before.lease, before.ends, after.lease, after.ends
+            );
+            self.violate(Invariant::LeaseNeverShrinks, what);
+        }
+        if let Some(current) = self.current[written.key].filter(|_| before.version != after.version) {
+            self.grants[current].renewed = written.now;
+            self.written[written.key] = written.begun;
+        }
+    }
+
+    pub(super) fn released(&mut self, written: Written, before: &Mark, after: &Mark) {
+        if before.released {
+            // One that was asked for earlier and lands later takes back when the lease ended.
+            let earlier = &mut self.written[written.key];
+            *earlier = written.begun.min(*earlier);
+            return;
+        }
+        self.counts.released += 1;
+        let kind = &self.calls[written.call].kind;
+        self.counts.workflows_cleaned += u64::from(matches!(kind, CallKind::Workflow(_)));
+        if !self.may_change(written, before) {
+            let what = format!("{} was released by {kind:?}", before.version);
+            self.violate(Invariant::OwnRowOnly, what);
+        }
+        debug_assert!(after.released);
+        let cleans_up = matches!(self.calls[written.call].kind, CallKind::Acquire { .. });
+        let Some(current) = self.current[written.key] else { return };
+        if !cleans_up && self.written[written.key] > written.read {
+            let what = format!("a release ended {}, which was asked for after the release", before.version);
+            self.violate(Invariant::NoDelayedRelease, what);
+        }
+        self.grants[current].ended = true;
+        self.written[written.key] = written.begun;
+    }
+
+    /// A guard of this grant said at `now` that the lock is its own.
+    pub(crate) fn mine(&mut self, plan: &Plan, granted: usize, now: Nanos) {
+        self.counts.checks += 1;
+        let own = &self.grants[granted];
+        let newer = self.grants[granted + 1..].iter().find(|newer| {
+            newer.key == own.key
+                && newer.lineage != own.lineage
+                && newer.said_mine.is_some()
+                && (newer.grant.is_some() || own.grant.is_some())
+        });
+        if let Some(newer) = newer
+            && !own.ended
+            && !plan.clocks.beyond_bounds
+            && !self.is_haunted(own.key)
+        {
+            let name = |one: &Granted| one.grant.map_or("another client".to_owned(), |grant| format!("grant {grant}"));
+            let what = format!("{} says mine after {} said so", name(own), name(newer));
+            self.violate(Invariant::OneHolder, what);
+        }
+        self.grants[granted].said_mine = Some(now);
+    }
+}

@@ -1,0 +1,269 @@
+//! The books: who was granted what and when. What must never be found in them is in a file for each promise.
+
+mod commits;
+mod exclusion;
+mod fencing;
+mod ghosts;
+mod invariant;
+mod once;
+
+use crate::clocks::Nanos;
+use crate::counts::Counts;
+use crate::plan::Plan;
+use crate::table::Mark;
+use commits::Commit;
+use fencing::Resource;
+pub use invariant::{Invariant, Violation};
+use lambda_lock::protocol::Grant;
+
+pub(crate) type ProcessId = usize;
+
+pub(crate) type CallId = usize;
+
+/// A grant that was applied.
+#[derive(Clone, Debug)]
+pub(crate) struct Granted {
+    /// Grants before this one are no longer remembered by the row's token.
+    forgotten: usize,
+    pub(crate) key: usize,
+    /// `None`: of another client.
+    pub(crate) grant: Option<Grant>,
+    pub(crate) token: u64,
+    pub(crate) call: CallId,
+    /// Grants that were reclaimed from each other have one holder.
+    lineage: usize,
+    /// The first grant of an unbroken chain of rows up to this one: from each to the next the row's own token
+    /// grows, whatever clocks say.
+    unbroken: usize,
+    begun: Nanos,
+    applied: Nanos,
+    /// Applied late, in one of the two ways in which the protocol cannot refuse it: what P5 excepts.
+    pub(crate) ghost: bool,
+    /// Applied again by a late copy of its Claim, which outlived its row.
+    resurrected: bool,
+    /// Which request it was.
+    pub(crate) slot: usize,
+    /// Ended by a release, or with its row: other copies of the guard may not know.
+    ended: bool,
+    /// When a guard of it said mine last.
+    said_mine: Option<Nanos>,
+    pub(crate) renewed: Nanos,
+}
+
+impl Granted {
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended
+    }
+}
+
+/// What kind of call sends a request, and what it may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    Acquire {
+        owner: String,
+        reclaims: bool,
+    },
+    /// Of this grant with this token.
+    Hold(Grant, u64),
+    Release {
+        grant: Grant,
+        token: u64,
+        later_of: Option<String>,
+    },
+    Workflow(String),
+    Peer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Running,
+    /// Granted, renewed, released: as was asked.
+    Done,
+    /// A definite no.
+    Refused,
+    /// Unknown, cancelled or crashed.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) kind: CallKind,
+    pub(crate) ended: Ended,
+    pub(crate) started: Nanos,
+    /// Whether the process was paused, or its clocks set, meanwhile.
+    pub(crate) disturbed: bool,
+    pub(crate) sent_release: bool,
+}
+
+/// A request as the books see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub(crate) key: usize,
+    pub(crate) call: CallId,
+    pub(crate) slot: usize,
+    /// Its sender's clocks were read for it no earlier than this,
+    pub(crate) begun: Nanos,
+    /// and no later than this: a process may be paused in between.
+    pub(crate) read: Nanos,
+    pub(crate) now: Nanos,
+    pub(crate) copy: bool,
+    /// Its sender does not wait for it, or not any more.
+    pub(crate) late: bool,
+    /// The original had been refused, and its sender knows it.
+    pub(crate) refused: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) grants: Vec<Granted>,
+    pub(crate) calls: Vec<Call>,
+    /// The grant on each row.
+    pub(crate) current: Vec<Option<usize>>,
+    /// For what is on each row: its writer's clocks were read no earlier than this.
+    written: Vec<Nanos>,
+    resource: Vec<Resource>,
+    pub(crate) commits: Vec<Commit>,
+    /// The results of idempotent works, by key.
+    pub(crate) results: Vec<Option<String>>,
+    pub(crate) counts: Counts,
+    pub(crate) violation: Option<Violation>,
+}
+
+impl Ledger {
+    pub(crate) fn new(keys: usize) -> Self {
+        Self {
+            current: vec![None; keys],
+            written: vec![0; keys],
+            resource: vec![Resource::default(); keys],
+            results: vec![None; keys],
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn violate(&mut self, invariant: Invariant, what: String) {
+        self.violation.get_or_insert(Violation { invariant, what });
+    }
+
+    pub(crate) fn find(&self, key: usize, grant: Grant, token: u64) -> Option<usize> {
+        self.grants.iter().rposition(|one| one.key == key && one.grant == Some(grant) && one.token == token)
+    }
+
+    /// A write of ours was applied.
+    pub(crate) fn applied(&mut self, plan: &Plan, written: Written, before: Option<&Mark>, after: Option<&Mark>) {
+        if written.copy {
+            self.counts.duplicates += 1;
+            let ended = self.current[written.key].is_some_and(|current| self.grants[current].ended);
+            self.counts.duplicates_after_release += u64::from(ended);
+        }
+        let Some(after) = after else { return self.deleted(written, before) };
+        let Some(own) = after.own else { return self.settled(written, before, after) };
+        let token = after.token.unwrap_or_default();
+        let same =
+            |mark: &&Mark| mark.own.is_some_and(|version| version.grant == own.grant) && mark.token == after.token;
+        match before.filter(same) {
+            None => self.granted(plan, written, own.grant, token, before),
+            Some(before) if after.released => self.released(written, before, after),
+            Some(before) if before.released => self.granted(plan, written, own.grant, token, Some(before)),
+            Some(before) => self.renewed(written, before, after),
+        }
+    }
+
+    fn granted(&mut self, plan: &Plan, written: Written, grant: Grant, token: u64, before: Option<&Mark>) {
+        let Written { key, call, begun, now, .. } = written;
+        self.counts.grants += 1;
+        let forgotten = self.forgotten(plan, written, before);
+        let unbroken = self.unbroken(key, before);
+        self.token_grows(plan, written, (grant, token), forgotten, unbroken);
+        let ghost = written.late && self.cannot_be_refused(plan, written, before);
+        let again = self.grants.iter().any(|one| one.grant == Some(grant));
+        self.after_its_call(written, grant, ghost);
+        self.not_after_its_result(key, grant);
+        let kind = self.calls[call].kind.clone();
+        let previous = self.current[key].map(|previous| &self.grants[previous]);
+        let alive = previous.is_some_and(|previous| !previous.ended);
+        let CallKind::Acquire { owner, reclaims } = kind else {
+            return self.violate(Invariant::OwnRowOnly, format!("a grant {grant} was written by {kind:?}"));
+        };
+        let inherited = previous.is_some() && reclaims && before.is_some_and(|before| before.owner == owner);
+        let lineage = previous.filter(|_| inherited).map_or(self.grants.len(), |previous| previous.lineage);
+        let of_peer = previous.is_some_and(|previous| previous.grant.is_none());
+        self.counts.reclaims += u64::from(inherited && alive);
+        self.counts.takeovers += u64::from(!inherited && alive);
+        self.counts.takeovers_of_peers += u64::from(alive && of_peer);
+        self.counts.claims_applied_twice += u64::from(again);
+        if let (true, Some(previous)) = (inherited, self.current[key]) {
+            // Whoever still holds it as the earlier grant is the same holder.
+            self.grants[previous].ended = true;
+        }
+        self.push(Granted {
+            forgotten,
+            key,
+            grant: Some(grant),
+            token,
+            call,
+            lineage,
+            unbroken,
+            begun,
+            applied: now,
+            ghost,
+            resurrected: ghost && again && before.is_none(),
+            slot: written.slot,
+            ended: false,
+            said_mine: None,
+            renewed: now,
+        });
+    }
+
+    /// Another client was granted the lock.
+    pub(crate) fn granted_to_peer(&mut self, written: Written) {
+        let Written { key, call, begun, now, .. } = written;
+        let alive = self.current[key].is_some_and(|previous| !self.grants[previous].ended);
+        self.counts.takeovers_by_peers += u64::from(alive);
+        let lineage = self.grants.len();
+        self.push(Granted {
+            forgotten: 0,
+            key,
+            grant: None,
+            token: 0,
+            call,
+            lineage,
+            unbroken: lineage,
+            begun,
+            applied: now,
+            ghost: false,
+            resurrected: false,
+            slot: written.slot,
+            ended: false,
+            said_mine: None,
+            renewed: now,
+        });
+    }
+
+    pub(crate) fn released_by_peer(&mut self, key: usize) {
+        if let Some(current) = self.current[key] {
+            self.grants[current].ended = true;
+        }
+    }
+
+    fn push(&mut self, granted: Granted) {
+        self.current[granted.key] = Some(self.grants.len());
+        self.written[granted.key] = granted.begun;
+        self.grants.push(granted);
+    }
+
+    fn deleted(&mut self, written: Written, before: Option<&Mark>) {
+        let Some(before) = before else { return };
+        if !before.released {
+            self.released(written, before, &Mark { released: true, ..before.clone() });
+        }
+        self.current[written.key] = None;
+    }
+
+    /// Somebody deleted the row by hand.
+    pub(crate) fn row_is_gone(&mut self, key: usize) {
+        self.counts.rows_deleted += 1;
+        if let Some(current) = self.current[key].take() {
+            self.grants[current].ended = true;
+        }
+    }
+}

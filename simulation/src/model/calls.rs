@@ -1,0 +1,111 @@
+//! How calls go on, and what must hold when they have ended.
+
+use super::Lock;
+use super::machines::{Next, replay};
+use super::sometimes::count;
+use super::state::{Call, Caller, Input, Message, State, WaitsFor, print_of};
+use lambda_lock::protocol::{AcquireVerdict, Answer, Holding, ReleaseVerdict, RenewVerdict, Value, schema};
+
+impl Lock {
+    pub(super) fn begin(&self, state: &mut State, caller: usize, call: Call) {
+        let held = match std::mem::replace(&mut state.callers[caller], Caller::Idle) {
+            Caller::Holding(holding) => Some(holding),
+            _ => None,
+        };
+        state.calls[caller] += 1;
+        self.go_on(state, caller, call, held, Vec::new());
+    }
+
+    /// The caller's machine makes its next step now.
+    pub(super) fn go_on(
+        &self,
+        state: &mut State,
+        caller: usize,
+        call: Call,
+        held: Option<Holding>,
+        mut inputs: Vec<Input>,
+    ) {
+        inputs.push(Input::Step(state.now));
+        let (next, print, renewed) = replay(caller, state.calls[caller], call, held.as_ref(), &inputs);
+        let waits_for = match next {
+            Next::Pauses => WaitsFor::Time,
+            Next::Sends(request) => {
+                state.sent[caller] += 1;
+                let number = state.sent[caller];
+                let print = print_of(&request);
+                state.messages.push(Message { caller, number, request, print });
+                WaitsFor::Answer(number)
+            }
+            Next::Acquired(verdict) => return self.acquired(state, caller, verdict),
+            Next::Renewed(verdict) => return self.renewed(state, caller, verdict, held, renewed),
+            Next::Released(verdict) => return self.given_back(state, verdict, held),
+        };
+        state.callers[caller] = Caller::Calling { call, held, inputs, waits_for, print };
+    }
+
+    pub(super) fn answer(&self, state: &mut State, caller: usize, answer: Answer) {
+        let Caller::Calling { call, held, mut inputs, .. } =
+            std::mem::replace(&mut state.callers[caller], Caller::Idle)
+        else {
+            return;
+        };
+        if let (Call::Acquire, Answer::Refused(Some(row)) | Answer::Found(Some(row))) = (call, &answer)
+            && let Some(Value::S(version)) = row.get(schema::VERSION)
+            && version.starts_with(&self.grant_of(state, caller)[..6])
+        {
+            count(&self.sometimes.recognised);
+        }
+        inputs.push(Input::Answer(state.now, answer));
+        self.go_on(state, caller, call, held, inputs);
+    }
+
+    fn acquired(&self, state: &mut State, caller: usize, verdict: AcquireVerdict) {
+        match verdict {
+            AcquireVerdict::Granted { holding, .. } => state.callers[caller] = Caller::Holding(holding),
+            AcquireVerdict::Held(seen) => {
+                count(&self.sometimes.held);
+                if seen.owner == format!("caller {caller}")
+                    && seen.observation.version().contains(&self.grant_of(state, caller))
+                {
+                    state.breaks("held by a grant of the call itself");
+                }
+            }
+            AcquireVerdict::Unknown => count(&self.sometimes.unknown),
+            _ => {}
+        }
+    }
+
+    /// How the versions of a caller's present call begin: its grants are made of its number and the call's.
+    fn grant_of(&self, state: &State, caller: usize) -> String {
+        format!("ll1-{:02x}00", state.calls[caller]) + &format!("{:02x}", caller + 1)
+    }
+
+    pub(super) fn renewed(
+        &self,
+        state: &mut State,
+        caller: usize,
+        verdict: RenewVerdict,
+        before: Option<Holding>,
+        after: Option<Holding>,
+    ) {
+        let (Some(before), Some(after)) = (before, after) else { return };
+        if verdict == RenewVerdict::Lost {
+            count(&self.sometimes.lost);
+            if state.is_held_by(&before) {
+                state.breaks("lost while the row is ours");
+            }
+            return;
+        }
+        if verdict == RenewVerdict::Unknown {
+            count(&self.sometimes.unknown);
+        }
+        state.callers[caller] = Caller::Holding(after);
+    }
+
+    fn given_back(&self, state: &mut State, verdict: ReleaseVerdict, held: Option<Holding>) {
+        let said = matches!(verdict, ReleaseVerdict::Released | ReleaseVerdict::AlreadyGone);
+        if held.is_some_and(|held| said && state.is_held_by(&held)) {
+            state.breaks("released while the row is ours");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What should happen sometimes, so that "no violation" is not said of nothing.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What happened at all.
+#[derive(Debug, Default)]
+pub(super) struct Sometimes {
+    /// Grants.
+    pub(super) granted: AtomicU64,
+    /// Holders replaced after their lease.
+    pub(super) takeovers: AtomicU64,
+    /// Own writes recognised after a lost answer.
+    pub(super) recognised: AtomicU64,
+    /// Renewals applied after the lease had run out.
+    pub(super) renewed_late: AtomicU64,
+    /// Guards that learnt that they are lost.
+    pub(super) lost: AtomicU64,
+    /// Calls of unknown outcome.
+    pub(super) unknown: AtomicU64,
+    /// Calls refused by a holder.
+    pub(super) held: AtomicU64,
+    /// Late requests that were refused.
+    pub(super) late_refused: AtomicU64,
+    /// Grants that nobody was told of.
+    pub(super) ghosts: AtomicU64,
+    /// Releases applied.
+    pub(super) released: AtomicU64,
+}
+
+impl Sometimes {
+    pub(super) fn list(&self) -> [(&'static str, u64); 10] {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        [
+            ("granted", of(&self.granted)),
+            ("taken over", of(&self.takeovers)),
+            ("recognised after a lost answer", of(&self.recognised)),
+            ("renewed after the lease had run out", of(&self.renewed_late)),
+            ("lost", of(&self.lost)),
+            ("unknown", of(&self.unknown)),
+            ("held", of(&self.held)),
+            ("late requests refused", of(&self.late_refused)),
+            ("grants that nobody was told of", of(&self.ghosts)),
+            ("released", of(&self.released)),
+        ]
+    }
+}
+
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,138 @@
+//! Acquire and reclaim, and what must hold when they have ended.
+
+use super::roles::WORKFLOW;
+use super::{Me, grant_of, refused_or_unknown};
+use crate::ledger::{Call, CallId, CallKind, Ended, Invariant};
+use crate::world::State;
+use lambda_lock::protocol::Version;
+use lambda_lock::{Budget, Error, ErrorKind, Held, Lock, LockToken, TryAcquired};
+use std::time::Duration;
+
+impl Me {
+    pub(super) async fn acquire(&self, key: usize) -> Option<Lock> {
+        let (reclaims, workflow, waits, budget) = {
+            let mut state = self.state();
+            let reclaims = state.plan.one_owner && state.rng.bool();
+            let workflow = state.plan.cleaner && state.rng.bool();
+            (reclaims, workflow, state.rng.u8(..3) == 0, state.rng.u8(..3))
+        };
+        let lease = self.part_of_lease(1.0) + self.state().plan.lease / 4;
+        let lasting = lease * 2;
+        let within = Budget::lasting_on(self.clock.clone(), lasting).reserve(lease / 2).grace(lease / 8);
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims });
+        let lock_key = self.lock_key(key);
+        let tried = if waits {
+            let mut acquire = self.locks.acquire(lock_key).within(&within);
+            acquire = if budget > 0 { acquire.lease(lease) } else { acquire };
+            acquire = if reclaims { acquire.reclaim_own() } else { acquire };
+            acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
+            self.perhaps(async { acquire.await.map(TryAcquired::Granted) }).await
+        } else {
+            let mut acquire = self.locks.try_acquire(lock_key);
+            acquire = if budget > 0 { acquire.lease(lease) } else { acquire };
+            acquire = if budget < 2 { acquire.within(&within) } else { acquire };
+            acquire = if reclaims { acquire.reclaim_own() } else { acquire };
+            acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
+            self.perhaps(async { acquire.await }).await
+        };
+        let limit = if waits { lasting.max(self.call_limit()) + self.call_limit() * 2 } else { self.call_limit() * 3 };
+        self.acquire_ended(key, tried, Some(limit))
+    }
+
+    pub(super) async fn reclaim(&self, key: usize, token: LockToken) -> Option<Lock> {
+        let kind = CallKind::Acquire { owner: token.owner().to_owned(), reclaims: true };
+        self.state().call_begins(self.id, key, kind);
+        let lease = self.part_of_lease(1.5);
+        let reclaimed = self.perhaps(async { self.locks.reclaim(token).lease(lease).await }).await;
+        self.acquire_ended(key, reclaimed.map(|lock| lock.map(TryAcquired::Granted)), Some(self.call_limit() * 3))
+    }
+
+    /// Writes into the books how an acquire ended.
+    pub(crate) fn acquire_ended(
+        &self,
+        key: usize,
+        tried: Option<Result<TryAcquired, Error>>,
+        limit: Option<Duration>,
+    ) -> Option<Lock> {
+        let mut state = self.state();
+        let call = state.processes[self.id].call.unwrap_or_default();
+        state.say_of(self.id, || format!("acquire ended: {}", said(&tried)));
+        let ended = match &tried {
+            Some(Ok(TryAcquired::Granted(_))) => Ended::Done,
+            Some(Ok(TryAcquired::Held(_))) => Ended::Refused,
+            Some(Err(error)) => refused_or_unknown(error),
+            None => Ended::Unknown,
+        };
+        state.call_ends(self.id, ended, limit);
+        self.left_nothing(&mut state, key, call, &tried);
+        match tried? {
+            Ok(TryAcquired::Granted(lock)) => {
+                let good = self.stands_for_a_grant(&mut state, key, &lock);
+                // A guard says so when it is dropped, and reads the clock.
+                drop(state);
+                good.then_some(lock)
+            }
+            Ok(TryAcquired::Held(held)) => {
+                self.is_somebody_else(&mut state, call, &held);
+                None
+            }
+            Err(error) => {
+                match error.kind() {
+                    ErrorKind::Held(held) => self.is_somebody_else(&mut state, call, held),
+                    ErrorKind::Unknown => state.counts().unknown_acquires += 1,
+                    ErrorKind::Lost => state.counts().lost += 1,
+                    _ => {}
+                }
+                None
+            }
+        }
+    }
+
+    /// Whoever was told no has no grant, and whoever was told "unknown" has tried to give it back; but for what
+    /// lands late.
+    fn left_nothing(&self, state: &mut State, key: usize, call: CallId, tried: &Option<Result<TryAcquired, Error>>) {
+        let left = state.ledger.current[key].map(|current| &state.ledger.grants[current]);
+        if !left.is_some_and(|left| left.call == call && !left.is_over() && !left.ghost) {
+            return;
+        }
+        let Call { ended, sent_release, .. } = state.ledger.calls[call];
+        if ended == Ended::Refused {
+            let what = format!("{} while the row carries this call's grant", said(tried));
+            state.ledger.violate(Invariant::NotHeldByOurselves, what);
+        }
+        if tried.is_some() && ended == Ended::Unknown && !sent_release {
+            let what = format!("{} without a try to give back what was granted", said(tried));
+            state.ledger.violate(Invariant::GivenBack, what);
+        }
+    }
+
+    fn stands_for_a_grant(&self, state: &mut State, key: usize, lock: &Lock) -> bool {
+        let (grant, token) = grant_of(&lock.token());
+        let Some(granted) = state.ledger.find(key, grant, token) else {
+            let what = format!("a guard of {grant} with token {token}, which was never applied");
+            state.ledger.violate(Invariant::GuardMatchesRow, what);
+            return false;
+        };
+        let heard = state.slots[state.ledger.grants[granted].slot].heard;
+        state.counts().recovered_answers += u64::from(!heard);
+        true
+    }
+
+    fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Held) {
+        state.counts().held += 1;
+        let Some(version) = Version::parse(held.observation.version()) else { return };
+        if state.ledger.grants.iter().any(|one| one.grant == Some(version.grant) && one.call == call) {
+            let what = format!("held by {:?}, which this call wrote", held.observation.version());
+            state.ledger.violate(Invariant::NotHeldByOurselves, what);
+        }
+    }
+}
+
+fn said(tried: &Option<Result<TryAcquired, Error>>) -> String {
+    match tried {
+        None => "cancelled".to_owned(),
+        Some(Ok(TryAcquired::Granted(lock))) => format!("granted with token {}", lock.fencing_token()),
+        Some(Ok(TryAcquired::Held(held))) => format!("held by {:?}", held.observation.version()),
+        Some(Err(error)) => error.to_string(),
+    }
+}

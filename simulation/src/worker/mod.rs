@@ -1,0 +1,185 @@
+//! Processes from their own point of view: callers of the real client, who hold locks, lose them, hand them
+//! over and die. A file for each call, with what must hold when it has ended.
+
+mod acquire;
+mod commit;
+mod hold;
+mod once;
+mod release;
+mod renew;
+mod roles;
+
+use crate::ledger::{Ended, ProcessId};
+use crate::network::{Nap, ProcessClock, Wire};
+use crate::plan::Peer;
+use crate::sdk::Noted;
+use crate::world::{State, World};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
+use lambda_lock::protocol::{Grant, Version};
+use lambda_lock::{Error, ErrorKind, LockClient, LockToken, SharedClock};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{LazyLock, MutexGuard};
+use std::task::Poll;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Worker,
+    Watcher,
+    Cleaner,
+    /// Does idempotent works.
+    Doer,
+    Peer(Peer),
+    /// Waits for this key when all is over.
+    Last(usize),
+}
+
+impl Role {
+    pub(crate) fn may_crash(self) -> bool {
+        !matches!(self, Role::Last(_))
+    }
+
+    /// What such a process does until it ends.
+    pub(crate) fn live(self, me: Me) -> Pin<Box<dyn Future<Output = ()>>> {
+        match self {
+            Role::Worker => Box::pin(async move { me.work().await }),
+            Role::Watcher => Box::pin(async move { me.watch().await }),
+            Role::Doer => Box::pin(async move { me.does_once().await }),
+            Role::Cleaner => Box::pin(async move { me.clean().await }),
+            Role::Peer(peer) => Box::pin(crate::peer::live(me, peer)),
+            Role::Last(key) => Box::pin(async move { me.comes_last(key).await }),
+        }
+    }
+}
+
+/// A process, from its own point of view.
+pub(crate) struct Me {
+    pub(crate) world: World,
+    pub(crate) id: ProcessId,
+    pub(crate) clock: SharedClock,
+    pub(crate) owner: String,
+    pub(crate) locks: LockClient,
+}
+
+/// Never asked for anything: its requests go over the simulated network.
+static NOBODY: LazyLock<aws_sdk_dynamodb::Client> = LazyLock::new(|| {
+    let config = Config::builder().behavior_version(BehaviorVersion::latest()).build();
+    aws_sdk_dynamodb::Client::from_conf(config)
+});
+
+impl Me {
+    pub(crate) fn new(world: World, id: ProcessId) -> Self {
+        let clock = SharedClock::new(ProcessClock { world: world.clone(), process: id });
+        let state = world.state();
+        let plan = state.plan.clone();
+        drop(state);
+        let owner = if plan.one_owner { "twin".to_owned() } else { format!("w{id}") };
+        let builder = LockClient::builder(NOBODY.clone(), "locks")
+            .owner(owner.as_str())
+            .clock(clock.clone())
+            .dialect(plan.dialect)
+            .request_timeout(plan.timeout)
+            .max_clock_skew(plan.skew);
+        let by_sdk = world.state().engine.is_some();
+        let builder = if by_sdk {
+            builder.network(Noted::new(&world, id))
+        } else {
+            builder.network(Wire { world: world.clone(), process: id })
+        };
+        let builder = if plan.by_wall_clock { builder } else { builder.without_wall_clock_takeover() };
+        let locks = builder.build().unwrap();
+        Self { world, id, clock, owner, locks }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.world.state()
+    }
+
+    pub(crate) fn one_in(&self, many: u32) -> bool {
+        self.state().rng.u32(..many) == 0
+    }
+
+    /// A random part of the usual lease, up to so many of them.
+    pub(crate) fn part_of_lease(&self, most: f64) -> Duration {
+        let mut state = self.state();
+        state.plan.lease.mul_f64(state.rng.f64() * most).max(Duration::from_millis(1))
+    }
+
+    pub(crate) fn sleep(&self, duration: Duration) -> Nap {
+        Nap::new(&self.world, self.id, duration)
+    }
+
+    /// Sleeps, or until somebody else says that the lock is his.
+    pub(crate) async fn rest(&self, duration: Duration) {
+        let mut nap = pin!(self.sleep(duration));
+        self.state().processes[self.id].nudged = false;
+        poll_fn(|context| {
+            if self.state().processes[self.id].nudged {
+                return Poll::Ready(());
+            }
+            nap.as_mut().poll(context)
+        })
+        .await;
+        self.state().processes[self.id].nudged = false;
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.state().calm
+    }
+
+    pub(crate) fn some_key(&self) -> usize {
+        let mut state = self.state();
+        let keys = state.plan.keys;
+        state.rng.usize(..keys)
+    }
+
+    fn lock_key(&self, key: usize) -> lambda_lock::LockKey {
+        self.state().keys[key].clone()
+    }
+
+    fn key_of(&self, token: &LockToken) -> usize {
+        let key = token.key();
+        self.state().keys.iter().position(|own| *own == key).unwrap_or_default()
+    }
+
+    pub(crate) fn call_limit(&self) -> Duration {
+        self.state().call_limit()
+    }
+
+    /// Lets a call finish, or drops its future somewhere in the middle.
+    pub(crate) async fn perhaps<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        let cancelled = {
+            let mut state = self.state();
+            let chance = state.plan.faults.cancelled;
+            let timeout = state.plan.timeout;
+            state.chance(chance).then(|| timeout.mul_f64(state.rng.f64() * 1.5))
+        };
+        let Some(patience) = cancelled else { return Some(call.await) };
+        let (mut call, mut nap) = (pin!(call), pin!(self.sleep(patience)));
+        let answer = poll_fn(|context| {
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return Poll::Ready(Some(answer));
+            }
+            nap.as_mut().poll(context).map(|()| None)
+        })
+        .await;
+        if answer.is_none() {
+            self.state().counts().cancelled += 1;
+        }
+        answer
+    }
+}
+
+/// The grant and the fencing token in a written-down lock.
+pub(crate) fn grant_of(token: &LockToken) -> (Grant, u64) {
+    let version = Version::parse(token.version()).unwrap();
+    (version.grant, token.fencing_token())
+}
+
+pub(crate) fn refused_or_unknown(error: &Error) -> Ended {
+    match error.kind() {
+        ErrorKind::Unknown => Ended::Unknown,
+        _ => Ended::Refused,
+    }
+}

@@ -1,0 +1,135 @@
+//! What a process of each role does until it ends.
+
+use super::{Me, grant_of};
+use crate::ledger::{CallKind, Ended, Invariant};
+use crate::world::Event;
+use lambda_lock::{Budget, Lock, LockToken, TryAcquired};
+use std::time::Duration;
+
+/// The workflow that locks are held for, now and then.
+pub(super) const WORKFLOW: &str = "arn:workflow";
+
+impl Me {
+    pub(super) async fn work(&self) {
+        let cycles = self.state().rng.u32(1..=8);
+        for _ in 0..cycles {
+            if self.is_calm() {
+                return;
+            }
+            let handed = if self.one_in(2) { self.take_handed() } else { None };
+            let held = match handed {
+                Some(handed) => self.take_up(handed).await,
+                None => {
+                    let key = self.some_key();
+                    self.acquire(key).await.map(|lock| (key, lock))
+                }
+            };
+            match held {
+                Some((key, lock)) => self.hold(key, lock).await,
+                None => self.sleep(self.part_of_lease(0.5)).await,
+            }
+            self.sleep(self.part_of_lease(0.3)).await;
+        }
+    }
+
+    fn take_handed(&self) -> Option<LockToken> {
+        let mut state = self.state();
+        let left = state.handed.len();
+        if left == 0 {
+            return None;
+        }
+        let choice = state.rng.usize(..left);
+        // Tokens are data: now and then one is used twice.
+        if state.rng.u8(..4) == 0 { Some(state.handed[choice].clone()) } else { Some(state.handed.swap_remove(choice)) }
+    }
+
+    /// Goes on with a lock that another process wrote down.
+    async fn take_up(&self, token: LockToken) -> Option<(usize, Lock)> {
+        let key = self.key_of(&token);
+        let choice = self.state().rng.u8(..20);
+        let lock = match choice {
+            0..12 => self.resume(key, token).await,
+            12..17 => self.reclaim(key, token).await,
+            _ => {
+                let (grant, number) = grant_of(&token);
+                self.state().call_begins(self.id, key, CallKind::Release { grant, token: number, later_of: None });
+                let answer = self.perhaps(async { self.locks.release(token).await }).await;
+                self.release_ended(key, grant, number, answer, Some(self.call_limit()));
+                None
+            }
+        };
+        Some((key, lock?))
+    }
+
+    /// One try, with what the last watcher saw.
+    pub(super) async fn watch(&self) {
+        let key = 0;
+        let observation = {
+            let mut state = self.state();
+            let local = state.processes[self.id].local;
+            match state.observed.clone() {
+                // A wait of a state machine proves that so much time has passed, by a clock of its own.
+                Some((seen, at)) if state.rng.u8(..3) > 0 => {
+                    let proven = Duration::from_nanos(local.saturating_sub(at)).mul_f64(0.97);
+                    Some(seen.and_waited(proven))
+                }
+                seen => seen.map(|(seen, _)| seen),
+            }
+        };
+        let carried = observation.is_some();
+        let lease = self.part_of_lease(1.5);
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        let mut tried = self.locks.try_acquire(self.lock_key(key)).lease(lease);
+        if let Some(observation) = observation {
+            tried = tried.observation(observation);
+        }
+        let takeovers = self.state().counts().takeovers;
+        let tried = self.perhaps(async { tried.await }).await;
+        if let Some(Ok(TryAcquired::Held(held))) = &tried {
+            // At its own present, which may lie ahead where it was paused.
+            let mut state = self.state();
+            let local = state.processes[self.id].local;
+            state.at(local, Event::Observed(held.observation.clone()));
+        }
+        if let Some(lock) = self.acquire_ended(key, tried, Some(self.call_limit() * 3)) {
+            if carried && self.state().counts().takeovers > takeovers {
+                self.state().counts().observations_carried += 1;
+            }
+            self.hold(key, lock).await;
+        }
+    }
+
+    pub(super) async fn clean(&self) {
+        while !self.is_calm() {
+            self.sleep(self.part_of_lease(2.0)).await;
+            let key = self.some_key();
+            self.state().call_begins(self.id, key, CallKind::Workflow(WORKFLOW.to_owned()));
+            let answer = self.perhaps(self.locks.release_workflow(self.lock_key(key), WORKFLOW).into_future()).await;
+            let ended = match answer {
+                Some(Ok(_)) => Ended::Done,
+                _ => Ended::Unknown,
+            };
+            let limit = self.call_limit();
+            self.state().call_ends(self.id, ended, Some(limit));
+        }
+    }
+
+    /// Waits for a lock whose holders are all gone, without any faults.
+    pub(super) async fn comes_last(&self, key: usize) {
+        let bound = self.state().takeover_bound(key);
+        let started = self.state().processes[self.id].local;
+        let budget = Budget::lasting_on(self.clock.clone(), Duration::from_secs(3600)).reserve(Duration::from_secs(1));
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        let lease = Duration::from_secs(1);
+        let lock = self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).await;
+        let took = Duration::from_nanos(self.state().processes[self.id].local - started);
+        if took > bound || lock.is_err() {
+            let what = format!("took {took:?}, the bound is {bound:?}: {lock:?}");
+            self.state().ledger.violate(Invariant::TakenOver, what);
+        }
+        self.state().counts().final_takeovers += 1;
+        if let Some(lock) = self.acquire_ended(key, Some(lock.map(TryAcquired::Granted)), None) {
+            self.release(key, lock).await;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Everything that a simulation consists of: true time, what is going to happen, processes, network, table
+//! and books. One seed decides all of it.
+
+mod happenings;
+mod processes;
+mod queue;
+mod traffic;
+
+use crate::clocks::{EPOCH, Nanos};
+use crate::counts::Counts;
+use crate::ledger::{Ledger, ProcessId};
+use crate::network::Slot;
+use crate::plan::{Chance, Plan};
+use crate::sdk::Engine;
+use crate::table::{Mark, Rows};
+use crate::worker::Role;
+use fastrand::Rng;
+use lambda_lock::protocol::{Grant, LockKey, Schema};
+use lambda_lock::{LockToken, Observation};
+use processes::Process;
+pub(crate) use processes::Turn;
+use queue::Scheduled;
+pub(crate) use queue::{Event, Fenced};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+pub(crate) use traffic::Message;
+
+/// What processes and their clocks and networks share.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Mutex<State>>);
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("World")
+    }
+}
+
+impl World {
+    pub(crate) fn new(state: State) -> Self {
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // One thread has it to itself: to wait would be to wait for ever.
+        match self.0.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => panic!("whoever asks for the world has it already"),
+        }
+    }
+}
+
+pub(crate) struct State {
+    pub(crate) now: Nanos,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    scheduled: u64,
+    pub(crate) rng: Rng,
+    pub(crate) plan: Plan,
+    pub(crate) schema: Schema,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) alive: usize,
+    timers: Vec<bool>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) rows: Rows,
+    pub(crate) engine: Option<Engine>,
+    pub(crate) keys: Vec<LockKey>,
+    pub(crate) ledger: Ledger,
+    /// Locks on their way to other processes.
+    pub(crate) handed: Vec<LockToken>,
+    /// The watchers' last observation, and when it was made.
+    pub(crate) observed: Option<(Observation, Nanos)>,
+    throttled_until: Nanos,
+    /// No more faults.
+    pub(crate) calm: bool,
+    pub(crate) fenced: bool,
+    pub(crate) hash: u64,
+    pub(crate) trace: Option<Vec<String>>,
+}
+
+impl State {
+    pub(crate) fn new(seed: u64, trace: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan::of(&mut rng);
+        let schema = Schema { dialect: plan.dialect, ..Schema::default() };
+        let mut state = Self {
+            now: 0,
+            queue: BinaryHeap::with_capacity(256),
+            scheduled: 0,
+            rng,
+            schema: schema.clone(),
+            processes: Vec::new(),
+            alive: 0,
+            timers: Vec::with_capacity(1024),
+            slots: Vec::with_capacity(512),
+            rows: Rows::new(schema),
+            engine: None,
+            keys: keys(&plan),
+            ledger: Ledger::new(plan.keys + plan.jobs),
+            handed: Vec::new(),
+            observed: None,
+            throttled_until: 0,
+            calm: false,
+            fenced: true,
+            hash: seed,
+            trace: trace.then(Vec::new),
+            plan,
+        };
+        state.say(|state| format!("{:#?}", state.plan));
+        state.begin();
+        state
+    }
+
+    fn begin(&mut self) {
+        for _ in 0..self.plan.workers {
+            self.spawn_within(Role::Worker, 200);
+        }
+        for _ in 0..self.plan.watchers {
+            self.spawn_within(Role::Watcher, 200);
+        }
+        if let Some(peer) = self.plan.peer {
+            self.spawn_within(Role::Peer(peer), 200);
+        }
+        for _ in 0..self.plan.jobs.min(2) {
+            self.spawn_within(Role::Doer, 200);
+        }
+        if self.plan.cleaner {
+            self.spawn_within(Role::Cleaner, 200);
+        }
+        for (often, event) in [
+            (self.plan.faults.row_deleted, Event::DeleteRow),
+            (self.plan.clocks.jumps, Event::Jump),
+            (self.plan.faults.bursts, Event::Throttle),
+        ] {
+            self.again(often, event);
+        }
+    }
+
+    /// Schedules what happens so often in a minute.
+    fn again(&mut self, often: f64, event: Event) {
+        if often > 0.0 {
+            let mean = 60.0 / often;
+            let pause = Duration::from_secs_f64(mean * 2.0 * self.rng.f64());
+            let at = self.now + nanos(pause);
+            if at < self.longest() {
+                self.at(at, event);
+            }
+        }
+    }
+
+    pub(crate) fn spawn_within(&mut self, role: Role, millis: u64) {
+        let at = self.now + self.rng.u64(0..=millis) * 1_000_000;
+        self.at(at, Event::Spawn(role));
+    }
+
+    pub(crate) fn say(&mut self, what: impl FnOnce(&Self) -> String) {
+        if self.trace.is_some() {
+            let line = format!("{:>10.3} ms  {}", self.now as f64 / 1e6, what(self));
+            self.trace.get_or_insert_default().push(line);
+        }
+    }
+
+    /// Says what a process does, at its own present.
+    pub(crate) fn say_of(&mut self, process: ProcessId, what: impl FnOnce() -> String) {
+        if self.trace.is_some() {
+            let local = self.processes[process].local;
+            let line =
+                format!("{:>10.3} ms  {:?} {process}: {}", local as f64 / 1e6, self.processes[process].role, what());
+            self.trace.get_or_insert_default().push(line);
+        }
+    }
+
+    pub(crate) fn mix(&mut self, value: u64) {
+        self.hash = (self.hash.rotate_left(5) ^ value).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    pub(crate) fn chance(&mut self, chance: Chance) -> bool {
+        chance > 0.0 && !self.calm && self.rng.f64() < chance
+    }
+
+    pub(crate) fn counts(&mut self) -> &mut Counts {
+        &mut self.ledger.counts
+    }
+
+    pub(crate) fn longest(&self) -> Nanos {
+        nanos(self.plan.longest)
+    }
+
+    /// The row's mark as it is now.
+    pub(crate) fn mark(&self, key: usize) -> Option<Mark> {
+        self.rows.get(&self.keys[key]).map(Mark::of)
+    }
+
+    pub(crate) fn is_held_by(&self, key: usize, grant: Grant, token: u64) -> bool {
+        !self.ledger.is_resurrected(key)
+            && self.mark(key).is_some_and(|mark| {
+                mark.own.is_some_and(|own| own.grant == grant) && mark.token == Some(token) && !mark.released
+            })
+    }
+
+    pub(crate) fn granted_to(&mut self, key: usize, grant: Grant, token: u64) -> Option<usize> {
+        self.ledger.find(key, grant, token)
+    }
+
+    /// Within which time whoever waits for this key gets it, when nobody lives who could hold it.
+    pub(crate) fn takeover_bound(&self, key: usize) -> Duration {
+        // One poll and its jitter, and some requests.
+        let polls = Duration::from_millis(280) + self.plan.latency * 8;
+        let Some(mark) = self.mark(key).filter(|mark| !mark.released) else { return polls };
+        if self.plan.clocks.beyond_bounds {
+            return Duration::MAX;
+        }
+        // By clocks that may be slow, and one that somebody sets back meanwhile.
+        let watched = Duration::from_millis(mark.lease).mul_f64(1.05 * 1.025) + self.plan.skew + polls;
+        let ends = mark.ends.filter(|_| mark.own.is_some() && self.plan.by_wall_clock);
+        let Some(ends) = ends else { return watched };
+        let left = (Duration::from_millis(ends)).saturating_sub(EPOCH + Duration::from_nanos(self.now));
+        watched.min(left.mul_f64(1.025) + self.plan.skew * 2 + polls)
+    }
+}
+
+/// Locks, then idempotent works.
+fn keys(plan: &Plan) -> Vec<LockKey> {
+    let locks = (0..plan.keys).map(|key| LockKey::from(["a", "b"][key]));
+    locks.chain((0..plan.jobs).map(|job| LockKey::from(format!("once/{job}")))).collect()
+}
+
+pub(crate) fn nanos(duration: Duration) -> Nanos {
+    duration.as_nanos() as Nanos
+}

@@ -1,0 +1,194 @@
+//! Processes: their turns, pauses, crashes, clocks and timers, and the calls that they make.
+
+use super::queue::Event;
+use super::{State, nanos};
+use crate::clocks::{Clocks, Nanos};
+use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
+use crate::table::Typed;
+use crate::worker::Role;
+use lambda_lock::protocol::Moment;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) role: Role,
+    pub(super) clocks: Clocks,
+    /// It does nothing before this point in time; while it runs, this is its present.
+    pub(crate) local: Nanos,
+    /// When its clocks were read last.
+    pub(super) read: Nanos,
+    /// When it was woken last: what it sends was made up no earlier, and pauses may lie in between.
+    pub(super) woken: Nanos,
+    pub(crate) alive: bool,
+    pub(crate) call: Option<CallId>,
+    /// Which grant it believes to hold, and on which key.
+    pub(crate) holds: Option<usize>,
+    pub(crate) nudged: bool,
+    /// What the request is that the SDK is about to send.
+    pub(crate) noted: Option<Typed>,
+}
+
+/// What a process does when it is woken.
+pub(crate) enum Turn {
+    Nothing,
+    Go,
+    Crash,
+}
+
+impl State {
+    pub(crate) fn spawn(&mut self, role: Role) -> ProcessId {
+        let clocks = Clocks::new(&self.plan.clocks, self.plan.skew, self.now, &mut self.rng);
+        self.processes.push(Process {
+            role,
+            clocks,
+            local: self.now,
+            read: self.now,
+            woken: self.now,
+            alive: true,
+            call: None,
+            holds: None,
+            nudged: false,
+            noted: None,
+        });
+        self.alive += 1;
+        self.processes.len() - 1
+    }
+
+    /// Whether a process goes on now, is paused first, or crashes.
+    pub(crate) fn turn(&mut self, id: ProcessId, timer: Option<usize>) -> Turn {
+        let process = &self.processes[id];
+        if !process.alive || timer.is_some_and(|timer| !self.timers[timer]) {
+            return Turn::Nothing;
+        }
+        if process.local > self.now {
+            self.at(process.local, Event::Wake(id, timer));
+            return Turn::Nothing;
+        }
+        self.processes[id].local = self.now;
+        self.processes[id].woken = self.now;
+        if self.chance(self.plan.faults.pause) {
+            self.pause(id);
+            self.at(self.processes[id].local, Event::Wake(id, timer));
+            return Turn::Nothing;
+        }
+        if self.processes[id].role.may_crash() && self.chance(self.plan.faults.crash) {
+            return Turn::Crash;
+        }
+        self.mix(id as u64 ^ self.now);
+        Turn::Go
+    }
+
+    /// The process stands still from its present on.
+    pub(super) fn pause(&mut self, id: ProcessId) {
+        let lease = nanos(self.plan.lease);
+        let longest = [lease / 8, lease, 3 * lease][self.rng.usize(..3)];
+        let lasting = self.rng.u64(1..=longest);
+        // Peers look at one clock only, so that one has to keep its rate.
+        let looks_at_both = !matches!(self.processes[id].role, Role::Peer(_));
+        let freezes = self.plan.clocks.freezes && looks_at_both && self.rng.bool();
+        let process = &mut self.processes[id];
+        process.local += lasting;
+        if freezes {
+            process.clocks.freeze(lasting);
+        }
+        let (call, holds) = (process.call, process.holds.is_some());
+        if let Some(call) = call {
+            self.ledger.calls[call].disturbed = true;
+        }
+        let counts = self.counts();
+        counts.pauses += 1;
+        counts.freezes += u64::from(freezes);
+        counts.long_pauses += u64::from(holds && lasting > lease);
+        self.say_of(id, || format!("was paused for {:?}, frozen: {freezes}", Duration::from_nanos(lasting)));
+    }
+
+    pub(crate) fn jump(&mut self, id: ProcessId) {
+        let now = self.now;
+        let Self { processes, rng, .. } = self;
+        processes[id].clocks.jump(now, rng);
+        if let Some(call) = processes[id].call {
+            self.ledger.calls[call].disturbed = true;
+        }
+        self.counts().jumps += 1;
+        self.say(|_| format!("the wall clock of {id} is set"));
+    }
+
+    pub(crate) fn read_clocks(&mut self, id: ProcessId) -> Moment {
+        let pauses = self.chance(self.plan.faults.pause_at_clock);
+        let before = pauses && self.rng.bool();
+        if before {
+            self.pause(id);
+        }
+        let process = &mut self.processes[id];
+        process.read = process.local;
+        let moment = process.clocks.read(process.local);
+        if pauses && !before {
+            self.pause(id);
+        }
+        moment
+    }
+
+    pub(crate) fn timer(&mut self, id: ProcessId, duration: Duration) -> (usize, u64, Nanos) {
+        let process = &self.processes[id];
+        let until = process.clocks.monotonic(process.local) + nanos(duration);
+        self.timers.push(true);
+        let timer = self.timers.len() - 1;
+        let at = process.clocks.when(until);
+        self.at(at, Event::Wake(id, Some(timer)));
+        (timer, until, at)
+    }
+
+    /// `Ok` when it has run out, else for when it is scheduled now.
+    pub(crate) fn poll_timer(
+        &mut self,
+        id: ProcessId,
+        timer: usize,
+        until: u64,
+        scheduled: Nanos,
+    ) -> Result<(), Nanos> {
+        let process = &self.processes[id];
+        if process.clocks.monotonic(process.local) >= until {
+            return Ok(());
+        }
+        // The clock stood still meanwhile.
+        let at = process.clocks.when(until);
+        if at > scheduled {
+            self.at(at, Event::Wake(id, Some(timer)));
+        }
+        Err(at.max(scheduled))
+    }
+
+    pub(crate) fn drop_timer(&mut self, timer: usize) {
+        self.timers[timer] = false;
+    }
+
+    pub(crate) fn call_begins(&mut self, id: ProcessId, key: usize, kind: CallKind) -> CallId {
+        let started = self.processes[id].local;
+        self.say_of(id, || format!("calls {kind:?} on {key}"));
+        self.ledger.calls.push(Call { kind, ended: Ended::Running, started, disturbed: false, sent_release: false });
+        let call = self.ledger.calls.len() - 1;
+        self.processes[id].call = Some(call);
+        call
+    }
+
+    /// How long a call may take that waits for nobody: three timeouts for faults, then at most one
+    /// request more, by a clock that may be slow.
+    pub(crate) fn call_limit(&self) -> Duration {
+        let timeout = self.plan.timeout;
+        (timeout * 4).max(timeout * 3 + Duration::from_millis(250)).mul_f64(1.03) + Duration::from_millis(2)
+    }
+
+    pub(crate) fn call_ends(&mut self, id: ProcessId, ended: Ended, limit: Option<Duration>) {
+        let Some(call) = self.processes[id].call.take() else { return };
+        let local = self.processes[id].local;
+        self.counts().calls += 1;
+        self.mix(local ^ ended as u64);
+        let record = &mut self.ledger.calls[call];
+        record.ended = ended;
+        let took = local - record.started;
+        if let Some(limit) = limit.filter(|limit| !record.disturbed && took > nanos(*limit)) {
+            let what = format!("{:?} took {:?} of {limit:?}", record.kind, Duration::from_nanos(took));
+            self.ledger.violate(Invariant::ReturnsInTime, what);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What is going to happen, in the order of true time.
+
+use super::State;
+use super::traffic::Message;
+use crate::clocks::Nanos;
+use crate::ledger::ProcessId;
+use crate::peer::Op;
+use crate::worker::Role;
+use lambda_lock::protocol::Expression;
+use lambda_lock::{LockToken, Observation};
+use std::cmp::Reverse;
+
+pub(crate) enum Event {
+    /// A process may go on; with the number of the timer that says so.
+    Wake(ProcessId, Option<usize>),
+    Arrive(Box<Message>),
+    ArrivePeers(usize, Box<Op>),
+    Answer(usize),
+    Claim {
+        granted: usize,
+        fresh: bool,
+    },
+    Effect(usize),
+    /// A lock was written down, for whoever goes on with it.
+    Hand(LockToken),
+    /// A watcher's observation is there for the next one.
+    Observed(Observation),
+    /// A transaction of a caller's own, with a Fence.
+    Fenced(Box<Fenced>),
+    DeleteRow,
+    Jump,
+    Throttle,
+    Spawn(Role),
+}
+
+/// A caller's own write, under the condition that a grant is current.
+pub(crate) struct Fenced {
+    pub(crate) key: usize,
+    pub(crate) granted: usize,
+    pub(crate) condition: Expression,
+}
+
+pub(super) struct Scheduled {
+    at: Nanos,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl State {
+    pub(crate) fn at(&mut self, at: Nanos, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Reverse(Scheduled { at, number: self.scheduled, event }));
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        let Reverse(Scheduled { at, event, .. }) = self.queue.pop()?;
+        self.now = at.max(self.now);
+        Some(event)
+    }
+}

@@ -1,0 +1,242 @@
+//! Requests on their way to the table and answers on their way back, with all that becomes of them.
+
+use super::processes::Process;
+use super::queue::Event;
+use super::{State, nanos};
+use crate::clocks::{EPOCH, Nanos};
+use crate::ledger::{CallKind, ProcessId, Written};
+use crate::network::{Fate, Outcome, Slot};
+use crate::peer::{Op, What};
+use crate::sdk::{self, Http};
+use crate::table::{Kind, Mark, Typed};
+use lambda_lock::protocol::Answer;
+use lambda_lock::protocol::schema::RELEASED;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A request on its way.
+#[derive(Clone)]
+pub(crate) struct Message {
+    pub(crate) slot: usize,
+    pub(crate) request: Typed,
+    /// The same as the real SDK wrote it.
+    pub(crate) http: Option<Http>,
+    pub(crate) fate: Fate,
+    pub(crate) copy: bool,
+    /// Its sender's clocks were read for it in this time.
+    pub(crate) begun: Nanos,
+    pub(crate) read: Nanos,
+}
+
+impl State {
+    pub(crate) fn send(&mut self, id: ProcessId, request: Typed, http: Option<Http>) -> usize {
+        let process = &self.processes[id];
+        let (sent, begun, read) = (process.local, process.woken, process.read);
+        let call = process.call.unwrap_or_default();
+        let write = request.kind != Kind::Peek;
+        if request.kind == Kind::Release {
+            self.ledger.calls[call].sent_release = true;
+        }
+        self.slots.push(Slot::new(id, call));
+        let slot = self.slots.len() - 1;
+        let fate = self.fate(sent, write);
+        self.say_of(id, || format!("sends {:?} ({fate:?})", request.kind));
+        let way = self.way();
+        let by_sdk = http.is_some();
+        let message = Message { slot, request, http, fate, copy: false, begun, read };
+        match fate {
+            Fate::Throttled if by_sdk => self.answer_at(sent + way, slot, sdk::throttled()),
+            Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Unavailable)),
+            Fate::RequestLost => self.reset_at(sent + way, slot),
+            Fate::Arrives | Fate::AnswerLost | Fate::SaysFailure => {
+                if write && self.chance(self.plan.faults.duplicate) {
+                    let late = self.rng.u64(0..=2 * nanos(self.plan.lease));
+                    self.at(sent + way + late, Event::Arrive(Box::new(Message { copy: true, ..message.clone() })));
+                }
+                let slow =
+                    if self.chance(self.plan.faults.slow) { self.rng.u64(0..=3 * nanos(self.plan.lease)) } else { 0 };
+                self.at(sent + way + slow, Event::Arrive(Box::new(message)));
+            }
+        }
+        slot
+    }
+
+    fn fate(&mut self, now: Nanos, write: bool) -> Fate {
+        let faults = self.plan.faults.clone();
+        if (now < self.throttled_until && !self.calm) || self.chance(faults.throttled) {
+            self.counts().throttled += 1;
+            return Fate::Throttled;
+        }
+        if self.chance(faults.request_lost) {
+            self.counts().lost_requests += 1;
+            return Fate::RequestLost;
+        }
+        if self.chance(faults.answer_lost) {
+            self.counts().lost_answers += 1;
+            return Fate::AnswerLost;
+        }
+        if write && self.chance(faults.failure_after_apply) {
+            self.counts().failures_after_apply += 1;
+            return Fate::SaysFailure;
+        }
+        Fate::Arrives
+    }
+
+    /// How long a message travels.
+    pub(crate) fn way(&mut self) -> Nanos {
+        let longest = nanos(self.plan.latency);
+        self.rng.u64(longest / 4..=longest)
+    }
+
+    fn reset_at(&mut self, at: Nanos, slot: usize) {
+        // Half of the time nobody says anything at all.
+        if self.rng.bool() {
+            self.answer_at(at, slot, Outcome::Reset);
+        }
+    }
+
+    fn answer_at(&mut self, at: Nanos, slot: usize, outcome: Outcome) {
+        self.slots[slot].outcome = Some(outcome);
+        self.at(at, Event::Answer(slot));
+    }
+
+    pub(super) fn arrives(&mut self, message: Message) {
+        let Message { slot, ref request, fate, copy, .. } = message;
+        self.counts().requests += 1;
+        let write = request.kind != Kind::Peek;
+        let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
+        let before = if write { self.mark(key) } else { None };
+        self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
+        let recognised = self.rows.knows(request);
+        let answer = self.rows.carry_out(request);
+        let by_sdk = self.compare(&message, &answer);
+        self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
+        self.say(|state| {
+            let of = if copy { "late copy of " } else { "" };
+            let process = state.slots[slot].process;
+            format!("{of}{:?} of {process} arrives: {}", request.kind, brief(&answer))
+        });
+        self.count(&message, key, &answer, recognised);
+        if matches!(answer, Answer::Applied(_)) && !recognised {
+            self.enter(&message, key, before.as_ref());
+        }
+        if !copy {
+            self.answers(slot, fate, answer, by_sdk);
+        }
+    }
+
+    fn count(&mut self, Message { slot, request, .. }: &Message, key: usize, answer: &Answer, recognised: bool) {
+        let call = self.slots[*slot].call;
+        if let (Kind::Renew, Answer::Refused(Some(_)), CallKind::Hold(grant, token)) =
+            (request.kind, answer, &self.ledger.calls[call].kind)
+            && self.is_held_by(key, *grant, *token)
+        {
+            self.counts().adopted += 1;
+        }
+        match answer {
+            Answer::Cancelled(_) => self.counts().commits_cancelled += 1,
+            Answer::Refused(_) if !request.writes.is_empty() => self.counts().commits_refused += 1,
+            _ if recognised => self.counts().commits_sent_again += 1,
+            _ => {}
+        }
+    }
+
+    /// Enters what was applied into the books.
+    fn enter(&mut self, message: &Message, key: usize, before: Option<&Mark>) {
+        let Message { slot, begun, read, copy, .. } = *message;
+        let Slot { call, refused, means, dropped, .. } = self.slots[slot];
+        // Also while the refusal is on its way to the sender.
+        let refused = refused || means.is_some_and(|(_, refused)| refused);
+        let written = Written { key, call, slot, begun, read, now: self.now, copy, late: copy || dropped, refused };
+        for number in &message.request.writes {
+            self.ledger.committed(&self.plan, *number, written);
+        }
+        let after = self.mark(key);
+        self.ledger.applied(&self.plan, written, before, after.as_ref());
+    }
+
+    fn answers(&mut self, slot: usize, fate: Fate, answer: Answer, by_sdk: Option<Outcome>) {
+        let way = self.way();
+        let told = !matches!(fate, Fate::AnswerLost | Fate::SaysFailure);
+        self.slots[slot].means =
+            told.then_some((matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_))));
+        match fate {
+            Fate::AnswerLost => self.reset_at(self.now + way, slot),
+            _ if by_sdk.is_some() => self.answer_at(self.now + way, slot, by_sdk.unwrap_or(Outcome::Reset)),
+            Fate::SaysFailure => self.answer_at(self.now + way, slot, Outcome::Answer(Answer::Unknown)),
+            _ => self.answer_at(self.now + way, slot, Outcome::Answer(answer)),
+        }
+    }
+
+    /// Shows the engine what others did to a row.
+    pub(super) fn mirror(&self, key: usize) {
+        let key = &self.keys[key];
+        if let Some(engine) = &self.engine {
+            engine.set(key, self.rows.get(key));
+        }
+    }
+
+    /// Peers have a good network: what they do on a bad one is their affair.
+    pub(crate) fn send_peers(&mut self, id: ProcessId, op: Op) -> usize {
+        let Process { local, woken, call, .. } = self.processes[id];
+        self.slots.push(Slot::new(id, call.unwrap_or_default()));
+        let slot = self.slots.len() - 1;
+        self.slots[slot].begun = woken;
+        self.say_of(id, || format!("sends {:?}", op.what));
+        let way = self.way();
+        self.at(local + way, Event::ArrivePeers(slot, Box::new(op)));
+        slot
+    }
+
+    pub(super) fn peers_arrives(&mut self, slot: usize, op: Op) {
+        let Op { key, what } = op.clone();
+        let answer = op.apply(&mut self.rows, &self.keys[key].clone());
+        self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
+        if matches!(answer, Answer::Applied(_)) {
+            self.mirror(key);
+            let Slot { call, begun, .. } = self.slots[slot];
+            let now = self.now;
+            match what {
+                What::Put { .. } => {
+                    let (read, copy, late, refused) = (begun, false, false, false);
+                    let written = Written { key, call, slot, begun, read, now, copy, late, refused };
+                    self.ledger.granted_to_peer(written);
+                }
+                What::Update { set, .. } if set.iter().any(|(name, _)| *name == RELEASED) => {
+                    self.ledger.released_by_peer(key)
+                }
+                _ => {}
+            }
+        }
+        let way = self.way();
+        self.answer_at(self.now + way, slot, answer.into());
+    }
+
+    /// The server's clock as a `Date` header says it: in whole seconds.
+    pub(crate) fn server_time(&self) -> SystemTime {
+        UNIX_EPOCH + EPOCH + Duration::from_secs(self.now / 1_000_000_000)
+    }
+}
+
+fn code(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Applied(_) => 1,
+        Answer::Refused(Some(_)) => 2,
+        Answer::Refused(None) => 3,
+        Answer::Found(Some(_)) => 4,
+        Answer::Found(None) => 5,
+        Answer::Unavailable => 6,
+        Answer::Rejected(_) => 7,
+        Answer::Unknown => 8,
+        Answer::Cancelled(_) => 9,
+    }
+}
+
+fn brief(answer: &Answer) -> String {
+    let row = |row: &Option<_>| row.as_ref().map(Mark::of);
+    match answer {
+        Answer::Refused(found) => format!("refused by {:?}", row(found)),
+        Answer::Found(found) => format!("found {:?}", row(found)),
+        Answer::Applied(returned) => format!("applied, returns {:?}", Mark::of(returned)),
+        other => format!("{other:?}"),
+    }
+}
