@@ -133,6 +133,29 @@ async fn a_grant_recognised_late_that_cannot_be_renewed_is_given_back_and_said_t
     }
 }
 
+/// Found by processes that contend over a bad connection: an acquire said "lost", on which callers stop.
+#[tokio::test(start_paused = true)]
+async fn a_grant_recognised_late_that_another_takes_before_it_is_renewed_was_never_held_and_is_asked_for_again() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lease = Duration::from_millis(1200);
+    // Recognised after a second; by the time its renewal arrives, somebody else has taken over.
+    one.next([Fault::NeverAnswers, Fault::None, Fault::Slow(Duration::from_millis(600))]);
+    let takeover = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(1400)).await;
+        let locks = two.builder().owner("two").max_clock_skew(Duration::from_millis(100)).build().unwrap();
+        locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap()
+    });
+    let locks = one.locks("one");
+    let error = locks.try_acquire("k").lease(lease).await.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+    assert_eq!(one.take_operations(), ["UpdateItem", "GetItem", "UpdateItem"]);
+    let other = takeover.await.unwrap();
+    assert!(locks.try_acquire("k").lease(lease).await.unwrap().granted().is_none());
+    other.release().await.unwrap();
+    locks.try_acquire("k").lease(lease).await.unwrap().granted().unwrap().release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_renewal_whose_answer_was_lost_is_not_lost() {
     for fault in applied_unheard().into_iter().chain(not_applied()) {
