@@ -82,7 +82,7 @@ impl Accidents {
     /// holder has written since, would have to count twice or not at all. So no answer about it is lost.
     fn of_the_counter(&self, state: &mut State) -> Fate {
         state.counters += 1;
-        if state.counters % COUNTERS_RARE != 0 {
+        if !state.counters.is_multiple_of(COUNTERS_RARE) {
             return Fate::Answered;
         }
         match state.counters / COUNTERS_RARE % 4 {
