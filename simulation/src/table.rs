@@ -13,7 +13,7 @@ pub(crate) struct Typed {
     pub(crate) kind: Kind,
     expression: Expression,
     /// Part of this transaction, with these writes of the caller's.
-    transaction: Option<TransactionId>,
+    pub(crate) transaction: Option<TransactionId>,
     pub(crate) writes: Vec<usize>,
 }
 

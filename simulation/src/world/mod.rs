@@ -22,7 +22,7 @@ pub(crate) use processes::Turn;
 use queue::Scheduled;
 pub(crate) use queue::{Event, Fenced};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(crate) struct State {
     pub(crate) alive: usize,
     timers: Vec<bool>,
     pub(crate) slots: Vec<Slot>,
+    /// When the clocks were read for each transaction.
+    transactions: HashMap<String, (Nanos, Nanos)>,
     pub(crate) rows: Rows,
     pub(crate) engine: Option<Engine>,
     pub(crate) keys: Vec<LockKey>,
@@ -95,6 +97,7 @@ impl State {
             alive: 0,
             timers: Vec::with_capacity(1024),
             slots: Vec::with_capacity(512),
+            transactions: HashMap::new(),
             rows: Rows::new(schema),
             engine: None,
             keys: keys(&plan),

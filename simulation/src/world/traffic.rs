@@ -30,8 +30,12 @@ pub(crate) struct Message {
 impl State {
     pub(crate) fn send(&mut self, id: ProcessId, request: Typed, http: Option<Http>) -> usize {
         let process = &self.processes[id];
-        let (sent, begun, read) = (process.local, process.woken, process.read);
+        let (sent, mut begun, mut read) = (process.local, process.woken, process.read);
         let call = process.call.unwrap_or_default();
+        if let Some(transaction) = &request.transaction {
+            // Sent again it must be what it was, with the times of its first attempt.
+            (begun, read) = *self.transactions.entry(transaction.as_str().to_owned()).or_insert((begun, read));
+        }
         let write = request.kind != Kind::Peek;
         if request.kind == Kind::Release {
             self.ledger.calls[call].sent_release = true;
