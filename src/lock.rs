@@ -325,13 +325,14 @@ impl Lock {
     }
 
     /// For a grant that was recognised late, when half of its lease was gone already: renewed before
-    /// anybody works with it. A call that fails leaves nothing behind, if that can be helped.
+    /// anybody works with it. A call that fails leaves nothing behind, if that can be helped. One that lost
+    /// it meanwhile never held it for its caller, who has nothing to stop and may ask again.
     pub(crate) async fn renewed_or_given_back(mut self) -> Result<Self, Error> {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let key = self.key().clone();
         self.finish().await;
         Err(match error.kind() {
-            ErrorKind::Unknown | ErrorKind::Unavailable => {
+            ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
                 Error::unknown(&key, "acquired").because(Some(Box::new(error)))
             }
             _ => error,

@@ -213,6 +213,53 @@ async fn a_renewal_lengthens_the_lease_and_never_shortens_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_for_a_shorter_lease_whose_answer_was_lost_shortens_nothing() {
+    let faults = [
+        Fault::AnswerLost,
+        Fault::NeverAnswers,
+        Fault::failure_after_apply(),
+        Fault::RequestLost,
+        Fault::ArrivesLate(secs(5)),
+    ];
+    for fault in faults {
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = acquired(&one.locks("one")).await;
+        one.next(vec![fault.clone(); 20]);
+        let error = lock.renew().lease(secs(1)).await.unwrap_err();
+        assert!(error.is_unknown(), "{fault:?}: {error}");
+        // It goes on believing in the lease that it had, and so does everybody else.
+        let believed = lock.remaining();
+        assert!(believed > secs(16), "{fault:?}: {believed:?}");
+        tokio::time::sleep(believed - Duration::from_millis(1)).await;
+        assert!(!lock.remaining().is_zero(), "{fault:?}");
+        let tried = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none(), "{fault:?}: granted to two holders");
+        assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("21000"), "{fault:?}");
+        one.clear();
+        lock.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_arrives_late_does_not_shorten_a_lease_that_was_lengthened_meanwhile() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one")).await;
+    // The copy's clock runs ahead: its renewal has a newer version, and a later end, than any that one will
+    // write.
+    two.set_date_offset(None);
+    two.clock.jump_wall(600_000);
+    two.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
+    assert!(two.locks("two").resume(lock.token()).await.unwrap_err().is_unknown());
+    lock.renew().lease(secs(63)).await.unwrap();
+    let renewed = table.row("k");
+    tokio::time::sleep(secs(10)).await;
+    assert_eq!(table.row("k"), renewed, "it knows only the lease that there was before");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_end_of_the_lease_never_moves_back() {
     let table = Table::new();
     let process = table.process();

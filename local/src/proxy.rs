@@ -9,6 +9,7 @@ use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::future::poll_fn;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// What a server does with a request. An error closes the connection without an answer.
+/// What a server does with a request. An error resets the connection, without an answer.
 pub(crate) trait Handle: Send + Sync + 'static {
     fn handle(&self, request: Request<Bytes>) -> impl Future<Output = anyhow::Result<Answer>> + Send;
 }
@@ -56,13 +57,20 @@ async fn accept(listener: TcpListener, handler: Arc<impl Handle>, mut stopped: o
 }
 
 async fn connection(stream: TcpStream, handler: Arc<impl Handle>) {
-    let answer = service_fn(|request: Request<Incoming>| async {
-        let (head, body) = request.into_parts();
-        handler.handle(Request::from_parts(head, body.collect().await?.to_bytes())).await
+    let answer = service_fn(|request: Request<Incoming>| {
+        let handler = Arc::clone(&handler);
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            handler.handle(Request::from_parts(head, body.collect().await?.to_bytes())).await
+        })
     });
     // Small answers at once. A connection that breaks is its client's business.
     let _ = stream.set_nodelay(true);
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+    let mut serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+    if poll_fn(|context| serving.poll_without_shutdown(context)).await.is_err() {
+        // Closed like this, it is reset.
+        let _ = serving.into_parts().io.into_inner().set_zero_linger();
+    }
 }
 
 /// The DynamoDB behind a proxy.

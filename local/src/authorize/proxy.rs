@@ -38,14 +38,18 @@ pub enum Fate {
     Answered,
     /// It is applied, and answered this much later.
     AnsweredAfter(Duration),
-    /// It is applied, and the connection breaks before the answer.
+    /// It is applied, and the connection is reset before the answer.
     AnswerLost,
     /// It is not applied, and nothing ever comes back.
     Swallowed,
     /// It is not applied: DynamoDB refuses for now.
     Throttled,
-    /// It is not applied, and the connection breaks.
+    /// It is not applied, and the connection is reset.
     RequestLost,
+    /// It is applied, and the server says that it has failed (500).
+    AppliedButFails,
+    /// It is answered, and a copy of it is applied this much later.
+    AppliedAgain(Duration),
     /// Nothing ever comes back; it is applied this much later, whatever has become of the caller.
     AppliedLate(Duration),
 }
@@ -124,24 +128,33 @@ impl Handle for Shared {
             Fate::Throttled => return Ok(refusal::throttled()),
             Fate::RequestLost => anyhow::bail!("the request is to be lost"),
             Fate::AppliedLate(delay) => {
-                let (upstream, errors) = (Arc::clone(&self.upstream), Arc::clone(&self.errors));
-                tokio::spawn(async move {
-                    tokio::time::sleep(delay).await;
-                    if let Ok(answer) = upstream.forward(headers, body).await {
-                        note(&errors, answer).await;
-                    }
-                });
+                self.apply_after(delay, headers, body);
                 return std::future::pending().await;
             }
-            Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost => {}
+            Fate::AppliedAgain(delay) => self.apply_after(delay, headers.clone(), body.clone()),
+            Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost | Fate::AppliedButFails => {}
         }
         let answer = note(&self.errors, self.upstream.forward(headers, body).await?).await;
         match fate {
             Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
+            Fate::AppliedButFails => return Ok(refusal::failed()),
             Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
             _ => {}
         }
         Ok(answer)
+    }
+}
+
+impl Shared {
+    /// Applies it later, whatever has become of the caller.
+    fn apply_after(&self, delay: Duration, headers: HeaderMap, body: Bytes) {
+        let (upstream, errors) = (Arc::clone(&self.upstream), Arc::clone(&self.errors));
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            if let Ok(answer) = upstream.forward(headers, body).await {
+                note(&errors, answer).await;
+            }
+        });
     }
 }
 

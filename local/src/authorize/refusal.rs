@@ -1,4 +1,4 @@
-//! Refusals as AWS words them: status 400, and the reason as JSON.
+//! Refusals as AWS words them: a status, mostly 400, and the reason as JSON.
 
 use super::Grant;
 use crate::lambda::ACCOUNT;
@@ -39,6 +39,14 @@ pub(super) fn not_understood(reason: &str) -> Answer {
 pub(super) fn throttled() -> Answer {
     let name = "com.amazon.coral.availability#ThrottlingException";
     refusal(name, "message", "Rate exceeded")
+}
+
+/// The server says that it has failed, whatever it has done.
+pub(super) fn failed() -> Answer {
+    let mut answer =
+        refusal("com.amazonaws.dynamodb.v20120810#InternalServerError", "message", "Internal server error");
+    *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    answer
 }
 
 fn refusal(name: &str, field: &str, sentence: &str) -> Answer {

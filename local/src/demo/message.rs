@@ -36,6 +36,8 @@ pub(crate) enum Event {
     Refused { token: u64, last_token: u64, lease_left: Duration },
     /// Gave the lock back, or found that it was gone already.
     Released { token: u64, already_gone: bool },
+    /// Could not give the lock back, or does not know whether it could.
+    NotReleased { token: u64, why: String },
     /// Has done everything that it was told.
     Finished,
     /// Cannot go on.

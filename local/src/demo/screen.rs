@@ -62,6 +62,7 @@ impl Screen {
             Event::Released { token, already_gone: true } => {
                 line(TITLE, format_args!("token {token}  released, but the lock was already gone"))
             }
+            Event::NotReleased { token, why } => line(TITLE, format_args!("token {token}  not released: {why}")),
             _ => {}
         }
     }

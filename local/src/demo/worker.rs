@@ -6,7 +6,7 @@ use super::requests::Telling;
 use super::{LEASE, LOCK_KEY, lock_client};
 use anyhow::{Context, bail};
 use clap::Args;
-use lambda_lock::{Budget, Lock, LockClient, ReleaseOutcome};
+use lambda_lock::{Budget, ErrorKind, Lock, LockClient, ReleaseOutcome};
 use lambda_lock_local::config;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -89,7 +89,12 @@ impl Worker {
     async fn add_one(&mut self, mut pause: bool) -> anyhow::Result<()> {
         loop {
             let budget = Budget::lasting(ROUND).reserve(LEASE);
-            let lock = self.locks.acquire(LOCK_KEY).lease(LEASE).within(&budget).await?;
+            let lock = match self.locks.acquire(LOCK_KEY).lease(LEASE).within(&budget).await {
+                Ok(lock) => lock,
+                // Whatever became of it, asking again is safe.
+                Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => continue,
+                Err(error) => return Err(error.into()),
+            };
             let token = lock.fencing_token();
             Event::Acquired {
                 token,
@@ -98,8 +103,13 @@ impl Worker {
             }
             .say()?;
             let written = self.read_and_write(&lock, pause).await?;
-            let already_gone = lock.release().await? == ReleaseOutcome::AlreadyGone;
-            Event::Released { token, already_gone }.say()?;
+            match lock.release().await {
+                Ok(outcome) => {
+                    Event::Released { token, already_gone: outcome == ReleaseOutcome::AlreadyGone }.say()?;
+                }
+                // It ends with its lease.
+                Err(error) => Event::NotReleased { token, why: error.to_string() }.say()?,
+            }
             if written == Written::Applied {
                 return Ok(());
             }

@@ -1,0 +1,56 @@
+//! Many contend for one lock on a real server, over connections that break: processes, and tasks in one
+//! process. The counter that the lock guards is exact; without the fence, under the same accidents, it is
+//! not.
+//!
+//! What goes wrong follows from a seed, which is printed; `CONTENTION_SEED` draws the same plan again. The
+//! verdicts do not depend on it: each kind of accident happens once in so many requests, holders are paused
+//! where the test says, and every count must be exact whatever meets what.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
+
+mod accidents;
+mod processes;
+mod stage;
+mod tasks;
+
+use processes::{PAUSES, PROCESSES, ROUNDS, contend};
+use tasks::{ADDS, TASKS};
+
+/// One crowd of tasks at a time: the machine is small. (Processes mostly wait.)
+static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_over_a_bad_connection_count_exactly_and_paused_ones_are_refused() {
+    let run = contend(&[]).await;
+    run.accidents.assert_all_happened(5);
+    assert_eq!(run.told, PROCESSES * (ROUNDS + PAUSES), "each increment is told of once; {}", run.accidents);
+    assert_eq!(run.counted, run.told, "{}", run.accidents);
+    assert_eq!(run.overwritten, 0, "{}", run.accidents);
+    assert!(run.refused >= PAUSES, "each paused holder's late write is refused: {}; {}", run.refused, run.accidents);
+}
+
+/// The control: a test bench on which nothing can go wrong proves nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_fence_the_same_accidents_lose_increments() {
+    let run = contend(&["--unfenced"]).await;
+    run.accidents.assert_all_happened(5);
+    assert_eq!(run.refused, 0, "there is no fence; {}", run.accidents);
+    assert!(run.overwritten >= PAUSES, "each paused holder writes late: {}; {}", run.overwritten, run.accidents);
+    assert!(run.counted + PAUSES <= run.told, "{} counted, {} told; {}", run.counted, run.told, run.accidents);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_tasks_on_a_real_server_count_exactly() {
+    let _one = ONE.lock().await;
+    assert_eq!(tasks::contend(None).await, (TASKS * ADDS, TASKS * ADDS));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_tasks_on_a_real_server_over_bad_connections_count_exactly() {
+    let _one = ONE.lock().await;
+    let accidents = accidents::Accidents::new(tasks::RARE, tasks::LATEST);
+    assert_eq!(tasks::contend(Some(&accidents)).await, (TASKS * ADDS, TASKS * ADDS), "{accidents}");
+    accidents.assert_all_happened(5);
+}

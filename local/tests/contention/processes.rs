@@ -1,0 +1,159 @@
+//! The demo's worker processes: each acquires the lock, reads the counter, writes one more, and releases.
+
+use crate::accidents::Accidents;
+use crate::stage::Stage;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+pub(crate) const PROCESSES: u64 = 5;
+/// How often each of them adds one before holders are paused.
+pub(crate) const ROUNDS: u64 = 10;
+/// How many holders are paused, one after the other.
+pub(crate) const PAUSES: u64 = 3;
+/// One in so many requests meets with each kind of accident.
+const RARE: usize = 40;
+/// Two of the workers' leases.
+const LATEST: Duration = Duration::from_millis(2400);
+/// When nobody says anything for so long, something is broken.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What is left when a run is over.
+pub(crate) struct Run {
+    /// How many increments the workers were told had been applied.
+    pub(crate) told: u64,
+    /// How many of them were applied after one with a larger token.
+    pub(crate) overwritten: u64,
+    /// How many writes were refused.
+    pub(crate) refused: u64,
+    /// What the counter says in the end.
+    pub(crate) counted: u64,
+    pub(crate) accidents: Accidents,
+}
+
+/// All contend; then, one after the other, holders are stopped right before their write, until all others
+/// have added one.
+pub(crate) async fn contend(options: &[&str]) -> Run {
+    let accidents = Accidents::new(RARE, LATEST);
+    let stage = Stage::new(Some(&accidents)).await;
+    let mut crew = Crew::start(stage.proxy.endpoint(), options);
+    let all: Vec<_> = (0..PROCESSES as usize).collect();
+    crew.work(&all, ROUNDS).await;
+    for paused in 0..PAUSES as usize {
+        crew.tell(paused, json!({ "order": "work_and_pause" })).await;
+        let token = crew.until(paused, "about_to_write").await["token"].as_u64().unwrap();
+        crew.signal(paused, Signal::STOP);
+        // It reads this when it goes on: the write is the next thing that it does.
+        crew.tell(paused, json!({ "order": "write" })).await;
+        let others: Vec<_> = all.iter().copied().filter(|other| *other != paused).collect();
+        crew.work(&others, 1).await;
+        assert!(crew.newest > token, "nobody wrote with a larger token; {accidents}");
+        crew.signal(paused, Signal::CONT);
+        crew.until(paused, "finished").await;
+    }
+    // What still travels, arrives.
+    tokio::time::sleep(LATEST).await;
+    let Crew { told, overwritten, refused, .. } = crew;
+    Run { told, overwritten, refused, counted: stage.count("the counter").await, accidents }
+}
+
+/// The processes, and what they have said. Dropping them kills them.
+struct Crew {
+    workers: Vec<Worker>,
+    said: mpsc::UnboundedReceiver<(usize, String)>,
+    told: u64,
+    overwritten: u64,
+    refused: u64,
+    /// The largest token that has written.
+    newest: u64,
+}
+
+struct Worker {
+    process: Child,
+    orders: ChildStdin,
+}
+
+impl Crew {
+    fn start(endpoint: &str, options: &[&str]) -> Self {
+        let (hear, said) = mpsc::unbounded_channel();
+        let workers = (0..PROCESSES as usize).map(|number| Worker::start(number, endpoint, options, hear.clone()));
+        Self { workers: workers.collect(), said, told: 0, overwritten: 0, refused: 0, newest: 0 }
+    }
+
+    /// Lets each of these add one so often, and waits until they have.
+    async fn work(&mut self, workers: &[usize], rounds: u64) {
+        for worker in workers {
+            self.tell(*worker, json!({ "order": "work", "rounds": rounds })).await;
+        }
+        let mut busy = workers.to_vec();
+        while !busy.is_empty() {
+            let (who, event) = self.hear().await;
+            busy.retain(|worker| *worker != who || event["event"] != "finished");
+        }
+    }
+
+    async fn tell(&mut self, worker: usize, order: Value) {
+        self.workers[worker].orders.write_all(format!("{order}\n").as_bytes()).await.unwrap();
+    }
+
+    /// What this worker says when it says so.
+    async fn until(&mut self, worker: usize, what: &str) -> Value {
+        loop {
+            let (who, event) = self.hear().await;
+            if who == worker && event["event"] == what {
+                return event;
+            }
+        }
+    }
+
+    async fn hear(&mut self) -> (usize, Value) {
+        let said = tokio::time::timeout(SILENCE, self.said.recv()).await.expect("nothing happens any more");
+        let (who, line) = said.expect("all workers are gone");
+        let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{who}: {line}: {error}"));
+        match event["event"].as_str().unwrap() {
+            "applied" => {
+                let token = event["token"].as_u64().unwrap();
+                self.told += 1;
+                self.overwritten += u64::from(token < self.newest);
+                self.newest = self.newest.max(token);
+            }
+            "refused" => self.refused += 1,
+            "failed" => panic!("worker {who} cannot go on: {}", event["why"]),
+            _ => {}
+        }
+        (who, event)
+    }
+
+    fn signal(&self, worker: usize, signal: Signal) {
+        let pid = self.workers[worker].process.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Worker {
+    fn start(number: usize, endpoint: &str, options: &[&str], hear: mpsc::UnboundedSender<(usize, String)>) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"))
+            .args(["worker", "--endpoint", endpoint, "--name", &format!("worker-{number}")])
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let orders = process.stdin.take().unwrap();
+        tokio::spawn(listen(number, process.stdout.take().unwrap(), hear));
+        Self { process, orders }
+    }
+}
+
+async fn listen(number: usize, events: ChildStdout, hear: mpsc::UnboundedSender<(usize, String)>) {
+    let mut lines = BufReader::new(events).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        // Nobody listens any more when the test is over.
+        let _ = hear.send((number, line));
+    }
+}

@@ -1,0 +1,80 @@
+//! Tasks of one process, each with a lock client and connections of its own.
+
+use crate::accidents::Accidents;
+use crate::stage::{COUNTERS, LOCKS, Stage};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::{Budget, ErrorKind, LockClient};
+use lambda_lock_local::client;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub(crate) const TASKS: u64 = 64;
+/// How often each task adds one.
+pub(crate) const ADDS: u64 = 50;
+/// One in so many requests meets with each kind of accident: so many tasks send many of them.
+pub(crate) const RARE: usize = 400;
+/// Two leases.
+pub(crate) const LATEST: Duration = Duration::from_millis(1000);
+const LEASE: Duration = Duration::from_millis(500);
+const SKEW: Duration = Duration::from_millis(50);
+/// No request waits for longer than this.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How many increments the tasks were told had been applied, and what the counter says.
+pub(crate) async fn contend(accidents: Option<&Accidents>) -> (u64, u64) {
+    let stage = Stage::new(accidents).await;
+    let endpoint = if accidents.is_some() { stage.proxy.endpoint() } else { stage.dynamodb.endpoint() };
+    let mut tasks = JoinSet::new();
+    for number in 0..TASKS {
+        let builder = LockClient::builder(client(endpoint), LOCKS).owner(format!("task {number}"));
+        let locks = builder.max_clock_skew(SKEW).request_timeout(PATIENCE).build().unwrap();
+        tasks.spawn(add(locks, client(stage.dynamodb.endpoint())));
+    }
+    let told = tasks.join_all().await.into_iter().sum();
+    if accidents.is_some() {
+        // What still travels, arrives.
+        tokio::time::sleep(LATEST).await;
+    }
+    (told, stage.count("k").await)
+}
+
+async fn add(locks: LockClient, dynamodb: Client) -> u64 {
+    let mut applied = 0;
+    while applied < ADDS {
+        let budget = Budget::lasting(Duration::from_secs(120)).reserve(Duration::from_secs(1));
+        let lock = match locks.acquire("k").within(&budget).lease(LEASE).await {
+            Ok(lock) => lock,
+            // Whatever became of it, asking again is safe.
+            Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        applied += u64::from(increment(&dynamodb, lock.fencing_token()).await);
+        // Where that does not work, the lease ends.
+        let _ = lock.release().await;
+    }
+    applied
+}
+
+/// Reads the counter and writes one more, so that two holders at once would lose an increment; refused
+/// when a newer token has written.
+async fn increment(dynamodb: &Client, token: u64) -> bool {
+    let key = AttributeValue::S("k".to_owned());
+    let get = dynamodb.get_item().table_name(COUNTERS).key("id", key.clone()).consistent_read(true);
+    let item = get.send().await.unwrap().item;
+    let count: u64 = item.map_or(0, |item| item["count"].as_n().unwrap().parse().unwrap());
+    let update = dynamodb
+        .update_item()
+        .table_name(COUNTERS)
+        .key("id", key)
+        .update_expression("SET #count = :count, lastToken = :token")
+        .condition_expression("attribute_not_exists(lastToken) OR lastToken <= :token")
+        .expression_attribute_names("#count", "count")
+        .expression_attribute_values(":count", AttributeValue::N((count + 1).to_string()))
+        .expression_attribute_values(":token", AttributeValue::N(token.to_string()));
+    match update.send().await.map_err(|error| error.into_service_error()) {
+        Ok(_) => true,
+        Err(error) if error.is_conditional_check_failed_exception() => false,
+        Err(error) => panic!("{error:?}"),
+    }
+}

@@ -1,0 +1,200 @@
+//! Every call under the same scripts of HTTP, through the real SDK client: exactly which requests each of
+//! them takes, and what is said in the end.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
+use lambda_lock::{Attempt, Error, Lock, LockClient, Started};
+use lambda_lock_testkit::{Fault, Process, Table};
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(60);
+
+/// A call, in the order of the columns below.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Acquire,
+    Renew,
+    Release,
+    Commit,
+    CommitAndRelease,
+    /// The first half of an idempotent work.
+    Start,
+    /// Stores its result, alone.
+    Complete,
+    /// Stores its result, with a write.
+    CompleteWith,
+}
+
+const CALLS: [Call; 8] = [
+    Call::Acquire,
+    Call::Renew,
+    Call::Release,
+    Call::Commit,
+    Call::CommitAndRelease,
+    Call::Start,
+    Call::Complete,
+    Call::CompleteWith,
+];
+
+/// What a call needs before it can be made.
+enum Before {
+    Nothing,
+    Held(Lock),
+    Begun(Attempt),
+}
+
+impl Call {
+    async fn prepare(self, locks: &LockClient) -> Before {
+        match self {
+            Call::Acquire | Call::Start => Before::Nothing,
+            Call::Complete | Call::CompleteWith => match started(locks).await.unwrap() {
+                Started::Attempt(attempt) => Before::Begun(attempt),
+                Started::Replayed(result) => panic!("it was done before: {result}"),
+            },
+            _ => Before::Held(locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap()),
+        }
+    }
+
+    async fn make(self, locks: &LockClient, before: Before) -> Result<(), Error> {
+        match (self, before) {
+            (Call::Acquire, _) => locks.try_acquire("k").lease(LEASE).await.map(|tried| drop(tried.granted().unwrap())),
+            (Call::Start, _) => started(locks).await.map(drop),
+            (Call::Renew, Before::Held(mut lock)) => lock.checkpoint().await,
+            (Call::Release, Before::Held(lock)) => lock.release().await.map(drop),
+            (Call::Commit, Before::Held(mut lock)) => lock.commit([counted()]).await,
+            (Call::CommitAndRelease, Before::Held(lock)) => lock.commit_and_release([counted()]).await,
+            (Call::Complete, Before::Begun(attempt)) => attempt.complete(&1).await,
+            (Call::CompleteWith, Before::Begun(attempt)) => attempt.complete_with(&1, [counted()]).await,
+            _ => unreachable!(),
+        }
+    }
+
+    fn is_transaction(self) -> bool {
+        matches!(self, Call::Commit | Call::CommitAndRelease | Call::CompleteWith)
+    }
+
+    /// How often the row shows that the call was applied.
+    fn assert_applied_once(self, table: &Table, what: &str) {
+        let attribute = |key: &str, name: &str| table.attribute(key, name);
+        match self {
+            Call::Acquire | Call::Renew | Call::Commit => assert_eq!(attribute("k", "isReleased"), None, "{what}"),
+            Call::Release | Call::CommitAndRelease => assert!(attribute("k", "isReleased").is_some(), "{what}"),
+            Call::Start => assert_eq!(attribute("once/k", "attempts").as_deref(), Some("1"), "{what}"),
+            Call::Complete | Call::CompleteWith => {
+                assert_eq!(attribute("once/k", "onceState").as_deref(), Some("done"), "{what}");
+            }
+        }
+        if self.is_transaction() {
+            assert_eq!(attribute("effect", "applied").as_deref(), Some("1"), "{what}");
+        }
+    }
+}
+
+async fn started(locks: &LockClient) -> Result<Started<u32>, Error> {
+    locks.once("k").lease(LEASE).start().await
+}
+
+/// Counts how often it was applied.
+fn counted() -> TransactWriteItem {
+    let update = Update::builder()
+        .table_name("locks")
+        .key("key", AttributeValue::S("effect".to_owned()))
+        .update_expression("ADD applied :one")
+        .expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
+    TransactWriteItem::builder().update(update.build().unwrap()).build()
+}
+
+/// Another transaction has the row for an instant.
+fn conflict(call: Call) -> Fault {
+    if !call.is_transaction() {
+        return Fault::error("TransactionConflictException");
+    }
+    const BODY: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"scripted",
+        "CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict"}]}"#;
+    Fault::Says(400, BODY)
+}
+
+/// The requests of a call under a script: `u` for `UpdateItem`, `g` for `GetItem`, `t` for
+/// `TransactWriteItems`.
+async fn requests(call: Call, script: Vec<Fault>) -> (String, Result<(), Error>, Table) {
+    let table = Table::new();
+    let process: Process = table.process();
+    let locks = process.locks("me");
+    let before = call.prepare(&locks).await;
+    process.take_sent();
+    process.next(script);
+    let said = call.make(&locks, before).await;
+    let letter = |operation: &String| match operation.as_str() {
+        "UpdateItem" => 'u',
+        "GetItem" => 'g',
+        "TransactWriteItems" => 't',
+        other => panic!("{other}"),
+    };
+    (process.take_operations().iter().map(letter).collect(), said, table)
+}
+
+/// A script, and the requests that each call takes under it.
+type Line = (&'static str, fn(Call) -> Vec<Fault>, [&'static str; 8]);
+
+#[rustfmt::skip]
+const ANSWERED: [Line; 12] = [
+    //                                                                  acquire renew  release commit commit+r start  complete complete with
+    ("nothing happens", |_| vec![],                                     ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
+    ("answered slowly", |_| vec![Fault::Slow(SLOW)],                    ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
+    ("the `Date` header is off", |_| vec![Fault::DateOff(3600)],        ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
+    ("the answer is lost", |_| vec![Fault::AnswerLost],                 ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
+    ("500 after it was applied", |_| vec![Fault::failure_after_apply()],["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
+    ("a body that breaks off", |_| vec![broken()],                      ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
+    ("applied, and a timeout", |_| vec![Fault::NeverAnswers],           ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
+    ("a reset before it arrived", |_| vec![Fault::RequestLost],         ["ugu", "uu",  "uu",   "tt",  "tt",    "ugu", "uu",    "tt"]),
+    ("a timeout before it arrived", |_| vec![Fault::BlackHole],         ["ugu", "uu",  "uu",   "tt",  "tt",    "ugu", "uu",    "tt"]),
+    ("a proxy answers", |_| vec![Fault::Says(400, "<html>no</html>")],  ["ugu", "uu",  "uu",   "tt",  "tt",    "ugu", "uu",    "tt"]),
+    ("throttled three times", |_| vec![throttled(); 3],                 ["uuuu","uuuu","uuuu", "tttt","tttt",  "uuuu","uuuu",  "tttt"]),
+    ("a conflict with a transaction", |call| vec![conflict(call)],      ["uu",  "uu",  "uu",   "tt",  "tt",    "uu",  "uu",    "tt"]),
+];
+
+/// Nobody ever answers: what is asked until the time is over, and to give back what may have been got.
+#[rustfmt::skip]
+const NEVER: [Line; 2] = [
+    ("nothing arrives", |_| vec![Fault::BlackHole; 20],                 ["uggu","uuu", "uuu",  "ttt", "tttuuu","uggu","uuuuuu","tttuuu"]),
+    ("all arrives, nothing is answered", |_| vec![Fault::NeverAnswers; 20],
+                                                                        ["uggu","uuu", "uuu",  "ttt", "tttuuu","uggu","uuuuuu","tttuuu"]),
+];
+
+/// Less than the second that a request is waited for.
+const SLOW: Duration = Duration::from_millis(900);
+
+fn throttled() -> Fault {
+    Fault::error("ThrottlingException")
+}
+
+fn broken() -> Fault {
+    Fault::AppliedButSays(200, r#"{"Attributes": {"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_call_takes_exactly_these_requests_and_is_applied_once() {
+    for (script, faults, expected) in ANSWERED {
+        for (call, expected) in CALLS.into_iter().zip(expected) {
+            let what = format!("{call:?}, {script}");
+            let (requests, said, table) = requests(call, faults(call)).await;
+            said.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(requests, expected, "{what}");
+            call.assert_applied_once(&table, &what);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_call_that_is_never_answered_says_unknown_after_exactly_these_requests() {
+    for (script, faults, expected) in NEVER {
+        for (call, expected) in CALLS.into_iter().zip(expected) {
+            let what = format!("{call:?}, {script}");
+            let (requests, said, _) = requests(call, faults(call)).await;
+            let error = said.unwrap_err();
+            assert!(error.is_unknown(), "{what}: {error}");
+            assert_eq!(requests, expected, "{what}");
+        }
+    }
+}
