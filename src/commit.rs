@@ -5,6 +5,7 @@ use crate::client::LockClient;
 use crate::drive::{Driven, Limits, Term, drive_with};
 use crate::dynamodb::transaction_item;
 use crate::error::Error;
+use crate::extra::Transaction;
 use crate::lock::{HELD, LOST, Lock};
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
@@ -271,7 +272,7 @@ async fn run(
     let span = tracing::info_span!(
         "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
     );
-    let driven = drive_with(client, limits, committing, writes).instrument(span.clone()).await;
+    let driven = drive_with(client, limits, committing, &Transaction(writes)).instrument(span.clone()).await;
     span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
     span.record("outcome", tracing::field::debug(&driven.verdict));
     if driven.verdict == CommitVerdict::Lost {

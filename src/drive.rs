@@ -3,11 +3,12 @@
 use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::error::BoxError;
+use crate::extra::{Extra, Nothing};
 use crate::mutants::{self, Mutant};
-use crate::protocol::{Action, Answer, Machine, Moment, Rules, Step, Tick};
+use crate::protocol::{Action, Answer, Machine, Moment, Request, Rules, Step, Tick};
 use crate::transport::Response;
-use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
+use std::future::Future;
 use std::time::Duration;
 
 /// Even when the caller's time is over, one last request may take this long: the one that gives
@@ -65,16 +66,20 @@ pub(crate) struct Driven<V> {
     pub(crate) waited: Duration,
 }
 
-pub(crate) async fn drive<M: Machine>(client: &LockClient, limits: &Limits, machine: M) -> Driven<M::Verdict> {
-    drive_with(client, limits, machine, &[]).await
+pub(crate) fn drive<M: Machine>(
+    client: &LockClient,
+    limits: &Limits,
+    machine: M,
+) -> impl Future<Output = Driven<M::Verdict>> {
+    drive_with(client, limits, machine, &Nothing)
 }
 
-/// The same for a decision whose requests are part of a transaction with the caller's `writes`.
+/// The same for a decision that also asks for requests of this kind.
 pub(crate) async fn drive_with<M: Machine>(
     client: &LockClient,
     limits: &Limits,
     mut machine: M,
-    writes: &[TransactWriteItem],
+    extra: &dyn Extra,
 ) -> Driven<M::Verdict> {
     let (mut cause, mut requests, mut waited) = (None, 0, Duration::ZERO);
     loop {
@@ -87,25 +92,36 @@ pub(crate) async fn drive_with<M: Machine>(
             }
             Step::Send(request) => {
                 requests += 1;
-                if let Action::Release { ends, .. } = request.action {
-                    client.wall_clock().released(ends);
-                }
-                let writes = if request.transaction.is_some() { writes } else { &[] };
-                let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
-                let alarm = client.clock().sleep(patience);
-                let response = match Timeout::new(client.transport().send(request, writes), alarm).await {
-                    Ok(response) => response,
-                    Err(_) => no_answer_within(patience),
-                };
-                let after = client.clock().now();
-                if let Some(server_time) = response.server_time {
-                    client.wall_clock().compare(now, after, server_time);
-                }
+                let (after, response) = ask(client, request, extra, now, time_left).await;
                 cause = response.cause;
                 machine.answered(after, response.answer);
             }
         }
     }
+}
+
+/// Sends a request, waits as long for it as may be, and lets its answer correct the wall clock; also when it came.
+async fn ask(
+    client: &LockClient,
+    request: Request,
+    extra: &dyn Extra,
+    now: Moment,
+    time_left: Duration,
+) -> (Moment, Response) {
+    if let Action::Release { ends, .. } = request.action {
+        client.wall_clock().released(ends);
+    }
+    let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
+    let alarm = client.clock().sleep(patience);
+    let response = match Timeout::new(client.transport().send(request, extra), alarm).await {
+        Ok(response) => response,
+        Err(_) => no_answer_within(patience),
+    };
+    let after = client.clock().now();
+    if let Some(server_time) = response.server_time {
+        client.wall_clock().compare(now, after, server_time);
+    }
+    (after, response)
 }
 
 /// Reads the clocks and asks the decision what to do; also what was left of the caller's time.

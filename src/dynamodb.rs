@@ -5,22 +5,18 @@
 //! calls share the connections of the caller's client.
 
 use crate::error::BoxError;
-use crate::protocol::{
-    Action, Answer, Expression, FailedWrite, Item, LockKey, Rejection, Request, Returns, Schema, TransactionId, Value,
-};
+use crate::extra::Extra;
+use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, Value};
 use crate::transport::{Response, Transport};
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Intercept, RuntimeComponents, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, ConditionCheck, ReturnValue, ReturnValuesOnConditionCheckFailure,
-    TransactWriteItem, Update,
+    AttributeValue, ConditionCheck, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
+use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::client::interceptors::context::{
     BeforeDeserializationInterceptorContextRef, BeforeSerializationInterceptorContextRef,
 };
@@ -38,9 +34,9 @@ use std::time::SystemTime;
 /// A table behind a client of the SDK.
 #[derive(Debug)]
 pub(crate) struct DynamoDb {
-    client: Client,
-    table: String,
-    schema: Schema,
+    pub(crate) client: Client,
+    pub(crate) table: String,
+    pub(crate) schema: Schema,
     /// What is special about each call, where `client` is the caller's own.
     special: Option<FrozenLayer>,
 }
@@ -54,14 +50,23 @@ fn one_attempt() -> FrozenLayer {
     layer.freeze()
 }
 
-type Attributes = HashMap<String, AttributeValue>;
-type Outcome = (Answer, Option<BoxError>);
+/// Whether there is nothing special about a lock's calls on this client.
+fn makes_one_attempt(config: &Config) -> bool {
+    config.retry_config().is_some_and(|retry| !retry.has_retry())
+        && config.stalled_stream_protection().is_some_and(|protection| !protection.is_enabled())
+}
+
+pub(crate) type Attributes = HashMap<String, AttributeValue>;
+pub(crate) type Outcome = (Answer, Option<BoxError>);
 
 impl DynamoDb {
     pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
         // A client made from the caller's configuration shares its connections only if they belong to
         // an HTTP client that stands in it. Otherwise calls go through the caller's own client, and each
         // says for itself what is special about it, which costs about 1 % more.
+        if makes_one_attempt(client.config()) {
+            return Self { client, table, schema, special: None };
+        }
         if client.config().http_client().is_some() {
             let config = client.config().to_builder().retry_config(RetryConfig::disabled());
             let config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
@@ -107,28 +112,6 @@ impl DynamoDb {
         }
     }
 
-    async fn delete(&self, request: Request, one: OneAttempt) -> Outcome {
-        let Expression { condition, names, values, .. } = Expression::of(&request, &self.schema);
-        let call = self
-            .client
-            .delete_item()
-            .table_name(&self.table)
-            .set_key(Some(key_of(&self.schema, request.key)))
-            .condition_expression(condition)
-            .set_expression_attribute_names(names_map(names))
-            .set_expression_attribute_values(Some(values_map(values)))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .customize();
-        let result = call.interceptor(one).send().await;
-        match result {
-            Ok(_) => (Answer::Applied(Item::default()), None),
-            Err(error) => failed(error, |error| match error {
-                DeleteItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
-                _ => None,
-            }),
-        }
-    }
-
     /// With the name of the table, where that is what is wrong. (Of a transaction it may be another one.)
     fn named(&self, (answer, cause): Outcome) -> Outcome {
         (naming(&self.table, answer), cause)
@@ -148,50 +131,20 @@ impl DynamoDb {
             Err(error) => failed(error, |_| None),
         }
     }
-
-    async fn transact(
-        &self,
-        request: Request,
-        id: TransactionId,
-        writes: &[TransactWriteItem],
-        one: OneAttempt,
-    ) -> Outcome {
-        let part = match transaction_item(&self.table, &self.schema, request) {
-            Ok(part) => part,
-            Err(error) => return (Answer::Rejected(Rejection::Invalid(error.to_string())), Some(error)),
-        };
-        // Last, so that DynamoDB counts the caller's writes as the caller does.
-        let items = writes.iter().cloned().chain([part]).collect();
-        let call = self
-            .client
-            .transact_write_items()
-            .set_transact_items(Some(items))
-            .client_request_token(id.as_str())
-            .customize();
-        match call.interceptor(one).send().await {
-            Ok(_) => (Answer::Applied(Item::default()), None),
-            Err(error) => match error.as_service_error() {
-                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                    (meaning_of_reasons(cancelled.cancellation_reasons(), writes.len()), Some(Box::new(error)))
-                }
-                _ => (answer_to(&error), Some(Box::new(error))),
-            },
-        }
-    }
 }
 
 impl Transport for DynamoDb {
     fn send<'a>(
         &'a self,
         request: Request,
-        writes: &'a [TransactWriteItem],
+        extra: &'a dyn Extra,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
             let one = self.one_attempt();
             let (answer, cause) = match (&request.action, request.transaction.clone()) {
-                (_, Some(id)) => self.transact(request, id, writes, one.clone()).await,
+                (_, Some(_)) => extra.send(self, request, one.clone()).await,
                 (Action::Peek, None) => self.named(self.get(request, one.clone()).await),
-                (Action::Delete { .. }, None) => self.named(self.delete(request, one.clone()).await),
+                (Action::Delete { .. }, None) => self.named(extra.send(self, request, one.clone()).await),
                 (_, None) => self.named(self.update(request, one.clone()).await),
             };
             Response { answer, cause, server_time: one.date.get().copied() }
@@ -218,7 +171,7 @@ pub(crate) fn transaction_item(table: &str, schema: &Schema, request: Request) -
     })
 }
 
-fn key_of(schema: &Schema, key: LockKey) -> Attributes {
+pub(crate) fn key_of(schema: &Schema, key: LockKey) -> Attributes {
     let mut attributes = HashMap::with_capacity(2);
     if let (Some(name), Some(value)) = (&schema.sort_key_attribute, key.sort_key()) {
         attributes.insert(name.clone(), AttributeValue::S(value.to_owned()));
@@ -230,7 +183,7 @@ fn key_of(schema: &Schema, key: LockKey) -> Attributes {
 /// Makes one attempt of a call, where the client's configuration does not; and catches the `Date` header,
 /// which the SDK's outputs do not show.
 #[derive(Clone, Debug)]
-struct OneAttempt {
+pub(crate) struct OneAttempt {
     special: Option<FrozenLayer>,
     date: Arc<OnceLock<SystemTime>>,
 }
@@ -268,7 +221,10 @@ impl Intercept for OneAttempt {
 }
 
 /// What a failed write or read means.
-fn failed<E>(error: SdkError<E, HttpResponse>, refused: impl FnOnce(&E) -> Option<Option<Attributes>>) -> Outcome
+pub(crate) fn failed<E>(
+    error: SdkError<E, HttpResponse>,
+    refused: impl FnOnce(&E) -> Option<Option<Attributes>>,
+) -> Outcome
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
@@ -303,46 +259,12 @@ pub(crate) fn naming(table: &str, answer: Answer) -> Answer {
     }
 }
 
-/// What the reasons of a cancelled transaction mean, whose write at `ours` is the lock's. The lock's
-/// own condition comes first: whoever lost the lock must not be told of anything else.
-fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
-    fn code(reason: &CancellationReason) -> &str {
-        reason.code().unwrap_or("None")
-    }
-    if let Some(own) = reasons.get(ours) {
-        match code(own) {
-            "ConditionalCheckFailed" => return Answer::Refused(own.item.clone().map(item)),
-            "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => {}
-            _ => {
-                let text = own.message().unwrap_or(code(own)).to_owned();
-                return Answer::Rejected(Rejection::Invalid(text));
-            }
-        }
-    }
-    let lasting = |reason: &CancellationReason| {
-        !matches!(code(reason), "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
-    };
-    let failed: Vec<FailedWrite> = reasons
-        .iter()
-        .take(ours)
-        .enumerate()
-        .filter(|(_, reason)| lasting(reason))
-        .map(|(index, reason)| FailedWrite {
-            index,
-            code: code(reason).to_owned(),
-            message: reason.message().map(str::to_owned),
-        })
-        .collect();
-    // Another transaction has one of the items, or they are throttled.
-    if failed.is_empty() { Answer::Unavailable } else { Answer::Cancelled(failed) }
-}
-
-fn names_map(names: Vec<(&'static str, String)>) -> Option<HashMap<String, String>> {
+pub(crate) fn names_map(names: Vec<(&'static str, String)>) -> Option<HashMap<String, String>> {
     let names: HashMap<_, _> = names.into_iter().map(|(placeholder, name)| (placeholder.to_owned(), name)).collect();
     (!names.is_empty()).then_some(names)
 }
 
-fn values_map(values: Vec<(&'static str, Value)>) -> Attributes {
+pub(crate) fn values_map(values: Vec<(&'static str, Value)>) -> Attributes {
     values.into_iter().map(|(placeholder, value)| (placeholder.to_owned(), attribute(value))).collect()
 }
 
@@ -356,7 +278,7 @@ fn attribute(value: Value) -> AttributeValue {
     }
 }
 
-fn item(attributes: Attributes) -> Item {
+pub(crate) fn item(attributes: Attributes) -> Item {
     attributes.into_iter().map(|(name, value)| (name, self::value(value))).collect()
 }
 
@@ -379,7 +301,8 @@ fn value(attribute: AttributeValue) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+    use crate::extra::Nothing;
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
     use aws_smithy_runtime_api::client::http::{
         HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
     };
@@ -417,14 +340,18 @@ mod tests {
         assert!(ours.special.is_none(), "the connections stand in the configuration and are shared");
         let (table, schema) = ("locks".to_owned(), Schema::default());
         let callers = DynamoDb { client: client.clone(), table, schema, special: Some(one_attempt()) };
-        for (so_far, table) in [ours, callers].iter().enumerate() {
-            let response = table.send(Request::alone("k".into(), Action::Peek), &[]).await;
+        let once = client.config().to_builder().retry_config(RetryConfig::disabled());
+        let once = once.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
+        assert!(!makes_one_attempt(client.config()) && makes_one_attempt(&once));
+        let as_it_is = DynamoDb::new(Client::from_conf(once), "locks".to_owned(), Schema::default());
+        for (so_far, table) in [ours, callers, as_it_is].iter().enumerate() {
+            let response = table.send(Request::alone("k".into(), Action::Peek), &Nothing).await;
             assert_eq!(response.answer, Answer::Unknown);
             assert!(response.server_time.is_some(), "the Date header is caught");
             assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);
         }
         // The caller's own calls are as they were.
         client.list_tables().send().await.unwrap_err();
-        assert_eq!(sent.0.load(Ordering::Relaxed), 2 + 5);
+        assert_eq!(sent.0.load(Ordering::Relaxed), 3 + 5);
     }
 }

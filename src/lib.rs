@@ -135,6 +135,8 @@ mod drive;
 mod dynamodb;
 #[cfg(feature = "dynamodb")]
 mod error;
+#[cfg(feature = "dynamodb")]
+mod extra;
 #[cfg(feature = "lambda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
 pub mod lambda;

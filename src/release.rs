@@ -2,8 +2,9 @@
 
 use crate::budget::Budget;
 use crate::client::LockClient;
-use crate::drive::{Term, drive};
+use crate::drive::{Term, drive_with};
 use crate::error::Error;
+use crate::extra::{Deletion, Extra, Nothing};
 use crate::protocol::{DataChange, Holding, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -42,7 +43,8 @@ pub struct Release {
     what: Result<What, Error>,
     budget: Option<Budget>,
     data: DataChange,
-    delete: bool,
+    /// What deletes the row instead, if that is asked for.
+    deletion: Option<&'static dyn Extra>,
     later_grants: bool,
 }
 
@@ -63,7 +65,7 @@ impl What {
 
 impl Release {
     fn new(client: LockClient, what: Result<What, Error>, budget: Option<Budget>) -> Self {
-        Self { client, what, budget, data: DataChange::Keep, delete: false, later_grants: false }
+        Self { client, what, budget, data: DataChange::Keep, deletion: None, later_grants: false }
     }
 
     pub(crate) fn of_holding(client: LockClient, holding: Holding, budget: Option<Budget>) -> Self {
@@ -111,7 +113,7 @@ impl Release {
     /// request may be applied to the empty place. A
     /// [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
     pub fn delete_row(mut self) -> Self {
-        self.delete = true;
+        self.deletion = Some(&Deletion);
         self
     }
 
@@ -146,12 +148,13 @@ impl Release {
                 Releasing::workflows(settings, key.clone(), workflow).sparing(spared)
             }
         };
-        let releasing = releasing.with_data(self.data).deleting(self.delete);
+        let releasing = releasing.with_data(self.data).deleting(self.deletion.is_some());
+        let extra = self.deletion.unwrap_or(&Nothing);
         let mut limits = self.client.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());
         // A lock whose budget is spent is still worth one answer.
         limits.answers = limits.answers.max(self.client.request_timeout() / 4);
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let driven = drive(&self.client, &limits, releasing).instrument(span.clone()).await;
+        let driven = drive_with(&self.client, &limits, releasing, extra).instrument(span.clone()).await;
         span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
@@ -178,6 +181,6 @@ impl IntoFuture for Release {
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.what.as_ref().map(What::key).ok();
-        f.debug_struct("Release").field("key", &key).field("delete", &self.delete).finish_non_exhaustive()
+        f.debug_struct("Release").field("key", &key).field("delete", &self.deletion.is_some()).finish_non_exhaustive()
     }
 }

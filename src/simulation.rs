@@ -3,6 +3,7 @@
 
 use crate::builder::LockClientBuilder;
 use crate::dynamodb::DynamoDb;
+use crate::extra::{Deletion, Extra, Transaction};
 use crate::protocol::{Answer, Request, Schema};
 use crate::transport::{Response, Transport};
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -38,9 +39,10 @@ impl Transport for Plugged {
     fn send<'a>(
         &'a self,
         request: Request,
-        writes: &'a [TransactWriteItem],
+        extra: &'a dyn Extra,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
+            let writes = if request.transaction.is_some() { extra.writes() } else { &[] };
             let Reply { answer, server_time } = self.0.send(request, writes).await;
             Response { answer, server_time, cause: None }
         })
@@ -69,7 +71,9 @@ impl Real {
 impl Network for Real {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         Box::pin(async move {
-            let Response { answer, server_time, .. } = Transport::send(&self.0, request, writes).await;
+            let transaction = Transaction(writes);
+            let extra: &dyn Extra = if request.transaction.is_some() { &transaction } else { &Deletion };
+            let Response { answer, server_time, .. } = Transport::send(&self.0, request, extra).await;
             Reply { answer, server_time }
         })
     }

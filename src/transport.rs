@@ -1,8 +1,8 @@
 //! The one seam between decisions and the world: a typed request in, a typed answer out.
 
 use crate::error::BoxError;
+use crate::extra::Extra;
 use crate::protocol::{Answer, Request};
-use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use std::time::SystemTime;
 /// Sends one request, once, and says what is known afterwards. No retries: the decisions know what
 /// an attempt of unknown outcome means, and what to ask next.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
-    /// `writes` are the caller's own, for a request that is part of a [transaction](Request::transaction);
-    /// none for one that goes alone.
+    /// `extra` sends what is neither a read nor an update, and has the caller's own writes for a request that
+    /// is part of a [transaction](Request::transaction).
     fn send<'a>(
         &'a self,
         request: Request,
-        writes: &'a [TransactWriteItem],
+        extra: &'a dyn Extra,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
 }
 

@@ -1,0 +1,143 @@
+//! The requests that only some callers make: a deletion, and a transaction with the caller's own writes.
+//!
+//! They are handed in where they are asked for, and nothing else knows them. So a program has the SDK's code
+//! for them only if it asks for them: in a function as small as `lock-task` that code would be a good part of
+//! the memory.
+
+use crate::dynamodb::{
+    DynamoDb, OneAttempt, Outcome, answer_to, failed, item, key_of, names_map, transaction_item, values_map,
+};
+use crate::protocol::{Answer, Expression, FailedWrite, Item, Rejection, Request};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{CancellationReason, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
+use std::future::Future;
+use std::pin::Pin;
+
+/// What an extra request is waited for with.
+pub(crate) type Sending<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+/// Sends a kind of request beside reads and updates.
+pub(crate) trait Extra: Send + Sync {
+    /// The caller's own, for a transaction. (The simulation sends none of this itself.)
+    #[cfg(feature = "simulation")]
+    fn writes(&self) -> &[TransactWriteItem] {
+        &[]
+    }
+
+    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: Request, one: OneAttempt) -> Sending<'a>;
+}
+
+/// For whoever only reads and updates.
+pub(crate) struct Nothing;
+
+impl Extra for Nothing {
+    fn send<'a>(&'a self, _: &'a DynamoDb, _: Request, _: OneAttempt) -> Sending<'a> {
+        let invalid = Rejection::Invalid("this request is not sent from here".to_owned());
+        Box::pin(std::future::ready((Answer::Rejected(invalid), None)))
+    }
+}
+
+/// A row is deleted.
+pub(crate) struct Deletion;
+
+impl Extra for Deletion {
+    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: Request, one: OneAttempt) -> Sending<'a> {
+        Box::pin(delete(dynamodb, request, one))
+    }
+}
+
+/// The lock's write, and these of the caller's, in one transaction.
+pub(crate) struct Transaction<'w>(pub(crate) &'w [TransactWriteItem]);
+
+impl Extra for Transaction<'_> {
+    #[cfg(feature = "simulation")]
+    fn writes(&self) -> &[TransactWriteItem] {
+        self.0
+    }
+
+    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: Request, one: OneAttempt) -> Sending<'a> {
+        Box::pin(transact(dynamodb, request, self.0, one))
+    }
+}
+
+async fn delete(dynamodb: &DynamoDb, request: Request, one: OneAttempt) -> Outcome {
+    let Expression { condition, names, values, .. } = Expression::of(&request, &dynamodb.schema);
+    let call = dynamodb
+        .client
+        .delete_item()
+        .table_name(&dynamodb.table)
+        .set_key(Some(key_of(&dynamodb.schema, request.key)))
+        .condition_expression(condition)
+        .set_expression_attribute_names(names_map(names))
+        .set_expression_attribute_values(Some(values_map(values)))
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        .customize();
+    let result = call.interceptor(one).send().await;
+    match result {
+        Ok(_) => (Answer::Applied(Item::default()), None),
+        Err(error) => failed(error, |error| match error {
+            DeleteItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
+            _ => None,
+        }),
+    }
+}
+
+async fn transact(dynamodb: &DynamoDb, request: Request, writes: &[TransactWriteItem], one: OneAttempt) -> Outcome {
+    let token = request.transaction.as_ref().map(|id| id.as_str().to_owned());
+    let part = match transaction_item(&dynamodb.table, &dynamodb.schema, request) {
+        Ok(part) => part,
+        Err(error) => return (Answer::Rejected(Rejection::Invalid(error.to_string())), Some(error)),
+    };
+    // Last, so that DynamoDB counts the caller's writes as the caller does.
+    let items = writes.iter().cloned().chain([part]).collect();
+    let call = dynamodb
+        .client
+        .transact_write_items()
+        .set_transact_items(Some(items))
+        .set_client_request_token(token)
+        .customize();
+    match call.interceptor(one).send().await {
+        Ok(_) => (Answer::Applied(Item::default()), None),
+        Err(error) => match error.as_service_error() {
+            Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                (meaning_of_reasons(cancelled.cancellation_reasons(), writes.len()), Some(Box::new(error)))
+            }
+            _ => (answer_to(&error), Some(Box::new(error))),
+        },
+    }
+}
+
+/// What the reasons of a cancelled transaction mean, whose write at `ours` is the lock's. The lock's
+/// own condition comes first: whoever lost the lock must not be told of anything else.
+fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
+    fn code(reason: &CancellationReason) -> &str {
+        reason.code().unwrap_or("None")
+    }
+    if let Some(own) = reasons.get(ours) {
+        match code(own) {
+            "ConditionalCheckFailed" => return Answer::Refused(own.item.clone().map(item)),
+            "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => {}
+            _ => {
+                let text = own.message().unwrap_or(code(own)).to_owned();
+                return Answer::Rejected(Rejection::Invalid(text));
+            }
+        }
+    }
+    let lasting = |reason: &CancellationReason| {
+        !matches!(code(reason), "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
+    };
+    let failed: Vec<FailedWrite> = reasons
+        .iter()
+        .take(ours)
+        .enumerate()
+        .filter(|(_, reason)| lasting(reason))
+        .map(|(index, reason)| FailedWrite {
+            index,
+            code: code(reason).to_owned(),
+            message: reason.message().map(str::to_owned),
+        })
+        .collect();
+    // Another transaction has one of the items, or they are throttled.
+    if failed.is_empty() { Answer::Unavailable } else { Answer::Cancelled(failed) }
+}
