@@ -6,7 +6,8 @@
 
 use crate::config::{Config, ConfigError};
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::BehaviorVersion;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::{BehaviorVersion, StalledStreamProtectionConfig};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
@@ -16,13 +17,25 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
 
 pub(crate) fn dynamodb(config: &Config) -> Result<Client, ConfigError> {
+    Ok(Client::from_conf(settings(config)?.build()))
+}
+
+/// A lock client asks again by itself, and takes a client that does not as it is, without a second one.
+pub(crate) fn for_locks(config: &Config) -> Result<Client, ConfigError> {
+    let settings = settings(config)?
+        .retry_config(RetryConfig::disabled())
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+    Ok(Client::from_conf(settings.build()))
+}
+
+fn settings(config: &Config) -> Result<aws_sdk_dynamodb::config::Builder, ConfigError> {
     let mut builder = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(config.region.clone())
         .credentials_provider(config.credentials.clone())
         .http_client(http()?);
     builder.set_endpoint_url(config.endpoint.clone());
-    Ok(Client::from_conf(builder.build()))
+    Ok(builder)
 }
 
 /// Speaks plain HTTP as well, to an endpoint that says so: what is tried on a developer's machine is then
@@ -37,7 +50,6 @@ fn http() -> Result<SharedHttpClient, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_dynamodb::config::retry::RetryConfig;
     use aws_sdk_dynamodb::error::SdkError;
 
     #[test]

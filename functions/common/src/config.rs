@@ -77,7 +77,7 @@ impl Config {
     pub fn locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
         let mut builder =
-            LockClient::builder(self.dynamodb()?, &self.table).key_attribute(key_attribute).dialect(*dialect);
+            LockClient::builder(client::for_locks(self)?, &self.table).key_attribute(key_attribute).dialect(*dialect);
         if let Some(name) = sort_key_attribute {
             builder = builder.sort_key_attribute(name);
         }

@@ -16,14 +16,14 @@ pub type Event = Box<RawValue>;
 pub struct Fields {
     /// What the names of the fields begin with: empty, or `lock.`.
     prefix: &'static str,
-    fields: Map<String, Value>,
+    fields: Vec<(String, Value)>,
 }
 
 impl Fields {
     /// The fields of an event.
     pub fn of_event(event: &RawValue) -> Result<Self, Failure> {
         match serde_json::from_str(event.get()) {
-            Ok(Value::Object(fields)) => Ok(Self { prefix: "", fields }),
+            Ok(Value::Object(fields)) => Ok(Self::of_object(fields, "")),
             Ok(_) => {
                 Err(Failure::invalid_request("the event is no JSON object: give one with the fields of the request"))
             }
@@ -31,20 +31,28 @@ impl Fields {
         }
     }
 
+    fn of_object(fields: Map<String, Value>, prefix: &'static str) -> Self {
+        Self { prefix, fields: fields.into_iter().collect() }
+    }
+
     /// Whether the field is there, even if it is null.
     pub fn has(&self, name: &str) -> bool {
-        self.fields.contains_key(name)
+        self.place(name).is_some()
     }
 
     /// Takes a field out; null counts as a value.
     pub fn take(&mut self, name: &str) -> Option<Value> {
-        self.fields.remove(name)
+        self.place(name).map(|place| self.fields.remove(place).1)
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|(field, _)| field == name)
     }
 
     /// A required object.
     pub fn object(&mut self, name: &'static str, prefix: &'static str) -> Result<Fields, Failure> {
         match self.required(name)? {
-            Value::Object(fields) => Ok(Fields { prefix, fields }),
+            Value::Object(fields) => Ok(Self::of_object(fields, prefix)),
             _ => Err(self.malformed(name, "give an object")),
         }
     }
@@ -105,8 +113,8 @@ impl Fields {
 
     /// Refuses whatever was not taken.
     pub fn nothing_else(self) -> Result<(), Failure> {
-        match self.fields.keys().next() {
-            Some(unknown) => Err(Failure::invalid_request(format!(
+        match self.fields.first() {
+            Some((unknown, _)) => Err(Failure::invalid_request(format!(
                 "{}{unknown} is no field of this request: remove it, or correct its name",
                 self.prefix
             ))),

@@ -1,12 +1,12 @@
 //! `acquire`: get a lock, or say who has it.
 
 use crate::handler::{Deps, Time};
-use crate::lock::{LockJson, lease, sort_key};
+use crate::lock::{LockJson, epoch_millis, lease, sort_key};
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock::{Held, LockKey, Observation};
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and what may stand beside it.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     match acquire.await {
         Ok(lock) => {
             let data = lock.data().map(|data| String::from_utf8_lossy(data).into_owned());
-            let lock = LockJson { token: lock.into_token(), data }.json()?;
+            let lock = LockJson { token: lock.into_token(), data }.json();
             Ok(json!({ "acquired": true, "lock": lock }))
         }
         Err(error) => match (error.held(), when_held) {
@@ -117,12 +117,11 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
 }
 
 fn report(held: &Held, longest_wait: Option<u64>) -> Value {
-    let ends = held.lease_ends_at.and_then(|ends| ends.duration_since(UNIX_EPOCH).ok());
     // A Wait state takes whole seconds, and to wait for less than was asked would be too early.
     let dead_in = u64::try_from(held.retry_after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
     json!({
         "acquired": false,
-        "holder": { "owner": held.holder, "leaseEndsAt": ends.map(|ends| ends.as_millis() as u64) },
+        "holder": { "owner": held.holder, "leaseEndsAt": held.lease_ends_at.map(epoch_millis) },
         "retryAfterSeconds": longest_wait.map_or(dead_in, |longest| longest.min(dead_in)),
         "observation": held.observation,
     })

@@ -1,10 +1,10 @@
 //! A lock as the caller passes it around: the crate's token, and the payload beside it.
 
-use lambda_lock::LockToken;
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
+use lambda_lock::{LockKey, LockToken};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
-use serde_json::{Map, Value};
-use std::time::Duration;
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey`
 /// and `data` where there are any. The workflow stands on the row: renewal keeps it there and release
@@ -21,40 +21,45 @@ impl LockJson {
     /// Reads the field `lock`, as it was answered.
     pub(crate) fn read(request: &mut Fields, with_sort_key: bool) -> Result<Self, Failure> {
         let mut fields = request.object("lock", "lock.")?;
-        let mut token = Map::new();
-        token.insert("key".to_owned(), fields.name("key", LONGEST_KEY)?.into());
-        if let Some(sort_key) = sort_key(&mut fields, with_sort_key)? {
-            token.insert("sortKey".to_owned(), sort_key.into());
-        }
-        token.insert("owner".to_owned(), fields.name("owner", LONGEST_NAME)?.into());
+        let key = LockKey::new(fields.name("key", LONGEST_KEY)?, sort_key(&mut fields, with_sort_key)?);
+        let owner = fields.name("owner", LONGEST_NAME)?;
         let version = fields.text("version")?;
         if Version::parse(&version).is_none() {
             return Err(fields.malformed("version", "give the lock exactly as it was answered"));
         }
-        token.insert("version".to_owned(), version.into());
-        token.insert("fencingToken".to_owned(), fields.whole_number("fencingToken")?.into());
-        token.insert("leaseSeconds".to_owned(), lease(&mut fields)?.as_secs_f64().into());
-        token.insert("leaseEndsAt".to_owned(), fields.whole_number("leaseEndsAt")?.into());
+        let fencing_token = fields.whole_number("fencingToken")?;
+        let (lease, ends) = (lease(&mut fields)?, fields.whole_number("leaseEndsAt")?);
+        let token = LockToken::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let data = fields.optional_text("data")?;
         fields.nothing_else()?;
-        let token = serde_json::from_value(Value::Object(token))
-            .map_err(|error| Failure::invalid_request(format!("lock is malformed: {error}")))?;
         Ok(Self { token, data })
     }
 
     /// Writes it down.
-    pub(crate) fn json(&self) -> Result<Value, Failure> {
-        let mut json = serde_json::to_value(&self.token)
-            .map_err(|error| Failure::invalid_request(format!("lock cannot be written as JSON: {error}")))?;
-        json["leaseSeconds"] = seconds_json(self.token.lease());
-        if let Some(lock) = json.as_object_mut() {
-            lock.remove("workflow");
+    pub(crate) fn json(&self) -> Value {
+        let token = &self.token;
+        let key = token.key();
+        let mut json = json!({
+            "key": key.key(),
+            "owner": token.owner(),
+            "version": token.version(),
+            "fencingToken": token.fencing_token(),
+            "leaseSeconds": seconds_json(token.lease()),
+            "leaseEndsAt": token.lease_ends_at().map(epoch_millis),
+        });
+        if let Some(sort_key) = key.sort_key() {
+            json["sortKey"] = sort_key.into();
         }
         if let Some(data) = &self.data {
             json["data"] = data.as_str().into();
         }
-        Ok(json)
+        json
     }
+}
+
+/// As times are written in JSON.
+pub(crate) fn epoch_millis(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// The sort key: required where the table has one, refused where it has none.
