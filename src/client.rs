@@ -63,6 +63,11 @@ pub(crate) struct Inner {
 
 impl LockClient {
     /// Begins a client of this table. Sends nothing.
+    ///
+    /// The SDK's retries and its stalled stream protection are off for lock requests, because the lock asks again
+    /// by its own rules; the caller's own calls on `dynamodb` keep both. A client that has both off already
+    /// (`RetryConfig::disabled()`, `StalledStreamProtectionConfig::disabled()`) is taken as it is, which saves a
+    /// little memory.
     pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
         LockClientBuilder::new(dynamodb, table.into())
     }
