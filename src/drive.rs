@@ -66,6 +66,7 @@ pub(crate) struct Driven<V> {
     pub(crate) waited: Duration,
 }
 
+/// Carries a decision out that only reads and updates. (Not `async`, which would keep the decision twice.)
 pub(crate) fn drive<M: Machine>(
     client: &LockClient,
     limits: &Limits,

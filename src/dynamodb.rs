@@ -61,12 +61,12 @@ pub(crate) type Outcome = (Answer, Option<BoxError>);
 
 impl DynamoDb {
     pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
-        // A client made from the caller's configuration shares its connections only if they belong to
-        // an HTTP client that stands in it. Otherwise calls go through the caller's own client, and each
-        // says for itself what is special about it, which costs about 1 % more.
         if makes_one_attempt(client.config()) {
             return Self { client, table, schema, special: None };
         }
+        // A client made from the caller's configuration shares its connections only if they belong to
+        // an HTTP client that stands in it. Otherwise calls go through the caller's own client, and each
+        // says for itself what is special about it, which costs about 1 % more.
         if client.config().http_client().is_some() {
             let config = client.config().to_builder().retry_config(RetryConfig::disabled());
             let config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
