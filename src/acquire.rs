@@ -2,8 +2,8 @@
 
 use crate::budget::Budget;
 use crate::client::{LockClient, term};
-use crate::drive::{Driven, Limits, drive};
-use crate::error::{Error, Held};
+use crate::drive::{Limits, drive};
+use crate::error::{BoxError, Error, Held};
 use crate::lock::Lock;
 use crate::protocol::{
     AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Version, Wanted,
@@ -182,7 +182,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         })
     }
 
-    async fn go(mut self, wait: Option<Duration>) -> Result<TryAcquired, Error> {
+    async fn go(&mut self, wait: Option<Duration>) -> Result<TryAcquired, Error> {
         let wanted = self.wanted()?;
         let term = term(&self.key, self.lease, self.budget.as_ref())?;
         let mut limits = self.client.limits(term, self.budget.as_ref());
@@ -192,39 +192,44 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             "lock_acquire", key = %self.key, owner = wanted.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
         );
-        async {
-            let acquisition = Acquisition::new(self.client.settings(), wanted);
-            let driven = drive(self.client, &limits, acquisition).await;
-            let span = tracing::Span::current();
-            span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
-            let acquired = self.verdict(driven, limits).await;
-            match &acquired {
-                Ok(TryAcquired::Granted(lock)) => {
-                    span.record("token", lock.fencing_token()).record("outcome", "granted")
+        let acquisition = Acquisition::new(self.client.settings(), wanted);
+        let driven = drive(self.client, &limits, acquisition, &span).await;
+        let acquired = match driven.verdict {
+            AcquireVerdict::Granted { holding, data, renew_first } => {
+                let lock = Lock::granted(self.client.clone(), holding, self.budget.take(), data);
+                if renew_first {
+                    let renewed = Box::pin(lock.renewed_or_given_back());
+                    renewed.instrument(span.clone()).await.map(TryAcquired::Granted)
+                } else {
+                    Ok(TryAcquired::Granted(lock))
                 }
-                Ok(TryAcquired::Held(_)) => span.record("outcome", "held"),
-                Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
-            };
-            acquired
-        }
-        .instrument(span)
-        .await
+            }
+            verdict => span.in_scope(|| self.not_granted(verdict, driven.cause, &limits)),
+        };
+        match &acquired {
+            Ok(TryAcquired::Granted(lock)) => span.record("token", lock.fencing_token()).record("outcome", "granted"),
+            Ok(TryAcquired::Held(_)) => span.record("outcome", "held"),
+            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
+        };
+        acquired
     }
 
-    async fn verdict(&self, driven: Driven<AcquireVerdict>, limits: Limits) -> Result<TryAcquired, Error> {
-        let (key, cause) = (&self.key, driven.cause);
-        match driven.verdict {
-            AcquireVerdict::Granted { holding, data, renew_first } => {
-                let lock = Lock::granted(self.client.clone(), holding, self.budget.clone(), data);
-                Ok(TryAcquired::Granted(if renew_first { lock.renewed_or_given_back().await? } else { lock }))
-            }
+    fn not_granted(
+        &self,
+        verdict: AcquireVerdict,
+        cause: Option<BoxError>,
+        limits: &Limits,
+    ) -> Result<TryAcquired, Error> {
+        let key = &self.key;
+        match verdict {
             AcquireVerdict::Held(_) if self.reclaimed.is_some() => Err(Error::lost(key)),
             AcquireVerdict::Held(seen) => Ok(TryAcquired::Held(seen.into())),
             AcquireVerdict::Gone => Err(Error::lost(key)),
             AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
             AcquireVerdict::Rejected(rejection) => Err(Error::rejected(Some(key), rejection).because(cause)),
             AcquireVerdict::Unavailable => Err(Error::unavailable(key, "acquired").because(cause)),
-            AcquireVerdict::Unknown => {
+            // A grant is no refusal; without one nobody knows.
+            AcquireVerdict::Granted { .. } | AcquireVerdict::Unknown => {
                 let lease = limits.term.lease(self.client.rules());
                 tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");
                 Err(Error::unknown(key, "acquired").because(cause))
@@ -276,11 +281,12 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
+        let mut request = self;
         Box::pin(async move {
-            let (wait, key) = (self.wait()?, self.key.clone());
-            match self.go(Some(wait)).await? {
+            let wait = request.wait()?;
+            match request.go(Some(wait)).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
-                TryAcquired::Held(held) => Err(Error::from_held(&key, held)),
+                TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
             }
         })
     }
@@ -291,7 +297,8 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go(None))
+        let mut request = self;
+        Box::pin(async move { request.go(None).await })
     }
 }
 

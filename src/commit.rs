@@ -19,7 +19,6 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tracing::Instrument;
 use tracing::field::Empty;
 
 /// What became of a commit whose answer was lost, see [`Lock::settle_commit`].
@@ -35,7 +34,7 @@ pub enum CommitOutcome {
 pub(crate) fn fence(client: &LockClient, holding: &Holding) -> Result<TransactWriteItem, Error> {
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
     let request = Request::alone(holding.key.clone(), action);
-    transaction_item(client.table(), &client.settings().schema, request).map_err(|error| Error::unbuildable(&error))
+    transaction_item(client.table(), &client.settings().schema, &request).map_err(|error| Error::unbuildable(&error))
 }
 
 /// A commit before it is awaited. See [`Lock::commit`] for errors, requests and cancel safety.
@@ -67,13 +66,13 @@ impl<'a> Commit<'a> {
     async fn go(self) -> Result<(), Error> {
         let Self { lock, writes, data } = self;
         lock.check_commit(&writes, &data)?;
-        let (term, key) = (lock.term(lock.holding.lease.duration()), lock.key().clone());
+        let (term, key) = (lock.term(lock.hold.holding.lease.duration()), lock.key().clone());
         let limits = limits(&lock.client, term, lock.budget.as_ref());
-        let committing = Committing::renewing(lock.client.settings(), &mut lock.holding, data);
+        let committing = Committing::renewing(lock.client.settings(), &mut lock.hold.holding, data);
         let driven = run(&lock.client, &limits, &key, committing, &writes).await;
         match driven.verdict {
-            CommitVerdict::Committed => lock.state.store(HELD, Ordering::Relaxed),
-            CommitVerdict::Lost => lock.state.store(LOST, Ordering::Relaxed),
+            CommitVerdict::Committed => lock.hold.state.store(HELD, Ordering::Relaxed),
+            CommitVerdict::Lost => lock.hold.state.store(LOST, Ordering::Relaxed),
             _ => {}
         }
         outcome(&key, driven)
@@ -140,10 +139,10 @@ impl CommitAndRelease {
 async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
     let key = lock.key().clone();
     let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
-    let committing = Committing::releasing(lock.client.settings(), &mut lock.holding, data);
+    let committing = Committing::releasing(lock.client.settings(), &mut lock.hold.holding, data);
     let driven = run(&lock.client, &limits, &key, committing, writes).await;
     if driven.verdict == CommitVerdict::Lost {
-        lock.state.store(LOST, Ordering::Relaxed);
+        lock.hold.state.store(LOST, Ordering::Relaxed);
     }
     outcome(&key, driven)
 }
@@ -174,10 +173,10 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     lock.check_commit(writes, &DataChange::Remove)?;
     let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
     let alone = writes.is_empty();
-    let committing = Committing::settling(lock.client.settings(), &mut lock.holding, result, alone);
+    let committing = Committing::settling(lock.client.settings(), &mut lock.hold.holding, result, alone);
     let driven = run(&lock.client, &limits, &key, committing, writes).await;
     if driven.verdict == CommitVerdict::Lost {
-        lock.state.store(LOST, Ordering::Relaxed);
+        lock.hold.state.store(LOST, Ordering::Relaxed);
     }
     match driven.verdict {
         // Nothing to settle here: the next call for the same work finds out.
@@ -204,10 +203,10 @@ impl fmt::Debug for CommitAndRelease {
 
 impl Lock {
     fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
-        if self.state.load(Ordering::Relaxed) == LOST {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
         }
-        if self.holding.pending.is_some() {
+        if self.hold.holding.pending.is_some() {
             return Err(Invalid::new(format!(
                 "the outcome of the last commit under the lock {} is unknown: ask settle_commit first, so that its \
                  writes are not applied twice",
@@ -239,10 +238,10 @@ impl Lock {
     /// # Cancel safety
     /// Cancel safe: call it again.
     pub async fn settle_commit(&mut self) -> Result<CommitOutcome, Error> {
-        if let Some(PendingCommit::Sent(_)) = self.holding.pending {
+        if let Some(PendingCommit::Sent(_)) = self.hold.holding.pending {
             self.checkpoint().await?;
         }
-        match self.holding.pending.take() {
+        match self.hold.holding.pending.take() {
             Some(PendingCommit::Applied) => Ok(CommitOutcome::Applied),
             Some(PendingCommit::NotApplied) => Ok(CommitOutcome::NotApplied),
             Some(PendingCommit::Sent(_) | PendingCommit::Untold) => Err(Error::untold(self.key())),
@@ -272,8 +271,7 @@ async fn run(
     let span = tracing::info_span!(
         "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
     );
-    let driven = drive_with(client, limits, committing, &Transaction(writes)).instrument(span.clone()).await;
-    span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+    let driven = drive_with(client, limits, committing, &span, &Transaction(writes)).await;
     span.record("outcome", tracing::field::debug(&driven.verdict));
     if driven.verdict == CommitVerdict::Lost {
         tracing::warn!(%key, "the lock was lost; the transaction was not applied");

@@ -10,6 +10,7 @@ use crate::transport::Response;
 use aws_smithy_async::future::timeout::Timeout;
 use std::future::Future;
 use std::time::Duration;
+use tracing::{Instrument, Span};
 
 /// Even when the caller's time is over, one last request may take this long: the one that gives
 /// back what an acquire of unknown outcome may have got.
@@ -56,23 +57,23 @@ impl Term {
     }
 }
 
-/// How a decision ended, and what it took.
+/// How a decision ended.
 #[derive(Debug)]
 pub(crate) struct Driven<V> {
     pub(crate) verdict: V,
     /// What the SDK said last, when it was no success.
     pub(crate) cause: Option<BoxError>,
-    pub(crate) requests: u32,
-    pub(crate) waited: Duration,
 }
 
-/// Carries a decision out that only reads and updates. (Not `async`, which would keep the decision twice.)
+/// Carries a decision out that only reads and updates. The span is entered for each request, and told of their
+/// number and of the time that was waited. (Not `async`, which would keep the decision twice.)
 pub(crate) fn drive<M: Machine>(
     client: &LockClient,
     limits: &Limits,
     machine: M,
+    span: &Span,
 ) -> impl Future<Output = Driven<M::Verdict>> {
-    drive_with(client, limits, machine, &Nothing)
+    drive_with(client, limits, machine, span, &Nothing)
 }
 
 /// The same for a decision that also asks for requests of this kind.
@@ -80,74 +81,91 @@ pub(crate) async fn drive_with<M: Machine>(
     client: &LockClient,
     limits: &Limits,
     mut machine: M,
+    span: &Span,
     extra: &dyn Extra,
 ) -> Driven<M::Verdict> {
-    let (mut cause, mut requests, mut waited) = (None, 0, Duration::ZERO);
+    let mut course = Course::default();
     loop {
-        let (now, time_left, step) = next_step(client, limits, &mut machine);
+        // What is the same for all decisions is outside of this function, which is compiled for each of them.
+        let (now, time_left, step) = {
+            let random = || client.clock().random();
+            let tick = look(client, limits, &random);
+            (tick.now, tick.time_left, machine.step(&tick))
+        };
         match step {
-            Step::Done(verdict) => return Driven { verdict, cause, requests, waited },
+            Step::Done(verdict) => return Driven { verdict, cause: course.end(span) },
             Step::Wait(pause) => {
-                waited += pause;
+                course.waited += pause;
                 client.clock().sleep(pause).await;
             }
             Step::Send(request) => {
-                requests += 1;
-                let (after, response) = ask(client, request, extra, now, time_left).await;
-                cause = response.cause;
-                machine.answered(after, response.answer);
+                let (after, answer) =
+                    course.ask(client, &request, extra, now, time_left).instrument(span.clone()).await;
+                machine.answered(after, answer);
             }
         }
     }
 }
 
-/// Sends a request, waits as long for it as may be, and lets its answer correct the wall clock; also when it came.
-async fn ask(
-    client: &LockClient,
-    request: Request,
-    extra: &dyn Extra,
-    now: Moment,
-    time_left: Duration,
-) -> (Moment, Response) {
-    if let Action::Release { ends, .. } = request.action {
-        client.wall_clock().released(ends);
-    }
-    let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
-    let alarm = client.clock().sleep(patience);
-    let response = match Timeout::new(client.transport().send(request, extra), alarm).await {
-        Ok(response) => response,
-        Err(_) => no_answer_within(patience),
-    };
-    let after = client.clock().now();
-    if let Some(server_time) = response.server_time {
-        client.wall_clock().compare(now, after, server_time);
-    }
-    (after, response)
+/// What carrying a decision out has taken so far.
+#[derive(Debug, Default)]
+struct Course {
+    cause: Option<BoxError>,
+    requests: u32,
+    waited: Duration,
 }
 
-/// Reads the clocks and asks the decision what to do; also what was left of the caller's time.
-fn next_step<M: Machine>(
-    client: &LockClient,
-    limits: &Limits,
-    machine: &mut M,
-) -> (Moment, Duration, Step<M::Verdict>) {
+impl Course {
+    /// Sends a request, waits as long for it as may be, and lets its answer correct the wall clock; also when it came.
+    async fn ask(
+        &mut self,
+        client: &LockClient,
+        request: &Request,
+        extra: &dyn Extra,
+        now: Moment,
+        time_left: Duration,
+    ) -> (Moment, Answer) {
+        self.requests += 1;
+        if let Action::Release { ends, .. } = request.action {
+            client.wall_clock().released(ends);
+        }
+        let patience = client.request_timeout().min(time_left.max(LAST_REQUEST));
+        let alarm = client.clock().sleep(patience);
+        let response = match Timeout::new(client.transport().send(request, extra), alarm).await {
+            Ok(response) => response,
+            Err(_) => no_answer_within(patience),
+        };
+        let after = client.clock().now();
+        if let Some(server_time) = response.server_time {
+            client.wall_clock().compare(now, after, server_time);
+        }
+        self.cause = response.cause;
+        (after, response.answer)
+    }
+
+    fn end(self, span: &Span) -> Option<BoxError> {
+        span.record("attempts", self.requests).record("waited_ms", self.waited.as_millis() as u64);
+        self.cause
+    }
+}
+
+/// Reads the clocks, and what is left of the caller's time.
+fn look<'a>(client: &LockClient, limits: &Limits, random: &'a dyn Fn() -> [u8; 16]) -> Tick<'a> {
     // Both clocks are read before `:now`, so that a pause in between makes a lease look older,
     // never younger.
     let swapped = mutants::on(Mutant::ClocksReadAfterNow).then(|| client.clock().now());
     let now = client.clock().now();
     let wall = client.wall_clock().reading(swapped.unwrap_or_else(|| client.clock().now()));
     let passed = now.longest_since(limits.started);
-    let time_left = limits.answers.saturating_sub(passed);
-    let tick = Tick {
+    Tick {
         now,
         wall,
         wait_left: limits.wait.saturating_sub(passed),
-        time_left,
+        time_left: limits.answers.saturating_sub(passed),
         lease: limits.term.lease(client.rules()),
         latest_end: limits.term.latest_end(wall.millis),
-        random: &|| client.clock().random(),
-    };
-    (now, time_left, machine.step(&tick))
+        random,
+    }
 }
 
 fn no_answer_within(patience: Duration) -> Response {

@@ -4,6 +4,7 @@
 //! repeat requests themselves and must know of each attempt whether it may have been applied. The
 //! calls share the connections of the caller's client.
 
+use crate::date::{ReadDate, with_date};
 use crate::error::BoxError;
 use crate::extra::Extra;
 use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, Value};
@@ -22,14 +23,10 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 };
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_types::DateTime;
 use aws_smithy_types::config_bag::{ConfigBag, FrozenLayer, Layer};
-use aws_smithy_types::date_time::Format;
 use std::collections::HashMap;
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::pin::{Pin, pin};
 
 /// A table behind a client of the SDK.
 #[derive(Debug)]
@@ -37,8 +34,8 @@ pub(crate) struct DynamoDb {
     pub(crate) client: Client,
     pub(crate) table: String,
     pub(crate) schema: Schema,
-    /// What is special about each call, where `client` is the caller's own.
-    special: Option<FrozenLayer>,
+    /// What each call says for itself, where `client` is the caller's own.
+    pub(crate) each: Option<OneAttempt>,
 }
 
 /// No retries; and no watch for stalled answers, which costs about 3 % of a request's instructions
@@ -62,31 +59,27 @@ pub(crate) type Outcome = (Answer, Option<BoxError>);
 impl DynamoDb {
     pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
         if makes_one_attempt(client.config()) {
-            return Self { client, table, schema, special: None };
+            return Self { client, table, schema, each: Some(OneAttempt { special: None }) };
         }
         // A client made from the caller's configuration shares its connections only if they belong to
         // an HTTP client that stands in it. Otherwise calls go through the caller's own client, and each
         // says for itself what is special about it, which costs about 1 % more.
         if client.config().http_client().is_some() {
             let config = client.config().to_builder().retry_config(RetryConfig::disabled());
-            let config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
-            return Self { client: Client::from_conf(config), table, schema, special: None };
+            let config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+            let client = Client::from_conf(config.interceptor(ReadDate).build());
+            return Self { client, table, schema, each: None };
         }
-        Self { client, table, schema, special: Some(one_attempt()) }
+        Self { client, table, schema, each: Some(OneAttempt { special: Some(one_attempt()) }) }
     }
 
-    /// For one call.
-    fn one_attempt(&self) -> OneAttempt {
-        OneAttempt { special: self.special.clone(), date: Arc::default() }
-    }
-
-    async fn update(&self, request: Request, one: OneAttempt) -> Outcome {
-        let Expression { update, condition, names, values, returns } = Expression::of(&request, &self.schema);
+    async fn update(&self, request: &Request) -> Outcome {
+        let Expression { update, condition, names, values, returns } = Expression::of(request, &self.schema);
         let call = self
             .client
             .update_item()
             .table_name(&self.table)
-            .set_key(Some(key_of(&self.schema, request.key)))
+            .set_key(Some(key_of(&self.schema, &request.key)))
             .update_expression(update)
             .condition_expression(condition)
             .set_expression_attribute_names(names_map(names))
@@ -96,10 +89,8 @@ impl DynamoDb {
                 Returns::AllNew => ReturnValue::AllNew,
                 Returns::UpdatedOld => ReturnValue::UpdatedOld,
             })
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .customize();
-        let result = call.interceptor(one).send().await;
-        match result {
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match once!(self, call) {
             Ok(output) => match (returns, output.attributes) {
                 (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
                 (_, Some(attributes)) => (Answer::Applied(item(attributes)), None),
@@ -117,16 +108,14 @@ impl DynamoDb {
         (naming(&self.table, answer), cause)
     }
 
-    async fn get(&self, request: Request, one: OneAttempt) -> Outcome {
+    async fn get(&self, request: &Request) -> Outcome {
         let call = self
             .client
             .get_item()
             .table_name(&self.table)
-            .set_key(Some(key_of(&self.schema, request.key)))
-            .consistent_read(true)
-            .customize();
-        let result = call.interceptor(one).send().await;
-        match result {
+            .set_key(Some(key_of(&self.schema, &request.key)))
+            .consistent_read(true);
+        match once!(self, call) {
             Ok(output) => (Answer::Found(output.item.map(item)), None),
             Err(error) => failed(error, |_| None),
         }
@@ -136,26 +125,28 @@ impl DynamoDb {
 impl Transport for DynamoDb {
     fn send<'a>(
         &'a self,
-        request: Request,
+        request: &'a Request,
         extra: &'a dyn Extra,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
-            let one = self.one_attempt();
-            let (answer, cause) = match (&request.action, request.transaction.clone()) {
-                (_, Some(_)) => extra.send(self, request, one.clone()).await,
-                (Action::Peek, None) => self.named(self.get(request, one.clone()).await),
-                (Action::Delete { .. }, None) => self.named(extra.send(self, request, one.clone()).await),
-                (_, None) => self.named(self.update(request, one.clone()).await),
-            };
-            Response { answer, cause, server_time: one.date.get().copied() }
+            let call = pin!(async {
+                match (&request.action, &request.transaction) {
+                    (_, Some(_)) => extra.send(self, request).await,
+                    (Action::Peek, None) => self.named(self.get(request).await),
+                    (Action::Delete { .. }, None) => self.named(extra.send(self, request).await),
+                    (_, None) => self.named(self.update(request).await),
+                }
+            });
+            let ((answer, cause), server_time) = with_date(call).await;
+            Response { answer, cause, server_time }
         })
     }
 }
 
 /// The lock's part of a transaction.
-pub(crate) fn transaction_item(table: &str, schema: &Schema, request: Request) -> Result<TransactWriteItem, BoxError> {
-    let Expression { update, condition, names, values, .. } = Expression::of(&request, schema);
-    let key = Some(key_of(schema, request.key));
+pub(crate) fn transaction_item(table: &str, schema: &Schema, request: &Request) -> Result<TransactWriteItem, BoxError> {
+    let Expression { update, condition, names, values, .. } = Expression::of(request, schema);
+    let key = Some(key_of(schema, &request.key));
     let (names, values) = (names_map(names), Some(values_map(values)));
     let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
     let item = TransactWriteItem::builder();
@@ -171,7 +162,7 @@ pub(crate) fn transaction_item(table: &str, schema: &Schema, request: Request) -
     })
 }
 
-pub(crate) fn key_of(schema: &Schema, key: LockKey) -> Attributes {
+pub(crate) fn key_of(schema: &Schema, key: &LockKey) -> Attributes {
     let mut attributes = HashMap::with_capacity(2);
     if let (Some(name), Some(value)) = (&schema.sort_key_attribute, key.sort_key()) {
         attributes.insert(name.clone(), AttributeValue::S(value.to_owned()));
@@ -180,12 +171,10 @@ pub(crate) fn key_of(schema: &Schema, key: LockKey) -> Attributes {
     attributes
 }
 
-/// Makes one attempt of a call, where the client's configuration does not; and catches the `Date` header,
-/// which the SDK's outputs do not show.
+/// Makes one attempt of a call and reads its date, where the client's configuration does not say so.
 #[derive(Clone, Debug)]
 pub(crate) struct OneAttempt {
     special: Option<FrozenLayer>,
-    date: Arc<OnceLock<SystemTime>>,
 }
 
 #[dyn_dispatch_hint]
@@ -208,17 +197,23 @@ impl Intercept for OneAttempt {
     fn read_before_deserialization(
         &self,
         context: &BeforeDeserializationInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
+        components: &RuntimeComponents,
+        config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let date = context.response().headers().get("date");
-        let date = date.and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
-        if let Some(date) = date.and_then(|date| SystemTime::try_from(date).ok()) {
-            let _ = self.date.set(date);
-        }
-        Ok(())
+        ReadDate.read_before_deserialization(context, components, config)
     }
 }
+
+/// Sends a call with what each has to say for itself.
+macro_rules! once {
+    ($dynamodb:expr, $call:expr) => {
+        match $dynamodb.each.clone() {
+            None => $call.send().await,
+            Some(one) => $call.customize().interceptor(one).send().await,
+        }
+    };
+}
+pub(crate) use once;
 
 /// What a failed write or read means.
 pub(crate) fn failed<E>(
@@ -308,6 +303,7 @@ mod tests {
     };
     use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
     use aws_smithy_types::body::SdkBody;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -337,15 +333,16 @@ mod tests {
             .build();
         let client = Client::from_conf(config);
         let ours = DynamoDb::new(client.clone(), "locks".to_owned(), Schema::default());
-        assert!(ours.special.is_none(), "the connections stand in the configuration and are shared");
+        assert!(ours.each.is_none(), "the connections stand in the configuration and are shared");
         let (table, schema) = ("locks".to_owned(), Schema::default());
-        let callers = DynamoDb { client: client.clone(), table, schema, special: Some(one_attempt()) };
+        let each = Some(OneAttempt { special: Some(one_attempt()) });
+        let callers = DynamoDb { client: client.clone(), table, schema, each };
         let once = client.config().to_builder().retry_config(RetryConfig::disabled());
         let once = once.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
         assert!(!makes_one_attempt(client.config()) && makes_one_attempt(&once));
         let as_it_is = DynamoDb::new(Client::from_conf(once), "locks".to_owned(), Schema::default());
         for (so_far, table) in [ours, callers, as_it_is].iter().enumerate() {
-            let response = table.send(Request::alone("k".into(), Action::Peek), &Nothing).await;
+            let response = table.send(&Request::alone("k".into(), Action::Peek), &Nothing).await;
             assert_eq!(response.answer, Answer::Unknown);
             assert!(response.server_time.is_some(), "the Date header is caught");
             assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);

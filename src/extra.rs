@@ -5,7 +5,7 @@
 //! (`bench/cold-start/README.md`).
 
 use crate::dynamodb::{
-    DynamoDb, OneAttempt, Outcome, answer_to, failed, item, key_of, names_map, transaction_item, values_map,
+    DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, once, transaction_item, values_map,
 };
 use crate::protocol::{Answer, Expression, FailedWrite, Item, Rejection, Request};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -25,14 +25,14 @@ pub(crate) trait Extra: Send + Sync {
         &[]
     }
 
-    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: Request, one: OneAttempt) -> Sending<'a>;
+    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: &'a Request) -> Sending<'a>;
 }
 
 /// For whoever only reads and updates.
 pub(crate) struct Nothing;
 
 impl Extra for Nothing {
-    fn send<'a>(&'a self, _: &'a DynamoDb, _: Request, _: OneAttempt) -> Sending<'a> {
+    fn send<'a>(&'a self, _: &'a DynamoDb, _: &'a Request) -> Sending<'a> {
         let invalid = Rejection::Invalid("this request is not sent from here".to_owned());
         Box::pin(std::future::ready((Answer::Rejected(invalid), None)))
     }
@@ -42,8 +42,8 @@ impl Extra for Nothing {
 pub(crate) struct Deletion;
 
 impl Extra for Deletion {
-    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: Request, one: OneAttempt) -> Sending<'a> {
-        Box::pin(delete(dynamodb, request, one))
+    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: &'a Request) -> Sending<'a> {
+        Box::pin(delete(dynamodb, request))
     }
 }
 
@@ -56,25 +56,23 @@ impl Extra for Transaction<'_> {
         self.0
     }
 
-    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: Request, one: OneAttempt) -> Sending<'a> {
-        Box::pin(transact(dynamodb, request, self.0, one))
+    fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: &'a Request) -> Sending<'a> {
+        Box::pin(transact(dynamodb, request, self.0))
     }
 }
 
-async fn delete(dynamodb: &DynamoDb, request: Request, one: OneAttempt) -> Outcome {
-    let Expression { condition, names, values, .. } = Expression::of(&request, &dynamodb.schema);
+async fn delete(dynamodb: &DynamoDb, request: &Request) -> Outcome {
+    let Expression { condition, names, values, .. } = Expression::of(request, &dynamodb.schema);
     let call = dynamodb
         .client
         .delete_item()
         .table_name(&dynamodb.table)
-        .set_key(Some(key_of(&dynamodb.schema, request.key)))
+        .set_key(Some(key_of(&dynamodb.schema, &request.key)))
         .condition_expression(condition)
         .set_expression_attribute_names(names_map(names))
         .set_expression_attribute_values(Some(values_map(values)))
-        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-        .customize();
-    let result = call.interceptor(one).send().await;
-    match result {
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+    match once!(dynamodb, call) {
         Ok(_) => (Answer::Applied(Item::default()), None),
         Err(error) => failed(error, |error| match error {
             DeleteItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
@@ -83,7 +81,7 @@ async fn delete(dynamodb: &DynamoDb, request: Request, one: OneAttempt) -> Outco
     }
 }
 
-async fn transact(dynamodb: &DynamoDb, request: Request, writes: &[TransactWriteItem], one: OneAttempt) -> Outcome {
+async fn transact(dynamodb: &DynamoDb, request: &Request, writes: &[TransactWriteItem]) -> Outcome {
     let token = request.transaction.as_ref().map(|id| id.as_str().to_owned());
     let part = match transaction_item(&dynamodb.table, &dynamodb.schema, request) {
         Ok(part) => part,
@@ -91,13 +89,8 @@ async fn transact(dynamodb: &DynamoDb, request: Request, writes: &[TransactWrite
     };
     // Last, so that DynamoDB counts the caller's writes as the caller does.
     let items = writes.iter().cloned().chain([part]).collect();
-    let call = dynamodb
-        .client
-        .transact_write_items()
-        .set_transact_items(Some(items))
-        .set_client_request_token(token)
-        .customize();
-    match call.interceptor(one).send().await {
+    let call = dynamodb.client.transact_write_items().set_transact_items(Some(items)).set_client_request_token(token);
+    match once!(dynamodb, call) {
         Ok(_) => (Answer::Applied(Item::default()), None),
         Err(error) => match error.as_service_error() {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {

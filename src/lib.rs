@@ -130,6 +130,8 @@ mod clock;
 #[cfg(feature = "dynamodb")]
 mod commit;
 #[cfg(feature = "dynamodb")]
+mod date;
+#[cfg(feature = "dynamodb")]
 mod drive;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;

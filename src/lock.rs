@@ -15,7 +15,6 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
-use tracing::Instrument;
 use tracing::field::Empty;
 
 /// A held lock.
@@ -32,9 +31,14 @@ use tracing::field::Empty;
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
     pub(crate) client: LockClient,
-    pub(crate) holding: Holding,
+    pub(crate) hold: Hold,
     pub(crate) budget: Option<Budget>,
     data: Option<Vec<u8>>,
+}
+
+/// The lock itself, which the guard passes on to its release. Warns when it is dropped before.
+pub(crate) struct Hold {
+    pub(crate) holding: Box<Holding>,
     pub(crate) state: AtomicU8,
 }
 
@@ -48,18 +52,23 @@ pub(crate) const LOST: u8 = 2;
 const OVER: u8 = 3;
 
 impl Lock {
-    pub(crate) fn granted(client: LockClient, holding: Holding, budget: Option<Budget>, data: Option<Vec<u8>>) -> Self {
-        Self { client, holding, budget, data, state: AtomicU8::new(HELD) }
+    pub(crate) fn granted(
+        client: LockClient,
+        holding: Box<Holding>,
+        budget: Option<Budget>,
+        data: Option<Vec<u8>>,
+    ) -> Self {
+        Self { client, hold: Hold { holding, state: AtomicU8::new(HELD) }, budget, data }
     }
 
     /// Which lock.
     pub fn key(&self) -> &LockKey {
-        &self.holding.key
+        &self.hold.holding.key
     }
 
     /// Who holds it: us, by this name.
     pub fn owner(&self) -> &str {
-        &self.holding.owner
+        &self.hold.holding.owner
     }
 
     /// The fencing token: larger than that of every earlier grant of this key.
@@ -68,7 +77,7 @@ impl Lock {
     /// `attribute_not_exists(lastToken) OR lastToken <= :token`. Then an old holder that wakes up
     /// late cannot overwrite what a newer holder wrote.
     pub fn fencing_token(&self) -> u64 {
-        self.holding.token
+        self.hold.holding.token
     }
 
     /// The payload that the lock's row had when it was acquired: what the last holder left, or what
@@ -80,19 +89,19 @@ impl Lock {
     /// What is left of the lease, by whichever clock is more pessimistic; zero once it was seen to
     /// have run out (until a checkpoint succeeds) or the lock is lost. Sends nothing.
     pub fn remaining(&self) -> Duration {
-        if self.state.load(Ordering::Relaxed) != HELD {
+        if self.hold.state.load(Ordering::Relaxed) != HELD {
             return Duration::ZERO;
         }
-        let remaining = self.holding.belief.remaining(self.client.clock().now());
+        let remaining = self.hold.holding.belief.remaining(self.client.clock().now());
         if remaining.is_zero() && !mutants::on(Mutant::ExpiredGuardComesBack) {
-            self.state.store(EXPIRED, Ordering::Relaxed);
+            self.hold.state.store(EXPIRED, Ordering::Relaxed);
         }
         remaining
     }
 
     /// When the lease ends by our wall clock, as written on the row for others to see.
     pub fn lease_ends_at(&self) -> Option<SystemTime> {
-        from_epoch_millis(self.holding.ends)
+        from_epoch_millis(self.hold.holding.ends)
     }
 
     /// Refuses a step that the lease cannot cover. Sends nothing.
@@ -196,10 +205,10 @@ impl Lock {
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, beside the actions of its
     /// other items.
     pub fn condition_check(&self) -> Result<TransactWriteItem, Error> {
-        if self.state.load(Ordering::Relaxed) == LOST {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
         }
-        commit::fence(&self.client, &self.holding)
+        commit::fence(&self.client, &self.hold.holding)
     }
 
     /// Applies writes of yours, and renews the lock, in one transaction: all of it while the lock is
@@ -272,11 +281,11 @@ impl Lock {
     }
 
     fn until_next_renewal(&self) -> Duration {
-        let lease = self.client.rules().believed(self.holding.lease.duration());
+        let lease = self.client.rules().believed(self.hold.holding.lease.duration());
         let remaining = self.remaining();
         // Near its end a lease that can be prolonged is renewed more often; one that ends with the
         // budget is not.
-        let latest = if self.holding.belief.is_cut_short(lease) { remaining } else { remaining / 2 };
+        let latest = if self.hold.holding.belief.is_cut_short(lease) { remaining } else { remaining / 2 };
         (lease / 3).min(latest).max(Duration::from_millis(10))
     }
 
@@ -284,13 +293,13 @@ impl Lock {
     /// or [released](LockClient::release) by the next function or state. The lease keeps running:
     /// checkpoint first if the next one comes late.
     pub fn into_token(self) -> LockToken {
-        self.state.store(OVER, Ordering::Relaxed);
-        LockToken::of(&self.holding)
+        self.hold.state.store(OVER, Ordering::Relaxed);
+        LockToken::of(&self.hold.holding)
     }
 
     /// A copy of the lock as data, while this guard goes on. Both hold it as one holder.
     pub fn token(&self) -> LockToken {
-        LockToken::of(&self.holding)
+        LockToken::of(&self.hold.holding)
     }
 
     /// Gives the lock back. The guard is over from here on, whatever the answer.
@@ -306,14 +315,14 @@ impl Lock {
     /// # }
     /// ```
     pub fn release(self) -> Release {
-        self.state.store(OVER, Ordering::Relaxed);
-        Release::of_holding(self.client.clone(), self.holding.clone(), self.budget.clone())
+        self.hold.state.store(OVER, Ordering::Relaxed);
+        Release::of_hold(self.client, self.hold, self.budget)
     }
 
     /// Releases after the work, unless the lock is known to be lost; a failure is only logged,
     /// because the work is done and the lease frees the lock.
     pub(crate) async fn finish(self) {
-        if self.state.load(Ordering::Relaxed) == LOST {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
             return self.abandon();
         }
         let key = self.key().clone();
@@ -341,12 +350,12 @@ impl Lock {
 
     /// Ends the guard without a release.
     pub(crate) fn abandon(&self) {
-        self.state.store(OVER, Ordering::Relaxed);
+        self.hold.state.store(OVER, Ordering::Relaxed);
     }
 
     async fn renewed(&mut self, lease: Option<Duration>, data: DataChange) -> Result<(), Error> {
-        self.client.settings().check_write(self.key(), &self.holding.owner, None, &data)?;
-        let lease = lease.unwrap_or(self.holding.lease.duration());
+        self.client.settings().check_write(self.key(), &self.hold.holding.owner, None, &data)?;
+        let lease = lease.unwrap_or(self.hold.holding.lease.duration());
         crate::protocol::Lease::check(lease)?;
         self.renew_for(self.term(lease), data).await
     }
@@ -361,27 +370,25 @@ impl Lock {
 
     /// One renewal, as checkpoint and resume need it.
     pub(crate) async fn renew_for(&mut self, term: Term, data: DataChange) -> Result<(), Error> {
-        if self.state.load(Ordering::Relaxed) == LOST {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
         }
         let limits = self.client.limits(term, self.budget.as_ref());
-        let Self { client, holding, .. } = self;
+        let Self { client, hold: Hold { holding, .. }, .. } = self;
         let key = holding.key.clone();
         let span = tracing::info_span!(
             "lock_renew", %key, token = holding.token, attempts = Empty, waited_ms = Empty, outcome = Empty
         );
-        let driven =
-            drive(client, &limits, Renewal::new(client.settings(), holding, data)).instrument(span.clone()).await;
-        span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+        let driven = drive(client, &limits, Renewal::new(client.settings(), holding, data), &span).await;
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
         match driven.verdict {
             RenewVerdict::Renewed => {
-                self.state.store(HELD, Ordering::Relaxed);
+                self.hold.state.store(HELD, Ordering::Relaxed);
                 Ok(())
             }
             RenewVerdict::Lost => {
-                self.state.store(LOST, Ordering::Relaxed);
+                self.hold.state.store(LOST, Ordering::Relaxed);
                 tracing::warn!(%key, token = self.fencing_token(), "the lock was lost");
                 Err(Error::lost(&key))
             }
@@ -393,11 +400,19 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Hold {
+    /// For a release of what no guard holds.
+    pub(crate) fn of_nobody(holding: Holding) -> Self {
+        Self { holding: Box::new(holding), state: AtomicU8::new(OVER) }
+    }
+}
+
+impl Drop for Hold {
     fn drop(&mut self) {
         if matches!(*self.state.get_mut(), HELD | EXPIRED) {
+            let Holding { key, token, ends, .. } = &*self.holding;
             tracing::warn!(
-                key = %self.holding.key, token = self.holding.token, taken_until_epoch_millis = self.holding.ends,
+                %key, token, taken_until_epoch_millis = ends,
                 "a lock was dropped without being released: it stays taken until its lease ends"
             );
         }
@@ -408,9 +423,9 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the payload: it is the caller's and does not belong into logs.
         f.debug_struct("Lock")
-            .field("key", &self.holding.key)
-            .field("owner", &self.holding.owner)
-            .field("fencing_token", &self.holding.token)
+            .field("key", &self.hold.holding.key)
+            .field("owner", &self.hold.holding.owner)
+            .field("fencing_token", &self.hold.holding.token)
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::protocol::{LockKey, PeekVerdict, Peeking, Record, from_epoch_millis};
 use std::fmt;
 use std::time::{Duration, SystemTime};
-use tracing::Instrument;
 use tracing::field::Empty;
 
 /// A lock's row, as it was when it was read.
@@ -70,9 +69,8 @@ impl fmt::Debug for PeekedLock {
 pub(crate) async fn peek(client: &LockClient, key: LockKey) -> Result<Option<PeekedLock>, Error> {
     client.settings().check_lock_key(&key)?;
     let limits = client.limits(Term::Fixed(Duration::ZERO), None);
-    let span = tracing::info_span!("lock_peek", %key, attempts = Empty, outcome = Empty);
-    let driven = drive(client, &limits, Peeking::new(client.settings(), key.clone())).instrument(span.clone()).await;
-    span.record("attempts", driven.requests);
+    let span = tracing::info_span!("lock_peek", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+    let driven = drive(client, &limits, Peeking::new(client.settings(), key.clone()), &span).await;
     let cause = driven.cause;
     match driven.verdict {
         PeekVerdict::Seen(record) => {

@@ -5,12 +5,12 @@ use crate::client::LockClient;
 use crate::drive::{Term, drive_with};
 use crate::error::Error;
 use crate::extra::{Deletion, Extra, Nothing};
-use crate::protocol::{DataChange, Holding, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
+use crate::lock::Hold;
+use crate::protocol::{DataChange, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
-use tracing::Instrument;
 use tracing::field::Empty;
 
 /// What a release found.
@@ -50,14 +50,14 @@ pub struct Release {
 
 /// What is to be given back.
 enum What {
-    Held(Box<Holding>),
+    Held(Hold),
     Workflows { key: LockKey, workflow: String, spared: Spared },
 }
 
 impl What {
     fn key(&self) -> &LockKey {
         match self {
-            What::Held(holding) => &holding.key,
+            What::Held(hold) => &hold.holding.key,
             What::Workflows { key, .. } => key,
         }
     }
@@ -68,15 +68,15 @@ impl Release {
         Self { client, what, budget, data: DataChange::Keep, deletion: None, later_grants: false }
     }
 
-    pub(crate) fn of_holding(client: LockClient, holding: Holding, budget: Option<Budget>) -> Self {
-        Self::new(client, Ok(What::Held(Box::new(holding))), budget)
+    pub(crate) fn of_hold(client: LockClient, hold: Hold, budget: Option<Budget>) -> Self {
+        Self::new(client, Ok(What::Held(hold)), budget)
     }
 
     pub(crate) fn of_token(client: &LockClient, token: LockToken) -> Self {
         let settings = client.settings();
         let holding =
             settings.check_token(&token).and_then(|()| token.holding(client.clock().now(), settings.schema.dialect));
-        let what = holding.map(|holding| What::Held(Box::new(holding))).map_err(Error::from);
+        let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
         Self::new(client.clone(), what, None)
     }
 
@@ -142,8 +142,8 @@ impl Release {
         let settings = self.client.settings();
         settings.check_write(&key, self.client.owner(), None, &self.data)?;
         let releasing = match what {
-            What::Held(holding) if self.later_grants => Releasing::owners(settings, &holding),
-            What::Held(holding) => Releasing::mine(settings, &holding),
+            What::Held(hold) if self.later_grants => Releasing::owners(settings, &hold.holding),
+            What::Held(hold) => Releasing::mine(settings, &hold.holding),
             What::Workflows { workflow, spared, .. } => {
                 Releasing::workflows(settings, key.clone(), workflow).sparing(spared)
             }
@@ -154,8 +154,7 @@ impl Release {
         // A lock whose budget is spent is still worth one answer.
         limits.answers = limits.answers.max(self.client.request_timeout() / 4);
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let driven = drive_with(&self.client, &limits, releasing, extra).instrument(span.clone()).await;
-        span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
+        let driven = drive_with(&self.client, &limits, releasing, &span, extra).await;
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
         match driven.verdict {

@@ -59,7 +59,7 @@ impl<'a> Resume<'a> {
             Some(budget) => Term::Within(wanted, budget.clone()),
             None => Term::Fixed(wanted),
         };
-        let mut lock = Lock::granted(client.clone(), holding, budget, None);
+        let mut lock = Lock::granted(client.clone(), Box::new(holding), budget, None);
         match lock.renew_for(term, data).await {
             Ok(()) => Ok(lock),
             Err(error) => {

@@ -38,12 +38,12 @@ pub(crate) struct Plugged(Box<dyn Network>);
 impl Transport for Plugged {
     fn send<'a>(
         &'a self,
-        request: Request,
+        request: &'a Request,
         extra: &'a dyn Extra,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
             let writes = if request.transaction.is_some() { extra.writes() } else { &[] };
-            let Reply { answer, server_time } = self.0.send(request, writes).await;
+            let Reply { answer, server_time } = self.0.send(request.clone(), writes).await;
             Response { answer, server_time, cause: None }
         })
     }
@@ -73,7 +73,7 @@ impl Network for Real {
         Box::pin(async move {
             let transaction = Transaction(writes);
             let extra: &dyn Extra = if request.transaction.is_some() { &transaction } else { &Deletion };
-            let Response { answer, server_time, .. } = Transport::send(&self.0, request, extra).await;
+            let Response { answer, server_time, .. } = Transport::send(&self.0, &request, extra).await;
             Reply { answer, server_time }
         })
     }

@@ -15,7 +15,7 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// is part of a [transaction](Request::transaction).
     fn send<'a>(
         &'a self,
-        request: Request,
+        request: &'a Request,
         extra: &'a dyn Extra,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
 }

@@ -252,22 +252,14 @@ impl<'a> Once<'a> {
             waited_ms = Empty, outcome = Empty
         );
         let attempting = Attempting::new(self.client.settings(), wanted, payload, self.keep);
-        async {
-            let driven = drive(self.client, &limits, attempting).await;
-            let span = tracing::Span::current();
-            span.record("attempts", driven.requests).record("waited_ms", driven.waited.as_millis() as u64);
-            let started = self.verdict(driven).await;
-            match &started {
-                Ok(Started::Attempt(attempt)) => {
-                    span.record("token", attempt.fencing_token()).record("outcome", "granted")
-                }
-                Ok(Started::Replayed(_)) => span.record("outcome", "replayed"),
-                Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
-            };
-            started
-        }
-        .instrument(span)
-        .await
+        let driven = drive(self.client, &limits, attempting, &span).await;
+        let started = self.verdict(driven).instrument(span.clone()).await;
+        match &started {
+            Ok(Started::Attempt(attempt)) => span.record("token", attempt.fencing_token()).record("outcome", "granted"),
+            Ok(Started::Replayed(_)) => span.record("outcome", "replayed"),
+            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
+        };
+        started
     }
 
     /// Reads what the record says, and changes nothing; `None` where the work was never asked for.
@@ -310,7 +302,7 @@ impl<'a> Once<'a> {
         match verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
                 let lock = Lock::granted(self.client.clone(), holding, self.budget, data);
-                let lock = if renew_first { lock.renewed_or_given_back().await? } else { lock };
+                let lock = if renew_first { Box::pin(lock.renewed_or_given_back()).await? } else { lock };
                 Ok(Started::Attempt(Attempt::new(lock, record)))
             }
             AcquireVerdict::Held(seen) => Err(Error::from_held(name, Held::from(seen))),

@@ -5,6 +5,7 @@ use crate::drive::{Term, drive};
 use crate::error::Error;
 use crate::protocol::{LockKey, OnceRecord, PeekVerdict, Peeking, StoredOutcome, from_epoch_millis};
 use std::time::{Duration, SystemTime};
+use tracing::Span;
 
 /// The record of an idempotent work, as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl From<OnceRecord> for OnceStatus {
 pub(super) async fn read(client: &LockClient, name: &LockKey, key: LockKey) -> Result<Option<OnceStatus>, Error> {
     client.settings().check_key(&key)?;
     let limits = client.limits(Term::Fixed(Duration::ZERO), None);
-    let driven = drive(client, &limits, Peeking::once(client.settings(), key)).await;
+    let driven = drive(client, &limits, Peeking::once(client.settings(), key), &Span::none()).await;
     let cause = driven.cause;
     match driven.verdict {
         PeekVerdict::Seen(record) => Ok(record.map(OnceStatus::from)),

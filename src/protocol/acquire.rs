@@ -66,7 +66,7 @@ pub enum AcquireVerdict {
     /// The lock is held.
     Granted {
         /// The lock.
-        holding: Holding,
+        holding: Box<Holding>,
         /// The payload on the row.
         data: Option<Vec<u8>>,
         /// Under half of the lease is left: renew before working.
@@ -283,7 +283,7 @@ impl<'a> Acquisition<'a> {
         AcquireVerdict::Granted {
             renew_first: belief.remaining(tick.now) * 2 < attempt.lease.duration(),
             data,
-            holding: Holding {
+            holding: Box::new(Holding {
                 key: self.wanted.key.clone(),
                 owner: self.wanted.owner.clone(),
                 workflow: self.wanted.workflow.clone(),
@@ -295,7 +295,7 @@ impl<'a> Acquisition<'a> {
                 belief,
                 keep: None,
                 pending: None,
-            },
+            }),
         }
     }
 

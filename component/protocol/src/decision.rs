@@ -53,7 +53,7 @@ impl Decision {
     fn acquired(&self, verdict: AcquireVerdict) -> Result<Verdict> {
         match verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
-                let lock = decisions::Lock::new(Lock::new(Rc::clone(&self.shared), holding));
+                let lock = decisions::Lock::new(Lock::new(Rc::clone(&self.shared), *holding));
                 Ok(Verdict::Granted(Grant { lock, data, renew_first }))
             }
             AcquireVerdict::Held(_) if matches!(self.purpose, Purpose::Reclaim) => Err(lost(&self.key)),

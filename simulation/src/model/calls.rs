@@ -61,7 +61,7 @@ impl Lock {
 
     fn acquired(&self, state: &mut State, caller: usize, verdict: AcquireVerdict) {
         match verdict {
-            AcquireVerdict::Granted { holding, .. } => state.callers[caller] = Caller::Holding(holding),
+            AcquireVerdict::Granted { holding, .. } => state.callers[caller] = Caller::Holding(*holding),
             AcquireVerdict::Held(seen) => {
                 count(&self.sometimes.held);
                 if seen.owner == format!("caller {caller}")
