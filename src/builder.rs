@@ -2,12 +2,11 @@
 
 use crate::client::{Inner, LockClient};
 use crate::clock::SharedClock;
-use crate::dynamodb::DynamoDb;
+use crate::dynamodb::{DynamoDb, Sdk};
 use crate::error::Error;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use crate::transport::Transport;
 use crate::wall_clock::WallClockCheck;
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
 use aws_smithy_async::rt::sleep::default_async_sleep;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LockClientBuilder {
-    dynamodb: Client,
+    sdk: Sdk,
     table: String,
     settings: Settings,
     drift: Option<f64>,
@@ -35,9 +34,9 @@ pub struct LockClientBuilder {
 }
 
 impl LockClientBuilder {
-    pub(crate) fn new(dynamodb: Client, table: String) -> Self {
+    pub(crate) fn new(sdk: Sdk, table: String) -> Self {
         Self {
-            dynamodb,
+            sdk,
             table,
             settings: Settings::default(),
             drift: None,
@@ -146,7 +145,7 @@ impl LockClientBuilder {
     /// client without an async runtime).
     pub fn build(self) -> Result<LockClient, Error> {
         let Self {
-            dynamodb,
+            sdk,
             table,
             mut settings,
             drift,
@@ -170,23 +169,23 @@ impl LockClientBuilder {
         }
         let clock = match clock {
             Some(clock) => clock,
-            None => SharedClock::system_with(way_to_sleep(&dynamodb, sleep)?),
+            None => SharedClock::system_with(way_to_sleep(&sdk, sleep)?),
         };
         let owner = owner.unwrap_or_else(|| random_owner(&clock));
         settings.check_owner(&owner)?;
-        let dynamo_db = || Box::new(DynamoDb::new(dynamodb.clone(), table.clone(), settings.schema.clone()));
+        let dynamo_db = || Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));
         #[cfg(not(feature = "simulation"))]
         let transport: Box<dyn Transport> = dynamo_db();
         #[cfg(feature = "simulation")]
         let transport = network.map_or_else(|| dynamo_db() as Box<dyn Transport>, |network| Box::new(network));
         let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
-        let inner = Inner { transport, dynamodb, table, settings, owner, request_timeout, clock, wall_clock };
+        let inner = Inner { transport, sdk, table, settings, owner, request_timeout, clock, wall_clock };
         Ok(LockClient { inner: Arc::new(inner) })
     }
 }
 
-fn way_to_sleep(dynamodb: &Client, sleep: Option<SharedAsyncSleep>) -> Result<SharedAsyncSleep, Invalid> {
-    sleep.or_else(|| dynamodb.config().sleep_impl()).or_else(default_async_sleep).ok_or_else(|| {
+fn way_to_sleep(sdk: &Sdk, sleep: Option<SharedAsyncSleep>) -> Result<SharedAsyncSleep, Invalid> {
+    sleep.or_else(|| sdk.config().sleep_impl()).or_else(default_async_sleep).ok_or_else(|| {
         Invalid::new(
             "there is no way to sleep: enable the feature rt-tokio of aws-sdk-dynamodb, or give the DynamoDB client \
              or this builder a sleep_impl",

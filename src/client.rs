@@ -6,6 +6,7 @@ use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, SharedClock};
 use crate::commit;
 use crate::drive::{Limits, Term};
+use crate::dynamodb::Sdk;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::peek::{self, PeekedLock};
@@ -15,8 +16,8 @@ use crate::resume::Resume;
 use crate::table;
 use crate::transport::Transport;
 use crate::wall_clock::WallClockCheck;
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::TransactWriteItem;
+use aws_sdk_dynamodb::{Client, Config};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ pub struct LockClient {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) transport: Box<dyn Transport>,
-    pub(crate) dynamodb: Client,
+    pub(crate) sdk: Sdk,
     pub(crate) table: String,
     pub(crate) settings: Settings,
     pub(crate) owner: String,
@@ -62,14 +63,22 @@ pub(crate) struct Inner {
 }
 
 impl LockClient {
-    /// Begins a client of this table. Sends nothing.
+    /// Begins a client of this table, on the connections of a client of the SDK. Sends nothing.
     ///
     /// The SDK's retries and its stalled stream protection are off for lock requests, because the lock asks again
-    /// by its own rules; the caller's own calls on `dynamodb` keep both. A client that has both off already
-    /// (`RetryConfig::disabled()`, `StalledStreamProtectionConfig::disabled()`) is taken as it is, which saves a
-    /// little memory.
+    /// by its own rules; the caller's own calls on `dynamodb` keep both. A client whose configuration names its
+    /// `http_client` saves each lock request about 5 % of its CPU.
     pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
-        LockClientBuilder::new(dynamodb, table.into())
+        LockClientBuilder::new(Sdk::Client(dynamodb), table.into())
+    }
+
+    /// The same from the configuration for a client, where nothing else needs that client: the lock makes the only
+    /// one, which saves a cold start a little time and memory. Sends nothing.
+    ///
+    /// Connections are shared with whoever else has the configuration's `http_client`; without one the lock has
+    /// connections of its own.
+    pub fn builder_from_conf(config: Config, table: impl Into<String>) -> LockClientBuilder {
+        LockClientBuilder::new(Sdk::Config(config), table.into())
     }
 
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
@@ -320,8 +329,9 @@ impl LockClient {
         &*self.inner.transport
     }
 
-    pub(crate) fn dynamodb(&self) -> &Client {
-        &self.inner.dynamodb
+    /// As the caller has configured it, with its retries.
+    pub(crate) fn dynamodb(&self) -> Client {
+        self.inner.sdk.client()
     }
 
     pub(crate) fn settings(&self) -> &Settings {

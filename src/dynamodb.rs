@@ -28,6 +28,29 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
 
+/// What the caller gave: a client whose connections are to be shared, or the configuration for one.
+#[derive(Debug)]
+pub(crate) enum Sdk {
+    Client(Client),
+    Config(Config),
+}
+
+impl Sdk {
+    pub(crate) fn config(&self) -> &Config {
+        match self {
+            Sdk::Client(client) => client.config(),
+            Sdk::Config(config) => config,
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        match self {
+            Sdk::Client(client) => client.clone(),
+            Sdk::Config(config) => Client::from_conf(config.clone()),
+        }
+    }
+}
+
 /// A table behind a client of the SDK.
 #[derive(Debug)]
 pub(crate) struct DynamoDb {
@@ -38,39 +61,29 @@ pub(crate) struct DynamoDb {
     pub(crate) each: Option<OneAttempt>,
 }
 
-/// No retries; and no watch for stalled answers, which costs about 3 % of a request's instructions
-/// and has nothing to watch in a few hundred bytes that are waited for with a timeout anyway.
-fn one_attempt() -> FrozenLayer {
-    let mut layer = Layer::new("LockOneAttempt");
-    layer.store_put(RetryConfig::disabled());
-    layer.store_put(StalledStreamProtectionConfig::disabled());
-    layer.freeze()
-}
-
-/// Whether there is nothing special about a lock's calls on this client.
-fn makes_one_attempt(config: &Config) -> bool {
-    config.retry_config().is_some_and(|retry| !retry.has_retry())
-        && config.stalled_stream_protection().is_some_and(|protection| !protection.is_enabled())
-}
-
 pub(crate) type Attributes = HashMap<String, AttributeValue>;
 pub(crate) type Outcome = (Answer, Option<BoxError>);
 
 impl DynamoDb {
-    pub(crate) fn new(client: Client, table: String, schema: Schema) -> Self {
-        if makes_one_attempt(client.config()) {
-            return Self { client, table, schema, each: Some(OneAttempt { special: None }) };
-        }
-        // A client made from the caller's configuration shares its connections only if they belong to
-        // an HTTP client that stands in it. Otherwise calls go through the caller's own client, and each
-        // says for itself what is special about it, which costs about 1 % more.
-        if client.config().http_client().is_some() {
-            let config = client.config().to_builder().retry_config(RetryConfig::disabled());
-            let config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-            let client = Client::from_conf(config.interceptor(ReadDate).build());
-            return Self { client, table, schema, each: None };
-        }
-        Self { client, table, schema, each: Some(OneAttempt { special: Some(one_attempt()) }) }
+    pub(crate) fn new(sdk: &Sdk, table: String, schema: Schema) -> Self {
+        // No retries; and no watch for stalled answers, which costs about 3 % of a request's instructions and has
+        // nothing to watch in a few hundred bytes that are waited for with a timeout anyway.
+        let (retries, watch) = (RetryConfig::disabled(), StalledStreamProtectionConfig::disabled());
+        // A client made from a client's configuration shares its connections only if they belong to an HTTP client
+        // that stands in it. Otherwise calls go through the caller's own client, and each says for itself what is
+        // special about it: the SDK then puts its configuration together anew, which costs about 5 % more CPU.
+        let client = match sdk {
+            Sdk::Client(client) if client.config().http_client().is_none() => client.clone(),
+            sdk => {
+                let config = sdk.config().to_builder().retry_config(retries).stalled_stream_protection(watch);
+                let client = Client::from_conf(config.interceptor(ReadDate).build());
+                return Self { client, table, schema, each: None };
+            }
+        };
+        let mut layer = Layer::new("LockOneAttempt");
+        layer.store_put(retries);
+        layer.store_put(watch);
+        Self { client, table, schema, each: Some(OneAttempt(layer.freeze())) }
     }
 
     async fn update(&self, request: &Request) -> Outcome {
@@ -173,9 +186,7 @@ pub(crate) fn key_of(schema: &Schema, key: &LockKey) -> Attributes {
 
 /// Makes one attempt of a call and reads its date, where the client's configuration does not say so.
 #[derive(Clone, Debug)]
-pub(crate) struct OneAttempt {
-    special: Option<FrozenLayer>,
-}
+pub(crate) struct OneAttempt(FrozenLayer);
 
 #[dyn_dispatch_hint]
 impl Intercept for OneAttempt {
@@ -188,9 +199,7 @@ impl Intercept for OneAttempt {
         _: &BeforeSerializationInterceptorContextRef<'_>,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let Some(special) = &self.special {
-            config.push_shared_layer(special.clone());
-        }
+        config.push_shared_layer(self.0.clone());
         Ok(())
     }
 
@@ -331,24 +340,26 @@ mod tests {
             .retry_config(RetryConfig::standard().with_max_attempts(5).with_initial_backoff(Duration::from_millis(1)))
             .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(connector.clone())))
             .build();
-        let client = Client::from_conf(config);
-        let ours = DynamoDb::new(client.clone(), "locks".to_owned(), Schema::default());
+        let shared = Client::from_conf(config);
+        // As the SDK makes it by default: with connections that belong to the client.
+        let mut without = shared.config().to_builder();
+        without.set_http_client(None);
+        let without = Sdk::Client(Client::from_conf(without.build()));
+        let unshared = DynamoDb::new(&without, "locks".to_owned(), Schema::default());
+        assert!(unshared.each.is_some(), "no connections stand in the configuration: the caller's are used");
+        let by_itself = DynamoDb { client: shared.clone(), ..unshared };
+        let ours = DynamoDb::new(&Sdk::Client(shared.clone()), "locks".to_owned(), Schema::default());
         assert!(ours.each.is_none(), "the connections stand in the configuration and are shared");
-        let (table, schema) = ("locks".to_owned(), Schema::default());
-        let each = Some(OneAttempt { special: Some(one_attempt()) });
-        let callers = DynamoDb { client: client.clone(), table, schema, each };
-        let once = client.config().to_builder().retry_config(RetryConfig::disabled());
-        let once = once.stalled_stream_protection(StalledStreamProtectionConfig::disabled()).build();
-        assert!(!makes_one_attempt(client.config()) && makes_one_attempt(&once));
-        let as_it_is = DynamoDb::new(Client::from_conf(once), "locks".to_owned(), Schema::default());
-        for (so_far, table) in [ours, callers, as_it_is].iter().enumerate() {
+        let configured = Sdk::Config(shared.config().clone());
+        let configured = DynamoDb::new(&configured, "locks".to_owned(), Schema::default());
+        for (so_far, table) in [ours, by_itself, configured].iter().enumerate() {
             let response = table.send(&Request::alone("k".into(), Action::Peek), &Nothing).await;
             assert_eq!(response.answer, Answer::Unknown);
             assert!(response.server_time.is_some(), "the Date header is caught");
             assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);
         }
         // The caller's own calls are as they were.
-        client.list_tables().send().await.unwrap_err();
+        shared.list_tables().send().await.unwrap_err();
         assert_eq!(sent.0.load(Ordering::Relaxed), 3 + 5);
     }
 }

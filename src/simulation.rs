@@ -2,7 +2,7 @@
 //! real way to DynamoDB to compare it with. Not part of the public interface.
 
 use crate::builder::LockClientBuilder;
-use crate::dynamodb::DynamoDb;
+use crate::dynamodb::{DynamoDb, Sdk};
 use crate::extra::{Deletion, Extra, Transaction};
 use crate::protocol::{Answer, Request, Schema};
 use crate::transport::{Response, Transport};
@@ -64,7 +64,7 @@ pub struct Real(DynamoDb);
 impl Real {
     /// To this table.
     pub fn new(client: aws_sdk_dynamodb::Client, table: &str, schema: Schema) -> Self {
-        Self(DynamoDb::new(client, table.to_owned(), schema))
+        Self(DynamoDb::new(&Sdk::Client(client), table.to_owned(), schema))
     }
 }
 

@@ -45,9 +45,9 @@ def zipped(program):
     return len(archive.getvalue())
 
 
-def rule(function, architecture):
-    """The command that builds a function."""
-    make = ["make", "--dry-run", "--file", f"template/{architecture}/Makefile", f"build-{function}"]
+def rule(function):
+    """The command that builds a function for arm64: for x86_64 `sam build` itself knows the binary."""
+    make = ["make", "--dry-run", "--file", "template/Makefile", f"build-{function}"]
     return subprocess.run(make, check=True, capture_output=True, text=True).stdout
 
 
@@ -58,8 +58,8 @@ def findings(function, binary, architecture):
         yield f"{function} should be one file, bootstrap, and is {files or 'missing'}"
         return
     program = (folder / "bootstrap").read_bytes()
-    if f" --bin {binary} " not in rule(function, architecture):
-        yield f"{function} is not built from {binary}"
+    if f" --bin {binary} " not in rule(function):
+        yield f"{function} is not built from {binary} for arm64: template/Makefile has another one"
     if machine(program) != MACHINES[architecture]:
         yield f"{function} is not for {architecture}"
     elif not is_static(program):

@@ -1,13 +1,11 @@
-//! A DynamoDB client that starts in milliseconds.
+//! The configuration of a DynamoDB client that starts in milliseconds.
 //!
 //! A function has its Region and credentials in its environment and needs no profile, and it talks to
 //! AWS alone and needs no other roots than Amazon's: looking for the one and loading the others would
 //! be most of a cold start.
 
 use crate::config::{Config, ConfigError};
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::{BehaviorVersion, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::config::BehaviorVersion;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
@@ -16,26 +14,14 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 /// The roots of Amazon Trust Services, picked out of Mozilla's by the build script.
 const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
 
-pub(crate) fn dynamodb(config: &Config) -> Result<Client, ConfigError> {
-    Ok(Client::from_conf(settings(config)?.build()))
-}
-
-/// A lock client asks again by itself, and takes a client that does not as it is, without a second one.
-pub(crate) fn for_locks(config: &Config) -> Result<Client, ConfigError> {
-    let settings = settings(config)?
-        .retry_config(RetryConfig::disabled())
-        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-    Ok(Client::from_conf(settings.build()))
-}
-
-fn settings(config: &Config) -> Result<aws_sdk_dynamodb::config::Builder, ConfigError> {
+pub(crate) fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> {
     let mut builder = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(config.region.clone())
         .credentials_provider(config.credentials.clone())
         .http_client(http()?);
     builder.set_endpoint_url(config.endpoint.clone());
-    Ok(builder)
+    Ok(builder.build())
 }
 
 /// Speaks plain HTTP as well, to an endpoint that says so: what is tried on a developer's machine is then
@@ -50,6 +36,8 @@ fn http() -> Result<SharedHttpClient, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aws_sdk_dynamodb::Client;
+    use aws_sdk_dynamodb::config::retry::RetryConfig;
     use aws_sdk_dynamodb::error::SdkError;
 
     #[test]
@@ -70,9 +58,9 @@ mod tests {
             ("AWS_ENDPOINT_URL", "https://127.0.0.1:1"),
         ];
         let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        let dynamodb = dynamodb(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap();
-        let once = aws_sdk_dynamodb::Config::builder().retry_config(RetryConfig::disabled());
-        let refused = dynamodb.list_tables().customize().config_override(once).send().await;
+        let config = sdk_config(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap();
+        let once = config.to_builder().retry_config(RetryConfig::disabled()).build();
+        let refused = Client::from_conf(once).list_tables().send().await;
         assert!(matches!(refused, Err(SdkError::DispatchFailure(_))), "{refused:?}");
     }
 }

@@ -59,14 +59,12 @@ impl Config {
     /// The DynamoDB client under the lock client, for what a function asks of DynamoDB beside its locks.
     /// Sends nothing.
     pub fn dynamodb(&self) -> Result<Client, ConfigError> {
-        client::dynamodb(self)
+        client::sdk_config(self).map(Client::from_conf)
     }
 
     /// The same with the patience of a lock request: 1 s for each of three attempts. Sends nothing.
     pub fn impatient_dynamodb(&self) -> Result<Client, ConfigError> {
-        let settings = self
-            .dynamodb()?
-            .config()
+        let settings = client::sdk_config(self)?
             .to_builder()
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
             .retry_config(RetryConfig::standard().with_initial_backoff(FIRST_BACKOFF));
@@ -76,8 +74,9 @@ impl Config {
     /// A lock client of the configured table. Sends nothing.
     pub fn locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
-        let mut builder =
-            LockClient::builder(client::for_locks(self)?, &self.table).key_attribute(key_attribute).dialect(*dialect);
+        let mut builder = LockClient::builder_from_conf(client::sdk_config(self)?, &self.table)
+            .key_attribute(key_attribute)
+            .dialect(*dialect);
         if let Some(name) = sort_key_attribute {
             builder = builder.sort_key_attribute(name);
         }

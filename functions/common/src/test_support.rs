@@ -78,7 +78,7 @@ impl DynamoDb {
     /// DynamoDB itself, to look at rows and to spoil them.
     pub fn client(&self) -> Client {
         let config = self.config(&[]).unwrap_or_else(|error| stop(&error));
-        crate::client::dynamodb(&config).unwrap_or_else(|error| stop(&error))
+        config.dynamodb().unwrap_or_else(|error| stop(&error))
     }
 
     /// A lock's row, if there is one.
