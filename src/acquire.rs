@@ -228,7 +228,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
             AcquireVerdict::Rejected(rejection) => Err(Error::rejected(Some(key), rejection).because(cause)),
             AcquireVerdict::Unavailable => Err(Error::unavailable(key, "acquired").because(cause)),
-            // A grant is no refusal; without one nobody knows.
+            // (A grant does not come here.)
             AcquireVerdict::Granted { .. } | AcquireVerdict::Unknown => {
                 let lease = limits.term.lease(self.client.rules());
                 tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");

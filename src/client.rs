@@ -78,7 +78,7 @@ impl LockClient {
     /// Connections are shared with whoever else has the configuration's `http_client`; without one the lock has
     /// connections of its own.
     pub fn builder_from_conf(config: Config, table: impl Into<String>) -> LockClientBuilder {
-        LockClientBuilder::new(Sdk::Config(config), table.into())
+        LockClientBuilder::new(config.into(), table.into())
     }
 
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
@@ -330,7 +330,7 @@ impl LockClient {
     }
 
     /// As the caller has configured it, with its retries.
-    pub(crate) fn dynamodb(&self) -> Client {
+    pub(crate) fn dynamodb(&self) -> &Client {
         self.inner.sdk.client()
     }
 

@@ -27,26 +27,34 @@ use aws_smithy_types::config_bag::{ConfigBag, FrozenLayer, Layer};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::OnceLock;
 
-/// What the caller gave: a client whose connections are to be shared, or the configuration for one.
+/// What the caller gave: a client whose connections are to be shared, or the configuration for one, which is made
+/// when it is needed.
 #[derive(Debug)]
 pub(crate) enum Sdk {
     Client(Client),
-    Config(Config),
+    Config { config: Config, client: OnceLock<Client> },
+}
+
+impl From<Config> for Sdk {
+    fn from(config: Config) -> Self {
+        Sdk::Config { config, client: OnceLock::new() }
+    }
 }
 
 impl Sdk {
     pub(crate) fn config(&self) -> &Config {
         match self {
             Sdk::Client(client) => client.config(),
-            Sdk::Config(config) => config,
+            Sdk::Config { config, .. } => config,
         }
     }
 
-    pub(crate) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> &Client {
         match self {
-            Sdk::Client(client) => client.clone(),
-            Sdk::Config(config) => Client::from_conf(config.clone()),
+            Sdk::Client(client) => client,
+            Sdk::Config { config, client } => client.get_or_init(|| Client::from_conf(config.clone())),
         }
     }
 }
@@ -350,7 +358,7 @@ mod tests {
         let by_itself = DynamoDb { client: shared.clone(), ..unshared };
         let ours = DynamoDb::new(&Sdk::Client(shared.clone()), "locks".to_owned(), Schema::default());
         assert!(ours.each.is_none(), "the connections stand in the configuration and are shared");
-        let configured = Sdk::Config(shared.config().clone());
+        let configured = Sdk::from(shared.config().clone());
         let configured = DynamoDb::new(&configured, "locks".to_owned(), Schema::default());
         for (so_far, table) in [ours, by_itself, configured].iter().enumerate() {
             let response = table.send(&Request::alone("k".into(), Action::Peek), &Nothing).await;

@@ -182,7 +182,8 @@ impl Driver {
             let lock = self.locks.acquire(&contention.key).within(&budget).lease(self.lease).await?;
             holders.enter();
             if !work.is_zero() {
-                tokio::time::sleep(work).await;
+                // tokio's timers go by whole milliseconds, rounded up; the other clients' drivers sleep as long as asked.
+                tokio::task::spawn_blocking(move || std::thread::sleep(work)).await?;
             }
             holders.leave();
             lock.release().await?;

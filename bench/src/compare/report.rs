@@ -101,9 +101,13 @@ fn requests(results: &Results) -> String {
 fn latency(results: &Results) -> String {
     let mut text = format!(
         "## Latency and CPU\n\n\
-         Acquire and release of a free lock, one after the other, in a warm process; {} by each client, in turns. CPU \
+         Acquire and release of a free lock, one after the other, in {}; {} by each client, in turns. CPU \
          is that of the client's process, user and system. Milliseconds of the loopback connection in brackets.\n\n\
          | client | pair, median / ours | 90 % / ours | 99 % / ours | CPU of a pair / ours |\n|---|---|---|---|---|\n",
+        match results.processes {
+            1 => "a warm process".to_owned(),
+            count => format!("warm processes, {count} of each client one after the other"),
+        },
         if results.locks == 1 { "one lock".to_owned() } else { format!("{} locks", results.locks) },
     );
     let ours = results.latencies(Client::Ours).pair;

@@ -24,6 +24,9 @@ pub(crate) struct Results {
     /// Before, in between and afterwards.
     pub(crate) load: Vec<f64>,
     pub(crate) wire: Vec<Wire>,
+    /// How many processes of each client ran them, one after the other.
+    #[serde(default = "one")]
+    pub(crate) processes: u32,
     /// How many locks the batches went round.
     #[serde(default = "one")]
     pub(crate) locks: u32,
@@ -47,6 +50,7 @@ impl Results {
             notes: Vec::new(),
             load: Vec::new(),
             wire: Vec::new(),
+            processes: pairs::PROCESSES,
             locks: pairs::LOCKS,
             batches: Vec::new(),
             takeovers: Vec::new(),

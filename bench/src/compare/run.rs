@@ -16,13 +16,13 @@ use std::time::Duration;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Settings {
     /// Rounds of batches of acquire and release.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Pairs of acquire and release in a batch.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Pairs that each client runs before any that count: Java's compiler needs them.
-    #[arg(long, default_value_t = 2_000)]
+    /// Pairs that each process runs before any that count: Java's compiler needs them.
+    #[arg(long, default_value_t = 5_000)]
     warm_up: u32,
     /// How often takeovers and contention are repeated. With more than 8 contenders the other clients' are measured
     /// once, because they take half a minute each time.
