@@ -101,9 +101,9 @@ pub(crate) async fn a_counter_that_a_peer_turned_back_does_not_turn_ours_back(fl
     let lock = granted(&ours, "k", LONG).await;
     let first = lock.fencing_token();
     let mut peer = fleet.peer("theirs", LONG).await;
-    // It sees the first token, and then sleeps for a second.
+    // It sees the first token, and then sleeps for three seconds: longer than all of ours take below.
     let waiter = tokio::spawn(async move {
-        let acquired = peer.acquire("k", json!({"waitMillis": 60_000, "pollMillis": 1000})).await.unwrap();
+        let acquired = peer.acquire("k", json!({"waitMillis": 60_000, "pollMillis": 3000})).await.unwrap();
         (acquired, peer)
     });
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
