@@ -111,7 +111,7 @@ impl DynamoDb {
                 Returns::UpdatedOld => ReturnValue::UpdatedOld,
             })
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match once!(self, call) {
+        match send!(self, call) {
             Ok(output) => match (returns, output.attributes) {
                 (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
                 (_, Some(attributes)) => (Answer::Applied(item(attributes)), None),
@@ -136,7 +136,7 @@ impl DynamoDb {
             .table_name(&self.table)
             .set_key(Some(key_of(&self.schema, &request.key)))
             .consistent_read(true);
-        match once!(self, call) {
+        match send!(self, call) {
             Ok(output) => (Answer::Found(output.item.map(item)), None),
             Err(error) => failed(error, |_| None),
         }
@@ -222,7 +222,7 @@ impl Intercept for OneAttempt {
 }
 
 /// Sends a call with what each has to say for itself.
-macro_rules! once {
+macro_rules! send {
     ($dynamodb:expr, $call:expr) => {
         match $dynamodb.each.clone() {
             None => $call.send().await,
@@ -230,7 +230,7 @@ macro_rules! once {
         }
     };
 }
-pub(crate) use once;
+pub(crate) use send;
 
 /// What a failed write or read means.
 pub(crate) fn failed<E>(

@@ -5,7 +5,7 @@
 //! (`bench/cold-start/README.md`).
 
 use crate::dynamodb::{
-    DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, once, transaction_item, values_map,
+    DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, send, transaction_item, values_map,
 };
 use crate::protocol::{Answer, Expression, FailedWrite, Item, Rejection, Request};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -72,7 +72,7 @@ async fn delete(dynamodb: &DynamoDb, request: &Request) -> Outcome {
         .set_expression_attribute_names(names_map(names))
         .set_expression_attribute_values(Some(values_map(values)))
         .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-    match once!(dynamodb, call) {
+    match send!(dynamodb, call) {
         Ok(_) => (Answer::Applied(Item::default()), None),
         Err(error) => failed(error, |error| match error {
             DeleteItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
@@ -90,7 +90,7 @@ async fn transact(dynamodb: &DynamoDb, request: &Request, writes: &[TransactWrit
     // Last, so that DynamoDB counts the caller's writes as the caller does.
     let items = writes.iter().cloned().chain([part]).collect();
     let call = dynamodb.client.transact_write_items().set_transact_items(Some(items)).set_client_request_token(token);
-    match once!(dynamodb, call) {
+    match send!(dynamodb, call) {
         Ok(_) => (Answer::Applied(Item::default()), None),
         Err(error) => match error.as_service_error() {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
