@@ -79,12 +79,12 @@ impl Expression {
                     out.condition.push_str("leaseDuration IN (:lease)");
                 } else {
                     out.condition.push_str("leaseDuration IN (:known, :lease)");
-                    out.value(":known", Value::S(known_lease.text().to_owned()));
+                    out.text(":known", known_lease.text());
                 }
                 // `:rvn` is both the bound and the version to write.
                 out.update.push_str("SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
-                out.value(":lease", Value::S(lease.text().to_owned()));
-                out.value(":ends", number(*ends));
+                out.text(":lease", lease.text());
+                out.number(":ends", *ends);
                 out.kept(*ends, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[removed]);
@@ -102,8 +102,8 @@ impl Expression {
                     out.condition = "attribute_exists(recordVersionNumber)".to_owned();
                 }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
-                out.value(":released", Value::S("1".to_owned()));
-                out.value(":ends", number(*ends));
+                out.text(":released", "1");
+                out.number(":ends", *ends);
                 out.kept(*ends, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);
@@ -130,9 +130,9 @@ impl Expression {
         mutants::edit(&mut self.condition, Mutant::ClaimOfPeersRows, ours, "");
         mutants::edit(&mut self.condition, Mutant::ClaimIgnoresWhenReleased, " AND leaseEndsAt <= :now", "");
         self.names.push(("#pk", schema.key_attribute.clone()));
-        self.value(":ours", Value::S(OURS.to_owned()));
+        self.text(":ours", OURS);
         if let Some(trusted) = trusted {
-            self.value(":trusted", number(trusted));
+            self.number(":trusted", trusted);
         }
         self.grant(grant, NextToken::FromRow, schema);
     }
@@ -159,16 +159,16 @@ impl Expression {
             ", attempts = if_not_exists(attempts, :zero) + :one, firstSeenAt = if_not_exists(firstSeenAt, :now)"
         });
         if !once.anew {
-            self.value(":zero", number(0));
+            self.number(":zero", 0);
         }
         for (name, value) in [(":one", 1), (":now", now)] {
             if self.values.iter().all(|(given, _)| *given != name) {
-                self.value(name, number(value));
+                self.number(name, value);
             }
         }
         if let Some(payload) = &once.payload {
             self.update.push_str(", payloadHash = :payload");
-            self.value(":payload", Value::S(payload.clone()));
+            self.text(":payload", payload.as_str());
         }
         let of_old = |name: &'static str| once.anew.then_some(name);
         let payload = of_old("payloadHash").filter(|_| once.payload.is_none());
@@ -184,10 +184,10 @@ impl Expression {
         }
         self.update
             .push_str("SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now");
-        self.value(":settled", Value::S(version.settled()));
-        self.value(":state", Value::S(outcome.state().to_owned()));
-        self.value(":outcome", Value::S(outcome.json().to_owned()));
-        self.value(":now", number(now));
+        self.text(":settled", version.settled());
+        self.text(":state", outcome.state());
+        self.text(":outcome", outcome.json());
+        self.number(":now", now);
     }
 
     fn take(&mut self, grant: &NewGrant, seen: &str, token: NextToken, schema: &Schema) {
@@ -198,7 +198,7 @@ impl Expression {
             "= :seen",
             "<> :seen OR recordVersionNumber = :seen",
         );
-        self.value(":seen", Value::S(seen.to_owned()));
+        self.text(":seen", seen);
         self.grant(grant, token, schema);
     }
 
@@ -209,25 +209,25 @@ impl Expression {
         match token {
             NextToken::FromRow => {
                 self.update.push_str("fencingToken = if_not_exists(fencingToken, :now) + :one");
-                self.value(":now", number(if mutants::on(Mutant::TokenNotFromTheClock) { 1 } else { grant.now }));
-                self.value(":one", number(if mutants::on(Mutant::TokenNotBumped) { 0 } else { 1 }));
+                self.number(":now", if mutants::on(Mutant::TokenNotFromTheClock) { 1 } else { grant.now });
+                self.number(":one", if mutants::on(Mutant::TokenNotBumped) { 0 } else { 1 });
             }
             NextToken::Exactly(token) => {
                 self.update.push_str("fencingToken = :token");
-                self.value(":token", number(token));
+                self.number(":token", token);
             }
         }
-        self.value(":owner", Value::S(grant.owner.clone()));
-        self.value(":lease", Value::S(grant.lease.text().to_owned()));
-        self.value(":rvn", Value::S(grant.version.text()));
-        self.value(":ends", number(grant.ends));
+        self.text(":owner", grant.owner.as_str());
+        self.text(":lease", grant.lease.text());
+        self.text(":rvn", grant.version.text());
+        self.number(":ends", grant.ends);
         self.kept(grant.ends, grant.once.as_ref().map(|once| once.keep), schema);
         let once = grant.once.as_ref().map_or([None; 4], |once| self.once(once, grant.now));
         let data = self.data(&grant.data);
         let workflow = match &grant.workflow {
             Some(workflow) => {
                 self.update.push_str(", workflow = :workflow");
-                self.value(":workflow", Value::S(workflow.clone()));
+                self.text(":workflow", workflow.as_str());
                 None
             }
             None => Some("workflow"),
@@ -246,10 +246,10 @@ impl Expression {
             }
             Scope::Exactly { version, workflow } => {
                 self.condition.push_str("recordVersionNumber = :seen");
-                self.value(":seen", Value::S(version.clone()));
+                self.text(":seen", version.as_str());
                 if let Some(workflow) = workflow {
                     self.condition.push_str(" AND workflow = :workflow");
-                    self.value(":workflow", Value::S(workflow.clone()));
+                    self.text(":workflow", workflow.as_str());
                 }
             }
         }
@@ -265,19 +265,19 @@ impl Expression {
         if mutants::on(Mutant::FenceWithoutGrant) {
             self.condition = "attribute_not_exists(isReleased)".to_owned();
         }
-        self.value(":first", Value::S(grant.first_version()));
-        self.value(":last", Value::S(grant.last_version()));
-        self.value(":token", number(token));
+        self.text(":first", grant.first_version());
+        self.text(":last", grant.last_version());
+        self.number(":token", token);
     }
 
     /// "Still my grant, and nothing newer than this."
     fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
         self.condition.push_str(UP_TO);
-        self.value(":first", Value::S(first.to_owned()));
-        self.value(":rvn", Value::S(up_to.text()));
+        self.text(":first", first);
+        self.text(":rvn", up_to.text());
         if let Some(token) = token {
             self.condition.push_str(" AND fencingToken = :token");
-            self.value(":token", number(token));
+            self.number(":token", token);
         }
     }
 
@@ -287,12 +287,12 @@ impl Expression {
         let until = keep.map(|keep| from.saturating_add(millis_rounded_up(keep)));
         if let Some(until) = until {
             self.update.push_str(", keptUntilAt = :kept");
-            self.value(":kept", number(until));
+            self.number(":kept", until);
         }
         if let Some(ttl) = &schema.ttl {
             self.update.push_str(", #ttl = :ttl");
             self.names.push(("#ttl", ttl.attribute.clone()));
-            self.value(":ttl", number(until.map_or_else(|| ttl.expires_at(from), Ttl::expires_after)));
+            self.number(":ttl", until.map_or_else(|| ttl.expires_at(from), Ttl::expires_after));
         }
     }
 
@@ -303,7 +303,7 @@ impl Expression {
             DataChange::Set(bytes) => {
                 self.update.push_str(", #data = :data");
                 self.names.push(("#data", DATA.to_owned()));
-                self.value(":data", Value::B(bytes.clone()));
+                self.values.push((":data", Value::B(bytes.clone())));
                 None
             }
             DataChange::Remove => {
@@ -320,13 +320,17 @@ impl Expression {
         }
     }
 
-    fn value(&mut self, name: &'static str, value: Value) {
-        self.values.push((name, value));
+    /// (Not inlined: a request has many values, and code that runs once for each of them stays in the processor's
+    /// cache.)
+    #[inline(never)]
+    fn text(&mut self, name: &'static str, text: impl Into<String>) {
+        self.values.push((name, Value::S(text.into())));
     }
-}
 
-fn number(number: u64) -> Value {
-    Value::N(number.to_string())
+    #[inline(never)]
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.values.push((name, Value::N(number.to_string())));
+    }
 }
 
 #[cfg(test)]
