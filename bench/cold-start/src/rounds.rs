@@ -1,4 +1,4 @@
-//! Rounds of cold starts: each function once a round, in an order that rotates.
+//! Rounds of cold starts: each function once a round, in an order that is drawn anew for each.
 //!
 //! One start is two invocations of a fresh process, `acquire` and `release`, one request each. Lambda
 //! freezes a process between its invocations, and so does the Runtime API here: the time to the second
@@ -34,9 +34,13 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
     LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?.create_table().await?;
     let lambda = Lambda::start(binaries.iter().map(|binary| function(binary, dynamodb.endpoint())).collect()).await?;
     let mut measured = vec![Vec::new(); binaries.len()];
+    let mut random = fastrand::Rng::with_seed(1);
     for round in 0..WARM_UP + starts {
-        for turn in 0..binaries.len() {
-            let which = (round as usize + turn) % binaries.len();
+        // In an order that only rotated each would always start after the same other one, and find the processor's
+        // caches as that one left them.
+        let mut order: Vec<usize> = (0..binaries.len()).collect();
+        random.shuffle(&mut order);
+        for which in order {
             let start = start(&lambda, binaries[which].name, round).await?;
             if round >= WARM_UP {
                 measured[which].push(start);
