@@ -5,23 +5,20 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock itself")]
 #![allow(clippy::print_stdout, reason = "the figures are the output")]
 
-mod by_hand;
 mod compare;
 mod constant;
-mod driver;
 mod ours;
 mod statistics;
 
-use crate::by_hand::ByHand;
 use crate::ours::Ours;
 use crate::statistics::Comparison;
 use clap::{Parser, Subcommand, ValueEnum};
 use cpu_time::ThreadTime;
+use lambda_lock_bench_driver::{ByHand, Error};
 use serde_json::json;
+use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Duration;
-
-type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const TABLE: &str = "locks";
 const KEY: &str = "customer-7";
@@ -41,12 +38,13 @@ enum What {
     Pair(Pair),
     /// All lock clients next to each other: Java, Go, Python, ours, and the bare SDK.
     Compare(compare::Compare),
-    /// One of the clients that are compared, as a process of its own.
-    #[command(hide = true)]
-    Driver {
-        /// Which one.
-        client: driver::Client,
-    },
+}
+
+/// The pair by hand.
+async fn by_hand(by_hand: &ByHand) -> Result<(), Error> {
+    let held = by_hand.acquire(KEY).await?;
+    black_box((held.fencing_token(), held.until()));
+    by_hand.release(held).await
 }
 
 #[derive(clap::Args)]
@@ -82,7 +80,7 @@ struct Sides {
 impl Sides {
     fn new() -> Result<Self, Error> {
         let dynamodb = constant::client();
-        Ok(Self { ours: Ours::new(dynamodb.clone())?, by_hand: ByHand::new(dynamodb) })
+        Ok(Self { ours: Ours::new(dynamodb.clone())?, by_hand: ByHand::new(dynamodb, TABLE, OWNER) })
     }
 
     async fn batch(&self, side: Side, pairs: u32) -> Result<Duration, Error> {
@@ -95,7 +93,7 @@ impl Sides {
             }
             Side::ByHand => {
                 for _ in 0..pairs {
-                    self.by_hand.pair().await?;
+                    by_hand(&self.by_hand).await?;
                 }
             }
         }
@@ -126,7 +124,6 @@ async fn main() -> Result<ExitCode, Error> {
     match Arguments::parse().what {
         What::Pair(pair) => compare_pair(&pair).await,
         What::Compare(compare) => compare::run(&compare).await.map(|()| ExitCode::SUCCESS),
-        What::Driver { client } => driver::run(client).await.map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -194,10 +191,10 @@ mod tests {
         let (dynamodb, sent) = constant::recording_client();
         Ours::new(dynamodb.clone()).unwrap().pair().await.unwrap();
         let ours: Vec<_> = std::mem::take(&mut *sent.lock().unwrap());
-        ByHand::new(dynamodb).pair().await.unwrap();
-        let by_hand: Vec<_> = std::mem::take(&mut *sent.lock().unwrap());
+        by_hand(&ByHand::new(dynamodb, TABLE, OWNER)).await.unwrap();
+        let theirs: Vec<_> = std::mem::take(&mut *sent.lock().unwrap());
         assert_eq!(ours.len(), 2);
-        assert_eq!(shape(&ours), shape(&by_hand));
+        assert_eq!(shape(&ours), shape(&theirs));
     }
 
     #[tokio::test]

@@ -28,19 +28,23 @@ impl Comparison {
         self.ours().as_secs_f64() / self.by_hand().as_secs_f64()
     }
 
-    /// The 95 % interval of the ratio: batches that ran next to each other are drawn together, with
-    /// replacement, from a fixed seed.
+    /// The 95 % interval of the ratio: batches that ran next to each other are drawn together.
     pub(crate) fn interval(&self) -> (f64, f64) {
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut ratios: Vec<f64> = (0..RESAMPLES)
-            .map(|_| {
-                let drawn = self.batches.iter().map(|_| self.batches[random.usize(..self.batches.len())]);
-                Self { batches: drawn.collect() }.ratio()
-            })
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        (ratios[RESAMPLES / 40], ratios[RESAMPLES - 1 - RESAMPLES / 40])
+        interval(&self.batches, |drawn| Self { batches: drawn.to_vec() }.ratio())
     }
+}
+
+/// The 95 % interval of a figure of these samples: they are drawn with replacement, from a fixed seed.
+pub(crate) fn interval<T: Copy>(samples: &[T], figure: impl Fn(&[T]) -> f64) -> (f64, f64) {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut figures: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let drawn: Vec<T> = samples.iter().map(|_| samples[random.usize(..samples.len())]).collect();
+            figure(&drawn)
+        })
+        .collect();
+    figures.sort_by(f64::total_cmp);
+    (figures[RESAMPLES / 40], figures[RESAMPLES - 1 - RESAMPLES / 40])
 }
 
 fn median(mut durations: Vec<Duration>) -> Duration {

@@ -7,8 +7,8 @@ use std::time::Duration;
 const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
 /// Behind a holder: 30 ms, then half as long again each time.
 pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(30);
-/// Up to 250 ms: four reads a second cost less than the second of a 128 MB function that waits. Longer
-/// only in a crowd.
+/// Up to 250 ms: the five reads of a second cost a third of what the second costs a 128 MB function that waits.
+/// Longer only in a crowd.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(250);
 
 /// Pauses that grow, each of them between half and all of its nominal length, so that waiters that

@@ -10,11 +10,11 @@ use super::takeover::Arrival;
 const MARGIN: f64 = 1.05;
 
 const LOOKS: &str = "ours looks again after 15 to 250 ms, in a crowd after 2 s at most, and the others after a second \
-     (`src/protocol/backoff.rs`, `crowd.rs`)";
+     (`src/protocol/backoff.rs`, `crowd.rs`), and five looks a second cost less than the second: [Takeover](#takeover)";
 const DRIFT: &str = "ours waits 5 % longer than the lease, because clocks may run apart (`src/protocol/rules.rs`)";
 const COLD: &str = "what is known of it: [bench/cold-start](bench/cold-start/README.md)";
-const LINES: &str = "as many instructions as by hand (callgrind), in code and memory of 1.02 times the cache lines (lackey): what a \
-     process costs that waits between requests while others use the caches";
+const LINES: &str = "as many instructions as by hand, in code and memory of 1.05 times the cache lines (valgrind's lackey, one pair): \
+     what a process costs that waits between requests while others use the caches";
 const UNKNOWN: &str = "not explained";
 
 /// One figure of ours that is larger than another's.

@@ -1,13 +1,7 @@
-//! Who is compared, and how each is started.
+//! Who is compared.
 
-use crate::{Error, TABLE};
-use lambda_lock_interop::{Driver, Language, Opened, Peer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::time::Duration;
-
-/// Python's client has a table of its own shape.
-pub(crate) const PYTHON_TABLE: &str = "python-locks";
 
 /// A client, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,30 +32,6 @@ impl Client {
             Go => "cirello.io/dynamolock/v2 v2.1.0",
             Python => "python-dynamodb-lock 0.9.1",
         }
-    }
-
-    /// A lock client in a process of its own, which renews only when asked to.
-    pub(crate) async fn start(self, endpoint: &str, lease: Duration) -> Result<Peer, Error> {
-        let opened = Opened {
-            endpoint: endpoint.to_owned(),
-            table: if self == Python { PYTHON_TABLE } else { TABLE }.to_owned(),
-            owner: format!("bench-{self}"),
-            lease_millis: u64::try_from(lease.as_millis())?,
-            renew_millis: 0,
-        };
-        Ok(Peer::open(self.driver()?, &opened).await?)
-    }
-
-    fn driver(self) -> Result<Driver, Error> {
-        let language = match self {
-            Ours => return Ok(Driver::start(&std::env::current_exe()?, &["driver", "lambda-lock"])?),
-            BareSdk => return Ok(Driver::start(&std::env::current_exe()?, &["driver", "bare-sdk"])?),
-            Java => Language::Java,
-            Go => Language::Go,
-            Python => Language::Python,
-        };
-        let program = language.program()?.ok_or("run interop/build first: a lock client's driver is missing")?;
-        Ok(Driver::start(&program, &[])?)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::client::Client::{self, Go, Java, Ours};
 use super::client::LOCKS;
+use super::drivers::Drivers;
 use crate::Error;
 use lambda_lock_local::CountingProxy;
 use serde::{Deserialize, Serialize};
@@ -109,10 +110,15 @@ pub(crate) fn plan(contenders: &[u32], repeats: u32) -> Vec<Scene> {
 }
 
 /// Plays a scene. `repeat` gives it a key of its own.
-pub(crate) async fn measure(endpoint: &str, scene: Scene, repeat: usize) -> Result<Contended, Error> {
+pub(crate) async fn measure(
+    drivers: &Drivers,
+    endpoint: &str,
+    scene: Scene,
+    repeat: usize,
+) -> Result<Contended, Error> {
     let Scene { client, contenders, rounds, work_millis } = scene;
     let proxy = CountingProxy::start(endpoint).await?;
-    let mut peer = client.start(proxy.endpoint(), LEASE).await?;
+    let mut peer = drivers.start(client, proxy.endpoint(), LEASE).await?;
     // The process is warm, and knows the way: only the contention counts.
     peer.measure("pairs", json!({ "keys": [format!("warm-{client}")], "count": 20 })).await?;
     proxy.take();

@@ -4,6 +4,7 @@ mod behind;
 mod client;
 mod cold_start;
 mod contention;
+mod drivers;
 mod machine;
 mod pairs;
 mod plots;
@@ -24,7 +25,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SETTINGS: [&str; 6] = ["rounds", "pairs", "warm_up", "repeats", "contenders", "cold_starts"];
+const SETTINGS: [&str; 7] = ["processes", "rounds", "pairs", "warm_up", "repeats", "contenders", "cold_starts"];
 
 /// What is asked for on the command line.
 #[derive(clap::Args)]

@@ -1,6 +1,7 @@
 //! A free lock, acquired and released: requests, bytes, latency, CPU.
 
 use super::client::{ALL, Client};
+use super::drivers::Drivers;
 use super::machine::cpu;
 use crate::Error;
 use lambda_lock_interop::Peer;
@@ -18,9 +19,36 @@ const COUNTED: u64 = 20;
 /// of its clock (`src/wall_clock.rs`). On AWS no client is so fast; here a round takes longer than those 20 ms.
 pub(crate) const LOCKS: u32 = 100;
 
-/// How many processes of each client are timed, one after the other: how the memory of one happens to lie moves its
-/// figures by some 2 %, for as long as it lives.
-pub(crate) const PROCESSES: u32 = 4;
+/// How much is timed.
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Amount {
+    /// Processes of each client that acquire and release, one after the other: how the memory of one happens to lie
+    /// moves its figures by some 4 %, for as long as it lives.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    processes: u32,
+    /// Rounds of batches in each process.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Pairs of acquire and release in a batch.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Pairs that each process of Java's client runs before any that count, for its compiler; the others run a tenth.
+    #[arg(long, default_value_t = 5_000)]
+    warm_up: u32,
+}
+
+impl Amount {
+    fn warm_up(&self, client: Client) -> u32 {
+        if client == Client::Java { self.warm_up } else { self.warm_up.div_ceil(10) }
+    }
+
+    /// What it takes, about.
+    pub(crate) fn expected(&self) -> Duration {
+        let pairs = self.warm_up / 4 + self.rounds * self.pairs;
+        (Duration::from_secs(3) + Duration::from_millis(4) * pairs) * self.processes
+    }
+}
 
 /// What passed on the wire for one operation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -66,17 +94,20 @@ pub(crate) struct Wire {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Batch {
     pub(crate) client: Client,
+    /// Which of its processes, from 0.
+    #[serde(default)]
+    pub(crate) process: u32,
     pub(crate) acquire_micros: Vec<u64>,
     pub(crate) release_micros: Vec<u64>,
     pub(crate) cpu_micros: u64,
 }
 
 /// Counts what each client sends, with a proxy in between.
-pub(crate) async fn wire(endpoint: &str) -> Result<Vec<Wire>, Error> {
+pub(crate) async fn wire(drivers: &Drivers, endpoint: &str) -> Result<Vec<Wire>, Error> {
     let mut wires = Vec::new();
     for client in ALL {
         let proxy = CountingProxy::start(endpoint).await?;
-        let mut peer = client.start(proxy.endpoint(), LEASE).await?;
+        let mut peer = drivers.start(client, proxy.endpoint(), LEASE).await?;
         // The first request of a process may look around; it is not what a lock costs.
         peer.measure("pairs", json!({ "keys": [format!("first-{client}")], "count": 1 })).await?;
         proxy.take();
@@ -96,46 +127,39 @@ pub(crate) async fn wire(endpoint: &str) -> Result<Vec<Wire>, Error> {
     Ok(wires)
 }
 
-/// What [`batches`] takes, about.
-pub(crate) fn expected(warm_up: u32, rounds: u32, pairs: u32) -> Duration {
-    let pairs = f64::from(PROCESSES) * f64::from(warm_up) + f64::from(rounds) * f64::from(pairs);
-    Duration::from_secs(3) + Duration::from_millis(4).mul_f64(pairs)
-}
-
-/// Times each client, without a proxy, in processes that are new from time to time.
-pub(crate) async fn batches(endpoint: &str, warm_up: u32, rounds: u32, pairs: u32) -> Result<Vec<Batch>, Error> {
+/// Times each client, without a proxy, in one process after the other.
+pub(crate) async fn batches(drivers: &Drivers, endpoint: &str, amount: &Amount) -> Result<Vec<Batch>, Error> {
     let mut batches = Vec::new();
-    for process in 0..PROCESSES {
-        let rounds = rounds / PROCESSES + u32::from(process < rounds % PROCESSES);
-        if rounds > 0 {
-            batches.extend(in_turns(endpoint, warm_up, rounds, pairs).await?);
-        }
+    for process in 0..amount.processes {
+        batches.extend(in_turns(drivers, endpoint, amount, process).await?);
     }
     Ok(batches)
 }
 
-/// One process of each client; they take turns, and the order rotates.
-async fn in_turns(endpoint: &str, warm_up: u32, rounds: u32, pairs: u32) -> Result<Vec<Batch>, Error> {
+/// One process of each client; they take turns. In an order that only rotated each would always come after the same
+/// other one, and find the processor's caches as that one left them: the order is drawn anew for each round.
+async fn in_turns(drivers: &Drivers, endpoint: &str, amount: &Amount, process: u32) -> Result<Vec<Batch>, Error> {
     let mut peers = Vec::new();
     for client in ALL {
-        let mut peer = client.start(endpoint, LEASE).await?;
-        run(&mut peer, client, warm_up).await?;
+        let mut peer = drivers.start(client, endpoint, LEASE).await?;
+        run(&mut peer, client, amount.warm_up(client)).await?;
         let so_far = cpu(peer.process().ok_or("the driver has ended")?)?;
         peers.push((client, peer, so_far));
     }
+    let mut random = fastrand::Rng::with_seed(u64::from(process));
     let mut batches = Vec::new();
-    for round in 0..usize::try_from(rounds)? {
-        for turn in 0..peers.len() {
-            let which = (round + turn) % peers.len();
-            let (client, peer, so_far) = &mut peers[which];
-            let process = peer.process().ok_or("the driver has ended")?;
-            let told = run(peer, *client, pairs).await?;
-            // Since the end of its last batch, and not since the beginning of this one: a batch is counted in whole
-            // hundredths of a second, and what one is short of is then the next one's.
-            let now = cpu(process)?;
+    for _ in 0..amount.rounds {
+        random.shuffle(&mut peers);
+        for (client, peer, so_far) in &mut peers {
+            let id = peer.process().ok_or("the driver has ended")?;
+            let told = run(peer, *client, amount.pairs).await?;
+            // Since the end of its last batch, and not since the beginning of this one: what a client does behind its
+            // caller's back, a batch may have caused.
+            let now = cpu(id)?;
             let cpu_micros = u64::try_from((now - std::mem::replace(so_far, now)).as_micros())?;
             batches.push(Batch {
                 client: *client,
+                process,
                 acquire_micros: serde_json::from_value(told["acquireMicros"].clone())?,
                 release_micros: serde_json::from_value(told["releaseMicros"].clone())?,
                 cpu_micros,

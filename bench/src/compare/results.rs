@@ -6,6 +6,7 @@ use super::contention::{Contended, ROUNDS, Scene};
 use super::machine::Machine;
 use super::pairs::{self, Batch, Wire};
 use super::takeover::{Arrival, Takeover};
+use crate::statistics::interval;
 use serde::{Deserialize, Serialize};
 
 /// Everything that a run measured.
@@ -24,9 +25,6 @@ pub(crate) struct Results {
     /// Before, in between and afterwards.
     pub(crate) load: Vec<f64>,
     pub(crate) wire: Vec<Wire>,
-    /// How many processes of each client ran them, one after the other.
-    #[serde(default = "one")]
-    pub(crate) processes: u32,
     /// How many locks the batches went round.
     #[serde(default = "one")]
     pub(crate) locks: u32,
@@ -50,7 +48,6 @@ impl Results {
             notes: Vec::new(),
             load: Vec::new(),
             wire: Vec::new(),
-            processes: pairs::PROCESSES,
             locks: pairs::LOCKS,
             batches: Vec::new(),
             takeovers: Vec::new(),
@@ -79,10 +76,27 @@ impl Results {
         Latencies { acquire, release, pair: sorted(batches().flat_map(both)) }
     }
 
-    /// Microseconds of CPU for a pair, of all batches together: one alone is too short for the system's
-    /// clock.
+    /// How many processes of each client ran the batches.
+    pub(crate) fn processes(&self) -> u32 {
+        self.batches.iter().map(|batch| batch.process + 1).max().unwrap_or_default()
+    }
+
+    /// Microseconds of CPU for a pair, of all processes together.
     pub(crate) fn cpu_per_pair(&self, client: Client) -> f64 {
-        let batches = self.batches.iter().filter(|batch| batch.client == client);
+        mean((0..self.processes()).map(|process| self.cpu_in(process, client)))
+    }
+
+    /// The 95 % interval of the ratio of a client's CPU for a pair to another's: processes that took turns are drawn
+    /// together.
+    pub(crate) fn cpu_interval(&self, client: Client, other: Client) -> (f64, f64) {
+        let of = |process| (self.cpu_in(process, client), self.cpu_in(process, other));
+        let processes: Vec<_> = (0..self.processes()).map(of).collect();
+        interval(&processes, |drawn| mean(drawn.iter().map(|both| both.0)) / mean(drawn.iter().map(|both| both.1)))
+    }
+
+    /// Of all batches of a process together.
+    fn cpu_in(&self, process: u32, client: Client) -> f64 {
+        let batches = self.batches.iter().filter(|batch| (batch.process, batch.client) == (process, client));
         let (cpu, pairs) =
             batches.fold((0, 0), |(cpu, pairs), batch| (cpu + batch.cpu_micros, pairs + batch.acquire_micros.len()));
         cpu as f64 / pairs as f64
@@ -114,6 +128,11 @@ impl Results {
     }
 }
 
+fn mean(figures: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = figures.len() as f64;
+    figures.sum::<f64>() / count
+}
+
 /// Sorted, in microseconds.
 pub(crate) struct Latencies {
     pub(crate) acquire: Vec<f64>,
@@ -138,6 +157,29 @@ pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_of_the_cpu_is_as_wide_as_processes_differ_and_not_as_batches_do() {
+        let batch = |process, client, cpu_micros| Batch {
+            client,
+            process,
+            acquire_micros: vec![0; 10],
+            release_micros: vec![0; 10],
+            cpu_micros,
+        };
+        let mut results = Results::none(String::new());
+        for process in 0..8 {
+            for cpu_micros in [0, 2_000, 1_000] {
+                results.batches.push(batch(process, Client::Go, cpu_micros));
+                results.batches.push(batch(process, Client::Ours, cpu_micros / 2));
+            }
+        }
+        assert_eq!((results.cpu_per_pair(Client::Ours), results.cpu_per_pair(Client::Go)), (50.0, 100.0));
+        assert_eq!(results.cpu_interval(Client::Ours, Client::Go), (0.5, 0.5));
+        results.batches[0].cpu_micros += 1_000;
+        let (low, high) = results.cpu_interval(Client::Ours, Client::Go);
+        assert!(low < high && high == 0.5, "{low} {high}");
+    }
 
     #[test]
     fn quantiles_lie_between_their_neighbours() {

@@ -1,10 +1,12 @@
 //! A run: what it measures, part by part, those left out that an interrupted run has measured before.
 
 use super::contention::Scene;
+use super::drivers::{self, Drivers};
 use super::machine::load;
+use super::pairs::Amount;
 use super::progress::Progress;
 use super::unfinished::Unfinished;
-use super::{client, cold_start, contention, pairs, takeover};
+use super::{cold_start, contention, pairs, takeover};
 use crate::Error;
 use lambda_lock::LockClient;
 use lambda_lock_local::LocalDynamoDb;
@@ -15,15 +17,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Settings {
-    /// Rounds of batches of acquire and release.
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Pairs of acquire and release in a batch.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
-    pairs: u32,
-    /// Pairs that each process runs before any that count: Java's compiler needs them.
-    #[arg(long, default_value_t = 5_000)]
-    warm_up: u32,
+    #[command(flatten)]
+    #[serde(flatten)]
+    amount: Amount,
     /// How often takeovers and contention are repeated. With more than 8 contenders the other clients' are measured
     /// once, because they take half a minute each time.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -33,55 +29,65 @@ pub(crate) struct Settings {
         value_parser = clap::value_parser!(u32).range(1..))]
     contenders: Vec<u32>,
     /// Cold starts of each function, at least 2; 0: none. Needs minutes to build them first.
-    #[arg(long, default_value_t = 100, value_parser = cold_start::number)]
+    #[arg(long, default_value_t = 200, value_parser = cold_start::number)]
     cold_starts: u32,
 }
 
 /// Measures what the run has not measured yet, and keeps each part as soon as there is one.
 pub(crate) async fn measure(run: &mut Unfinished) -> Result<(), Error> {
+    let drivers = Drivers::build().await?;
     let dynamodb = LocalDynamoDb::in_memory().await?;
     let endpoint = dynamodb.endpoint();
     create_tables(endpoint).await?;
     let scenes = contention::plan(&run.settings.contenders, run.settings.repeats);
     let mut progress = Progress::of(expected(&run.settings, &scenes));
-    acquire_and_release(run, &mut progress, endpoint).await?;
-    takeovers(run, &mut progress, endpoint).await?;
-    contend(run, &mut progress, endpoint, scenes).await?;
+    acquire_and_release(run, &mut progress, &drivers, endpoint).await?;
+    takeovers(run, &mut progress, &drivers, endpoint).await?;
+    contend(run, &mut progress, &drivers, endpoint, scenes).await?;
     // Last, because they are built first, which can fail.
     cold_starts(run, &mut progress).await
 }
 
 /// What the whole run takes, about.
 fn expected(settings: &Settings, scenes: &[Scene]) -> Duration {
-    pairs::expected(settings.warm_up, settings.rounds, settings.pairs)
+    settings.amount.expected()
         + takeover::EXPECTED * settings.repeats
         + scenes.iter().map(Scene::expected).sum::<Duration>()
         + cold_start::EXPECTED * settings.cold_starts
 }
 
-async fn acquire_and_release(run: &mut Unfinished, progress: &mut Progress, endpoint: &str) -> Result<(), Error> {
-    let Settings { warm_up, rounds, pairs, .. } = run.settings;
-    let expected = pairs::expected(warm_up, rounds, pairs);
+async fn acquire_and_release(
+    run: &mut Unfinished,
+    progress: &mut Progress,
+    drivers: &Drivers,
+    endpoint: &str,
+) -> Result<(), Error> {
+    let expected = run.settings.amount.expected();
     if !run.results.batches.is_empty() {
         progress.had(expected);
         return Ok(());
     }
-    run.results.wire = pairs::wire(endpoint).await?;
-    run.results.batches = pairs::batches(endpoint, warm_up, rounds, pairs).await?;
+    run.results.wire = pairs::wire(drivers, endpoint).await?;
+    run.results.batches = pairs::batches(drivers, endpoint, &run.settings.amount).await?;
     run.results.load.push(load());
     run.keep()?;
     progress.did(expected, "acquire and release");
     Ok(())
 }
 
-async fn takeovers(run: &mut Unfinished, progress: &mut Progress, endpoint: &str) -> Result<(), Error> {
+async fn takeovers(
+    run: &mut Unfinished,
+    progress: &mut Progress,
+    drivers: &Drivers,
+    endpoint: &str,
+) -> Result<(), Error> {
     let repeats = usize::try_from(run.settings.repeats)?;
     for repeat in 0..repeats {
         if run.results.takeovers.len() > repeat * takeover::OF_A_REPEAT {
             progress.had(takeover::EXPECTED);
             continue;
         }
-        run.results.takeovers.extend(takeover::measure(endpoint, repeat).await?);
+        run.results.takeovers.extend(takeover::measure(drivers, endpoint, repeat).await?);
         run.keep()?;
         progress.did(takeover::EXPECTED, &format!("takeovers: {} of {repeats}", repeat + 1));
     }
@@ -92,6 +98,7 @@ async fn takeovers(run: &mut Unfinished, progress: &mut Progress, endpoint: &str
 async fn contend(
     run: &mut Unfinished,
     progress: &mut Progress,
+    drivers: &Drivers,
     endpoint: &str,
     scenes: Vec<Scene>,
 ) -> Result<(), Error> {
@@ -103,7 +110,7 @@ async fn contend(
             progress.had(scene.expected());
             continue;
         }
-        run.results.contention.push(contention::measure(endpoint, scene, repeat).await?);
+        run.results.contention.push(contention::measure(drivers, endpoint, scene, repeat).await?);
         run.keep()?;
         progress.did(scene.expected(), &scene.to_string());
     }
@@ -125,7 +132,7 @@ async fn cold_starts(run: &mut Unfinished, progress: &mut Progress) -> Result<()
 async fn create_tables(endpoint: &str) -> Result<(), Error> {
     let dynamodb = lambda_lock_local::client(endpoint);
     LockClient::builder(dynamodb.clone(), crate::TABLE).build()?.create_table().await?;
-    let python = LockClient::builder(dynamodb, client::PYTHON_TABLE);
+    let python = LockClient::builder(dynamodb, drivers::PYTHON_TABLE);
     python.key_attribute("lock_key").sort_key_attribute("sort_key").build()?.create_table().await?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A holder with a lease of 3 s is killed: when does the next one of its kind get the lock, and how?
 
 use super::client::{Client, LOCKS};
+use super::drivers::Drivers;
 use crate::Error;
 use lambda_lock_local::CountingProxy;
 use serde::{Deserialize, Serialize};
@@ -40,13 +41,13 @@ pub(crate) const OF_A_REPEAT: usize = 2 * LOCKS.len();
 pub(crate) const EXPECTED: Duration = Duration::from_secs(15);
 
 /// One death of each kind. All clients at the same time: they do little but wait.
-pub(crate) async fn measure(endpoint: &str, repeat: usize) -> Result<Vec<Takeover>, Error> {
+pub(crate) async fn measure(drivers: &Drivers, endpoint: &str, repeat: usize) -> Result<Vec<Takeover>, Error> {
     let mut takeovers = Vec::new();
     for arrival in [Arrival::Late, Arrival::AtOnce] {
         let mut deaths = JoinSet::new();
         for client in LOCKS {
-            let endpoint = endpoint.to_owned();
-            deaths.spawn(async move { die(&endpoint, client, arrival, repeat).await });
+            let (drivers, endpoint) = (drivers.clone(), endpoint.to_owned());
+            deaths.spawn(async move { die(&drivers, &endpoint, client, arrival, repeat).await });
         }
         while let Some(takeover) = deaths.join_next().await {
             takeovers.push(takeover??);
@@ -55,12 +56,18 @@ pub(crate) async fn measure(endpoint: &str, repeat: usize) -> Result<Vec<Takeove
     Ok(takeovers)
 }
 
-async fn die(endpoint: &str, client: Client, arrival: Arrival, repeat: usize) -> Result<Takeover, Error> {
+async fn die(
+    drivers: &Drivers,
+    endpoint: &str,
+    client: Client,
+    arrival: Arrival,
+    repeat: usize,
+) -> Result<Takeover, Error> {
     let key = format!("dead-{client}-{arrival:?}-{repeat}");
     let proxy = CountingProxy::start(endpoint).await?;
-    let mut next = client.start(proxy.endpoint(), LEASE).await?;
+    let mut next = drivers.start(client, proxy.endpoint(), LEASE).await?;
     next.measure("pairs", json!({ "keys": [format!("warm-{key}")], "count": 20 })).await?;
-    let mut holder = client.start(endpoint, LEASE).await?;
+    let mut holder = drivers.start(client, endpoint, LEASE).await?;
     holder.measure("pairs", json!({ "keys": [format!("warm-{key}")], "count": 20 })).await?;
 
     holder.acquire(&key, json!({})).await??;

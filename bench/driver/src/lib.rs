@@ -1,12 +1,10 @@
-//! The same pair as a careful author would write it on the SDK, without this crate.
+//! Acquire and release as a careful author would write them on the SDK, without lambda-lock.
 //!
 //! Careful about one request each: what was sent when nobody answered, a clock that is wrong, a row
 //! that is no lock are nobody's business here.
 
-use crate::{Error, KEY, OWNER, TABLE};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use std::hint::black_box;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
@@ -20,11 +18,18 @@ const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingTo
 const LEASE: Duration = Duration::from_secs(30);
 const SKEW_MILLIS: u64 = 2_000;
 
-pub(crate) struct ByHand {
+/// Whatever failed.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// A client, the table that it locks in, and who holds.
+pub struct ByHand {
     dynamodb: Client,
+    table: String,
+    owner: String,
 }
 
-pub(crate) struct Held {
+/// A lock that was acquired.
+pub struct Held {
     key: String,
     grant: Uuid,
     version: String,
@@ -32,18 +37,29 @@ pub(crate) struct Held {
     until: Instant,
 }
 
+impl Held {
+    /// The number that the row has counted up.
+    pub fn fencing_token(&self) -> u64 {
+        self.token
+    }
+
+    /// When the holder must stop, by its own clock.
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+}
+
 impl ByHand {
-    pub(crate) fn new(dynamodb: Client) -> Self {
-        Self { dynamodb }
+    /// Sends nothing.
+    pub fn new(dynamodb: Client, table: &str, owner: &str) -> Self {
+        Self { dynamodb, table: table.to_owned(), owner: owner.to_owned() }
     }
 
-    pub(crate) async fn pair(&self) -> Result<(), Error> {
-        let held = self.acquire(KEY).await?;
-        black_box((held.token, held.until));
-        self.release(held).await
-    }
-
-    pub(crate) async fn acquire(&self, key: &str) -> Result<Held, Error> {
+    /// One request, which fails when somebody else holds the lock.
+    ///
+    /// # Errors
+    /// Then, and when anything else goes wrong.
+    pub async fn acquire(&self, key: &str) -> Result<Held, Error> {
         let started = Instant::now();
         let now = epoch_millis()?;
         let grant = Uuid::new_v4();
@@ -52,12 +68,12 @@ impl ByHand {
         let granted = self
             .dynamodb
             .update_item()
-            .table_name(TABLE)
+            .table_name(&self.table)
             .key("key", AttributeValue::S(key.to_owned()))
             .update_expression(CLAIM)
             .condition_expression(IF_FREE)
             .expression_attribute_names("#pk", "key")
-            .expression_attribute_values(":owner", AttributeValue::S(OWNER.to_owned()))
+            .expression_attribute_values(":owner", AttributeValue::S(self.owner.clone()))
             .expression_attribute_values(":lease", AttributeValue::S(lease.to_string()))
             .expression_attribute_values(":rvn", AttributeValue::S(version.clone()))
             .expression_attribute_values(":ends", AttributeValue::N((now + lease).to_string()))
@@ -76,10 +92,14 @@ impl ByHand {
         Ok(Held { key: key.to_owned(), grant, version, token, until: started + LEASE.mul_f64(1.0 / 1.05) })
     }
 
-    pub(crate) async fn release(&self, held: Held) -> Result<(), Error> {
+    /// One request.
+    ///
+    /// # Errors
+    /// When the lock is somebody else's by now, and when anything else goes wrong.
+    pub async fn release(&self, held: Held) -> Result<(), Error> {
         self.dynamodb
             .update_item()
-            .table_name(TABLE)
+            .table_name(&self.table)
             .key("key", AttributeValue::S(held.key))
             .update_expression(RELEASE)
             .condition_expression(IF_MINE)

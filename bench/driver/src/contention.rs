@@ -1,0 +1,81 @@
+//! Contenders for one lock, each with a client of its own.
+
+use crate::budget;
+use lambda_lock::LockClient;
+use lambda_lock_bench_driver::Error;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Contention {
+    key: String,
+    pub(crate) contenders: u32,
+    rounds: u32,
+    work_millis: Option<u64>,
+    wait_millis: u64,
+}
+
+/// So many turns of each: how long all of them took, and how often there were two at once.
+pub(crate) async fn contend(
+    contenders: Vec<LockClient>,
+    lease: Duration,
+    contention: Contention,
+) -> Result<Value, Error> {
+    let holders = Arc::new(Holders::default());
+    let began = Instant::now();
+    let mut turns = JoinSet::new();
+    for contender in contenders {
+        let (contention, holders) = (contention.clone(), Arc::clone(&holders));
+        turns.spawn(async move { take_turns(&contender, lease, &contention, &holders).await });
+    }
+    while let Some(turn) = turns.join_next().await {
+        turn??;
+    }
+    let overlaps = holders.overlaps.load(Ordering::SeqCst);
+    Ok(json!({ "micros": began.elapsed().as_micros() as u64, "overlaps": overlaps }))
+}
+
+async fn take_turns(
+    locks: &LockClient,
+    lease: Duration,
+    contention: &Contention,
+    holders: &Holders,
+) -> Result<(), Error> {
+    let work = Duration::from_millis(contention.work_millis.unwrap_or_default());
+    for _ in 0..contention.rounds {
+        let budget = budget(Duration::from_millis(contention.wait_millis));
+        let lock = locks.acquire(&contention.key).within(&budget).lease(lease).await?;
+        holders.enter();
+        if !work.is_zero() {
+            // tokio's timers go by whole milliseconds, rounded up; the other clients' drivers sleep as long as asked.
+            tokio::task::spawn_blocking(move || std::thread::sleep(work)).await?;
+        }
+        holders.leave();
+        lock.release().await?;
+    }
+    Ok(())
+}
+
+/// Counts who is inside, and whether anybody was before.
+#[derive(Default)]
+struct Holders {
+    inside: AtomicU32,
+    overlaps: AtomicU32,
+}
+
+impl Holders {
+    fn enter(&self) {
+        if self.inside.fetch_add(1, Ordering::SeqCst) != 0 {
+            self.overlaps.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn leave(&self) {
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
