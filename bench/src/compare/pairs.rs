@@ -23,8 +23,8 @@ pub(crate) const LOCKS: u32 = 100;
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Amount {
-    /// Processes of each client that acquire and release, one after the other: how the memory of one happens to lie
-    /// moves its figures by some 4 %, for as long as it lives.
+    /// Processes of each client that acquire and release, one after the other: how the memory of one happens to lie,
+    /// and what the machine does meanwhile, moves its CPU by up to 20 %.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     processes: u32,
     /// Rounds of batches in each process.
