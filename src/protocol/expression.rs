@@ -320,13 +320,14 @@ impl Expression {
         }
     }
 
-    /// (Not inlined: a request has many values, and code that runs once for each of them stays in the processor's
-    /// cache.)
+    /// A string behind a `:` placeholder. (Not inlined: a request has many values, and one copy of this for all of
+    /// them takes less of the processor's cache.)
     #[inline(never)]
     fn text(&mut self, name: &'static str, text: impl Into<String>) {
         self.values.push((name, Value::S(text.into())));
     }
 
+    /// A number, likewise.
     #[inline(never)]
     fn number(&mut self, name: &'static str, number: u64) {
         self.values.push((name, Value::N(number.to_string())));

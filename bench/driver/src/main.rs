@@ -54,7 +54,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// Both clients' way to the table. There is no TLS in it.
+    /// Both clients' way to the table. There is no TLS in it. (Not that of `lambda-lock-local`, which would bring the
+    /// embedded DynamoDB along.)
     fn config(&self) -> Builder {
         Config::builder()
             .behavior_version(BehaviorVersion::v2026_01_12())

@@ -95,7 +95,6 @@ pub(crate) struct Wire {
 pub(crate) struct Batch {
     pub(crate) client: Client,
     /// Which of its processes, from 0.
-    #[serde(default)]
     pub(crate) process: u32,
     pub(crate) acquire_micros: Vec<u64>,
     pub(crate) release_micros: Vec<u64>,

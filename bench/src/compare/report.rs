@@ -121,8 +121,13 @@ fn latency(results: &Results) -> String {
             let _ = write!(text, "| {:.2} ({:.2}) ", micros / quantile(&ours, fraction), micros / 1e3);
         }
         let cpu = results.cpu_per_pair(client);
-        let (low, high) = results.cpu_interval(client, Client::Ours);
-        let _ = writeln!(text, "| {:.3}, {low:.3} to {high:.3} ({:.2}) |", cpu / our_cpu, cpu / 1e3);
+        let interval = if client == Client::Ours {
+            String::new()
+        } else {
+            let (low, high) = results.cpu_interval(client, Client::Ours);
+            format!(", {low:.3} to {high:.3}")
+        };
+        let _ = writeln!(text, "| {:.3}{interval} ({:.2}) |", cpu / our_cpu, cpu / 1e3);
     }
     text + "\nOurs dates the end of a released lease at least a millisecond after its grant, so that a delayed copy of the \
             grant cannot be applied again. Who comes back to the same lock more than a thousand times a second is \

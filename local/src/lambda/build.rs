@@ -20,14 +20,23 @@ const DEMO_FUNCTION: &str = "demo-function";
 /// # Errors
 /// When there is no cargo, or a package cannot be built.
 pub async fn build(packages: &[String]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let mut arguments = vec!["--package", THIS, "--bin", DEMO_FUNCTION];
+    for package in packages {
+        arguments.extend(["--package", package, "--bin", package]);
+    }
+    arguments.extend((!cfg!(debug_assertions)).then_some("--release"));
+    cargo_build(&arguments).await
+}
+
+/// Runs `cargo build` with these arguments, and says where each binary is, by its name. Cargo shows its progress
+/// on stderr.
+///
+/// # Errors
+/// When there is no cargo, or something cannot be built.
+pub async fn cargo_build(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--message-format", "json-render-diagnostics"]);
-    command.args(["--package", THIS, "--bin", DEMO_FUNCTION]);
-    for package in packages {
-        command.args(["--package", package, "--bin", package]);
-    }
-    command.args((!cfg!(debug_assertions)).then_some("--release"));
+    command.args(["build", "--message-format", "json-render-diagnostics"]).args(arguments);
     command.current_dir(workspace()).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
     // What `cargo run` says of this package is not about what is built now, and build scripts that look at
     // it would build everything anew.

@@ -28,7 +28,7 @@ mod report;
 mod runtime_api;
 mod template;
 
-pub use build::{build, workspace};
+pub use build::{build, cargo_build, workspace};
 pub use handle::{InvokeError, Lambda};
 pub use invocation::{Invocation, Outcome};
 pub use logs::LogLine;
