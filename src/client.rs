@@ -243,7 +243,7 @@ impl LockClient {
     pub fn condition_check(&self, token: &LockToken) -> Result<TransactWriteItem, Error> {
         let settings = self.settings();
         settings.check_token(token)?;
-        commit::fence(self, &token.holding(self.clock().now(), settings.schema.dialect)?)
+        commit::fence(self, &token.holding(self.clock().now(), settings)?)
     }
 
     /// Gives back a lock that was written down, without renewing it first.
@@ -342,12 +342,27 @@ impl LockClient {
         &self.inner.settings.rules
     }
 
+    /// Who holds what a call acquires: whom the caller names, else a name for this call alone, with that of the
+    /// budget or the client in front. Two holders must not have one name by accident: a reclaim goes by it.
+    pub(crate) fn owner_of_call(&self, named: Option<String>, budget: Option<&Budget>) -> String {
+        named.unwrap_or_else(|| {
+            let [a, b, c, d, ..] = self.clock().random();
+            let name = budget.and_then(Budget::owner_name).unwrap_or(&self.inner.owner);
+            format!("{name}/{:08x}", u32::from_le_bytes([a, b, c, d]))
+        })
+    }
+
+    /// The name that people know this client by.
     pub(crate) fn owner(&self) -> &str {
         &self.inner.owner
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.inner.clock
+    }
+
+    pub(crate) fn shared_clock(&self) -> &SharedClock {
+        &self.inner.clock
     }
 
     pub(crate) fn wall_clock(&self) -> &WallClockCheck {
@@ -361,7 +376,7 @@ impl LockClient {
     /// The time for one call that does not wait for anybody: enough for faults, never more than the
     /// budget has.
     pub(crate) fn limits(&self, term: Term, budget: Option<&Budget>) -> Limits {
-        let answers = self.request_timeout() * TIMEOUTS_PER_CALL;
+        let answers = self.request_timeout().saturating_mul(TIMEOUTS_PER_CALL);
         let left = budget.and_then(Budget::remaining).unwrap_or(answers);
         Limits { started: self.clock().now(), wait: Duration::ZERO, answers: answers.min(left), term }
     }

@@ -130,8 +130,6 @@ mod clock;
 #[cfg(feature = "dynamodb")]
 mod commit;
 #[cfg(feature = "dynamodb")]
-mod date;
-#[cfg(feature = "dynamodb")]
 mod drive;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -152,6 +150,8 @@ mod peek;
 mod release;
 #[cfg(feature = "dynamodb")]
 mod resume;
+#[cfg(feature = "dynamodb")]
+mod seen;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
@@ -161,6 +161,8 @@ mod table;
 mod transaction;
 #[cfg(feature = "dynamodb")]
 mod transport;
+#[cfg(feature = "dynamodb")]
+mod validity;
 #[cfg(feature = "dynamodb")]
 mod wall_clock;
 

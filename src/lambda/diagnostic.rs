@@ -10,7 +10,7 @@ use lambda_runtime::Diagnostic;
 /// | `LockHeld` | [`Held`](ErrorKind::Held) | retry later |
 /// | `LockLost` | [`Lost`](ErrorKind::Lost) | stop, do not write |
 /// | `LockUnknown` | [`Unknown`](ErrorKind::Unknown), [`Unavailable`](ErrorKind::Unavailable), [`OutOfTime`](ErrorKind::OutOfTime) | retry the same request |
-/// | `WorkFailed` | [`Cancelled`](ErrorKind::Cancelled), [`FailedBefore`](ErrorKind::FailedBefore) | as the work demands |
+/// | `WorkFailed` | [`Cancelled`](ErrorKind::Cancelled), [`FailedBefore`](ErrorKind::FailedBefore), [`CutShort`](ErrorKind::CutShort) | as the work demands |
 /// | `InvalidRequest` | [`InvalidRequest`](ErrorKind::InvalidRequest), [`PayloadMismatch`](ErrorKind::PayloadMismatch) | fix the caller |
 /// | `InvalidRecord` | [`InvalidRecord`](ErrorKind::InvalidRecord) | look at the row |
 /// | `LockTableError` | [`Table`](ErrorKind::Table), [`Denied`](ErrorKind::Denied) | fix the deployment |
@@ -20,7 +20,7 @@ pub fn error_type(error: &Error) -> &'static str {
         ErrorKind::Lost => "LockLost",
         // Out of time: DynamoDB could not be asked any more, and another invocation can.
         ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime { .. } => "LockUnknown",
-        ErrorKind::Cancelled(_) | ErrorKind::FailedBefore { .. } => "WorkFailed",
+        ErrorKind::Cancelled(_) | ErrorKind::FailedBefore { .. } | ErrorKind::CutShort => "WorkFailed",
         ErrorKind::InvalidRequest | ErrorKind::PayloadMismatch => "InvalidRequest",
         ErrorKind::InvalidRecord => "InvalidRecord",
         ErrorKind::Table | ErrorKind::Denied => "LockTableError",

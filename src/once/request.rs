@@ -119,8 +119,7 @@ impl<'a> Once<'a> {
         self
     }
 
-    /// Who does it. Default: the [budget's owner](Budget::owner), such as an invocation, else the
-    /// client's [`owner`](crate::LockClientBuilder::owner).
+    /// Who does it. Default: a name for this call alone, as that of [an acquire](crate::Acquire::owner).
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -159,6 +158,8 @@ impl<'a> Once<'a> {
     /// * [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch), [`FailedBefore`](crate::ErrorKind::FailedBefore).
     /// * [`Lost`](crate::ErrorKind::Lost): this attempt was too slow, and another one took over. Its
     ///   outcome counts; nothing of this one was stored.
+    /// * [`CutShort`](crate::ErrorKind::CutShort): the lease ended while the work ran, which was dropped where it
+    ///   stood. As after a crash, the next call takes over.
     /// * [`Unknown`](crate::ErrorKind::Unknown): ask again with the same call.
     /// * `InvalidRequest` also when the result is too large for a record (400 KB); `InvalidRecord` also
     ///   when a stored result is none of `T`; `Unavailable`, `OutOfTime`, `Table`, `Denied`.
@@ -219,15 +220,17 @@ impl<'a> Once<'a> {
             Started::Attempt(attempt) => attempt,
             Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
         };
-        match work(&mut attempt).await {
-            Ok((result, writes)) => {
+        let validity = attempt.validity();
+        match validity.run(work(&mut attempt)).await {
+            Some(Ok((result, writes))) => {
                 attempt.complete_with(&result, writes).await?;
                 Ok(Outcome::Done(result))
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 attempt.failed().await;
                 Err(error)
             }
+            None => Err(attempt.cut_short().into()),
         }
     }
 
@@ -284,11 +287,18 @@ impl<'a> Once<'a> {
         if self.name.key().is_empty() {
             return Err(Invalid::new("the key of the work is empty: give text that names it").into());
         }
-        let invocation = self.budget.as_ref().and_then(Budget::owner_name);
-        let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
+        let owner = self.client.owner_of_call(self.owner.take(), self.budget.as_ref());
         let key = self.key();
         self.client.settings().check_write(&key, &owner, None, &DataChange::Keep)?;
-        Ok(Wanted { key, owner, workflow: None, data: DataChange::Keep, reclaim: Reclaim::Nobody, observation: None })
+        Ok(Wanted {
+            key,
+            owner,
+            workflow: None,
+            data: DataChange::Keep,
+            reclaim: Reclaim::Nobody,
+            observation: None,
+            commit: None,
+        })
     }
 
     async fn verdict<T: DeserializeOwned>(self, driven: Driven<OnceVerdict>) -> Result<Started<T>, Error> {

@@ -41,6 +41,8 @@ pub enum Fault {
     AppliedButSays(u16, &'static str),
     /// Is answered with a `Date` header that is off by this many seconds.
     DateOff(i64),
+    /// Never arrives: something on the way answers with this status, and a clock that is off by this many seconds.
+    Foreign(u16, i64),
 }
 
 impl Fault {
@@ -114,6 +116,13 @@ impl Network {
         let answer = match fault {
             Fault::None => self.answer(apply(), 0),
             Fault::DateOff(seconds) => self.answer(apply(), seconds),
+            Fault::Foreign(status, seconds) => {
+                let answer = self.answer((status, "no way".to_owned()), seconds);
+                answer.map(|mut response| {
+                    response.headers_mut().remove("x-amzn-requestid");
+                    response
+                })
+            }
             Fault::RequestLost => reset(),
             Fault::AnswerLost => {
                 apply();
@@ -165,6 +174,7 @@ impl Network {
     fn answer(&self, (status, body): (u16, String), date_off: i64) -> Result<HttpResponse, ConnectorError> {
         let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
         response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
+        response.headers_mut().insert("x-amzn-requestid", "R");
         if let Some(offset) = *self.date_offset.lock().unwrap() {
             let now = (EPOCH_SECONDS + self.origin.elapsed().as_secs()) as i64 + offset + date_off;
             response.headers_mut().insert("date", DateTime::from_secs(now).fmt(Format::HttpDate).unwrap());
