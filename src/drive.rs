@@ -62,7 +62,7 @@ impl Term {
 #[derive(Debug)]
 pub(crate) struct Driven<V> {
     pub(crate) verdict: V,
-    /// What the SDK said last, when it was no success.
+    /// What the SDK said last that was no success.
     pub(crate) cause: Option<BoxError>,
 }
 
@@ -140,7 +140,8 @@ impl Course {
         if let Some(server_time) = response.server_time {
             client.wall_clock().compare(now, after, server_time);
         }
-        self.cause = response.cause;
+        // An answer that explains nothing does not hide the failure before it.
+        self.cause = response.cause.or(self.cause.take());
         (after, response.answer)
     }
 

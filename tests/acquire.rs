@@ -183,7 +183,8 @@ async fn a_retried_task_gets_its_own_lock_again_with_a_larger_token() {
     let refused = retry.locks("2").try_acquire("k").lease(LEASE).owner(owner).await.unwrap();
     assert!(refused.granted().is_none(), "only if asked for");
     retry.take_sent();
-    let again = retry.locks("2").try_acquire("k").lease(LEASE).owner(owner).reclaim_own().await.unwrap().granted().unwrap();
+    let again =
+        retry.locks("2").try_acquire("k").lease(LEASE).owner(owner).reclaim_own().await.unwrap().granted().unwrap();
     assert_eq!(retry.take_operations(), ["UpdateItem", "UpdateItem"]);
     assert_eq!(again.fencing_token(), first.fencing_token() + 1);
     assert!(first.checkpoint().await.unwrap_err().is_lost());

@@ -44,7 +44,7 @@ async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
     let _ = lock.into_token();
     tokio::time::sleep(secs(10)).await;
     // Something in between answers by itself, with a clock of its own.
-    two.next(vec![Fault::Foreign(503, HOUR); 3]);
+    two.next(vec![Fault::Foreign(503, HOUR); 100]);
     let locks = two.locks("two");
     assert!(locks.peek("another").await.unwrap_err().is_unknown());
     two.clear();

@@ -64,7 +64,11 @@ async fn a_lock_known_to_be_lost_is_not_released() {
         })
         .await;
     assert!(answer.unwrap_err().is_lost());
-    assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem", "GetItem"], "claim, checkpoint, a look; no release");
+    assert_eq!(
+        process.take_operations(),
+        ["UpdateItem", "UpdateItem", "GetItem"],
+        "claim, checkpoint, a look; no release"
+    );
 }
 
 #[tokio::test(start_paused = true)]
