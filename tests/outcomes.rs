@@ -397,3 +397,30 @@ async fn a_commit_whose_write_was_refused_finds_out_by_itself_that_nothing_was_a
     assert_eq!(applied(&table, "o-1"), 1);
     lock.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name() {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+    let (region, credentials) =
+        (Region::new("eu-central-1"), Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"));
+    for (region, credentials, names) in [(Some(region), None, "auth"), (None, Some(credentials), "egion")] {
+        let process = Table::new().process();
+        let http = process.dynamodb().config().http_client().unwrap();
+        let config = Config::builder().behavior_version(BehaviorVersion::latest()).http_client(http).region(region);
+        let config = credentials.into_iter().fold(config, |config, some| config.credentials_provider(some)).build();
+        let clock = process.clock.shared();
+        let from_client = LockClient::builder(aws_sdk_dynamodb::Client::from_conf(config.clone()), "locks");
+        let from_conf = LockClient::builder_from_conf(config, "locks");
+        for builder in [from_client, from_conf] {
+            let locks = builder.clock(clock.clone()).build().unwrap();
+            let started = Instant::now();
+
+            let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+
+            assert!(matches!(error.kind(), ErrorKind::Denied), "{error}");
+            assert!(error.to_string().contains(names), "{error}");
+            assert_eq!(started.elapsed(), Duration::ZERO, "{error}");
+            assert!(process.take_sent().is_empty());
+        }
+    }
+}
