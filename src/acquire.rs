@@ -194,11 +194,11 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         })
     }
 
-    async fn go(&mut self, wait: Option<Duration>) -> Result<TryAcquired, Error> {
+    async fn go(&mut self, wait: fn(&Self) -> Result<Duration, Error>) -> Result<TryAcquired, Error> {
         let wanted = self.wanted()?;
         let term = term(&self.key, self.lease, self.budget.as_ref())?;
         let mut limits = self.client.limits(term, self.budget.as_ref());
-        limits.wait = wait.unwrap_or_default();
+        limits.wait = wait(self)?;
         limits.answers = limits.answers.max(limits.wait);
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = wanted.owner, token = Empty, attempts = Empty,
@@ -310,8 +310,9 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
         Box::pin(async move {
-            let wait = request.wait()?;
-            match request.go(Some(wait)).await? {
+            // Refused before anything else is asked of the caller.
+            request.wait()?;
+            match request.go(Acquire::wait).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
                 TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
             }
@@ -325,7 +326,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
 
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
-        Box::pin(async move { request.go(None).await })
+        Box::pin(async move { request.go(|_| Ok(Duration::ZERO)).await })
     }
 }
 

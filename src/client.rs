@@ -376,9 +376,11 @@ impl LockClient {
     /// The time for one call that does not wait for anybody: enough for faults, never more than the
     /// budget has.
     pub(crate) fn limits(&self, term: Term, budget: Option<&Budget>) -> Limits {
+        // Before the budget is asked: a pause in between must not give time back.
+        let started = self.clock().now();
         let answers = self.request_timeout().saturating_mul(TIMEOUTS_PER_CALL);
         let left = budget.and_then(Budget::remaining).unwrap_or(answers);
-        Limits { started: self.clock().now(), wait: Duration::ZERO, answers: answers.min(left), term }
+        Limits { started, wait: Duration::ZERO, answers: answers.min(left), term }
     }
 }
 
