@@ -170,7 +170,10 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
             prop_assert_eq!(Some(held.holder.as_str()), scene.row.text(OWNER));
             prop_assert_eq!(Some(held.observation.version()), scene.row.text(VERSION));
             let ends = scene.row.number(ENDS).and_then(|ends| ends.as_u64()).filter(|_| scene.row.is_ours());
-            prop_assert_eq!(held.lease_ends_at, ends.and_then(|ends| UNIX_EPOCH.checked_add(Duration::from_millis(ends))));
+            prop_assert_eq!(
+                held.lease_ends_at,
+                ends.and_then(|ends| UNIX_EPOCH.checked_add(Duration::from_millis(ends)))
+            );
             scene.is_untouched()
         }
         Err(error) if granted => {
@@ -224,7 +227,11 @@ fn mine(scene: &Scene<'_>) -> Mine {
     match Version::parse(text) {
         _ if !token => Mine::No,
         Some(version) if version.grant.to_string() == GRANTS[0] => {
-            if scene.row.has(RELEASED) { Mine::Released } else { Mine::Held }
+            if scene.row.has(RELEASED) {
+                Mine::Released
+            } else {
+                Mine::Held
+            }
         }
         None if text.starts_with(&format!("ll1-{}-", GRANTS[0])) => Mine::Hardly,
         _ => Mine::No,
@@ -239,10 +246,17 @@ fn resume(scene: &Scene<'_>, ends_after: i64) -> Checked {
     let locks = scene.process.locks("me");
     let token = saved(scene, scene.now.saturating_add_signed(ends_after));
     let (wrong, mine) = (scene.row.wrong(), mine(scene));
-    let budget = scene.process.budget(Duration::from_secs(10));
-    let result = scene.run(async { locks.resume(token).lease(LEASE_OF_OURS).within(&budget).await });
-    // A renewal that is applied looks at version, token, lease, end and release alone.
-    let looked_at = |name: &&str| ![OWNER, DATA, WORKFLOW].contains(name);
+    let result = scene.run(async {
+        let budget = scene.process.budget(Duration::from_secs(10));
+        locks.resume(token).lease(LEASE_OF_OURS).within(&budget).await
+    });
+    // A renewal that is applied looks at version, token, lease, end and release alone; and of the end it asks no
+    // more than that it is a number, and not later than the new one.
+    let looked_at = |name: &&str| match *name {
+        OWNER | DATA | WORKFLOW => false,
+        ENDS => !scene.row.number(ENDS).is_some_and(|ends| ends.compare(scene.now + 20_000).is_lt()),
+        _ => true,
+    };
     match result {
         Ok(lock) => {
             prop_assert!(matches!(mine, Mine::Held | Mine::Hardly), "resumed, although it is another's");
@@ -305,16 +319,10 @@ fn release(scene: &Scene<'_>) -> Checked {
 fn fence(scene: &Scene<'_>) -> Checked {
     let locks = scene.process.locks("me");
     let token = saved(scene, scene.now);
-    let write = Put::builder()
-        .table_name("locks")
-        .item("key", AttributeValue::S("effect".to_owned()))
-        .build()
-        .unwrap();
+    let write = Put::builder().table_name("locks").item("key", AttributeValue::S("effect".to_owned())).build().unwrap();
     let check = locks.condition_check(&token).unwrap();
     let transaction = scene.process.dynamodb().transact_write_items();
-    let transaction = transaction
-        .transact_items(TransactWriteItem::builder().put(write).build())
-        .transact_items(check);
+    let transaction = transaction.transact_items(TransactWriteItem::builder().put(write).build()).transact_items(check);
     let applied = scene.run(async { transaction.send().await.is_ok() });
     let mine = mine(scene);
     prop_assert!(mine == Mine::Hardly || applied == (mine == Mine::Held), "the fence lets pass: {applied}");

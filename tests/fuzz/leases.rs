@@ -48,10 +48,9 @@ impl Big {
 
     fn compare(&self, other: &Self) -> Ordering {
         let places = (0..self.0.len().max(other.0.len())).rev();
-        places.map(|place| self.0.get(place).unwrap_or(&0).cmp(other.0.get(place).unwrap_or(&0))).fold(
-            Ordering::Equal,
-            |so_far, here| so_far.then(here),
-        )
+        places
+            .map(|place| self.0.get(place).unwrap_or(&0).cmp(other.0.get(place).unwrap_or(&0)))
+            .fold(Ordering::Equal, |so_far, here| so_far.then(here))
     }
 }
 

@@ -49,11 +49,14 @@ impl Decimal {
 #[test]
 fn the_reference_itself_reads_decimals() {
     let read = |text| Decimal::of(text).as_u64();
-    for (text, value) in [("0", 0), ("7", 7), ("007", 7), ("7.0", 7), ("0.7E1", 7), ("7E3", 7000), ("70e-1", 7), ("-0", 0)] {
+    for (text, value) in
+        [("0", 0), ("7", 7), ("007", 7), ("7.0", 7), ("0.7E1", 7), ("7E3", 7000), ("70e-1", 7), ("-0", 0)]
+    {
         assert_eq!(read(text), Some(value), "{text}");
     }
     assert_eq!(read("18446744073709551615"), Some(u64::MAX));
-    for text in ["7.5", "-3", "1E30", "18446744073709551616", "1E-1", "-0.5", "99999999999999999999999999999999999999"] {
+    for text in ["7.5", "-3", "1E30", "18446744073709551616", "1E-1", "-0.5", "99999999999999999999999999999999999999"]
+    {
         assert_eq!(read(text), None, "{text}");
     }
     assert_eq!(Decimal::of("7.5").compare(7), Ordering::Greater);

@@ -156,7 +156,8 @@ fn other() -> impl Strategy<Value = Attribute> {
 
 fn of_any_type() -> impl Strategy<Value = Attribute> {
     prop_oneof![
-        prop::sample::select(vec!["", "1", "7", "ll1-", "20000", "me"]).prop_map(|text| Attribute::Text(text.to_owned())),
+        prop::sample::select(vec!["", "1", "7", "ll1-", "20000", "me"])
+            .prop_map(|text| Attribute::Text(text.to_owned())),
         prop::sample::select(vec!["0", "1", "7.5", "20000"]).prop_map(|number| Attribute::Number(number.to_owned())),
         prop::sample::select(BYTES.to_vec()).prop_map(Attribute::Bytes),
         other(),
@@ -189,7 +190,8 @@ pub(crate) const NUMBERS: [&str; 22] = [
 ];
 
 /// Times well before and well after now, so that no latency turns one into the other.
-const FROM_NOW: [i64; 8] = [-1_000_000_000, -60_000, -5_000, -1_000, 60_000, 1_000_000, 100_000_000_000, 10_000_000_000_000];
+const FROM_NOW: [i64; 8] =
+    [-1_000_000_000, -60_000, -5_000, -1_000, 60_000, 1_000_000, 100_000_000_000, 10_000_000_000_000];
 
 pub(crate) fn number() -> impl Strategy<Value = Attribute> {
     prop_oneof![
@@ -231,9 +233,8 @@ pub(crate) fn maybe(
 }
 
 pub(crate) fn lock_attributes() -> impl Strategy<Value = Vec<Option<(&'static str, Attribute)>>> {
-    let fixed = |texts: Vec<&'static str>| {
-        prop::sample::select(texts).prop_map(|text| Attribute::Text(text.to_owned()))
-    };
+    let fixed =
+        |texts: Vec<&'static str>| prop::sample::select(texts).prop_map(|text| Attribute::Text(text.to_owned()));
     let lease = prop_oneof![
         8 => fixed(vec!["20000", "20s", "0", "0.5ns", "1ms", "1m30s", "18446744073709551615", "-5s", "soon"]),
         1 => leases::texts().prop_map(Attribute::Text),
@@ -286,7 +287,9 @@ fn every_row_is_read_as_the_reference_reads_it() {
     fuzz(2000, rows(), |sketch| {
         let mut row = sketch.at(1_800_000_000_000);
         let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-        row.0.retain(|_, value| !matches!(value, Value::N(text) if Decimal::of(text).as_u64().is_some() && !plain(text)));
+        row.0.retain(
+            |_, value| !matches!(value, Value::N(text) if Decimal::of(text).as_u64().is_some() && !plain(text)),
+        );
         check(&row, &row)
     });
 }

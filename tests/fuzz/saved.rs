@@ -14,7 +14,15 @@ pub(crate) fn numbers() -> impl Strategy<Value = Value> {
         any::<u64>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(|float| Number::from_f64(float).map_or(Value::Null, Value::Number)),
-        prop::sample::select(vec![json!(0), json!(-0.0), json!(1e-9), json!(1e300), json!(u64::MAX), json!(7.5), json!(300)]),
+        prop::sample::select(vec![
+            json!(0),
+            json!(-0.0),
+            json!(1e-9),
+            json!(1e300),
+            json!(u64::MAX),
+            json!(7.5),
+            json!(300)
+        ]),
     ]
 }
 
@@ -70,7 +78,10 @@ fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again
         let Ok(token) = serde_json::from_value::<LockToken>(json.clone()) else { return Ok(()) };
         // Nothing that a token can be asked for panics.
         let (_, _, _) = (token.lease(), token.lease_ends_at(), format!("{token:?}"));
-        prop_assert_eq!(serde_json::from_value::<LockToken>(serde_json::to_value(&token).unwrap()).unwrap(), token.clone());
+        prop_assert_eq!(
+            serde_json::from_value::<LockToken>(serde_json::to_value(&token).unwrap()).unwrap(),
+            token.clone()
+        );
         let dialect = if go { Dialect::Go } else { Dialect::Java };
         let holding = match token.holding(now(), dialect) {
             Ok(holding) => holding,
