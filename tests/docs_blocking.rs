@@ -42,8 +42,8 @@ async fn a_shorter_lease_with_checkpoints_blocks_for_less() {
     let budget = killed.budget(Duration::from_secs(900));
     let lease = Duration::from_secs(20);
     let mut lock = killed.locks("killed").acquire("k").within(&budget).lease(lease).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(890);
-    while Instant::now() < deadline {
+    let killed_at = Instant::now() + Duration::from_secs(450);
+    while Instant::now() < killed_at {
         sleep(Duration::from_secs(5)).await;
         lock.checkpoint().await.unwrap();
     }
@@ -51,6 +51,7 @@ async fn a_shorter_lease_with_checkpoints_blocks_for_less() {
     std::mem::forget(lock);
     let waiting = table.process();
     let granted = waiting.locks("next").acquire("k").within(&waiting.budget(Duration::from_secs(120))).await.unwrap();
-    assert!(last.elapsed() < Duration::from_secs(23), "{:?}", last.elapsed());
+    // By watching, for which the waiter needs the lease and 5 %.
+    assert!((last.elapsed().as_secs_f64() - 21.0).abs() < 0.2, "{:?}", last.elapsed());
     granted.release().await.unwrap();
 }
