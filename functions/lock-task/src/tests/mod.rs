@@ -2,6 +2,7 @@
 
 mod acquire;
 mod failures;
+mod fuzz;
 mod malformed;
 mod release;
 mod renew;
