@@ -45,7 +45,7 @@ pub enum ErrorKind {
     /// may be granted the lock from then on.
     CutShort,
     /// Look at your own writes. One of them was refused, so the transaction was cancelled and nothing of
-    /// it was applied; the lock itself was still ours. The reasons as the SDK gives them, with the items
+    /// it was applied. Whether the lock is still ours the next checkpoint tells. The reasons as the SDK gives them, with the items
     /// where your writes asked for them, are in the error's [`source`](std::error::Error::source).
     Cancelled(Vec<FailedWrite>),
     /// Give the work another key, or the payload that belongs to this one. The record of this

@@ -29,8 +29,9 @@ use tracing::field::Empty;
 /// paused between its last check and its effect.
 ///
 /// Give it back with [`release`](Lock::release). Dropping it **cannot** release it, since a frozen
-/// or killed sandbox runs nothing: a dropped lock stays taken until its lease ends, and a warning
-/// says until when. [`LockClient::with_lock`] releases on success and on error alike.
+/// or killed sandbox runs nothing: a dropped lock stays taken until its lease ends (and, for others,
+/// [`max_clock_skew`](crate::LockClientBuilder::max_clock_skew) longer), and a warning says until when.
+/// [`LockClient::with_lock`] releases on success and on error alike.
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
     pub(crate) client: LockClient,
@@ -81,6 +82,8 @@ impl Lock {
     /// Store it with what you write, and refuse writes with a smaller one: on DynamoDB
     /// `attribute_not_exists(lastToken) OR lastToken <= :token`. Then an old holder that wakes up
     /// late cannot overwrite what a newer holder wrote.
+    ///
+    /// It is no idempotency key: whoever does the same work again has a larger one.
     pub fn fencing_token(&self) -> u64 {
         self.hold.holding.token
     }
@@ -267,7 +270,7 @@ impl Lock {
     /// # Errors
     /// * [`Lost`](ErrorKind::Lost): stop; nothing was applied.
     /// * [`Cancelled`](ErrorKind::Cancelled): one of *your* writes was refused, the error says which one
-    ///   and why; nothing was applied, and the lock is held as before.
+    ///   and why; nothing was applied. The guard believes what it believed before.
     /// * [`Unknown`](ErrorKind::Unknown): no answer within the budget. Do not commit the same writes
     ///   again: [`settle_commit`](Lock::settle_commit) tells what became of them.
     /// * `Unavailable`: throttled, or other transactions had the items, for the whole budget; nothing

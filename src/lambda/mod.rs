@@ -10,16 +10,16 @@
 //! use lambda_lock::{Budget, Error, LockClient};
 //! use lambda_runtime::LambdaEvent;
 //!
-//! # async fn reserve(order: &str) -> Result<(), Error> { Ok(()) }
-//! # async fn charge(order: &str, token: u64) -> Result<String, Error> { Ok(String::new()) }
+//! # async fn orders_of(_: &str) -> Result<Vec<String>, Error> { Ok(Vec::new()) }
+//! # async fn save_statement(_: &[String], token: u64) -> Result<String, Error> { Ok(String::new()) }
 //! async fn handler(event: LambdaEvent<String>, locks: &LockClient) -> Result<String, Error> {
 //!     let budget = Budget::from(&event.context); // what is left of this invocation
-//!     let order = &event.payload;
+//!     let customer = &event.payload;
 //!     locks
-//!         .with_lock(order, &budget, async |lock| {
-//!             reserve(order).await?;
+//!         .with_lock(customer, &budget, async |lock| {
+//!             let orders = orders_of(customer).await?;
 //!             lock.checkpoint().await?; // renew between steps, in the open
-//!             charge(order, lock.fencing_token()).await
+//!             save_statement(&orders, lock.fencing_token()).await // refused to a holder that comes late
 //!         })
 //!         .await
 //! }
@@ -33,7 +33,9 @@
 //! # Errors by name
 //!
 //! [`Error`](crate::Error) turns into a [`Diagnostic`](lambda_runtime::Diagnostic) whose `errorType`
-//! is a name that `Retry` and `Catch` of Step Functions can match: see [`error_type`].
+//! is a name that `Retry` and `Catch` of Step Functions can match: see [`error_type`]. A handler must return this error,
+//! or one of its own that turns into a `Diagnostic`: behind `lambda_runtime::Error` the runtime names the box.
+//! [`LockLayer`] finds it there.
 
 mod budget;
 mod diagnostic;

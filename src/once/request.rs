@@ -139,16 +139,18 @@ impl<'a> Once<'a> {
     /// [`fail_for_good`](Attempt::fail_for_good).
     ///
     /// The result is stored *after* the work: a crash in between makes the next attempt do the work
-    /// again. Where its effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has none
-    /// of that.
+    /// again. So does an error that the work returns although its effect took place, such as a payment whose answer
+    /// was lost. Where the effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has none of that.
+    /// Elsewhere give the other side an idempotency key made of the work's own key. The fencing token is none: each
+    /// attempt has another one.
     ///
     /// ```no_run
     /// # use lambda_lock::{Budget, Error, LockClient};
     /// # #[derive(serde::Serialize)] struct Order { id: String }
-    /// # async fn charge(order: &Order, token: u64) -> Result<String, Error> { Ok(String::new()) }
+    /// # async fn charge(order: &Order, idempotency_key: &str) -> Result<String, Error> { Ok(String::new()) }
     /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<String, Error> {
     /// let once = locks.once(&order.id).payload(order).within(budget);
-    /// let outcome = once.run(async |attempt| charge(order, attempt.fencing_token()).await).await?;
+    /// let outcome = once.run(async |_attempt| charge(order, &order.id).await).await?;
     /// Ok(outcome.into_result())
     /// # }
     /// ```
@@ -182,11 +184,13 @@ impl<'a> Once<'a> {
         self.run_and_commit(async |attempt| Ok((work(attempt).await?, Vec::new()))).await
     }
 
-    /// Does the work, unless it has been done, and applies its writes together with its result: exactly
-    /// once, whatever crashes, is killed or comes late.
+    /// Does the work, unless it has been done, and applies the writes that it returns together with its result:
+    /// these exactly once, whatever crashes, is killed or comes late.
     ///
     /// The work returns its result and the writes that are its effects. They, the result and the end of
-    /// the attempt are one transaction, which is refused to an attempt that somebody else took over.
+    /// the attempt are one transaction, which is refused to an attempt that somebody else took over. What the work
+    /// itself does elsewhere, such as a payment, is not in the transaction: it is done again after a crash, see
+    /// [`run`](Once::run).
     ///
     /// ```no_run
     /// # use aws_sdk_dynamodb::types::TransactWriteItem;

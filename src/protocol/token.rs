@@ -12,8 +12,8 @@ use super::version::Version;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
-/// A held lock as data: what the next state of a workflow, or the next function, needs to go on
-/// holding the same lock.
+/// A held lock as data: what the next function with this crate needs to go on holding the same lock. (The `lock` that
+/// the function `lock-task` answers is for `lock-task` alone: it may carry `data`, which is refused here.)
 ///
 /// As JSON it reads
 /// `{"key":"customer-7","owner":"…","version":"ll1-…","fencingToken":1760000000001,"leaseSeconds":300,"leaseEndsAt":1760000300000}`,
