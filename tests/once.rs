@@ -4,7 +4,7 @@
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
 use lambda_lock::{Attempt, Budget, Error, ErrorKind, LockClient, Once, OnceState, Outcome, ReleaseOutcome, Started};
-use lambda_lock_testkit::{EPOCH_SECONDS, Fault, Process, Table};
+use lambda_lock_testkit::{EPOCH_SECONDS, Fault, Process, ROUND_TRIP, Table};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -123,18 +123,20 @@ async fn the_record_is_as_its_wire_format_says() {
     assert_eq!(open["payloadHash"]["S"].as_str().unwrap().len(), 64);
     assert!(open.get("onceState").is_none());
 
-    tokio::time::sleep(secs(10)).await;
+    // Each request at a whole second.
+    tokio::time::sleep(secs(10) - ROUND_TRIP).await;
     let mut first = first;
     first.renew().data("half way").await.unwrap();
     assert_eq!(table.attribute(ROW, "keptUntilAt").unwrap(), (now + 31_000 + 3_600_000).to_string());
     assert_eq!(table.attribute(ROW, "expiresAt").unwrap(), (EPOCH_SECONDS + 31 + 3600).to_string());
+    tokio::time::sleep(secs(2) - ROUND_TRIP).await;
     first.complete(&json!([1])).await.unwrap();
     let settled = table.row(ROW).unwrap();
     assert!(settled["recordVersionNumber"]["S"].as_str().unwrap().starts_with("lo1-"));
     assert_eq!((&settled["onceState"]["S"], &settled["outcome"]["S"]), (&json!("done"), &json!("[1]")));
-    assert_eq!(settled["outcomeAt"]["N"], (now + 10_000).to_string());
-    assert_eq!(settled["keptUntilAt"]["N"], (now + 10_000 + 3_600_000).to_string());
-    assert_eq!(settled["expiresAt"]["N"], (EPOCH_SECONDS + 10 + 3600).to_string());
+    assert_eq!(settled["outcomeAt"]["N"], (now + 12_000).to_string());
+    assert_eq!(settled["keptUntilAt"]["N"], (now + 12_000 + 3_600_000).to_string());
+    assert_eq!(settled["expiresAt"]["N"], (EPOCH_SECONDS + 12 + 3600).to_string());
     assert_eq!(settled["fencingToken"]["N"], token.to_string());
     for gone in ["leaseDuration", "leaseEndsAt", "isReleased", "data", "workflow"] {
         assert!(settled.get(gone).is_none(), "{gone}");
