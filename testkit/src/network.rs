@@ -42,8 +42,8 @@ pub enum Fault {
     ArrivesTwice(Duration),
     /// Arrives this much later, and is answered then.
     Slow(Duration),
-    /// Arrives and is answered, but the answer takes this much longer.
-    SlowAnswer(Duration),
+    /// Arrives this much later, and the answer takes that much longer.
+    SlowBothWays(Duration, Duration),
     /// Does not reach the table: this status and body instead.
     Says(u16, &'static str),
     /// Is applied, and this status and body are answered instead of the truth.
@@ -157,9 +157,10 @@ impl Network {
                 tokio::time::sleep(delay).await;
                 self.answer(apply(), 0)
             }
-            Fault::SlowAnswer(delay) => {
+            Fault::SlowBothWays(there, back) => {
+                tokio::time::sleep(there).await;
                 let answer = self.answer(apply(), 0);
-                tokio::time::sleep(delay).await;
+                tokio::time::sleep(back).await;
                 answer
             }
             Fault::Says(status, body) => self.answer((status, body.to_owned()), 0),

@@ -198,6 +198,11 @@ impl Process {
         *self.network.latency.lock().unwrap() = Latency::UpTo(longest);
     }
 
+    /// The requests sent so far.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.network.sent.lock().unwrap().clone()
+    }
+
     /// The requests sent so far, and forgets them.
     pub fn take_sent(&self) -> Vec<Sent> {
         std::mem::take(&mut *self.network.sent.lock().unwrap())

@@ -1,5 +1,7 @@
 //! A test that hangs is stopped and named, however it hangs.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
 use lambda_lock_testkit::{Fault, Table, ends_within};
 use std::process::Command;
 use std::time::Duration;
