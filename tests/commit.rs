@@ -396,6 +396,37 @@ async fn a_transaction_is_not_repeated_for_longer_than_dynamodb_recognises_its_t
     assert!(began.elapsed() > secs(7 * 60), "and not given up early: {:?}", began.elapsed());
 }
 
+/// Whichever clock stands still or goes back, by the other one the token is too old.
+#[tokio::test(start_paused = true)]
+async fn neither_a_frozen_sandbox_nor_a_clock_set_back_repeats_a_transaction_that_dynamodb_has_forgotten() {
+    for frozen in [true, false] {
+        let table = table();
+        let process = table.process();
+        process.set_date_offset(None);
+        let lock = acquired(&process.locks("me")).await;
+        let mut lock = lock_within(&process, lock, &process.budget(secs(3600))).await;
+        process.take_sent();
+        process.next(std::iter::repeat_n(Fault::BlackHole, 10_000));
+        let clock = process.clock.clone();
+        let disturbed = tokio::spawn(async move {
+            tokio::time::sleep(secs(100)).await;
+            if frozen {
+                clock.freeze(secs(1000)).await;
+            } else {
+                clock.jump_wall(-3_600_000);
+            }
+        });
+        assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+        disturbed.abort();
+        let sent = process.take_sent();
+        let transactions: Vec<&Sent> = sent.iter().filter(|sent| sent.operation == "TransactWriteItems").collect();
+        let (first, last) = (transactions[0], transactions[transactions.len() - 1]);
+        let repeated_for = last.at - first.at;
+        assert!(repeated_for <= secs(8 * 60), "frozen: {frozen}: {repeated_for:?}");
+        assert!(repeated_for >= secs(7 * 60), "frozen: {frozen}: given up early: {repeated_for:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_renewed_the_lock_elsewhere_does_not_make_a_commit_fail() {
     let table = table();

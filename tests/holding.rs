@@ -4,7 +4,7 @@
 
 use lambda_lock::protocol::Moment;
 use lambda_lock::{Clock, Error, ErrorKind, Lock, LockClient, ReleaseOutcome, SharedClock, Sleep};
-use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table};
+use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table, ends_within};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -397,16 +397,23 @@ async fn keep_alive_stops_the_work_when_the_lock_is_lost_or_the_lease_runs_out()
 
 #[tokio::test(start_paused = true)]
 async fn keep_alive_under_a_budget_ends_with_it() {
-    let table = Table::new();
-    let process = table.process();
-    let budget = process.budget(secs(30));
-    let mut lock = process.locks("me").acquire("k").within(&budget).await.unwrap();
-    process.take_sent();
-    let started = tokio::time::Instant::now();
-    let error = lock.keep_alive(std::future::pending::<()>()).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
-    // Thirty seconds, one of grace, and the drift of the lease that the first write asked for.
-    assert!(started.elapsed() >= secs(31) && started.elapsed() <= secs(33), "{:?}", started.elapsed());
-    assert!(process.take_sent().len() <= 6);
-    let _ = lock.into_token();
+    // The lease covers the budget and is hardly renewed, or it is short and renewed again and again.
+    for (lease, requests) in [(None, 6), (Some(secs(5)), 30)] {
+        let table = Table::new();
+        let process = table.process();
+        let budget = process.budget(secs(30));
+        let locks = process.locks("me");
+        let acquire = locks.acquire("k").within(&budget);
+        let acquire = if let Some(lease) = lease { acquire.lease(lease) } else { acquire };
+        let mut lock = acquire.await.unwrap();
+        process.take_sent();
+        let started = tokio::time::Instant::now();
+        let error = ends_within(secs(60), lock.keep_alive(std::future::pending::<()>())).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{lease:?}: {error}");
+        // Thirty seconds, one of grace, and the drift of the lease that the first write asked for.
+        let elapsed = started.elapsed() + ROUND_TRIP;
+        assert!(elapsed >= secs(31) && elapsed <= secs(33), "{lease:?}: {elapsed:?}");
+        assert!(process.take_sent().len() <= requests, "{lease:?}");
+        let _ = lock.into_token();
+    }
 }
