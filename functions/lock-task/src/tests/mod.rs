@@ -1,8 +1,10 @@
 //! The contract of lock-task, on an embedded DynamoDB, as a caller without Rust sees it.
 
 mod acquire;
+mod bounds;
 mod failures;
 mod malformed;
+mod reclaim;
 mod release;
 mod renew;
 mod workflows;
