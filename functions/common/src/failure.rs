@@ -216,10 +216,8 @@ mod tests {
     fn a_long_key_is_quoted_in_part() {
         let key = LockKey::from("k".repeat(2048));
         let failure = Failure::lost(format!("the lock {key} is no longer ours: stop")).of_lock(&key);
-        let short = "k".repeat(64);
-        assert_eq!(
-            failure.message(),
-            format!("the lock {short}… (the first 64 of 2048 bytes) is no longer ours: stop")
-        );
+        let (first, last) = ("k".repeat(16), "k".repeat(48));
+        let expected = format!("the lock {first}…{last} (64 of 2048 bytes) is no longer ours: stop");
+        assert_eq!(failure.message(), expected);
     }
 }
