@@ -1,7 +1,7 @@
 //! A process's way to the table and its way to wait: the crate's two seams, on simulated time.
 
 use crate::ledger::{CallId, ProcessId};
-use crate::table::Typed;
+use crate::table::{Typed, Write};
 use crate::world::World;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::protocol::{Answer, Moment, Request};
@@ -78,22 +78,10 @@ pub(crate) struct Wire {
 impl Network for Wire {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         let mut state = self.world.state();
-        let request = Typed::of(&request, numbers(writes), &state.schema);
+        let request = Typed::of(&request, Write::all(writes), &state.schema);
         let slot = state.send(self.process, request, None);
         Box::pin(Pending::new(&self.world, slot))
     }
-}
-
-/// The table that the caller's own writes go to, and the attribute that tells them apart.
-pub(crate) const WORK: &str = "work";
-
-/// Which of the caller's writes they are.
-pub(crate) fn numbers(writes: &[TransactWriteItem]) -> Vec<usize> {
-    writes.iter().filter_map(number_of).collect()
-}
-
-fn number_of(write: &TransactWriteItem) -> Option<usize> {
-    write.put()?.item().get(WORK)?.as_n().ok()?.parse().ok()
 }
 
 /// Waits for what comes back.

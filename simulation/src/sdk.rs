@@ -2,8 +2,8 @@
 //! evaluation says is compared with what that one says, request by request and row by row.
 
 use crate::ledger::{Invariant, ProcessId};
-use crate::network::{Fate, Outcome, Pending, numbers};
-use crate::table::Typed;
+use crate::network::{Fate, Outcome, Pending};
+use crate::table::{Typed, Write};
 use crate::world::{Message, State, World};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
@@ -144,7 +144,7 @@ impl Noted {
 
 impl Network for Noted {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
-        let typed = Typed::of(&request, numbers(writes), &self.schema);
+        let typed = Typed::of(&request, Write::all(writes), &self.schema);
         self.world.state().processes[self.process].noted = Some(typed);
         self.real.send(request, writes)
     }

@@ -2,7 +2,7 @@
 
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{CallKind, Ended};
-use crate::network::WORK;
+use crate::table::WORK;
 use crate::world::{Event, Fenced};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::protocol::{Expression, Value};
@@ -141,6 +141,7 @@ fn condition_of(fence: &TransactWriteItem) -> Expression {
     };
     let given = check.expression_attribute_values().unwrap();
     let known = [":first", ":last", ":rvn", ":token"];
-    let values = known.into_iter().filter_map(|name| Some((name, value(given.get(name)?)))).collect();
+    let values: Vec<_> = known.into_iter().filter_map(|name| Some((name, value(given.get(name)?)))).collect();
+    assert_eq!(values.len(), given.len(), "a fence with other values than {known:?}");
     Expression { condition: check.condition_expression().to_owned(), values, ..Expression::default() }
 }

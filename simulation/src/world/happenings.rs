@@ -3,7 +3,7 @@
 use super::queue::{Event, Fenced};
 use super::{State, nanos};
 use crate::expression;
-use crate::ledger::ProcessId;
+use crate::ledger::{Invariant, ProcessId};
 
 impl State {
     pub(crate) fn happens(&mut self, event: Event) {
@@ -54,6 +54,10 @@ impl State {
     }
 
     fn fenced_arrives(&mut self, Fenced { key, granted, condition }: Fenced) {
+        if let Some(complaint) = expression::complaint(&condition, &[self.schema.key_attribute.as_str()]) {
+            self.ledger.violate(Invariant::WellFormed, format!("Fence: {complaint}"));
+            return;
+        }
         let holds = expression::holds(&condition, self.rows.get(&self.keys[key]));
         self.say(|_| format!("a fenced transaction of grant no {granted} arrives: {holds}"));
         self.mix(self.now ^ u64::from(holds));

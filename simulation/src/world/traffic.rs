@@ -4,7 +4,7 @@ use super::processes::Process;
 use super::queue::Event;
 use super::{State, nanos};
 use crate::clocks::{EPOCH, Nanos};
-use crate::ledger::{CallKind, ProcessId, Written};
+use crate::ledger::{CallKind, Invariant, ProcessId, Written};
 use crate::network::{Fate, Outcome, Slot};
 use crate::peer::{Op, What};
 use crate::sdk::{self, Http};
@@ -109,9 +109,14 @@ impl State {
         let write = request.kind != Kind::Peek;
         let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
         let before = if write { self.mark(key) } else { None };
+        self.rows.now = Duration::from_nanos(self.now);
         self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
         let recognised = self.rows.knows(request);
         let answer = self.rows.carry_out(request);
+        if let Some(complaint) = self.rows.malformed.take() {
+            let what = format!("{:?}: {complaint}", request.kind);
+            self.ledger.violate(Invariant::WellFormed, what);
+        }
         let by_sdk = self.compare(&message, &answer);
         self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
         self.say(|state| {
@@ -151,8 +156,8 @@ impl State {
         // Also while the refusal is on its way to the sender.
         let refused = refused || means.is_some_and(|(_, refused)| refused);
         let written = Written { key, call, slot, begun, read, now: self.now, copy, late: copy || dropped, refused };
-        for number in &message.request.writes {
-            self.ledger.committed(&self.plan, *number, written);
+        for number in message.request.writes.iter().filter_map(|write| write.number) {
+            self.ledger.committed(&self.plan, number, written);
         }
         let after = self.mark(key);
         self.ledger.applied(&self.plan, written, before, after.as_ref());
