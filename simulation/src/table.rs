@@ -156,7 +156,8 @@ impl Rows {
             return Answer::Cancelled(vec![FailedWrite { index: 0, code, message: None }]);
         }
         let answer = self.alone(request);
-        if matches!(answer, Answer::Applied(_)) {
+        // A Fence writes nothing, and is remembered all the same.
+        if matches!(answer, Answer::Applied(_) | Answer::Found(_)) {
             self.applied.push((transaction.clone(), self.now, request.clone()));
         }
         answer
