@@ -34,6 +34,8 @@ counts! {
     grants: "grants applied",
     requests: "requests that reached the table",
     calls: "calls that ended",
+    calls_disturbed: "calls in which the process was paused or its clocks were set",
+    own_holders: "reclaims that ended while a holder of their own had the lock",
     checks: "guards that said mine",
     effects: "effects applied by the fenced resource",
     stale_effects: "stale effects refused by the fenced resource",

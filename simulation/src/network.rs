@@ -1,7 +1,7 @@
 //! A process's way to the table and its way to wait: the crate's two seams, on simulated time.
 
 use crate::ledger::{CallId, ProcessId};
-use crate::table::{Typed, Write};
+use crate::table::{Mark, Typed, Write};
 use crate::world::World;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::protocol::{Answer, Moment, Request};
@@ -44,6 +44,8 @@ pub(crate) struct Slot {
     pub(crate) arrived: Option<SystemTime>,
     /// Whether the answer that was sent says applied, or refused.
     pub(crate) means: Option<(bool, bool)>,
+    /// The row that the answer shows to an acquire, if there is one.
+    pub(crate) shows: Option<Option<Mark>>,
     /// Its sender has been told that it was refused.
     pub(crate) refused: bool,
     /// Its sender has been told that it was applied.
@@ -59,6 +61,7 @@ impl Slot {
             call,
             begun: 0,
             means: None,
+            shows: None,
             outcome: None,
             arrived: None,
             refused: false,

@@ -47,6 +47,7 @@ invariants! {
     EffectsInOrder: "a fenced resource never applies an older grant's effect after a newer one's", "P1";
     OneHolder: "at most one grant's guards say mine", "P2";
     NotHeldByOurselves: "never held by another when the row carries our grant", "P3";
+    TakesWhatItMay: "never held or lost because of a row that the call itself would take", "P3";
     NotLostWhileOurs: "never lost while the row is ours", "P3";
     OwnRowOnly: "renew and release change no other grant's row", "P2";
     ExpiredStaysExpired: "a guard that ran out stays so until it is renewed", "P2";

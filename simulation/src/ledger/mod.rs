@@ -56,12 +56,22 @@ impl Granted {
     }
 }
 
+/// Which living holders an acquire may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reclaims {
+    Nobody,
+    /// Those of its own owner.
+    Owner,
+    /// The holder of this grant, and later ones of the same owner.
+    Grant(Grant),
+}
+
 /// What kind of call sends a request, and what it may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Acquire {
         owner: String,
-        reclaims: bool,
+        reclaims: Reclaims,
     },
     /// Of this grant with this token.
     Hold(Grant, u64),
@@ -90,9 +100,26 @@ pub(crate) struct Call {
     pub(crate) kind: CallKind,
     pub(crate) ended: Ended,
     pub(crate) started: Nanos,
-    /// Whether the process was paused, or its clocks set, meanwhile.
-    pub(crate) disturbed: bool,
+    /// When a pause of its process, or the setting of its clocks, ended last.
+    pub(crate) disturbed: Option<Nanos>,
     pub(crate) sent_release: bool,
+    /// One of its writes was applied.
+    pub(crate) applied: bool,
+    /// The row that it was shown last, by an answer that it heard.
+    pub(crate) shown: Option<Mark>,
+}
+
+impl Call {
+    /// Whether this call takes this row, even from a living holder. (Not one that it wrote itself.)
+    pub(crate) fn takes(&self, row: &Mark) -> bool {
+        let CallKind::Acquire { owner, reclaims } = &self.kind else { return false };
+        let same_owner = row.owner == *owner;
+        row.own.is_some_and(|own| match reclaims {
+            Reclaims::Nobody => false,
+            Reclaims::Owner => same_owner,
+            Reclaims::Grant(grant) => same_owner || own.grant == *grant,
+        })
+    }
 }
 
 /// A request as the books see it.
@@ -184,6 +211,7 @@ impl Ledger {
         let CallKind::Acquire { owner, reclaims } = kind else {
             return self.violate(Invariant::OwnRowOnly, format!("a grant {grant} was written by {kind:?}"));
         };
+        let reclaims = reclaims != Reclaims::Nobody;
         let inherited = previous.is_some() && reclaims && before.is_some_and(|before| before.owner == owner);
         let lineage = previous.filter(|_| inherited).map_or(self.grants.len(), |previous| previous.lineage);
         let of_peer = previous.is_some_and(|previous| previous.grant.is_none());

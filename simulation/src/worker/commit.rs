@@ -34,15 +34,15 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let commit = lock.commit([write(number)]);
         let answer = self.perhaps(commit.into_future()).await;
-        let ended = self.commit_ended(number, &answer);
+        let ended = self.commit_ended(number, &answer, Duration::ZERO);
         if ended == Ended::Unknown {
             return self.settle(key, lock, number).await;
         }
         ended
     }
 
-    fn commit_ended(&self, number: usize, answer: &Option<Result<(), Error>>) -> Ended {
-        let limit = self.commit_limit();
+    fn commit_ended(&self, number: usize, answer: &Option<Result<(), Error>>, more: Duration) -> Ended {
+        let limit = self.commit_limit() + more;
         let mut state = self.state();
         state.say_of(self.id, || format!("commit {number} ended: {answer:?}"));
         let ended = match answer {
@@ -112,11 +112,7 @@ impl Me {
         self.state().processes[self.id].holds = None;
         let answer = self.perhaps(lock.commit_and_release([write(number)]).into_future()).await;
         // The release that follows a failure has its own time.
-        let undisturbed = self.state().processes[self.id].call;
-        if let Some(call) = undisturbed {
-            self.state().ledger.calls[call].disturbed = true;
-        }
-        self.commit_ended(number, &answer);
+        self.commit_ended(number, &answer, self.call_limit());
     }
 
     /// Sends a write of its own in a transaction of its own, with a Fence; now and then it takes long.

@@ -1,7 +1,7 @@
 //! What a process of each role does until it ends.
 
 use super::{Me, grant_of};
-use crate::ledger::{CallKind, Ended, Invariant};
+use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use crate::world::Event;
 use lambda_lock::{Budget, Lock, LockToken, TryAcquired};
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Me {
         };
         let carried = observation.is_some();
         let lease = self.part_of_lease(1.5);
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody });
         let mut tried = self.locks.try_acquire(self.lock_key(key)).lease(lease);
         if let Some(observation) = observation {
             tried = tried.observation(observation);
@@ -119,7 +119,7 @@ impl Me {
         let bound = self.state().takeover_bound(key);
         let started = self.state().processes[self.id].local;
         let budget = Budget::lasting_on(self.clock.clone(), Duration::from_secs(3600)).reserve(Duration::from_secs(1));
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody });
         let lease = Duration::from_secs(1);
         let lock = self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).await;
         let took = Duration::from_nanos(self.state().processes[self.id].local - started);

@@ -49,6 +49,9 @@ impl State {
             let (heard, refused) = self.slots[slot].means.unwrap_or_default();
             self.slots[slot].refused = refused;
             self.slots[slot].heard = heard;
+            if let Some(shown) = self.slots[slot].shows.take() {
+                self.ledger.calls[self.slots[slot].call].shown = shown;
+            }
             self.at(self.now, Event::Wake(process, None));
         }
     }

@@ -159,6 +159,7 @@ impl State {
         for number in message.request.writes.iter().filter_map(|write| write.number) {
             self.ledger.committed(&self.plan, number, written);
         }
+        self.ledger.calls[call].applied = true;
         let after = self.mark(key);
         self.ledger.applied(&self.plan, written, before, after.as_ref());
     }
@@ -168,6 +169,10 @@ impl State {
         let told = !matches!(fate, Fate::AnswerLost | Fate::SaysFailure);
         self.slots[slot].means =
             told.then_some((matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_))));
+        let kind = self.ledger.calls.get(self.slots[slot].call).map(|call| &call.kind);
+        if let (true, Some(CallKind::Acquire { .. }), Answer::Refused(row) | Answer::Found(row)) = (told, kind, &answer) {
+            self.slots[slot].shows = Some(row.as_ref().map(Mark::of));
+        }
         match fate {
             Fate::AnswerLost => self.reset_at(self.now + way, slot),
             _ if by_sdk.is_some() => self.answer_at(self.now + way, slot, by_sdk.unwrap_or(Outcome::Reset)),
