@@ -46,6 +46,9 @@ invariants! {
     TokenGrows: "a grant's token is larger than every earlier one's", "P1";
     EffectsInOrder: "a fenced resource never applies an older grant's effect after a newer one's", "P1";
     OneHolder: "at most one grant's guards say mine", "P2";
+    OneWork: "no two works are polled under one key at one instant", "P2";
+    WorkEndsWithLease: "no work is polled after the lease of its guard", "P2";
+    WorkIsNotCutShort: "a guarded work is dropped only when the lock is lost or its lease is over", "P3";
     NotHeldByOurselves: "never held by another when the row carries our grant", "P3";
     TakesWhatItMay: "never held or lost because of a row that the call itself would take", "P3";
     NotLostWhileOurs: "never lost while the row is ours", "P3";

@@ -18,6 +18,9 @@ use lambda_lock::protocol::Grant;
 
 pub(crate) type ProcessId = usize;
 
+/// A millisecond.
+const MILLI: Nanos = 1_000_000;
+
 pub(crate) type CallId = usize;
 
 /// A grant that was applied.
@@ -47,6 +50,10 @@ pub(crate) struct Granted {
     ended: bool,
     /// When a guard of it said mine last.
     said_mine: Option<Nanos>,
+    /// When a work under a guard of it was polled last.
+    worked: Option<Nanos>,
+    /// When the lease of its last write is over, whoever counts it.
+    until: Nanos,
     pub(crate) renewed: Nanos,
 }
 
@@ -188,14 +195,23 @@ impl Ledger {
         let same =
             |mark: &&Mark| mark.own.is_some_and(|version| version.grant == own.grant) && mark.token == after.token;
         match before.filter(same) {
-            None => self.granted(plan, written, own.grant, token, before),
+            None => self.granted(plan, written, (own.grant, token, after.lease), before),
             Some(before) if after.released => self.released(written, before, after),
-            Some(before) if before.released => self.granted(plan, written, own.grant, token, Some(before)),
+            Some(before) if before.released => {
+                self.granted(plan, written, (own.grant, token, after.lease), Some(before))
+            }
             Some(before) => self.renewed(written, before, after),
         }
     }
 
-    fn granted(&mut self, plan: &Plan, written: Written, grant: Grant, token: u64, before: Option<&Mark>) {
+    fn granted(
+        &mut self,
+        plan: &Plan,
+        written: Written,
+        (grant, token, lease): (Grant, u64, u64),
+        before: Option<&Mark>,
+    ) {
+        let lease = lease * MILLI;
         let Written { key, call, begun, now, .. } = written;
         self.counts.grants += 1;
         let forgotten = self.forgotten(plan, written, before);
@@ -238,6 +254,8 @@ impl Ledger {
             slot: written.slot,
             ended: false,
             said_mine: None,
+            worked: None,
+            until: written.read + lease,
             renewed: now,
         });
     }
@@ -263,6 +281,8 @@ impl Ledger {
             slot: written.slot,
             ended: false,
             said_mine: None,
+            worked: None,
+            until: Nanos::MAX,
             renewed: now,
         });
     }

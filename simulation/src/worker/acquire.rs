@@ -4,8 +4,8 @@ use super::roles::WORKFLOW;
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Reclaims};
 use crate::world::State;
-use lambda_lock::protocol::Version;
-use lambda_lock::{Budget, Error, ErrorKind, Held, Lock, LockToken, TryAcquired};
+use lambda_lock::protocol::{Grant, Version};
+use lambda_lock::{Error, ErrorKind, Held, Lock, LockToken, TryAcquired};
 use std::time::Duration;
 
 impl Me {
@@ -18,7 +18,7 @@ impl Me {
         };
         let lease = self.part_of_lease(1.0) + self.state().plan.lease / 4;
         let lasting = lease * 2;
-        let within = Budget::lasting_on(self.clock.clone(), lasting).reserve(lease / 2).grace(lease / 8);
+        let within = self.budget(lasting).reserve(lease / 2).grace(lease / 8);
         let kind = if reclaims { Reclaims::Owner } else { Reclaims::Nobody };
         self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: kind });
         let lock_key = self.lock_key(key);
@@ -47,6 +47,20 @@ impl Me {
         let lease = self.part_of_lease(1.5);
         let reclaimed = self.perhaps(async { self.locks.reclaim(token).lease(lease).await }).await;
         self.acquire_ended(key, reclaimed.map(|lock| lock.map(TryAcquired::Granted)), Some(self.call_limit() * 3))
+    }
+
+    /// The grant of a guard that a work was given; its acquire has ended.
+    pub(super) fn granted_here(&self, key: usize, lock: &Lock, limit: Duration) -> Option<(Grant, u64, usize)> {
+        let (grant, token) = grant_of(&lock.token());
+        let mut state = self.state();
+        state.say_of(self.id, || format!("a work begins with token {token}"));
+        state.call_ends(self.id, Ended::Done, Some(limit));
+        if !self.stands_for_a_grant(&mut state, key, lock) {
+            return None;
+        }
+        let granted = state.granted_to(key, grant, token)?;
+        state.processes[self.id].holds = Some(granted);
+        Some((grant, token, granted))
     }
 
     /// Writes into the books how an acquire ended.

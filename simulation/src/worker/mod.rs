@@ -3,6 +3,7 @@
 
 mod acquire;
 mod commit;
+mod guarded;
 mod hold;
 mod once;
 mod release;
@@ -16,7 +17,7 @@ use crate::sdk::Noted;
 use crate::world::{State, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::protocol::{Grant, Version};
-use lambda_lock::{Error, ErrorKind, LockClient, LockToken, SharedClock};
+use lambda_lock::{Budget, Error, ErrorKind, LockClient, LockToken, SharedClock};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{LazyLock, MutexGuard};
@@ -122,6 +123,18 @@ impl Me {
         })
         .await;
         self.state().processes[self.id].nudged = false;
+    }
+
+    /// Time for a call: so long, or until a point in time by the wall clock.
+    pub(crate) fn budget(&self, lasting: Duration) -> Budget {
+        if self.one_in(2) {
+            return Budget::lasting_on(self.clock.clone(), lasting);
+        }
+        let end = self.clock.now().wall + lasting;
+        self.state().counts().budgets_until += 1;
+        // As a budget until then is made: from what the wall clock says when it is made.
+        let left = end.saturating_sub(self.clock.now().wall);
+        Budget::lasting_on(self.clock.clone(), left)
     }
 
     pub(crate) fn is_calm(&self) -> bool {

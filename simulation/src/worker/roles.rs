@@ -16,6 +16,12 @@ impl Me {
             if self.is_calm() {
                 return;
             }
+            if self.one_in(5) {
+                let key = self.some_key();
+                self.runs_guarded(key).await;
+                self.sleep(self.part_of_lease(0.3)).await;
+                continue;
+            }
             let handed = if self.one_in(2) { self.take_handed() } else { None };
             let held = match handed {
                 Some(handed) => self.take_up(handed).await,

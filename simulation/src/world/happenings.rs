@@ -1,6 +1,7 @@
 //! What an event does when its time has come.
 
 use super::queue::{Event, Fenced};
+use super::processes::Process;
 use super::{State, nanos};
 use crate::expression;
 use crate::ledger::{Invariant, ProcessId};
@@ -13,6 +14,14 @@ impl State {
             Event::ArrivePeers(slot, op) => self.peers_arrives(slot, *op),
             Event::Answer(slot) => self.answered(slot),
             Event::Claim { granted, fresh } => self.claims(granted, fresh),
+            Event::Work { granted, fresh } => {
+                self.say(|_| format!("a work of grant no {granted} is polled"));
+                let Self { ledger, plan, now, .. } = self;
+                ledger.works(plan, granted, *now);
+                if fresh {
+                    self.nudge_others(granted);
+                }
+            }
             Event::Effect(granted) => {
                 self.say(|_| format!("an effect of grant no {granted} reaches the resource"));
                 let Self { ledger, plan, fenced, .. } = self;
@@ -84,9 +93,12 @@ impl State {
         self.say(|_| format!("grant no {granted} says mine"));
         let Self { ledger, plan, now, .. } = self;
         ledger.mine(plan, granted, *now);
-        if !fresh {
-            return;
+        if fresh {
+            self.nudge_others(granted);
         }
+    }
+
+    fn nudge_others(&mut self, granted: usize) {
         // Whoever else holds the key is asked at the same instant.
         let key = self.ledger.grants[granted].key;
         for id in 0..self.processes.len() {
@@ -96,6 +108,14 @@ impl State {
                 self.at(self.now, Event::Wake(id, None));
             }
         }
+    }
+
+    /// A work under a guard is polled now: at the instant at which its process has looked at its clock in this turn,
+    /// if it has.
+    pub(crate) fn works(&mut self, id: ProcessId, granted: usize, fresh: bool) {
+        let Process { read, woken, local, .. } = self.processes[id];
+        let at = if read >= woken { read } else { local };
+        self.at(at, Event::Work { granted, fresh });
     }
 
     /// A guard was asked just now and said mine.

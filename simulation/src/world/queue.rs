@@ -20,6 +20,11 @@ pub(crate) enum Event {
         granted: usize,
         fresh: bool,
     },
+    /// A work of this grant was polled.
+    Work {
+        granted: usize,
+        fresh: bool,
+    },
     Effect(usize),
     /// A lock was written down, for whoever goes on with it.
     Hand(LockToken),
