@@ -17,10 +17,18 @@ use std::time::{Duration, SystemTime};
 pub(crate) enum Fate {
     Arrives,
     Throttled,
+    /// With one of these codes.
+    Rejected(usize),
+    /// By something in between.
+    Stranger,
     RequestLost,
     AnswerLost,
     SaysFailure,
 }
+
+/// Codes of answers that are not worth another try, or that nobody knows.
+pub(crate) const REJECTIONS: [&str; 4] =
+    ["ExpiredTokenException", "UnrecognizedClientException", "AccessDeniedException", "BrandNewException"];
 
 /// What a sender gets to see.
 #[derive(Clone, Debug)]
@@ -28,6 +36,8 @@ pub(crate) enum Outcome {
     Answer(Answer),
     /// The connection broke.
     Reset,
+    /// An answer of something in between.
+    Stranger,
     /// Where the real SDK is in between.
     Http(u16, String),
 }
@@ -46,6 +56,8 @@ pub(crate) struct Slot {
     pub(crate) means: Option<(bool, bool)>,
     /// The row that the answer shows to an acquire, if there is one.
     pub(crate) shows: Option<Option<Mark>>,
+    /// Its sender had been shown that the row is no lock record.
+    pub(crate) against_unreadable: bool,
     /// Its sender has been told that it was refused.
     pub(crate) refused: bool,
     /// Its sender has been told that it was applied.
@@ -62,6 +74,7 @@ impl Slot {
             begun: 0,
             means: None,
             shows: None,
+            against_unreadable: false,
             outcome: None,
             arrived: None,
             refused: false,
@@ -118,7 +131,10 @@ impl Future for Pending {
         let Some(arrived) = slot.arrived else { return Poll::Pending };
         Poll::Ready(match slot.outcome.take() {
             Some(Outcome::Answer(answer)) => Reply { answer, server_time: Some(arrived) },
-            Some(Outcome::Reset | Outcome::Http(..)) | None => Reply { answer: Answer::Unknown, server_time: None },
+            // A stranger's date says nothing of DynamoDB's clock.
+            Some(Outcome::Reset | Outcome::Stranger | Outcome::Http(..)) | None => {
+                Reply { answer: Answer::Unknown, server_time: None }
+            }
         })
     }
 }

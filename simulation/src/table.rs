@@ -247,9 +247,16 @@ pub(crate) struct Mark {
     pub(crate) workflow: Option<String>,
     /// The stored result of an idempotent work.
     pub(crate) outcome: Option<String>,
+    /// What of token, lease, end and owner cannot be read.
+    pub(crate) odd: Vec<(&'static str, Value)>,
 }
 
 impl Mark {
+    /// Whether this stands there, and cannot be read.
+    pub(crate) fn has(&self, attribute: &str, value: &Value) -> bool {
+        self.odd.iter().any(|(name, odd)| *name == attribute && odd == value)
+    }
+
     pub(crate) fn of(row: &Item) -> Self {
         let text = |name: &str| match row.get(name) {
             Some(Value::S(text)) => Some(text.clone()),
@@ -259,8 +266,21 @@ impl Mark {
             Some(Value::N(number)) => number.parse().ok(),
             _ => None,
         };
+        let odd = [schema::TOKEN, schema::LEASE, schema::ENDS, schema::OWNER].into_iter().filter_map(|name| {
+            let value = row.get(name)?;
+            let read = match name {
+                schema::OWNER => matches!(value, Value::S(_)),
+                schema::LEASE => matches!(value, Value::S(text) if text.parse::<u64>().is_ok() || text.ends_with('s')
+                    && text.len() < 20 && !text.starts_with('-')),
+                _ => matches!(value, Value::N(number) if number.parse::<u64>().is_ok()),
+            };
+            (!read).then(|| (name, value.clone()))
+        });
+        let odd: Vec<_> = odd.collect();
         let version = text(schema::VERSION).unwrap_or_default();
-        let lease = text(schema::LEASE).and_then(|text| Lease::parse(&text));
+        let lease = text(schema::LEASE)
+            .filter(|_| odd.iter().all(|(name, _)| *name != schema::LEASE))
+            .and_then(|text| Lease::parse(&text));
         Self {
             own: Version::parse(&version),
             version,
@@ -271,6 +291,7 @@ impl Mark {
             owner: text(schema::OWNER).unwrap_or_default(),
             workflow: text(schema::WORKFLOW),
             outcome: text(schema::OUTCOME),
+            odd,
         }
     }
 }

@@ -59,6 +59,10 @@ invariants! {
     NoGrantAfterRefusal: "no grant is applied for a call that ended definitively", "P5";
     GivenBack: "an acquire that was given up gives back what it got", "P3";
     ReleasedIsFree: "released is said only of a lock that is not held by the grant", "P5";
+    UnknownHasACause: "unknown or unavailable is said only after something went wrong", "P5";
+    OnceUnknown: "that nothing was applied is said only if nothing was", "P5";
+    UnreadableIsLeft: "a row that is not a lock record is never taken over", "P2";
+    NoPanic: "nothing panics", "every call";
     GuardMatchesRow: "a guard stands for a grant that was applied, with its token", "P1";
     TakenOver: "a dead holder is replaced within its bound", "P4";
     ReturnsInTime: "a call returns by its budget plus one request timeout", "P4";

@@ -21,6 +21,9 @@ pub(crate) type ProcessId = usize;
 /// A millisecond.
 const MILLI: Nanos = 1_000_000;
 
+/// Stands for a token that nobody may be given.
+const NONSENSE: u64 = u64::MAX;
+
 pub(crate) type CallId = usize;
 
 /// A grant that was applied.
@@ -32,6 +35,8 @@ pub(crate) struct Granted {
     /// `None`: of another client.
     pub(crate) grant: Option<Grant>,
     pub(crate) token: u64,
+    /// Counted on from what is no number of grants: nobody may be given it.
+    pub(super) nonsense: bool,
     pub(crate) call: CallId,
     /// Grants that were reclaimed from each other have one holder.
     lineage: usize,
@@ -112,6 +117,10 @@ pub(crate) struct Call {
     pub(crate) sent_release: bool,
     /// One of its writes was applied.
     pub(crate) applied: bool,
+    /// Something went wrong with one of its requests.
+    pub(crate) faulted: bool,
+    /// How often it was refused.
+    pub(crate) refusals: u32,
     /// The row that it was shown last, by an answer that it heard.
     pub(crate) shown: Option<Mark>,
 }
@@ -155,6 +164,8 @@ pub(crate) struct Ledger {
     pub(crate) current: Vec<Option<usize>>,
     /// For what is on each row: its writer's clocks were read no earlier than this.
     written: Vec<Nanos>,
+    /// For each row: grants before this one are no longer told from its token, since somebody wrote the row by hand.
+    by_hand: Vec<usize>,
     resource: Vec<Resource>,
     pub(crate) commits: Vec<Commit>,
     /// The results of idempotent works, by key.
@@ -168,6 +179,7 @@ impl Ledger {
         Self {
             current: vec![None; keys],
             written: vec![0; keys],
+            by_hand: vec![0; keys],
             resource: vec![Resource::default(); keys],
             results: vec![None; keys],
             ..Self::default()
@@ -191,7 +203,9 @@ impl Ledger {
         }
         let Some(after) = after else { return self.deleted(written, before) };
         let Some(own) = after.own else { return self.settled(written, before, after) };
-        let token = after.token.unwrap_or_default();
+        // One that counts on from nonsense is no token: nobody may be given it.
+        let token = after.token.unwrap_or(NONSENSE);
+        self.counts.tokens_of_nonsense += u64::from(after.token.is_none());
         let same =
             |mark: &&Mark| mark.own.is_some_and(|version| version.grant == own.grant) && mark.token == after.token;
         match before.filter(same) {
@@ -214,9 +228,12 @@ impl Ledger {
         let lease = lease * MILLI;
         let Written { key, call, begun, now, .. } = written;
         self.counts.grants += 1;
-        let forgotten = self.forgotten(plan, written, before);
-        let unbroken = self.unbroken(key, before);
-        self.token_grows(plan, written, (grant, token), forgotten, unbroken);
+        let forgotten = self.forgotten(plan, written, before).max(self.by_hand[key]);
+        let unbroken = self.unbroken(key, before).max(self.by_hand[key]);
+        let nonsense = token == NONSENSE;
+        if !nonsense {
+            self.token_grows(plan, written, (grant, token), forgotten, unbroken);
+        }
         let ghost = written.late && self.cannot_be_refused(plan, written, before);
         let again = self.grants.iter().any(|one| one.grant == Some(grant));
         self.after_its_call(written, grant, ghost);
@@ -244,6 +261,7 @@ impl Ledger {
             key,
             grant: Some(grant),
             token,
+            nonsense,
             call,
             lineage,
             unbroken,
@@ -271,6 +289,7 @@ impl Ledger {
             key,
             grant: None,
             token: 0,
+            nonsense: false,
             call,
             lineage,
             unbroken: lineage,
@@ -285,6 +304,11 @@ impl Ledger {
             until: Nanos::MAX,
             renewed: now,
         });
+    }
+
+    /// Somebody wrote the row by hand.
+    pub(crate) fn written_by_hand(&mut self, key: usize) {
+        self.by_hand[key] = self.grants.len();
     }
 
     pub(crate) fn released_by_peer(&mut self, key: usize) {

@@ -81,7 +81,8 @@ impl Me {
         };
         state.call_ends(self.id, ended, limit);
         let shown = state.ledger.calls[call].shown.as_ref();
-        let own_holder = !matches!(ended, Ended::Done) && shown.is_some_and(|shown| state.ledger.calls[call].takes(shown));
+        let own_holder =
+            !matches!(ended, Ended::Done) && shown.is_some_and(|shown| state.ledger.calls[call].takes(shown));
         state.counts().own_holders += u64::from(own_holder);
         self.left_nothing(&mut state, key, call, &tried);
         match tried? {
@@ -96,6 +97,7 @@ impl Me {
                 None
             }
             Err(error) => {
+                state.failed(self.id, call, &error);
                 match error.kind() {
                     ErrorKind::Held(held) => self.is_somebody_else(&mut state, call, held),
                     ErrorKind::Unknown => state.counts().unknown_acquires += 1,
@@ -141,9 +143,8 @@ impl Me {
     fn is_not_to_be_taken(&self, state: &mut State, call: CallId, error: &Error) {
         state.counts().lost += 1;
         let Some(shown) = state.ledger.calls[call].shown.clone() else { return };
-        let by_itself = |own: Version| {
-            state.ledger.grants.iter().any(|one| one.grant == Some(own.grant) && one.call == call)
-        };
+        let by_itself =
+            |own: Version| state.ledger.grants.iter().any(|one| one.grant == Some(own.grant) && one.call == call);
         if state.ledger.calls[call].takes(&shown) && !shown.own.is_some_and(by_itself) {
             let what = format!("{error}, by {shown:?}");
             state.ledger.violate(Invariant::TakesWhatItMay, what);

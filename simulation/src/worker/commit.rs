@@ -50,6 +50,12 @@ impl Me {
             Some(Err(error)) => refused_or_unknown(error),
             None => Ended::Unknown,
         };
+        let call = state.processes[self.id].call;
+        if let (Some(Err(error)), Some(call)) = (answer, call) {
+            // What became of the writes is asked of the books; a release may have followed.
+            state.ledger.calls[call].applied = false;
+            state.failed(self.id, call, error);
+        }
         state.call_ends(self.id, ended, Some(limit));
         match ended {
             Ended::Done => state.ledger.said_committed(number, true, false),

@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// Whether `with_lock` and `run` end their work with the lease, as `keep_alive` does.
+const WITH_LOCK_TOO: bool = true;
+
 /// What a guarded work failed with.
 #[derive(Debug)]
 pub(super) struct Failed(pub(super) Option<Error>);
@@ -28,6 +31,8 @@ struct Polled<'a, F> {
     me: &'a Me,
     granted: usize,
     begun: bool,
+    /// Whether the guard is to stop it.
+    by_guard: bool,
     work: Pin<&'a mut F>,
 }
 
@@ -36,7 +41,9 @@ impl<F: Future> Future for Polled<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let fresh = !std::mem::replace(&mut self.begun, true);
-        self.me.state().works(self.me.id, self.granted, fresh);
+        if self.by_guard {
+            self.me.state().works(self.me.id, self.granted, fresh);
+        }
         self.work.as_mut().poll(context)
     }
 }
@@ -64,13 +71,13 @@ impl Drop for AtWork<'_> {
 
 impl Me {
     /// Naps, each poll of which counts as a poll of the work.
-    async fn works(&self, granted: usize, naps: u32, most: f64) {
+    async fn works(&self, granted: usize, naps: u32, most: f64, by_guard: bool) {
         let work = pin!(async {
             for _ in 0..naps {
                 self.rest(self.part_of_lease(most)).await;
             }
         });
-        Polled { me: self, granted, begun: false, work }.await;
+        Polled { me: self, granted, begun: false, by_guard: WITH_LOCK_TOO || by_guard, work }.await;
     }
 
     /// One long step under `keep_alive`.
@@ -79,7 +86,7 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let naps = self.state().rng.u32(1..=6);
         let lease = self.state().plan.lease;
-        let work = self.works(granted, naps, 1.0);
+        let work = self.works(granted, naps, 1.0, true);
         let answer = self.perhaps(async { lock.keep_alive(work).await }).await;
         let over = lock.remaining().is_zero();
         let limit = lease.mul_f64(f64::from(naps) + 3.0) + self.call_limit() * 2;
@@ -156,13 +163,13 @@ impl Me {
         let Some((grant, token, granted)) = self.granted_here(key, lock, limit) else { return Err(Failed(None)) };
         let _over = AtWork { me: self, key, grant, token };
         self.state().counts().with_lock += 1;
-        self.works(granted, 1, 0.5).await;
+        self.works(granted, 1, 0.5, false).await;
         for _ in 0..steps {
             let choice = self.state().rng.u8(..4);
             match choice {
                 0 if self.renew(key, lock).await == Ended::Refused => return Err(Failed(None)),
                 1 if self.keeps_alive(key, lock, granted).await == Ended::Refused => return Err(Failed(None)),
-                _ => self.works(granted, 2, 0.6).await,
+                _ => self.works(granted, 2, 0.6, false).await,
             }
         }
         if self.one_in(4) { Err(Failed(None)) } else { Ok(()) }

@@ -10,7 +10,7 @@ mod release;
 mod renew;
 mod roles;
 
-use crate::ledger::{Ended, ProcessId};
+use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
 use crate::network::{Nap, ProcessClock, Wire};
 use crate::plan::Peer;
 use crate::sdk::Noted;
@@ -188,6 +188,33 @@ impl Me {
 pub(crate) fn grant_of(token: &LockToken) -> (Grant, u64) {
     let version = Version::parse(token.version()).unwrap();
     (version.grant, token.fencing_token())
+}
+
+impl State {
+    /// What may be said of a call that failed.
+    pub(crate) fn failed(&mut self, id: ProcessId, call: CallId, error: &Error) {
+        let Call { applied, faulted, refusals, disturbed, ref kind, .. } = self.ledger.calls[call];
+        let acquires = matches!(kind, CallKind::Acquire { .. });
+        match error.kind() {
+            ErrorKind::InvalidRecord => self.counts().invalid_records += 1,
+            ErrorKind::Denied => self.counts().denied += 1,
+            _ => {}
+        }
+        let nothing = matches!(
+            error.kind(),
+            ErrorKind::Denied | ErrorKind::Table | ErrorKind::InvalidRequest | ErrorKind::Unavailable
+        );
+        if nothing && applied {
+            self.ledger.violate(Invariant::OnceUnknown, format!("{error}, by {id}, of which a write was applied"));
+        }
+        let unclear = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
+        // Rivals that are faster can refuse a call until its time is over; and what is sent when it is over already,
+        // or by a copy of the same grant, is refused once.
+        let patient = if acquires { 3 } else { 1 };
+        if unclear && !faulted && disturbed.is_none() && refusals < patient {
+            self.ledger.violate(Invariant::UnknownHasACause, format!("{error}, by {id}"));
+        }
+    }
 }
 
 pub(crate) fn refused_or_unknown(error: &Error) -> Ended {

@@ -84,7 +84,11 @@ impl Me {
         };
         let carried = observation.is_some();
         let lease = self.part_of_lease(1.5);
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody });
+        self.state().call_begins(
+            self.id,
+            key,
+            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+        );
         let mut tried = self.locks.try_acquire(self.lock_key(key)).lease(lease);
         if let Some(observation) = observation {
             tried = tried.observation(observation);
@@ -125,7 +129,11 @@ impl Me {
         let bound = self.state().takeover_bound(key);
         let started = self.state().processes[self.id].local;
         let budget = Budget::lasting_on(self.clock.clone(), Duration::from_secs(3600)).reserve(Duration::from_secs(1));
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody });
+        self.state().call_begins(
+            self.id,
+            key,
+            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+        );
         let lease = Duration::from_secs(1);
         let lock = self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).await;
         let took = Duration::from_nanos(self.state().processes[self.id].local - started);

@@ -1,7 +1,7 @@
 //! What an event does when its time has come.
 
-use super::queue::{Event, Fenced};
 use super::processes::Process;
+use super::queue::{Event, Fenced};
 use super::{State, nanos};
 use crate::expression;
 use crate::ledger::{Invariant, ProcessId};
@@ -36,6 +36,11 @@ impl State {
                 self.delete_row();
                 self.again(self.plan.faults.row_deleted, Event::DeleteRow);
             }
+            Event::Spoil => {
+                self.spoil();
+                self.again(self.plan.faults.spoiled, Event::Spoil);
+            }
+            Event::Repair(key) => self.repair(key),
             Event::Jump => {
                 let living: Vec<_> = (0..self.processes.len()).filter(|id| self.processes[*id].alive).collect();
                 if let Some(id) = self.rng.choice(living) {
@@ -52,8 +57,8 @@ impl State {
     }
 
     fn answered(&mut self, slot: usize) {
-        self.slots[slot].arrived = Some(self.server_time());
         let process = self.slots[slot].process;
+        self.slots[slot].arrived = Some(self.server_time(process));
         if !self.slots[slot].dropped {
             let (heard, refused) = self.slots[slot].means.unwrap_or_default();
             self.slots[slot].refused = refused;
@@ -83,6 +88,10 @@ impl State {
 
     fn delete_row(&mut self) {
         let key = self.rng.usize(..self.plan.keys);
+        self.delete(key);
+    }
+
+    pub(super) fn delete(&mut self, key: usize) {
         self.say(|_| format!("the row {key} is deleted by hand"));
         self.rows.set(&self.keys[key].clone(), None);
         self.mirror(key);

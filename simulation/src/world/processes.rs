@@ -24,6 +24,10 @@ pub(crate) struct Process {
     /// Which grant it believes to hold, and on which key.
     pub(crate) holds: Option<usize>,
     pub(crate) nudged: bool,
+    /// Its credentials are no good before this point in time.
+    pub(super) denied_until: Nanos,
+    /// How many wrong dates it has seen.
+    pub(super) wrong_dates: u32,
     /// What the request is that the SDK is about to send.
     pub(crate) noted: Option<Typed>,
 }
@@ -48,6 +52,8 @@ impl State {
             call: None,
             holds: None,
             nudged: false,
+            denied_until: 0,
+            wrong_dates: 0,
             noted: None,
         });
         self.alive += 1;
@@ -173,6 +179,8 @@ impl State {
             disturbed: None,
             sent_release: false,
             applied: false,
+            faulted: false,
+            refusals: 0,
             shown: None,
         });
         let call = self.ledger.calls.len() - 1;

@@ -33,6 +33,10 @@ pub(crate) enum Event {
     /// A transaction of a caller's own, with a Fence.
     Fenced(Box<Fenced>),
     DeleteRow,
+    /// Somebody writes nonsense into a row,
+    Spoil,
+    /// and repairs it.
+    Repair(usize),
     Jump,
     Throttle,
     Spawn(Role),
