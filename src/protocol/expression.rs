@@ -122,6 +122,7 @@ impl Expression {
             Action::Fence { grant, token } => out.fence(*grant, *token),
             Action::Peek => {}
         }
+        mutants::drop_unused(&mut out);
         out
     }
 
@@ -269,11 +270,10 @@ impl Expression {
             "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND \
              attribute_not_exists(isReleased)",
         );
-        if mutants::on(Mutant::FenceWithoutGrant) {
-            self.condition = "attribute_not_exists(isReleased)".to_owned();
-        }
-        self.text(":first", grant.first_version());
-        self.text(":last", grant.last_version());
+        let any_grant = mutants::on(Mutant::FenceWithoutGrant);
+        mutants::edit(&mut self.condition, Mutant::FenceWithoutGrant, " AND fencingToken = :token", "");
+        self.text(":first", if any_grant { OURS.to_owned() } else { grant.first_version() });
+        self.text(":last", if any_grant { format!("{OURS}g") } else { grant.last_version() });
         self.number(":token", token);
     }
 
