@@ -130,6 +130,9 @@ impl Row {
         }
         wrong.extend((self.has(DATA) && !matches!(self.0[DATA], Value::B(_))).then_some(DATA));
         wrong.extend(self.wrong_numbers(&[TOKEN, ENDS]));
+        // No larger token can follow it.
+        let last = self.number(TOKEN).and_then(|token| token.as_u64()) == Some(u64::MAX);
+        wrong.extend(last.then_some(TOKEN));
         wrong
     }
 
