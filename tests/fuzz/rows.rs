@@ -167,12 +167,13 @@ fn of_any_type() -> impl Strategy<Value = Attribute> {
     ]
 }
 
-pub(crate) const NUMBERS: [&str; 22] = [
+pub(crate) const NUMBERS: [&str; 23] = [
     "0",
     "1",
     "7",
     "7.5",
     "-3",
+    "-1",
     "-0",
     "1E3",
     "1e-1",
