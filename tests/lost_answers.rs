@@ -164,7 +164,6 @@ async fn a_grant_recognised_late_that_cannot_be_renewed_is_given_back_and_said_t
     for brown_out in [Fault::error("ThrottlingException"), Fault::RequestLost] {
         let table = Table::new();
         let process = table.process();
-        process.set_latency(Duration::from_millis(1));
         // For as long as the renewal has time; the release that follows has its own.
         process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(vec![brown_out; 100]));
         let network = process.clone();
