@@ -3,7 +3,7 @@
 //! Without the feature `mutants`, which nothing but the project's own simulation asks for, nothing in here
 //! does anything, and nothing of it is left in what is compiled.
 
-use crate::protocol::Version;
+use crate::protocol::{Expression, Version};
 
 macro_rules! mutants {
     ($($name:ident)*) => {
@@ -69,7 +69,7 @@ mutants! {
 
 #[cfg(not(feature = "mutants"))]
 mod switched_off {
-    use super::{Mutant, Version};
+    use super::{Expression, Mutant, Version};
 
     /// Whether this mistake is made.
     pub(crate) const fn on(_: Mutant) -> bool {
@@ -78,6 +78,9 @@ mod switched_off {
 
     /// Changes a condition.
     pub(crate) const fn edit(_: &mut String, _: Mutant, _: &str, _: &str) {}
+
+    /// Drops what a changed condition leaves unused.
+    pub(crate) const fn drop_unused(_: &mut Expression) {}
 
     /// Remembers what a request should not depend on.
     pub(crate) const fn note(_: Version) {}
@@ -89,16 +92,16 @@ mod switched_off {
 }
 
 #[cfg(not(feature = "mutants"))]
-pub(crate) use switched_off::{edit, note, noted, on};
+pub(crate) use switched_off::{drop_unused, edit, note, noted, on};
 
 #[cfg(feature = "mutants")]
 pub use switch::set;
 #[cfg(feature = "mutants")]
-pub(crate) use switch::{edit, note, noted, on};
+pub(crate) use switch::{drop_unused, edit, note, noted, on};
 
 #[cfg(feature = "mutants")]
 mod switch {
-    use super::{Mutant, Version};
+    use super::{Expression, Mutant, Version};
     use std::cell::Cell;
 
     thread_local! {
@@ -120,6 +123,18 @@ mod switch {
         if on(mutant) {
             *condition = condition.replace(right, wrong);
         }
+    }
+
+    /// DynamoDB refuses values and names that an expression does not use: a mistake must be a request that it takes.
+    pub(crate) fn drop_unused(expression: &mut Expression) {
+        if CURRENT.get().is_none() {
+            return;
+        }
+        let Expression { update, condition, names, values, .. } = expression;
+        let between_words = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, ':' | '#');
+        let words: Vec<&str> = update.split(between_words).chain(condition.split(between_words)).collect();
+        names.retain(|(name, _)| words.contains(name));
+        values.retain(|(name, _)| words.contains(name));
     }
 
     pub(crate) fn note(version: Version) {

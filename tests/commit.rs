@@ -93,7 +93,7 @@ fn cancelled(codes: &[&str]) -> Fault {
 async fn taken_by_another(table: &Table) -> Lock {
     tokio::time::sleep(secs(100)).await;
     let other = acquired(&table.process().locks("other")).await;
-    assert_eq!(other.owner(), "other");
+    assert!(other.owner().starts_with("other/"), "{other:?}");
     other
 }
 
@@ -364,8 +364,7 @@ async fn when_the_row_no_longer_tells_nobody_guesses() {
     assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
     // A copy of the lock renews it: the commit's version is gone from the row.
     let copy = table.process().locks("me").resume(lock.token()).await.unwrap();
-    let error = lock.settle_commit().await.unwrap_err();
-    assert!(error.is_unknown() && error.to_string().contains("no longer tells"), "{error}");
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
     let _ = copy.into_token();
     lock.release().await.unwrap();
 }

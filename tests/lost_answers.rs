@@ -294,7 +294,7 @@ async fn a_given_up_attempt_that_lands_after_all_is_refused_by_its_cleanup() {
     assert!(one.locks("one").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
     acquired(&two.locks("two")).await.release().await.unwrap();
     tokio::time::sleep(secs(10)).await;
-    assert_eq!(table.attribute("k", "ownerName").as_deref(), Some("two"), "the late copy was refused");
+    assert!(table.attribute("k", "ownerName").unwrap().starts_with("two/"), "the late copy was refused");
 }
 
 #[tokio::test(start_paused = true)]
@@ -422,7 +422,7 @@ async fn polls_that_stay_unanswered_do_not_hide_who_holds_the_lock() {
     two.next([Fault::None]);
     two.next(vec![Fault::RequestLost; 500]);
     let error = two.locks("two").acquire("k").within(&two.budget(secs(10))).await.unwrap_err();
-    assert_eq!(error.held().map(|held| held.holder.as_str()), Some("one"), "no attempt of ours is open: {error}");
+    assert_eq!(error.held().unwrap().holder, lock.owner(), "no attempt of ours is open: {error}");
     lock.release().await.unwrap();
 }
 

@@ -168,7 +168,7 @@ async fn whoever_does_not_wait_or_waits_in_vain_hears_who_is_at_it() {
     let process = table.process();
     let locks = process.locks("second");
     let error = once(&locks).start::<Value>().await.unwrap_err();
-    assert_eq!(error.held().unwrap().holder, "first", "without a budget nothing is waited for");
+    assert!(error.held().unwrap().holder.starts_with("first/"), "without a budget nothing is waited for");
     let budget = process.budget(secs(10)).reserve(secs(5));
     process.take_sent();
     let error = locks.once("order-42").within(&budget).without_waiting().start::<Value>().await.unwrap_err();

@@ -175,7 +175,7 @@ async fn a_peek_says_who_holds_the_lock_since_when_and_until_when() {
     process.take_sent();
     let seen = locks.peek("k").await.unwrap().unwrap();
     assert_eq!(process.take_operations(), ["GetItem"]);
-    assert_eq!((seen.holder.as_str(), seen.released, seen.lease), ("me", false, LEASE));
+    assert_eq!((seen.holder.as_str(), seen.released, seen.lease), (lock.owner(), false, LEASE));
     assert_eq!((seen.renewed_at, seen.lease_ends_at), (Some(now), Some(now + LEASE)));
     assert_eq!(seen.fencing_token, Some(lock.fencing_token()));
     assert_eq!((seen.workflow.as_deref(), seen.data.as_deref()), (Some("arn"), Some(&b"d"[..])));

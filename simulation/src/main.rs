@@ -7,7 +7,8 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use lambda_lock::mutants::{self, Mutant};
 use lambda_lock_simulation::model::{Bounds, check};
-use lambda_lock_simulation::{Batch, Options, Summary, run, survey, table};
+use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run, survey, table};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -204,6 +205,13 @@ fn verdict(summary: &Summary, mutant: Option<Mutant>) -> ExitCode {
     if summary.violations.is_empty() {
         println!("no violation");
         return ExitCode::SUCCESS;
+    }
+    let mut of_each: BTreeMap<Invariant, (usize, u64)> = BTreeMap::new();
+    for (seed, violation) in &summary.violations {
+        of_each.entry(violation.invariant).or_insert((0, *seed)).0 += 1;
+    }
+    for (invariant, (often, seed)) in of_each {
+        eprintln!("{often:>8} times {invariant:?}, first by seed {seed}");
     }
     eprintln!("{} of {} seeds with a violation", summary.violations.len(), summary.seeds);
     ExitCode::FAILURE

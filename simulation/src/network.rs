@@ -1,7 +1,7 @@
 //! A process's way to the table and its way to wait: the crate's two seams, on simulated time.
 
 use crate::ledger::{CallId, ProcessId};
-use crate::table::Typed;
+use crate::table::{Mark, Typed, Write};
 use crate::world::World;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::protocol::{Answer, Moment, Request};
@@ -17,10 +17,18 @@ use std::time::{Duration, SystemTime};
 pub(crate) enum Fate {
     Arrives,
     Throttled,
+    /// With one of these codes.
+    Rejected(usize),
+    /// By something in between.
+    Stranger,
     RequestLost,
     AnswerLost,
     SaysFailure,
 }
+
+/// Codes of answers that are not worth another try, or that nobody knows.
+pub(crate) const REJECTIONS: [&str; 4] =
+    ["ExpiredTokenException", "UnrecognizedClientException", "AccessDeniedException", "BrandNewException"];
 
 /// What a sender gets to see.
 #[derive(Clone, Debug)]
@@ -28,6 +36,8 @@ pub(crate) enum Outcome {
     Answer(Answer),
     /// The connection broke.
     Reset,
+    /// An answer of something in between.
+    Stranger,
     /// Where the real SDK is in between.
     Http(u16, String),
 }
@@ -44,6 +54,10 @@ pub(crate) struct Slot {
     pub(crate) arrived: Option<SystemTime>,
     /// Whether the answer that was sent says applied, or refused.
     pub(crate) means: Option<(bool, bool)>,
+    /// The row that the answer shows to an acquire, if there is one.
+    pub(crate) shows: Option<Option<Mark>>,
+    /// Its sender had been shown that the row is no lock record.
+    pub(crate) against_unreadable: bool,
     /// Its sender has been told that it was refused.
     pub(crate) refused: bool,
     /// Its sender has been told that it was applied.
@@ -59,6 +73,8 @@ impl Slot {
             call,
             begun: 0,
             means: None,
+            shows: None,
+            against_unreadable: false,
             outcome: None,
             arrived: None,
             refused: false,
@@ -78,22 +94,10 @@ pub(crate) struct Wire {
 impl Network for Wire {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         let mut state = self.world.state();
-        let request = Typed::of(&request, numbers(writes), &state.schema);
+        let request = Typed::of(&request, Write::all(writes), &state.schema);
         let slot = state.send(self.process, request, None);
         Box::pin(Pending::new(&self.world, slot))
     }
-}
-
-/// The table that the caller's own writes go to, and the attribute that tells them apart.
-pub(crate) const WORK: &str = "work";
-
-/// Which of the caller's writes they are.
-pub(crate) fn numbers(writes: &[TransactWriteItem]) -> Vec<usize> {
-    writes.iter().filter_map(number_of).collect()
-}
-
-fn number_of(write: &TransactWriteItem) -> Option<usize> {
-    write.put()?.item().get(WORK)?.as_n().ok()?.parse().ok()
 }
 
 /// Waits for what comes back.
@@ -127,7 +131,10 @@ impl Future for Pending {
         let Some(arrived) = slot.arrived else { return Poll::Pending };
         Poll::Ready(match slot.outcome.take() {
             Some(Outcome::Answer(answer)) => Reply { answer, server_time: Some(arrived) },
-            Some(Outcome::Reset | Outcome::Http(..)) | None => Reply { answer: Answer::Unknown, server_time: None },
+            // A stranger's date says nothing of DynamoDB's clock.
+            Some(Outcome::Reset | Outcome::Stranger | Outcome::Http(..)) | None => {
+                Reply { answer: Answer::Unknown, server_time: None }
+            }
         })
     }
 }

@@ -46,6 +46,16 @@ pub(crate) struct Faults {
     pub(crate) failure_after_apply: Chance,
     pub(crate) duplicate: Chance,
     pub(crate) throttled: Chance,
+    /// Credentials have run out, or an answer with a code that nobody knows.
+    pub(crate) rejected: Chance,
+    /// A refusal does not bring the row.
+    pub(crate) mute: Chance,
+    /// Something between client and DynamoDB answers itself, by a clock of its own.
+    pub(crate) strangers: Chance,
+    /// DynamoDB's own answer has a wrong date.
+    pub(crate) wrong_date: Chance,
+    /// Somebody writes nonsense into a row: how often in a minute.
+    pub(crate) spoiled: f64,
     /// For 1–5 s everything is throttled: how often in a minute.
     pub(crate) bursts: f64,
     pub(crate) slow: Chance,
@@ -86,6 +96,13 @@ pub(crate) fn millis(rng: &mut Rng, from: u64, to: u64) -> Duration {
 impl Plan {
     pub(crate) fn of(rng: &mut Rng) -> Self {
         let calm = rng.u8(..16) == 0;
+        let mut often = |most: f64| if rng.bool() && !calm { rng.f64() * most } else { 0.0 };
+        // These change much, so that most seeds are without them.
+        let (rejected, mute, strangers) = (often(0.08), often(0.2), often(0.05));
+        let (wrong_date, spoiled) = (often(0.05), often(8.0));
+        let mut rare = |chance: f64| if rng.u8(..3) == 0 { chance } else { 0.0 };
+        let (rejected, mute, strangers) = (rare(rejected), rare(mute), rare(strangers));
+        let (wrong_date, spoiled) = (rare(wrong_date), rare(spoiled));
         let mut chance = |most: f64| if rng.bool() && !calm { rng.f64() * most } else { 0.0 };
         let faults = Faults {
             request_lost: chance(0.15),
@@ -93,6 +110,11 @@ impl Plan {
             failure_after_apply: chance(0.10),
             duplicate: chance(0.10),
             throttled: chance(0.15),
+            rejected,
+            mute,
+            strangers,
+            wrong_date,
+            spoiled,
             bursts: chance(2.0),
             slow: chance(0.10),
             pause: chance(0.05),
@@ -136,7 +158,7 @@ impl Plan {
 
     /// Whether rows vanish or are written by others, so that tokens grow only as far as clocks agree.
     pub(crate) fn tokens_need_clocks(&self) -> bool {
-        self.rows_vanish() || self.peer.is_some()
+        self.rows_vanish() || self.peer.is_some() || self.faults.spoiled > 0.0
     }
 }
 

@@ -1,11 +1,12 @@
 //! Runs one seed from its first event to its last.
 
 use crate::counts::Counts;
-use crate::ledger::{Ended, Violation};
+use crate::ledger::{Ended, Invariant, Violation};
 use crate::sdk::Engine;
 use crate::worker::{Me, Role};
 use crate::world::{Event, State, Turn, World};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,8 +50,14 @@ pub fn run(seed: u64, options: Options) -> Run {
     state.fenced = options.fenced;
     state.engine = options.sdk.then(Engine::new);
     let world = World::new(state);
-    Simulation { world: world.clone(), tasks: Vec::new(), last: 0 }.go();
+    let simulation = Simulation { world: world.clone(), tasks: Vec::new(), last: 0 };
+    let gone = catch_unwind(AssertUnwindSafe(|| simulation.go()));
     let mut state = world.state();
+    if let Err(panic) = gone {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+        state.ledger.violate(Invariant::NoPanic, text);
+    }
     Run {
         seed,
         hash: state.hash,
@@ -94,7 +101,9 @@ impl Simulation {
                 }
                 let now = state.now;
                 state.calm = true;
-                state.at(now, Event::Spawn(Role::Last(self.last)));
+                let key = self.last;
+                state.repair(key);
+                state.at(now, Event::Spawn(Role::Last(key)));
                 self.last += 1;
                 continue;
             };
@@ -102,6 +111,9 @@ impl Simulation {
             if over && !state.calm {
                 state.say(|_| "the faults stop".to_owned());
                 state.calm = true;
+                for key in 0..state.plan.keys {
+                    state.repair(key);
+                }
             }
             match event {
                 Event::Wake(id, timer) => match state.turn(id, timer) {

@@ -2,9 +2,9 @@
 //! evaluation says is compared with what that one says, request by request and row by row.
 
 use crate::ledger::{Invariant, ProcessId};
-use crate::network::{Fate, Outcome, Pending, numbers};
-use crate::table::Typed;
-use crate::world::{Message, State, World};
+use crate::network::{Fate, Outcome, Pending};
+use crate::table::{Typed, Write};
+use crate::world::{Message, State, World, same};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -99,7 +99,14 @@ impl State {
         let key = &message.request.key;
         let (theirs, ours) = (engine.row(key).map(sorted), self.rows.get(key).cloned().map(sorted));
         let agree = (status == 200) == matches!(evaluated, Answer::Applied(_) | Answer::Found(_));
-        if !agree || theirs != ours {
+        let alike = match (&theirs, &ours) {
+            (Some(theirs), Some(ours)) => {
+                theirs.len() == ours.len()
+                    && theirs.iter().zip(ours).all(|(one, other)| one.0 == other.0 && same(&one.1, &other.1))
+            }
+            (theirs, ours) => theirs.is_none() && ours.is_none(),
+        };
+        if !agree || !alike {
             let what = format!("{http:?}: {status} {body}, {theirs:?}; evaluated {evaluated:?}, {ours:?}");
             self.ledger.violate(Invariant::SdkAgrees, what);
         }
@@ -112,6 +119,22 @@ impl State {
 
 pub(crate) fn throttled() -> Outcome {
     failure(400, "ThrottlingException")
+}
+
+pub(crate) fn rejected(code: &str) -> Outcome {
+    failure(400, code)
+}
+
+/// The answer without the rows that it brings.
+pub(crate) fn without_rows(outcome: Outcome) -> Outcome {
+    let Outcome::Http(status, body) = outcome else { return outcome };
+    let Ok(mut answer) = serde_json::from_str::<serde_json::Value>(&body) else { return Outcome::Http(status, body) };
+    let reasons = answer["CancellationReasons"].as_array().map_or(0, Vec::len);
+    for reason in 0..reasons {
+        answer["CancellationReasons"][reason].as_object_mut().map(|reason| reason.remove("Item"));
+    }
+    answer.as_object_mut().map(|answer| answer.remove("Item"));
+    Outcome::Http(status, answer.to_string())
 }
 
 fn failure(status: u16, code: &str) -> Outcome {
@@ -144,7 +167,7 @@ impl Noted {
 
 impl Network for Noted {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
-        let typed = Typed::of(&request, numbers(writes), &self.schema);
+        let typed = Typed::of(&request, Write::all(writes), &self.schema);
         self.world.state().processes[self.process].noted = Some(typed);
         self.real.send(request, writes)
     }
@@ -195,6 +218,15 @@ impl HttpConnector for Connector {
                     let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
                     response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
                     let date = DateTime::from(date).fmt(Format::HttpDate).unwrap();
+                    response.headers_mut().insert("date", date);
+                    response.headers_mut().insert("x-amzn-requestid", "SIMULATED");
+                    Ok(response)
+                }
+                Some(Outcome::Stranger) => {
+                    let page = SdkBody::from("<html><h1>Bad gateway</h1></html>");
+                    let mut response = HttpResponse::new(502.try_into().unwrap(), page);
+                    response.headers_mut().insert("content-type", "text/html");
+                    let date = DateTime::from(date - Duration::from_secs(3600)).fmt(Format::HttpDate).unwrap();
                     response.headers_mut().insert("date", date);
                     Ok(response)
                 }

@@ -1,10 +1,16 @@
 //! The lock table: in memory and evaluated purely, or a real DynamoDB engine behind the real SDK.
 
 use crate::expression::{self, Outcome};
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use lambda_lock::protocol::{
     Action, Answer, Expression, FailedWrite, Item, Lease, LockKey, Rejection, Request, Schema, TransactionId, Value,
     Version, schema,
 };
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// For how long DynamoDB remembers a transaction's token (AWS documents it with `TransactWriteItems`).
+pub(crate) const TOKEN_MEMORY: Duration = Duration::from_secs(600);
 
 /// A request as it travels.
 #[derive(Clone, Debug)]
@@ -14,7 +20,39 @@ pub(crate) struct Typed {
     expression: Expression,
     /// Part of this transaction, with these writes of the caller's.
     pub(crate) transaction: Option<TransactionId>,
-    pub(crate) writes: Vec<usize>,
+    pub(crate) writes: Vec<Write>,
+}
+
+/// The table that the caller's own writes go to, and the attribute that tells them apart.
+pub(crate) const WORK: &str = "work";
+
+/// One of the caller's own writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    /// Which one it is in the books.
+    pub(crate) number: Option<usize>,
+    /// The item that it is on: table and key.
+    item: String,
+}
+
+impl Write {
+    /// All that a transaction has.
+    pub(crate) fn all(writes: &[TransactWriteItem]) -> Vec<Self> {
+        writes.iter().map(Self::of).collect()
+    }
+
+    fn of(write: &TransactWriteItem) -> Self {
+        let (table, attributes) = match (write.put(), write.update(), write.delete(), write.condition_check()) {
+            (Some(put), ..) => (put.table_name(), put.item()),
+            (_, Some(update), ..) => (update.table_name(), update.key()),
+            (_, _, Some(delete), _) => (delete.table_name(), delete.key()),
+            (.., Some(check)) => (check.table_name(), check.key()),
+            _ => return Self { number: None, item: String::new() },
+        };
+        let text = |name: &str| attributes.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
+        let number = attributes.get(WORK).and_then(|value: &AttributeValue| value.as_n().ok()?.parse().ok());
+        Self { number, item: format!("{table}/{}", text("key")) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +67,7 @@ pub(crate) enum Kind {
 }
 
 impl Typed {
-    pub(crate) fn of(request: &Request, writes: Vec<usize>, schema: &Schema) -> Self {
+    pub(crate) fn of(request: &Request, writes: Vec<Write>, schema: &Schema) -> Self {
         let kind = match &request.action {
             Action::Claim { .. } => Kind::Claim,
             Action::Take { .. } => Kind::Take,
@@ -50,10 +88,15 @@ impl Typed {
 pub struct Rows {
     rows: Vec<(LockKey, Option<Item>)>,
     schema: Schema,
-    /// Transactions that were applied: each is applied once.
-    applied: Vec<TransactionId>,
+    /// Transactions that were applied, when, and what they were: each is applied once, as long as its token is
+    /// remembered.
+    applied: Vec<(TransactionId, Duration, Typed)>,
     /// What the caller's own writes ask for does not hold now.
     pub(crate) refuses_writes: bool,
+    /// The table's own clock.
+    pub(crate) now: Duration,
+    /// A request that DynamoDB would not take, whatever is on the row, and why.
+    pub(crate) malformed: Option<String>,
 }
 
 impl Rows {
@@ -92,9 +135,18 @@ impl Rows {
     }
 
     pub(crate) fn carry_out(&mut self, request: &Typed) -> Answer {
+        if let Some(complaint) = self.complaint(request) {
+            let answer = Answer::of_error(Some("ValidationException"), Some(&complaint));
+            self.malformed = Some(complaint);
+            return answer;
+        }
         let Some(transaction) = &request.transaction else { return self.alone(request) };
-        if self.applied.contains(transaction) {
-            return Answer::Applied(Item::default());
+        if let Some(answer) = self.remembered(transaction, request) {
+            return answer;
+        }
+        if has_an_item_twice(request) {
+            let message = "Transaction request cannot include multiple operations on one item";
+            return Answer::of_error(Some("ValidationException"), Some(message));
         }
         if !expression::holds(&request.expression, self.get(&request.key)) {
             return Answer::Refused(self.get(&request.key).cloned());
@@ -103,13 +155,45 @@ impl Rows {
             let code = "ConditionalCheckFailed".to_owned();
             return Answer::Cancelled(vec![FailedWrite { index: 0, code, message: None }]);
         }
-        self.applied.push(transaction.clone());
-        self.alone(request)
+        let answer = self.alone(request);
+        // A Fence writes nothing, and is remembered all the same.
+        if matches!(answer, Answer::Applied(_) | Answer::Found(_)) {
+            self.applied.push((transaction.clone(), self.now, request.clone()));
+        }
+        answer
     }
 
-    /// Whether this transaction was applied before.
+    /// What DynamoDB answers for a transaction with a token that it remembers.
+    fn remembered(&mut self, transaction: &TransactionId, request: &Typed) -> Option<Answer> {
+        let known = self.applied.iter().find(|(known, at, _)| known == transaction && *at + TOKEN_MEMORY > self.now)?;
+        if known.2.expression == request.expression && known.2.writes == request.writes {
+            return Some(Answer::Applied(Item::default()));
+        }
+        self.malformed = Some("a transaction's token came again with other content".to_owned());
+        Some(Answer::of_error(Some("IdempotentParameterMismatchException"), None))
+    }
+
+    /// What DynamoDB does not take of a request of this crate's, whatever is on the row.
+    fn complaint(&self, request: &Typed) -> Option<String> {
+        let (key, sort) = (request.key.key(), request.key.sort_key());
+        let sort_name = self.schema.sort_key_attribute.as_deref();
+        let fits = |text: &str, most: usize| (1..=most).contains(&text.len());
+        if !fits(key, 2048) || sort.is_some_and(|sort| !fits(sort, 1024)) || sort.is_some() != sort_name.is_some() {
+            return Some(format!("One or more parameter values are not valid: the key {}", request.key));
+        }
+        if request.kind == Kind::Peek && request.transaction.is_none() {
+            return None;
+        }
+        let names = [Some(self.schema.key_attribute.as_str()), sort_name];
+        let names: Vec<_> = names.into_iter().flatten().collect();
+        expression::complaint(&request.expression, &names)
+    }
+
+    /// Whether this transaction was applied before, and its token is remembered.
     pub(crate) fn knows(&self, request: &Typed) -> bool {
-        request.transaction.as_ref().is_some_and(|transaction| self.applied.contains(transaction))
+        let known =
+            |id: &TransactionId| self.applied.iter().any(|(known, at, _)| known == id && *at + TOKEN_MEMORY > self.now);
+        request.transaction.as_ref().is_some_and(known)
     }
 
     fn alone(&mut self, request: &Typed) -> Answer {
@@ -134,9 +218,20 @@ impl Rows {
         match outcome {
             Outcome::Applied(returned) => Answer::Applied(returned),
             Outcome::Refused => Answer::Refused(row.clone()),
-            Outcome::Invalid => Answer::Rejected(Rejection::Invalid("an operand of a wrong type".to_owned())),
+            Outcome::Invalid(why) => Answer::Rejected(Rejection::Invalid(why.to_owned())),
         }
     }
+}
+
+/// DynamoDB takes no transaction with two operations on one item.
+fn has_an_item_twice(request: &Typed) -> bool {
+    let own = format!("locks/{}", request.key.key());
+    let mut places: HashMap<&str, usize> = HashMap::from([(own.as_str(), 1)]);
+    request.writes.iter().any(|write| {
+        let often = places.entry(write.item.as_str()).or_default();
+        *often += 1;
+        *often > 1
+    })
 }
 
 /// What a row says to whoever keeps the books.
@@ -152,9 +247,16 @@ pub(crate) struct Mark {
     pub(crate) workflow: Option<String>,
     /// The stored result of an idempotent work.
     pub(crate) outcome: Option<String>,
+    /// What of token, lease, end and owner cannot be read.
+    pub(crate) odd: Vec<(&'static str, Value)>,
 }
 
 impl Mark {
+    /// Whether this stands there, and cannot be read.
+    pub(crate) fn has(&self, attribute: &str, value: &Value) -> bool {
+        self.odd.iter().any(|(name, odd)| *name == attribute && odd == value)
+    }
+
     pub(crate) fn of(row: &Item) -> Self {
         let text = |name: &str| match row.get(name) {
             Some(Value::S(text)) => Some(text.clone()),
@@ -164,8 +266,21 @@ impl Mark {
             Some(Value::N(number)) => number.parse().ok(),
             _ => None,
         };
+        let odd = [schema::TOKEN, schema::LEASE, schema::ENDS, schema::OWNER].into_iter().filter_map(|name| {
+            let value = row.get(name)?;
+            let read = match name {
+                schema::OWNER => matches!(value, Value::S(_)),
+                schema::LEASE => matches!(value, Value::S(text) if text.parse::<u64>().is_ok() || text.ends_with('s')
+                    && text.len() < 20 && !text.starts_with('-')),
+                _ => matches!(value, Value::N(number) if number.parse::<u64>().is_ok()),
+            };
+            (!read).then(|| (name, value.clone()))
+        });
+        let odd: Vec<_> = odd.collect();
         let version = text(schema::VERSION).unwrap_or_default();
-        let lease = text(schema::LEASE).and_then(|text| Lease::parse(&text));
+        let lease = text(schema::LEASE)
+            .filter(|_| odd.iter().all(|(name, _)| *name != schema::LEASE))
+            .and_then(|text| Lease::parse(&text));
         Self {
             own: Version::parse(&version),
             version,
@@ -176,6 +291,7 @@ impl Mark {
             owner: text(schema::OWNER).unwrap_or_default(),
             workflow: text(schema::WORKFLOW),
             outcome: text(schema::OUTCOME),
+            odd,
         }
     }
 }

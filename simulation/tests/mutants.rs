@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, reason = "what noticed which mistake should be seen")]
 
 use lambda_lock::mutants::{self, Mutant};
-use lambda_lock_simulation::{Options, read, run, survey};
+use lambda_lock_simulation::{Invariant, Options, read, run, survey};
 
 const TABLE: &str = include_str!("../mutants.md");
 
@@ -30,6 +30,7 @@ fn search(mutant: Mutant, seeds: u64, written_down: u64) {
     let found = survey(mutant, seeds * 4 + 200, 2);
     assert!(found.is_some(), "{mutant:?} was not noticed in {} seeds", seeds * 4 + 200);
     if let Some(found) = found {
+        assert_ne!(found.mostly, Invariant::WellFormed, "{mutant:?} is no mistake where DynamoDB refuses the request");
         println!("{mutant:?}: not by seed {written_down} any more, but by seed {} ({:?})", found.seed, found.invariant);
     }
 }
@@ -41,6 +42,7 @@ fn every_known_mistake_is_noticed() {
         let line = known.iter().find(|(known, ..)| known == mutant);
         let (_, seeds, seed, invariant) = line.unwrap_or_else(|| panic!("{mutant:?} is not in the table"));
         assert_eq!(noticed(None, *seed), None, "seed {seed} breaks without a mistake");
+        assert_ne!(invariant, "WellFormed", "{mutant:?} is no mistake where DynamoDB refuses the request");
         if noticed(Some(*mutant), *seed).as_ref() == Some(invariant) {
             println!("{mutant:?}: noticed by seed {seed} ({invariant})");
         } else {

@@ -50,6 +50,8 @@ pub enum Fault {
     AppliedButSays(u16, &'static str),
     /// Is answered with a `Date` header that is off by this many seconds.
     DateOff(i64),
+    /// Never arrives: something on the way answers with this status, and a clock that is off by this many seconds.
+    Foreign(u16, i64),
 }
 
 impl Fault {
@@ -135,6 +137,7 @@ impl Network {
         let answer = match fault {
             Fault::None => self.answer(apply(), 0),
             Fault::DateOff(seconds) => self.answer(apply(), seconds),
+            Fault::Foreign(status, seconds) => self.answer((status, "no way".to_owned()), seconds),
             Fault::RequestLost => reset(),
             Fault::AnswerLost => {
                 apply();

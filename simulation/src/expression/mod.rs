@@ -4,10 +4,14 @@
 //! that misunderstands its requests is worth nothing. Tests hold it against the embedded DynamoDB and,
 //! where there is Java, against AWS's own emulator.
 
+mod check;
+mod number;
 mod parse;
 
+pub use check::complaint;
 use lambda_lock::protocol::{Expression, Item, Returns, Value};
-use parse::{Condition, Operand, Set, Update};
+pub(crate) use number::Decimal;
+use parse::{Condition, Operand, Set, Text, Update};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -20,14 +24,13 @@ pub enum Outcome {
     Applied(Item),
     /// The condition did not hold.
     Refused,
-    /// The update met a value of a type that it cannot work with.
-    Invalid,
+    /// The update met a value on the row that it cannot work with, or made one that DynamoDB does not keep.
+    Invalid(&'static str),
 }
 
 /// Whether the condition holds on this row.
 pub fn holds(expression: &Expression, row: Option<&Item>) -> bool {
-    expression.condition.is_empty()
-        || parsed(&CONDITIONS, &expression.condition, parse::condition).holds(&Scene { expression, row })
+    expression.condition.is_empty() || condition(expression).says.holds(&Scene { expression, row })
 }
 
 /// `UpdateItem`: `key` is what a row has that is made by it.
@@ -35,9 +38,15 @@ pub fn update(expression: &Expression, row: &mut Option<Item>, key: impl FnOnce(
     if !holds(expression, row.as_ref()) {
         return Outcome::Refused;
     }
-    let update = parsed(&UPDATES, &expression.update, parse::update);
-    let Some(changes) = update.changes(expression, row.as_ref()) else { return Outcome::Invalid };
+    let update = self::changes(expression);
+    let changes = match update.says.changes(expression, row.as_ref()) {
+        Ok(changes) => changes,
+        Err(why) => return Outcome::Invalid(why),
+    };
     let mut old = Item::default();
+    if grown(row.as_ref(), &changes) > LARGEST_ITEM {
+        return Outcome::Invalid("Item size to update has exceeded the maximum allowed size");
+    }
     let row = row.get_or_insert_with(key);
     for (name, value) in changes {
         if expression.returns == Returns::UpdatedOld
@@ -66,7 +75,23 @@ pub fn delete(expression: &Expression, row: &mut Option<Item>) -> Outcome {
     Outcome::Applied(Item::default())
 }
 
-type Cache<T> = RefCell<HashMap<String, Rc<T>>>;
+/// In bytes: names and values.
+const LARGEST_ITEM: usize = 400 * 1024;
+
+/// What a row comes to with these changes, about as DynamoDB counts; the key itself is small.
+fn grown(row: Option<&Item>, changes: &[(&str, Option<Value>)]) -> usize {
+    let of = |(name, value): (&str, &Value)| match value {
+        Value::S(text) => name.len() + text.len(),
+        Value::N(number) => name.len() + number.len() / 2 + 1,
+        Value::B(bytes) => name.len() + bytes.len(),
+        Value::Other(_) => name.len() + 1,
+    };
+    let kept = row.into_iter().flat_map(Item::iter).filter(|(name, _)| changes.iter().all(|(other, _)| other != name));
+    let new = changes.iter().filter_map(|(name, value)| Some((*name, value.as_ref()?)));
+    kept.chain(new).map(of).sum()
+}
+
+type Cache<T> = RefCell<HashMap<String, Rc<Text<T>>>>;
 
 thread_local! {
     // There is a handful of different texts, and millions of evaluations.
@@ -74,11 +99,19 @@ thread_local! {
     static UPDATES: Cache<Update> = RefCell::default();
 }
 
-fn parsed<T>(cache: &'static std::thread::LocalKey<Cache<T>>, text: &str, parse: fn(&str) -> T) -> Rc<T> {
+fn parsed<T>(cache: &'static std::thread::LocalKey<Cache<T>>, text: &str, parse: fn(&str) -> T) -> Rc<Text<T>> {
     cache.with_borrow_mut(|cache| match cache.get(text) {
         Some(known) => known.clone(),
-        None => cache.entry(text.to_owned()).or_insert(Rc::new(parse(text))).clone(),
+        None => cache.entry(text.to_owned()).or_insert(Rc::new(Text::of(text, parse))).clone(),
     })
+}
+
+fn condition(expression: &Expression) -> Rc<Text<Condition>> {
+    parsed(&CONDITIONS, &expression.condition, parse::condition)
+}
+
+fn changes(expression: &Expression) -> Rc<Text<Update>> {
+    parsed(&UPDATES, &expression.update, parse::update)
 }
 
 /// What an expression is evaluated on.
@@ -107,7 +140,10 @@ impl<'a> Scene<'a> {
     fn compare(&self, left: &Operand, right: &Operand) -> Option<Ordering> {
         match (self.value(left)?, self.value(right)?) {
             (Value::S(left), Value::S(right)) => Some(left.as_bytes().cmp(right.as_bytes())),
-            (Value::N(left), Value::N(right)) => Some(whole(left).cmp(&whole(right))),
+            (Value::N(left), Value::N(right)) => Some(match (left.parse::<u64>(), right.parse::<u64>()) {
+                (Ok(left), Ok(right)) => left.cmp(&right),
+                _ => decimal(left).cmp(&decimal(right)),
+            }),
             (Value::B(left), Value::B(right)) => Some(left.cmp(right)),
             _ => None,
         }
@@ -123,9 +159,9 @@ fn named<'a>(expression: &'a Expression, name: &'a str) -> &'a str {
     found.map_or_else(|| panic!("no name for {name}"), |(_, name)| name)
 }
 
-/// Numbers in rows of this project are whole.
-fn whole(text: &str) -> i128 {
-    text.parse().unwrap_or_else(|_| panic!("not a whole number: {text}"))
+/// Of a number that came through the table's own check.
+fn decimal(text: &str) -> Decimal {
+    Decimal::parse(text).unwrap_or_else(|| panic!("not a number of DynamoDB's: {text}"))
 }
 
 impl Condition {
@@ -183,28 +219,42 @@ impl Order {
 }
 
 impl Update {
-    /// What becomes of which attributes, all of it computed from the row as it was; `None` where a sum
-    /// is asked for of what is no number.
-    fn changes<'a>(&'a self, expression: &'a Expression, row: Option<&Item>) -> Option<Vec<(&'a str, Option<Value>)>> {
+    /// What becomes of which attributes, all of it computed from the row as it was.
+    fn changes<'a>(
+        &'a self,
+        expression: &'a Expression,
+        row: Option<&Item>,
+    ) -> Result<Vec<(&'a str, Option<Value>)>, &'static str> {
         let scene = Scene { expression, row };
         let mut changes = Vec::with_capacity(self.sets.len() + self.removes.len());
         for (name, set) in &self.sets {
             changes.push((named(expression, name), Some(set.value(&scene)?)));
         }
         changes.extend(self.removes.iter().map(|name| (named(expression, name), None)));
-        Some(changes)
+        Ok(changes)
     }
 }
 
 impl Set {
-    fn value(&self, scene: &Scene<'_>) -> Option<Value> {
+    fn value(&self, scene: &Scene<'_>) -> Result<Value, &'static str> {
+        let missing = "The provided expression refers to an attribute that does not exist in the item";
         match self {
-            Set::Operand(operand) => scene.value(operand).cloned(),
-            Set::IfNotExists(name, otherwise) => scene.attribute(name).or_else(|| scene.value(otherwise)).cloned(),
+            Set::Operand(operand) => scene.value(operand).cloned().ok_or(missing),
+            Set::IfNotExists(name, otherwise) => {
+                scene.attribute(name).or_else(|| scene.value(otherwise)).cloned().ok_or(missing)
+            }
             Set::Sum(left, right) => match (left.value(scene)?, right.value(scene)?) {
-                (Value::N(left), Value::N(right)) => Some(Value::N((whole(&left) + whole(&right)).to_string())),
-                _ => None,
+                (Value::N(left), Value::N(right)) => sum(&left, &right),
+                _ => Err("An operand in the update expression has an incorrect data type"),
             },
         }
     }
+}
+
+fn sum(left: &str, right: &str) -> Result<Value, &'static str> {
+    let sum = match (left.parse::<u64>(), right.parse::<u64>()) {
+        (Ok(left), Ok(right)) => (u128::from(left) + u128::from(right)).to_string(),
+        _ => decimal(left).plus(decimal(right)).ok_or("Number overflow")?.to_string(),
+    };
+    Ok(Value::N(sum))
 }

@@ -2,6 +2,42 @@
 
 use super::Order;
 
+/// What a text says, and what else DynamoDB looks at in it.
+#[derive(Debug)]
+pub(super) struct Text<T> {
+    pub(super) says: T,
+    /// The placeholders in it, `#` and `:`.
+    pub(super) placeholders: Vec<String>,
+    pub(super) redundant_parentheses: bool,
+}
+
+impl<T> Text<T> {
+    pub(super) fn of(text: &str, parse: fn(&str) -> T) -> Self {
+        let words = words(text);
+        let placeholders = words.iter().filter(|word| word.starts_with(['#', ':']) && word.len() > 1);
+        Self {
+            says: parse(text),
+            placeholders: placeholders.map(|word| (*word).to_owned()).collect(),
+            redundant_parentheses: redundant_parentheses(&words),
+        }
+    }
+}
+
+/// A pair of parentheses with nothing in it but another pair.
+fn redundant_parentheses(words: &[&str]) -> bool {
+    let closes = |open: usize| {
+        let mut depth = 0;
+        words.iter().enumerate().skip(open).find_map(|(at, word)| {
+            depth += i32::from(*word == "(") - i32::from(*word == ")");
+            (depth == 0).then_some(at)
+        })
+    };
+    let pairs = words.windows(2).enumerate().filter(|(_, pair)| *pair == ["(", "("]);
+    pairs
+        .into_iter()
+        .any(|(at, _)| matches!((closes(at), closes(at + 1)), (Some(outer), Some(inner)) if inner + 1 == outer))
+}
+
 #[derive(Debug)]
 pub(super) enum Condition {
     Or(Vec<Condition>),
@@ -28,7 +64,7 @@ pub(super) enum Set {
 }
 
 /// An attribute, perhaps behind a `#` placeholder, or a `:` placeholder.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     Attribute(String),
     Value(String),

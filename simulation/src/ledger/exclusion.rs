@@ -1,9 +1,10 @@
 //! P2: one holder at a time, and nobody changes another one's row.
 
-use super::{CallKind, Granted, Invariant, Ledger, Written};
+use super::{CallKind, Granted, Invariant, Ledger, MILLI, Written};
 use crate::clocks::Nanos;
 use crate::plan::Plan;
 use crate::table::Mark;
+use std::time::Duration;
 
 impl Ledger {
     /// Whether this call may change the row's grant.
@@ -36,6 +37,8 @@ impl Ledger {
         }
         if let Some(current) = self.current[written.key].filter(|_| before.version != after.version) {
             self.grants[current].renewed = written.now;
+            let until = &mut self.grants[current].until;
+            *until = (written.read + after.lease * MILLI).max(*until);
             self.written[written.key] = written.begun;
         }
     }
@@ -63,6 +66,29 @@ impl Ledger {
         }
         self.grants[current].ended = true;
         self.written[written.key] = written.begun;
+    }
+
+    /// A work under a guard of this grant was polled at `now`.
+    pub(crate) fn works(&mut self, plan: &Plan, granted: usize, now: Nanos) {
+        self.counts.works_polled += 1;
+        let own = &self.grants[granted];
+        if now > own.until {
+            let late = Duration::from_nanos(now - own.until);
+            let what = format!("a work was polled {late:?} after the lease of its grant's last write");
+            return self.violate(Invariant::WorkEndsWithLease, what);
+        }
+        let newer = self.grants[granted + 1..]
+            .iter()
+            .find(|newer| newer.key == own.key && newer.lineage != own.lineage && newer.worked.is_some());
+        if let Some(newer) = newer
+            && !own.ended
+            && !plan.clocks.beyond_bounds
+            && !self.is_haunted(own.key)
+        {
+            let what = format!("a work of token {} was polled after one of token {}", own.token, newer.token);
+            self.violate(Invariant::OneWork, what);
+        }
+        self.grants[granted].worked = Some(now);
     }
 
     /// A guard of this grant said at `now` that the lock is its own.

@@ -26,7 +26,7 @@ impl Ledger {
         let disagreement = plan.disagreement();
         let counts = |earlier: &&Granted| !needs_clocks || earlier.applied + disagreement < written.begun;
         let earlier = self.grants[forgotten..].iter().filter(counts).chain(&self.grants[unbroken..]);
-        let earlier = earlier.filter(|one| one.key == written.key && one.grant.is_some());
+        let earlier = earlier.filter(|one| one.key == written.key && one.grant.is_some() && !one.nonsense);
         if let Some(larger) = earlier.max_by_key(|one| one.token).filter(|one| one.token >= token) {
             let what = format!("grant {grant} has token {token}, an earlier one had {}", larger.token);
             self.violate(Invariant::TokenGrows, what);

@@ -46,7 +46,11 @@ invariants! {
     TokenGrows: "a grant's token is larger than every earlier one's", "P1";
     EffectsInOrder: "a fenced resource never applies an older grant's effect after a newer one's", "P1";
     OneHolder: "at most one grant's guards say mine", "P2";
+    OneWork: "no two works are polled under one key at one instant", "P2";
+    WorkEndsWithLease: "no work is polled after the lease of its guard", "P2";
+    WorkIsNotCutShort: "a guarded work is dropped only when the lock is lost or its lease is over", "P3";
     NotHeldByOurselves: "never held by another when the row carries our grant", "P3";
+    TakesWhatItMay: "never held or lost because of a row that the call itself would take", "P3";
     NotLostWhileOurs: "never lost while the row is ours", "P3";
     OwnRowOnly: "renew and release change no other grant's row", "P2";
     ExpiredStaysExpired: "a guard that ran out stays so until it is renewed", "P2";
@@ -55,12 +59,17 @@ invariants! {
     NoGrantAfterRefusal: "no grant is applied for a call that ended definitively", "P5";
     GivenBack: "an acquire that was given up gives back what it got", "P3";
     ReleasedIsFree: "released is said only of a lock that is not held by the grant", "P5";
+    UnknownHasACause: "unknown or unavailable is said only after something went wrong", "P5";
+    OnceUnknown: "that nothing was applied is said only if nothing was", "P5";
+    UnreadableIsLeft: "a row that is not a lock record is never taken over", "P2";
+    NoPanic: "nothing panics", "every call";
     GuardMatchesRow: "a guard stands for a grant that was applied, with its token", "P1";
     TakenOver: "a dead holder is replaced within its bound", "P4";
     ReturnsInTime: "a call returns by its budget plus one request timeout", "P4";
     CommittedOnce: "a transaction is applied once, and not after it was said not to be", "P5";
     CommittedIsSo: "what is said of a transaction is so", "P5";
     OnceIsOnce: "a work whose result is stored is not begun again, and its result stays", "idempotent work";
+    WellFormed: "no request is one that DynamoDB refuses whatever is on the row", "every request";
     SameSeedSameRun: "the same seed runs the same", "the simulation itself";
     SdkAgrees: "the real SDK and a DynamoDB engine give the same run", "the simulation itself";
 }

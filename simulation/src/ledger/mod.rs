@@ -18,6 +18,12 @@ use lambda_lock::protocol::Grant;
 
 pub(crate) type ProcessId = usize;
 
+/// A millisecond.
+const MILLI: Nanos = 1_000_000;
+
+/// Stands for a token that nobody may be given.
+const NONSENSE: u64 = u64::MAX;
+
 pub(crate) type CallId = usize;
 
 /// A grant that was applied.
@@ -29,6 +35,8 @@ pub(crate) struct Granted {
     /// `None`: of another client.
     pub(crate) grant: Option<Grant>,
     pub(crate) token: u64,
+    /// Counted on from what is no number of grants: nobody may be given it.
+    pub(super) nonsense: bool,
     pub(crate) call: CallId,
     /// Grants that were reclaimed from each other have one holder.
     lineage: usize,
@@ -47,6 +55,10 @@ pub(crate) struct Granted {
     ended: bool,
     /// When a guard of it said mine last.
     said_mine: Option<Nanos>,
+    /// When a work under a guard of it was polled last.
+    worked: Option<Nanos>,
+    /// When the lease of its last write is over, whoever counts it.
+    until: Nanos,
     pub(crate) renewed: Nanos,
 }
 
@@ -56,12 +68,22 @@ impl Granted {
     }
 }
 
+/// Which living holders an acquire may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reclaims {
+    Nobody,
+    /// Those of its own owner.
+    Owner,
+    /// The holder of this grant, and later ones of the same owner.
+    Grant(Grant),
+}
+
 /// What kind of call sends a request, and what it may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Acquire {
         owner: String,
-        reclaims: bool,
+        reclaims: Reclaims,
     },
     /// Of this grant with this token.
     Hold(Grant, u64),
@@ -90,9 +112,30 @@ pub(crate) struct Call {
     pub(crate) kind: CallKind,
     pub(crate) ended: Ended,
     pub(crate) started: Nanos,
-    /// Whether the process was paused, or its clocks set, meanwhile.
-    pub(crate) disturbed: bool,
+    /// When a pause of its process, or the setting of its clocks, ended last.
+    pub(crate) disturbed: Option<Nanos>,
     pub(crate) sent_release: bool,
+    /// One of its writes was applied.
+    pub(crate) applied: bool,
+    /// Something went wrong with one of its requests.
+    pub(crate) faulted: bool,
+    /// How often it was refused.
+    pub(crate) refusals: u32,
+    /// The row that it was shown last, by an answer that it heard.
+    pub(crate) shown: Option<Mark>,
+}
+
+impl Call {
+    /// Whether this call takes this row, even from a living holder. (Not one that it wrote itself.)
+    pub(crate) fn takes(&self, row: &Mark) -> bool {
+        let CallKind::Acquire { owner, reclaims } = &self.kind else { return false };
+        let same_owner = row.owner == *owner;
+        row.own.is_some_and(|own| match reclaims {
+            Reclaims::Nobody => false,
+            Reclaims::Owner => same_owner,
+            Reclaims::Grant(grant) => same_owner || own.grant == *grant,
+        })
+    }
 }
 
 /// A request as the books see it.
@@ -121,6 +164,8 @@ pub(crate) struct Ledger {
     pub(crate) current: Vec<Option<usize>>,
     /// For what is on each row: its writer's clocks were read no earlier than this.
     written: Vec<Nanos>,
+    /// For each row: grants before this one are no longer told from its token, since somebody wrote the row by hand.
+    by_hand: Vec<usize>,
     resource: Vec<Resource>,
     pub(crate) commits: Vec<Commit>,
     /// The results of idempotent works, by key.
@@ -134,6 +179,7 @@ impl Ledger {
         Self {
             current: vec![None; keys],
             written: vec![0; keys],
+            by_hand: vec![0; keys],
             resource: vec![Resource::default(); keys],
             results: vec![None; keys],
             ..Self::default()
@@ -157,23 +203,37 @@ impl Ledger {
         }
         let Some(after) = after else { return self.deleted(written, before) };
         let Some(own) = after.own else { return self.settled(written, before, after) };
-        let token = after.token.unwrap_or_default();
+        // One that counts on from nonsense is no token: nobody may be given it.
+        let token = after.token.unwrap_or(NONSENSE);
+        self.counts.tokens_of_nonsense += u64::from(after.token.is_none());
         let same =
             |mark: &&Mark| mark.own.is_some_and(|version| version.grant == own.grant) && mark.token == after.token;
         match before.filter(same) {
-            None => self.granted(plan, written, own.grant, token, before),
+            None => self.granted(plan, written, (own.grant, token, after.lease), before),
             Some(before) if after.released => self.released(written, before, after),
-            Some(before) if before.released => self.granted(plan, written, own.grant, token, Some(before)),
+            Some(before) if before.released => {
+                self.granted(plan, written, (own.grant, token, after.lease), Some(before))
+            }
             Some(before) => self.renewed(written, before, after),
         }
     }
 
-    fn granted(&mut self, plan: &Plan, written: Written, grant: Grant, token: u64, before: Option<&Mark>) {
+    fn granted(
+        &mut self,
+        plan: &Plan,
+        written: Written,
+        (grant, token, lease): (Grant, u64, u64),
+        before: Option<&Mark>,
+    ) {
+        let lease = lease * MILLI;
         let Written { key, call, begun, now, .. } = written;
         self.counts.grants += 1;
-        let forgotten = self.forgotten(plan, written, before);
-        let unbroken = self.unbroken(key, before);
-        self.token_grows(plan, written, (grant, token), forgotten, unbroken);
+        let forgotten = self.forgotten(plan, written, before).max(self.by_hand[key]);
+        let unbroken = self.unbroken(key, before).max(self.by_hand[key]);
+        let nonsense = token == NONSENSE;
+        if !nonsense {
+            self.token_grows(plan, written, (grant, token), forgotten, unbroken);
+        }
         let ghost = written.late && self.cannot_be_refused(plan, written, before);
         let again = self.grants.iter().any(|one| one.grant == Some(grant));
         self.after_its_call(written, grant, ghost);
@@ -184,6 +244,7 @@ impl Ledger {
         let CallKind::Acquire { owner, reclaims } = kind else {
             return self.violate(Invariant::OwnRowOnly, format!("a grant {grant} was written by {kind:?}"));
         };
+        let reclaims = reclaims != Reclaims::Nobody;
         let inherited = previous.is_some() && reclaims && before.is_some_and(|before| before.owner == owner);
         let lineage = previous.filter(|_| inherited).map_or(self.grants.len(), |previous| previous.lineage);
         let of_peer = previous.is_some_and(|previous| previous.grant.is_none());
@@ -200,6 +261,7 @@ impl Ledger {
             key,
             grant: Some(grant),
             token,
+            nonsense,
             call,
             lineage,
             unbroken,
@@ -210,6 +272,8 @@ impl Ledger {
             slot: written.slot,
             ended: false,
             said_mine: None,
+            worked: None,
+            until: written.read + lease,
             renewed: now,
         });
     }
@@ -225,6 +289,7 @@ impl Ledger {
             key,
             grant: None,
             token: 0,
+            nonsense: false,
             call,
             lineage,
             unbroken: lineage,
@@ -235,8 +300,15 @@ impl Ledger {
             slot: written.slot,
             ended: false,
             said_mine: None,
+            worked: None,
+            until: Nanos::MAX,
             renewed: now,
         });
+    }
+
+    /// Somebody wrote the row by hand.
+    pub(crate) fn written_by_hand(&mut self, key: usize) {
+        self.by_hand[key] = self.grants.len();
     }
 
     pub(crate) fn released_by_peer(&mut self, key: usize) {

@@ -2,10 +2,10 @@
 
 use super::roles::WORKFLOW;
 use super::{Me, grant_of, refused_or_unknown};
-use crate::ledger::{Call, CallId, CallKind, Ended, Invariant};
+use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Reclaims};
 use crate::world::State;
-use lambda_lock::protocol::Version;
-use lambda_lock::{Budget, Error, ErrorKind, Held, Lock, LockToken, TryAcquired};
+use lambda_lock::protocol::{Grant, Version};
+use lambda_lock::{Error, ErrorKind, Held, Lock, LockToken, TryAcquired};
 use std::time::Duration;
 
 impl Me {
@@ -18,8 +18,9 @@ impl Me {
         };
         let lease = self.part_of_lease(1.0) + self.state().plan.lease / 4;
         let lasting = lease * 2;
-        let within = Budget::lasting_on(self.clock.clone(), lasting).reserve(lease / 2).grace(lease / 8);
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims });
+        let within = self.budget(lasting).reserve(lease / 2).grace(lease / 8);
+        let kind = if reclaims { Reclaims::Owner } else { Reclaims::Nobody };
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: kind });
         let lock_key = self.lock_key(key);
         let tried = if waits {
             let mut acquire = self.locks.acquire(lock_key).within(&within);
@@ -40,11 +41,26 @@ impl Me {
     }
 
     pub(super) async fn reclaim(&self, key: usize, token: LockToken) -> Option<Lock> {
-        let kind = CallKind::Acquire { owner: token.owner().to_owned(), reclaims: true };
+        let reclaims = Reclaims::Grant(grant_of(&token).0);
+        let kind = CallKind::Acquire { owner: token.owner().to_owned(), reclaims };
         self.state().call_begins(self.id, key, kind);
         let lease = self.part_of_lease(1.5);
         let reclaimed = self.perhaps(async { self.locks.reclaim(token).lease(lease).await }).await;
         self.acquire_ended(key, reclaimed.map(|lock| lock.map(TryAcquired::Granted)), Some(self.call_limit() * 3))
+    }
+
+    /// The grant of a guard that a work was given; its acquire has ended.
+    pub(super) fn granted_here(&self, key: usize, lock: &Lock, limit: Duration) -> Option<(Grant, u64, usize)> {
+        let (grant, token) = grant_of(&lock.token());
+        let mut state = self.state();
+        state.say_of(self.id, || format!("a work begins with token {token}"));
+        state.call_ends(self.id, Ended::Done, Some(limit));
+        if !self.stands_for_a_grant(&mut state, key, lock) {
+            return None;
+        }
+        let granted = state.granted_to(key, grant, token)?;
+        state.processes[self.id].holds = Some(granted);
+        Some((grant, token, granted))
     }
 
     /// Writes into the books how an acquire ended.
@@ -64,6 +80,10 @@ impl Me {
             None => Ended::Unknown,
         };
         state.call_ends(self.id, ended, limit);
+        let shown = state.ledger.calls[call].shown.as_ref();
+        let own_holder =
+            !matches!(ended, Ended::Done) && shown.is_some_and(|shown| state.ledger.calls[call].takes(shown));
+        state.counts().own_holders += u64::from(own_holder);
         self.left_nothing(&mut state, key, call, &tried);
         match tried? {
             Ok(TryAcquired::Granted(lock)) => {
@@ -77,10 +97,11 @@ impl Me {
                 None
             }
             Err(error) => {
+                state.failed(self.id, call, &error);
                 match error.kind() {
                     ErrorKind::Held(held) => self.is_somebody_else(&mut state, call, held),
                     ErrorKind::Unknown => state.counts().unknown_acquires += 1,
-                    ErrorKind::Lost => state.counts().lost += 1,
+                    ErrorKind::Lost => self.is_not_to_be_taken(&mut state, call, &error),
                     _ => {}
                 }
                 None
@@ -118,9 +139,27 @@ impl Me {
         true
     }
 
+    /// A reclaim that is told that the lock is lost was shown a row that it may not take.
+    fn is_not_to_be_taken(&self, state: &mut State, call: CallId, error: &Error) {
+        state.counts().lost += 1;
+        let Some(shown) = state.ledger.calls[call].shown.clone() else { return };
+        let by_itself =
+            |own: Version| state.ledger.grants.iter().any(|one| one.grant == Some(own.grant) && one.call == call);
+        if state.ledger.calls[call].takes(&shown) && !shown.own.is_some_and(by_itself) {
+            let what = format!("{error}, by {shown:?}");
+            state.ledger.violate(Invariant::TakesWhatItMay, what);
+        }
+    }
+
     fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Held) {
         state.counts().held += 1;
         let Some(version) = Version::parse(held.observation.version()) else { return };
+        let own = matches!(&state.ledger.calls[call].kind, CallKind::Acquire { owner, reclaims: Reclaims::Owner }
+            if *owner == held.holder);
+        if own {
+            let what = format!("held by {:?} of {:?}, from whom it reclaims", held.observation.version(), held.holder);
+            state.ledger.violate(Invariant::TakesWhatItMay, what);
+        }
         if state.ledger.grants.iter().any(|one| one.grant == Some(version.grant) && one.call == call) {
             let what = format!("held by {:?}, which this call wrote", held.observation.version());
             state.ledger.violate(Invariant::NotHeldByOurselves, what);

@@ -2,7 +2,7 @@
 
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{CallKind, Ended};
-use crate::network::WORK;
+use crate::table::WORK;
 use crate::world::{Event, Fenced};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::protocol::{Expression, Value};
@@ -34,15 +34,15 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let commit = lock.commit([write(number)]);
         let answer = self.perhaps(commit.into_future()).await;
-        let ended = self.commit_ended(number, &answer);
+        let ended = self.commit_ended(number, &answer, Duration::ZERO);
         if ended == Ended::Unknown {
             return self.settle(key, lock, number).await;
         }
         ended
     }
 
-    fn commit_ended(&self, number: usize, answer: &Option<Result<(), Error>>) -> Ended {
-        let limit = self.commit_limit();
+    fn commit_ended(&self, number: usize, answer: &Option<Result<(), Error>>, more: Duration) -> Ended {
+        let limit = self.commit_limit() + more;
         let mut state = self.state();
         state.say_of(self.id, || format!("commit {number} ended: {answer:?}"));
         let ended = match answer {
@@ -50,6 +50,12 @@ impl Me {
             Some(Err(error)) => refused_or_unknown(error),
             None => Ended::Unknown,
         };
+        let call = state.processes[self.id].call;
+        if let (Some(Err(error)), Some(call)) = (answer, call) {
+            // What became of the writes is asked of the books; a release may have followed.
+            state.ledger.calls[call].applied = false;
+            state.failed(self.id, call, error);
+        }
         state.call_ends(self.id, ended, Some(limit));
         match ended {
             Ended::Done => state.ledger.said_committed(number, true, false),
@@ -112,11 +118,7 @@ impl Me {
         self.state().processes[self.id].holds = None;
         let answer = self.perhaps(lock.commit_and_release([write(number)]).into_future()).await;
         // The release that follows a failure has its own time.
-        let undisturbed = self.state().processes[self.id].call;
-        if let Some(call) = undisturbed {
-            self.state().ledger.calls[call].disturbed = true;
-        }
-        self.commit_ended(number, &answer);
+        self.commit_ended(number, &answer, self.call_limit());
     }
 
     /// Sends a write of its own in a transaction of its own, with a Fence; now and then it takes long.
@@ -141,6 +143,7 @@ fn condition_of(fence: &TransactWriteItem) -> Expression {
     };
     let given = check.expression_attribute_values().unwrap();
     let known = [":first", ":last", ":rvn", ":token"];
-    let values = known.into_iter().filter_map(|name| Some((name, value(given.get(name)?)))).collect();
+    let values: Vec<_> = known.into_iter().filter_map(|name| Some((name, value(given.get(name)?)))).collect();
+    assert_eq!(values.len(), given.len(), "a fence with other values than {known:?}");
     Expression { condition: check.condition_expression().to_owned(), values, ..Expression::default() }
 }

@@ -51,6 +51,11 @@ impl Me {
                 Ended::Unknown | Ended::Running => *expired = false,
             },
             1 => self.fenced_write(key, lock, granted),
+            2 => match self.keeps_alive(key, lock, granted).await {
+                Ended::Refused => return ControlFlow::Break(()),
+                // It has renewed the lock meanwhile, or not.
+                Ended::Done | Ended::Unknown | Ended::Running => *expired = false,
+            },
             _ => {}
         }
         if copies {

@@ -3,20 +3,21 @@
 
 mod acquire;
 mod commit;
+mod guarded;
 mod hold;
 mod once;
 mod release;
 mod renew;
 mod roles;
 
-use crate::ledger::{Ended, ProcessId};
+use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
 use crate::network::{Nap, ProcessClock, Wire};
 use crate::plan::Peer;
 use crate::sdk::Noted;
 use crate::world::{State, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::protocol::{Grant, Version};
-use lambda_lock::{Error, ErrorKind, LockClient, LockToken, SharedClock};
+use lambda_lock::{Budget, Error, ErrorKind, LockClient, LockToken, SharedClock};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{LazyLock, MutexGuard};
@@ -124,6 +125,18 @@ impl Me {
         self.state().processes[self.id].nudged = false;
     }
 
+    /// Time for a call: so long, or until a point in time by the wall clock.
+    pub(crate) fn budget(&self, lasting: Duration) -> Budget {
+        if self.one_in(2) {
+            return Budget::lasting_on(self.clock.clone(), lasting);
+        }
+        let end = self.clock.now().wall + lasting;
+        self.state().counts().budgets_until += 1;
+        // As a budget until then is made: from what the wall clock says when it is made.
+        let left = end.saturating_sub(self.clock.now().wall);
+        Budget::lasting_on(self.clock.clone(), left)
+    }
+
     pub(crate) fn is_calm(&self) -> bool {
         self.state().calm
     }
@@ -175,6 +188,33 @@ impl Me {
 pub(crate) fn grant_of(token: &LockToken) -> (Grant, u64) {
     let version = Version::parse(token.version()).unwrap();
     (version.grant, token.fencing_token())
+}
+
+impl State {
+    /// What may be said of a call that failed.
+    pub(crate) fn failed(&mut self, id: ProcessId, call: CallId, error: &Error) {
+        let Call { applied, faulted, refusals, disturbed, ref kind, .. } = self.ledger.calls[call];
+        let acquires = matches!(kind, CallKind::Acquire { .. });
+        match error.kind() {
+            ErrorKind::InvalidRecord => self.counts().invalid_records += 1,
+            ErrorKind::Denied => self.counts().denied += 1,
+            _ => {}
+        }
+        let nothing = matches!(
+            error.kind(),
+            ErrorKind::Denied | ErrorKind::Table | ErrorKind::InvalidRequest | ErrorKind::Unavailable
+        );
+        if nothing && applied {
+            self.ledger.violate(Invariant::OnceUnknown, format!("{error}, by {id}, of which a write was applied"));
+        }
+        let unclear = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
+        // Rivals that are faster can refuse a call until its time is over; and what is sent when it is over already,
+        // or by a copy of the same grant, is refused once.
+        let patient = if acquires { 3 } else { 1 };
+        if unclear && !faulted && disturbed.is_none() && refusals < patient {
+            self.ledger.violate(Invariant::UnknownHasACause, format!("{error}, by {id}"));
+        }
+    }
 }
 
 pub(crate) fn refused_or_unknown(error: &Error) -> Ended {

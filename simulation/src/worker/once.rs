@@ -2,7 +2,7 @@
 
 use super::commit::write;
 use super::{Me, grant_of};
-use crate::ledger::{CallKind, Ended, Invariant};
+use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::{Attempt, Budget, Started, TryAcquired};
 
 impl Me {
@@ -25,7 +25,11 @@ impl Me {
         let budget = Budget::lasting_on(self.clock.clone(), lease * 2);
         let waits = self.one_in(2);
         let before = self.state().ledger.results[key].clone();
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        self.state().call_begins(
+            self.id,
+            key,
+            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+        );
         let once = self.locks.once(job.to_string()).lease(lease).within(&budget).payload(&job);
         let once = if waits { once } else { once.without_waiting() };
         let started = self.perhaps(once.start::<u64>()).await;

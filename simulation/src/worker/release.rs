@@ -40,6 +40,10 @@ impl Me {
             Some(Err(error)) => refused_or_unknown(error),
             None => Ended::Unknown,
         };
+        let call = state.processes[self.id].call;
+        if let (Some(Err(error)), Some(call)) = (&answer, call) {
+            state.failed(self.id, call, error);
+        }
         state.call_ends(self.id, ended, limit);
         let ours = state.is_held_by(key, grant, token);
         match answer {

@@ -45,6 +45,10 @@ impl Me {
             Some(Err(error)) => refused_or_unknown(error),
             None => Ended::Unknown,
         };
+        let call = state.processes[self.id].call;
+        if let (Some(Err(error)), Some(call)) = (renewed, call) {
+            state.failed(self.id, call, error);
+        }
         let started = state.processes[self.id].call.map(|call| state.ledger.calls[call].started);
         let limit = state.call_limit();
         state.call_ends(self.id, ended, Some(limit));

@@ -1,7 +1,7 @@
 //! What a process of each role does until it ends.
 
 use super::{Me, grant_of};
-use crate::ledger::{CallKind, Ended, Invariant};
+use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use crate::world::Event;
 use lambda_lock::{Budget, Lock, LockToken, TryAcquired};
 use std::time::Duration;
@@ -15,6 +15,12 @@ impl Me {
         for _ in 0..cycles {
             if self.is_calm() {
                 return;
+            }
+            if self.one_in(5) {
+                let key = self.some_key();
+                self.runs_guarded(key).await;
+                self.sleep(self.part_of_lease(0.3)).await;
+                continue;
             }
             let handed = if self.one_in(2) { self.take_handed() } else { None };
             let held = match handed {
@@ -78,7 +84,11 @@ impl Me {
         };
         let carried = observation.is_some();
         let lease = self.part_of_lease(1.5);
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        self.state().call_begins(
+            self.id,
+            key,
+            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+        );
         let mut tried = self.locks.try_acquire(self.lock_key(key)).lease(lease);
         if let Some(observation) = observation {
             tried = tried.observation(observation);
@@ -119,7 +129,11 @@ impl Me {
         let bound = self.state().takeover_bound(key);
         let started = self.state().processes[self.id].local;
         let budget = Budget::lasting_on(self.clock.clone(), Duration::from_secs(3600)).reserve(Duration::from_secs(1));
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: false });
+        self.state().call_begins(
+            self.id,
+            key,
+            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+        );
         let lease = Duration::from_secs(1);
         let lock = self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).await;
         let took = Duration::from_nanos(self.state().processes[self.id].local - started);

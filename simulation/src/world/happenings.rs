@@ -1,9 +1,10 @@
 //! What an event does when its time has come.
 
+use super::processes::Process;
 use super::queue::{Event, Fenced};
 use super::{State, nanos};
 use crate::expression;
-use crate::ledger::ProcessId;
+use crate::ledger::{Invariant, ProcessId};
 
 impl State {
     pub(crate) fn happens(&mut self, event: Event) {
@@ -13,6 +14,14 @@ impl State {
             Event::ArrivePeers(slot, op) => self.peers_arrives(slot, *op),
             Event::Answer(slot) => self.answered(slot),
             Event::Claim { granted, fresh } => self.claims(granted, fresh),
+            Event::Work { granted, fresh } => {
+                self.say(|_| format!("a work of grant no {granted} is polled"));
+                let Self { ledger, plan, now, .. } = self;
+                ledger.works(plan, granted, *now);
+                if fresh {
+                    self.nudge_others(granted);
+                }
+            }
             Event::Effect(granted) => {
                 self.say(|_| format!("an effect of grant no {granted} reaches the resource"));
                 let Self { ledger, plan, fenced, .. } = self;
@@ -27,6 +36,11 @@ impl State {
                 self.delete_row();
                 self.again(self.plan.faults.row_deleted, Event::DeleteRow);
             }
+            Event::Spoil => {
+                self.spoil();
+                self.again(self.plan.faults.spoiled, Event::Spoil);
+            }
+            Event::Repair(key) => self.repair(key),
             Event::Jump => {
                 let living: Vec<_> = (0..self.processes.len()).filter(|id| self.processes[*id].alive).collect();
                 if let Some(id) = self.rng.choice(living) {
@@ -43,17 +57,24 @@ impl State {
     }
 
     fn answered(&mut self, slot: usize) {
-        self.slots[slot].arrived = Some(self.server_time());
         let process = self.slots[slot].process;
+        self.slots[slot].arrived = Some(self.server_time(process));
         if !self.slots[slot].dropped {
             let (heard, refused) = self.slots[slot].means.unwrap_or_default();
             self.slots[slot].refused = refused;
             self.slots[slot].heard = heard;
+            if let Some(shown) = self.slots[slot].shows.take() {
+                self.ledger.calls[self.slots[slot].call].shown = shown;
+            }
             self.at(self.now, Event::Wake(process, None));
         }
     }
 
     fn fenced_arrives(&mut self, Fenced { key, granted, condition }: Fenced) {
+        if let Some(complaint) = expression::complaint(&condition, &[self.schema.key_attribute.as_str()]) {
+            self.ledger.violate(Invariant::WellFormed, format!("Fence: {complaint}"));
+            return;
+        }
         let holds = expression::holds(&condition, self.rows.get(&self.keys[key]));
         self.say(|_| format!("a fenced transaction of grant no {granted} arrives: {holds}"));
         self.mix(self.now ^ u64::from(holds));
@@ -67,6 +88,10 @@ impl State {
 
     fn delete_row(&mut self) {
         let key = self.rng.usize(..self.plan.keys);
+        self.delete(key);
+    }
+
+    pub(super) fn delete(&mut self, key: usize) {
         self.say(|_| format!("the row {key} is deleted by hand"));
         self.rows.set(&self.keys[key].clone(), None);
         self.mirror(key);
@@ -77,9 +102,12 @@ impl State {
         self.say(|_| format!("grant no {granted} says mine"));
         let Self { ledger, plan, now, .. } = self;
         ledger.mine(plan, granted, *now);
-        if !fresh {
-            return;
+        if fresh {
+            self.nudge_others(granted);
         }
+    }
+
+    fn nudge_others(&mut self, granted: usize) {
         // Whoever else holds the key is asked at the same instant.
         let key = self.ledger.grants[granted].key;
         for id in 0..self.processes.len() {
@@ -89,6 +117,14 @@ impl State {
                 self.at(self.now, Event::Wake(id, None));
             }
         }
+    }
+
+    /// A work under a guard is polled now: at the instant at which its process has looked at its clock in this turn,
+    /// if it has.
+    pub(crate) fn works(&mut self, id: ProcessId, granted: usize, fresh: bool) {
+        let Process { read, woken, local, .. } = self.processes[id];
+        let at = if read >= woken { read } else { local };
+        self.at(at, Event::Work { granted, fresh });
     }
 
     /// A guard was asked just now and said mine.

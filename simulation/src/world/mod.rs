@@ -4,6 +4,7 @@
 mod happenings;
 mod processes;
 mod queue;
+mod spoil;
 mod traffic;
 
 use crate::clocks::{EPOCH, Nanos};
@@ -21,6 +22,8 @@ use processes::Process;
 pub(crate) use processes::Turn;
 use queue::Scheduled;
 pub(crate) use queue::{Event, Fenced};
+use spoil::Spoiled;
+pub(crate) use spoil::same;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::fmt;
@@ -75,6 +78,9 @@ pub(crate) struct State {
     /// The watchers' last observation, and when it was made.
     pub(crate) observed: Option<(Observation, Nanos)>,
     throttled_until: Nanos,
+    mute_until: Nanos,
+    /// What somebody wrote into rows by hand, by key.
+    spoiled: Vec<Option<Spoiled>>,
     /// No more faults.
     pub(crate) calm: bool,
     pub(crate) fenced: bool,
@@ -105,6 +111,8 @@ impl State {
             handed: Vec::new(),
             observed: None,
             throttled_until: 0,
+            mute_until: 0,
+            spoiled: vec![None; plan.keys],
             calm: false,
             fenced: true,
             hash: seed,
@@ -134,6 +142,7 @@ impl State {
         }
         for (often, event) in [
             (self.plan.faults.row_deleted, Event::DeleteRow),
+            (self.plan.faults.spoiled, Event::Spoil),
             (self.plan.clocks.jumps, Event::Jump),
             (self.plan.faults.bursts, Event::Throttle),
         ] {

@@ -24,6 +24,10 @@ pub(crate) struct Process {
     /// Which grant it believes to hold, and on which key.
     pub(crate) holds: Option<usize>,
     pub(crate) nudged: bool,
+    /// Its credentials are no good before this point in time.
+    pub(super) denied_until: Nanos,
+    /// How many wrong dates it has seen.
+    pub(super) wrong_dates: u32,
     /// What the request is that the SDK is about to send.
     pub(crate) noted: Option<Typed>,
 }
@@ -48,6 +52,8 @@ impl State {
             call: None,
             holds: None,
             nudged: false,
+            denied_until: 0,
+            wrong_dates: 0,
             noted: None,
         });
         self.alive += 1;
@@ -91,9 +97,9 @@ impl State {
         if freezes {
             process.clocks.freeze(lasting);
         }
-        let (call, holds) = (process.call, process.holds.is_some());
+        let (call, holds, until) = (process.call, process.holds.is_some(), process.local);
         if let Some(call) = call {
-            self.ledger.calls[call].disturbed = true;
+            self.ledger.calls[call].disturbed = Some(until);
         }
         let counts = self.counts();
         counts.pauses += 1;
@@ -107,7 +113,8 @@ impl State {
         let Self { processes, rng, .. } = self;
         processes[id].clocks.jump(now, rng);
         if let Some(call) = processes[id].call {
-            self.ledger.calls[call].disturbed = true;
+            let disturbed = &mut self.ledger.calls[call].disturbed;
+            *disturbed = Some(disturbed.unwrap_or(now).max(now));
         }
         self.counts().jumps += 1;
         self.say(|_| format!("the wall clock of {id} is set"));
@@ -165,7 +172,17 @@ impl State {
     pub(crate) fn call_begins(&mut self, id: ProcessId, key: usize, kind: CallKind) -> CallId {
         let started = self.processes[id].local;
         self.say_of(id, || format!("calls {kind:?} on {key}"));
-        self.ledger.calls.push(Call { kind, ended: Ended::Running, started, disturbed: false, sent_release: false });
+        self.ledger.calls.push(Call {
+            kind,
+            ended: Ended::Running,
+            started,
+            disturbed: None,
+            sent_release: false,
+            applied: false,
+            faulted: false,
+            refusals: 0,
+            shown: None,
+        });
         let call = self.ledger.calls.len() - 1;
         self.processes[id].call = Some(call);
         call
@@ -180,14 +197,20 @@ impl State {
 
     pub(crate) fn call_ends(&mut self, id: ProcessId, ended: Ended, limit: Option<Duration>) {
         let Some(call) = self.processes[id].call.take() else { return };
-        let local = self.processes[id].local;
+        let (local, call_limit) = (self.processes[id].local, self.call_limit());
         self.counts().calls += 1;
         self.mix(local ^ ended as u64);
         let record = &mut self.ledger.calls[call];
         record.ended = ended;
-        let took = local - record.started;
-        if let Some(limit) = limit.filter(|limit| !record.disturbed && took > nanos(*limit)) {
-            let what = format!("{:?} took {:?} of {limit:?}", record.kind, Duration::from_nanos(took));
+        let Some(limit) = limit else { return };
+        // A pause takes from the caller's time like anything else. When it ends after that, what is on its way is
+        // still waited for, given back, and no more.
+        let rest = record.disturbed.map_or(0, |disturbed| disturbed + nanos(call_limit * 3));
+        let (took, late) = (local - record.started, local > (record.started + nanos(limit)).max(rest));
+        let (disturbed, kind) = (record.disturbed.is_some(), record.kind.clone());
+        self.counts().calls_disturbed += u64::from(disturbed);
+        if late {
+            let what = format!("{kind:?} took {:?} of {limit:?}, disturbed: {disturbed}", Duration::from_nanos(took));
             self.ledger.violate(Invariant::ReturnsInTime, what);
         }
     }

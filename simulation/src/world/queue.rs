@@ -20,6 +20,11 @@ pub(crate) enum Event {
         granted: usize,
         fresh: bool,
     },
+    /// A work of this grant was polled.
+    Work {
+        granted: usize,
+        fresh: bool,
+    },
     Effect(usize),
     /// A lock was written down, for whoever goes on with it.
     Hand(LockToken),
@@ -28,6 +33,10 @@ pub(crate) enum Event {
     /// A transaction of a caller's own, with a Fence.
     Fenced(Box<Fenced>),
     DeleteRow,
+    /// Somebody writes nonsense into a row,
+    Spoil,
+    /// and repairs it.
+    Repair(usize),
     Jump,
     Throttle,
     Spawn(Role),

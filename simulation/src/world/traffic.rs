@@ -4,8 +4,8 @@ use super::processes::Process;
 use super::queue::Event;
 use super::{State, nanos};
 use crate::clocks::{EPOCH, Nanos};
-use crate::ledger::{CallKind, ProcessId, Written};
-use crate::network::{Fate, Outcome, Slot};
+use crate::ledger::{CallKind, Invariant, ProcessId, Written};
+use crate::network::{Fate, Outcome, REJECTIONS, Slot};
 use crate::peer::{Op, What};
 use crate::sdk::{self, Http};
 use crate::table::{Kind, Mark, Typed};
@@ -42,14 +42,26 @@ impl State {
         }
         self.slots.push(Slot::new(id, call));
         let slot = self.slots.len() - 1;
-        let fate = self.fate(sent, write);
+        let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
+        let shown = self.ledger.calls[call].shown.as_ref();
+        self.slots[slot].against_unreadable = self.is_unreadable(key, shown);
+        let fate = self.fate(id, sent, write);
         self.say_of(id, || format!("sends {:?} ({fate:?})", request.kind));
+        if fate != Fate::Arrives {
+            self.ledger.calls[call].faulted = true;
+        }
         let way = self.way();
         let by_sdk = http.is_some();
         let message = Message { slot, request, http, fate, copy: false, begun, read };
         match fate {
             Fate::Throttled if by_sdk => self.answer_at(sent + way, slot, sdk::throttled()),
             Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Unavailable)),
+            Fate::Rejected(code) if by_sdk => self.answer_at(sent + way, slot, sdk::rejected(REJECTIONS[code])),
+            Fate::Rejected(code) => {
+                let answer = Answer::of_error(Some(REJECTIONS[code]), None);
+                self.answer_at(sent + way, slot, Outcome::Answer(answer));
+            }
+            Fate::Stranger => self.answer_at(sent + way, slot, Outcome::Stranger),
             Fate::RequestLost => self.reset_at(sent + way, slot),
             Fate::Arrives | Fate::AnswerLost | Fate::SaysFailure => {
                 if write && self.chance(self.plan.faults.duplicate) {
@@ -58,14 +70,27 @@ impl State {
                 }
                 let slow =
                     if self.chance(self.plan.faults.slow) { self.rng.u64(0..=3 * nanos(self.plan.lease)) } else { 0 };
+                self.ledger.calls[call].faulted |= slow > 0;
                 self.at(sent + way + slow, Event::Arrive(Box::new(message)));
             }
         }
         slot
     }
 
-    fn fate(&mut self, now: Nanos, write: bool) -> Fate {
+    fn fate(&mut self, id: ProcessId, now: Nanos, write: bool) -> Fate {
         let faults = self.plan.faults.clone();
+        if (now < self.processes[id].denied_until && !self.calm) || self.chance(faults.rejected) {
+            self.counts().rejected += 1;
+            if self.rng.u8(..4) == 0 {
+                // Until somebody renews the credentials.
+                self.processes[id].denied_until = now + self.rng.u64(0..=nanos(self.plan.lease));
+            }
+            return Fate::Rejected(self.rng.usize(..REJECTIONS.len()));
+        }
+        if self.chance(faults.strangers) {
+            self.counts().strangers += 1;
+            return Fate::Stranger;
+        }
         if (now < self.throttled_until && !self.calm) || self.chance(faults.throttled) {
             self.counts().throttled += 1;
             return Fate::Throttled;
@@ -83,6 +108,18 @@ impl State {
             return Fate::SaysFailure;
         }
         Fate::Arrives
+    }
+
+    /// Whether a refusal is to bring no row; for a while, now and then.
+    fn is_mute(&mut self) -> bool {
+        let mute = (self.now < self.mute_until && !self.calm) || self.chance(self.plan.faults.mute);
+        if mute {
+            self.counts().mute += 1;
+            if self.rng.u8(..8) == 0 {
+                self.mute_until = self.now + self.rng.u64(0..=5 * nanos(self.plan.lease));
+            }
+        }
+        mute
     }
 
     /// How long a message travels.
@@ -109,10 +146,22 @@ impl State {
         let write = request.kind != Kind::Peek;
         let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
         let before = if write { self.mark(key) } else { None };
+        self.rows.now = Duration::from_nanos(self.now);
         self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
         let recognised = self.rows.knows(request);
         let answer = self.rows.carry_out(request);
+        if let Some(complaint) = self.rows.malformed.take() {
+            let what = format!("{:?}: {complaint}", request.kind);
+            self.ledger.violate(Invariant::WellFormed, what);
+        }
         let by_sdk = self.compare(&message, &answer);
+        let mute = matches!(answer, Answer::Refused(Some(_))) && self.is_mute();
+        let (answer, by_sdk) = if mute {
+            self.ledger.calls[self.slots[slot].call].faulted = true;
+            (Answer::Refused(None), by_sdk.map(sdk::without_rows))
+        } else {
+            (answer, by_sdk)
+        };
         self.mix(self.now ^ (slot as u64) << 32 ^ code(&answer));
         self.say(|state| {
             let of = if copy { "late copy of " } else { "" };
@@ -151,8 +200,13 @@ impl State {
         // Also while the refusal is on its way to the sender.
         let refused = refused || means.is_some_and(|(_, refused)| refused);
         let written = Written { key, call, slot, begun, read, now: self.now, copy, late: copy || dropped, refused };
-        for number in &message.request.writes {
-            self.ledger.committed(&self.plan, *number, written);
+        for number in message.request.writes.iter().filter_map(|write| write.number) {
+            self.ledger.committed(&self.plan, number, written);
+        }
+        self.ledger.calls[call].applied = true;
+        if message.request.kind == Kind::Take && self.slots[slot].against_unreadable {
+            let what = "a row that is not a lock record was taken over".to_owned();
+            self.ledger.violate(Invariant::UnreadableIsLeft, what);
         }
         let after = self.mark(key);
         self.ledger.applied(&self.plan, written, before, after.as_ref());
@@ -161,8 +215,17 @@ impl State {
     fn answers(&mut self, slot: usize, fate: Fate, answer: Answer, by_sdk: Option<Outcome>) {
         let way = self.way();
         let told = !matches!(fate, Fate::AnswerLost | Fate::SaysFailure);
-        self.slots[slot].means =
-            told.then_some((matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_))));
+        if let (Answer::Refused(_), Some(call)) = (&answer, self.ledger.calls.get_mut(self.slots[slot].call)) {
+            call.refusals += 1;
+        }
+        self.slots[slot].means = told.then(|| {
+            (matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_) | Answer::Rejected(_)))
+        });
+        let kind = self.ledger.calls.get(self.slots[slot].call).map(|call| &call.kind);
+        if let (true, Some(CallKind::Acquire { .. }), Answer::Refused(row) | Answer::Found(row)) = (told, kind, &answer)
+        {
+            self.slots[slot].shows = Some(row.as_ref().map(Mark::of));
+        }
         match fate {
             Fate::AnswerLost => self.reset_at(self.now + way, slot),
             _ if by_sdk.is_some() => self.answer_at(self.now + way, slot, by_sdk.unwrap_or(Outcome::Reset)),
@@ -215,9 +278,18 @@ impl State {
         self.answer_at(self.now + way, slot, answer.into());
     }
 
-    /// The server's clock as a `Date` header says it: in whole seconds.
-    pub(crate) fn server_time(&self) -> SystemTime {
-        UNIX_EPOCH + EPOCH + Duration::from_secs(self.now / 1_000_000_000)
+    /// The server's clock as a `Date` header says it to a process: in whole seconds, and now and then wrong. No two
+    /// wrong ones that it sees agree.
+    pub(crate) fn server_time(&mut self, id: ProcessId) -> SystemTime {
+        let right = UNIX_EPOCH + EPOCH + Duration::from_secs(self.now / 1_000_000_000);
+        if !self.chance(self.plan.faults.wrong_date) {
+            return right;
+        }
+        self.counts().wrong_dates += 1;
+        let wrong = &mut self.processes[id].wrong_dates;
+        *wrong += 1;
+        let by = Duration::from_secs(u64::from(*wrong) * 60);
+        if *wrong % 2 == 0 { right + by } else { right - by }
     }
 }
 
