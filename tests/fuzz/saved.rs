@@ -65,6 +65,10 @@ pub(crate) fn tokens() -> impl Strategy<Value = Value> {
         ("fencingToken", prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed()),
         ("leaseSeconds", prop_oneof![Just(json!(300)), numbers()].boxed()),
         ("leaseEndsAt", prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed()),
+        (
+            "commit",
+            prop::sample::select(vec![json!(null), json!("applied"), json!({"sent": "0199d6a4c80012ef"})]).boxed(),
+        ),
     ])
 }
 
@@ -97,8 +101,8 @@ fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again
         prop_assert_eq!(holding.belief.remaining(now()), Duration::ZERO, "it believes in nothing before it is renewed");
         let again = LockToken::of(&holding);
         prop_assert_eq!(
-            (again.key(), again.owner(), again.version(), again.fencing_token()),
-            (token.key(), token.owner(), token.version(), token.fencing_token())
+            (again.key(), again.owner(), again.version(), again.fencing_token(), again.commit()),
+            (token.key(), token.owner(), token.version(), token.fencing_token(), token.commit())
         );
         // An end that no clock within bounds can have written is not repeated.
         let latest = UNIX_EPOCH + now().wall + holding.lease.duration() + Duration::from_secs(3);
