@@ -309,7 +309,6 @@ async fn a_renewal_refused_by_ever_newer_copies_of_its_own_grant_ends_as_unknown
             }
         }
     });
-    process.set_latency(Duration::from_millis(20));
     tokio::time::sleep(Duration::from_millis(1)).await;
     let error: Error = lock.checkpoint().await.unwrap_err();
     busy.abort();
