@@ -13,12 +13,19 @@ pub(crate) struct Commit {
     /// The caller's own writes were refused: what P5 excepts is a late copy, for which they are not.
     cancelled: bool,
     by_copy: bool,
+    /// Its caller knows what became of it.
+    said: bool,
 }
 
 impl Ledger {
     pub(crate) fn begin_commit(&mut self, granted: usize) -> usize {
-        self.commits.push(Commit { granted, applied: 0, denied: false, cancelled: false, by_copy: false });
+        self.commits.push(Commit { granted, applied: 0, denied: false, cancelled: false, by_copy: false, said: false });
         self.commits.len() - 1
+    }
+
+    /// Whether nothing was said of this one yet.
+    pub(crate) fn is_open(&self, number: usize) -> bool {
+        !self.commits[number].said
     }
 
     /// A transaction with this write was applied.
@@ -45,6 +52,7 @@ impl Ledger {
         let commit = &mut self.commits[number];
         let granted = commit.granted;
         commit.denied = !said;
+        commit.said = true;
         commit.cancelled = cancelled;
         let so = (commit.applied > 0) == said || (cancelled && commit.by_copy);
         if !so && !self.is_haunted(self.grants[granted].key) {

@@ -27,8 +27,8 @@ impl State {
                 let Self { ledger, plan, fenced, .. } = self;
                 ledger.effect(plan, granted, *fenced);
             }
-            Event::Hand(token) if self.handed.len() < 4 => self.handed.push(token),
-            Event::Hand(_) => {}
+            Event::Hand(token, unsettled) if self.handed.len() < 4 => self.handed.push((token, unsettled)),
+            Event::Hand(..) => {}
             Event::Observed(observation) => self.observed = Some((observation, self.now)),
             Event::Fenced(fenced) => self.fenced_arrives(*fenced),
             _ if self.calm => {}

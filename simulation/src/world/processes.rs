@@ -4,7 +4,7 @@ use super::queue::Event;
 use super::{State, nanos};
 use crate::clocks::{Clocks, Nanos};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
-use crate::table::Typed;
+use crate::table::{TOKEN_MEMORY, Typed};
 use crate::worker::Role;
 use lambda_lock::protocol::Moment;
 use std::time::Duration;
@@ -24,6 +24,10 @@ pub(crate) struct Process {
     /// Which grant it believes to hold, and on which key.
     pub(crate) holds: Option<usize>,
     pub(crate) nudged: bool,
+    /// A transaction of the lock that it holds has an outcome that it does not know.
+    pub(crate) unsettled: Option<usize>,
+    /// It is about to send a transaction, perhaps once more.
+    pub(crate) commits: bool,
     /// Its credentials are no good before this point in time.
     pub(super) denied_until: Nanos,
     /// How many wrong dates it has seen.
@@ -52,6 +56,8 @@ impl State {
             call: None,
             holds: None,
             nudged: false,
+            unsettled: None,
+            commits: false,
             denied_until: 0,
             wrong_dates: 0,
             noted: None,
@@ -88,7 +94,12 @@ impl State {
     pub(super) fn pause(&mut self, id: ProcessId) {
         let lease = nanos(self.plan.lease);
         let longest = [lease / 8, lease, 3 * lease][self.rng.usize(..3)];
-        let lasting = self.rng.u64(1..=longest);
+        let mut lasting = self.rng.u64(1..=longest);
+        if self.processes[id].commits && self.plan.faults.long_freezes && !self.calm && self.rng.u8(..3) == 0 {
+            // About as long as DynamoDB remembers a transaction, and longer.
+            lasting = nanos(TOKEN_MEMORY) * self.rng.u64(75..=130) / 100;
+            self.counts().long_freezes += 1;
+        }
         // Peers look at one clock only, so that one has to keep its rate.
         let looks_at_both = !matches!(self.processes[id].role, Role::Peer(_));
         let freezes = self.plan.clocks.freezes && looks_at_both && self.rng.bool();
@@ -179,6 +190,7 @@ impl State {
             disturbed: None,
             sent_release: false,
             applied: false,
+            owned: true,
             faulted: false,
             refusals: 0,
             shown: None,
