@@ -56,6 +56,8 @@ pub(crate) struct Slot {
     pub(crate) means: Option<(bool, bool)>,
     /// The row that the answer shows to an acquire, if there is one.
     pub(crate) shows: Option<Option<Mark>>,
+    /// It was a transaction that was cancelled, though not because the lock was lost.
+    pub(crate) cancelled: bool,
     /// Its sender had been shown that the row is no lock record.
     pub(crate) against_unreadable: bool,
     /// Its sender has been told that it was refused.
@@ -74,6 +76,7 @@ impl Slot {
             begun: 0,
             means: None,
             shows: None,
+            cancelled: false,
             against_unreadable: false,
             outcome: None,
             arrived: None,

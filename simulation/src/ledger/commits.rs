@@ -29,10 +29,17 @@ impl Ledger {
     }
 
     /// A transaction with this write was applied.
-    pub(crate) fn committed(&mut self, plan: &Plan, number: usize, written: Written) {
+    pub(crate) fn committed(&mut self, plan: &Plan, number: usize, written: Written, cancelled: bool) {
         self.counts.commits += 1;
         let newer = self.is_newer(plan, written);
         let commit = &mut self.commits[number];
+        if written.copy && cancelled && !newer {
+            // A copy of one that was cancelled: not until the lock is renewed or released can it be refused.
+            self.counts.commits_by_late_copies += 1;
+            commit.by_copy = true;
+            let granted = commit.granted;
+            return self.effect(plan, granted, false);
+        }
         commit.applied += 1;
         let (granted, again) = (commit.granted, commit.applied > 1);
         commit.by_copy = written.copy;
@@ -54,7 +61,7 @@ impl Ledger {
         commit.denied = !said;
         commit.said = true;
         commit.cancelled = cancelled;
-        let so = (commit.applied > 0) == said || (cancelled && commit.by_copy);
+        let so = (commit.applied > 0) == said || commit.by_copy;
         if !so && !self.is_haunted(self.grants[granted].key) {
             let what = format!("applied {} times, said: {said}", self.commits[number].applied);
             self.violate(Invariant::CommittedIsSo, what);

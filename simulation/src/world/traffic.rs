@@ -210,6 +210,9 @@ impl State {
             let process = state.slots[slot].process;
             format!("{of}{:?} of {process} arrives: {}", request.kind, brief(&answer))
         });
+        if !copy && request.transaction.is_some() {
+            self.slots[slot].cancelled = matches!(answer, Answer::Cancelled(_) | Answer::Unavailable);
+        }
         self.count(&message, key, &answer, recognised);
         if matches!(answer, Answer::Applied(_)) && !recognised {
             self.enter(&message, key, before.as_ref());
@@ -238,12 +241,12 @@ impl State {
     /// Enters what was applied into the books.
     fn enter(&mut self, message: &Message, key: usize, before: Option<&Mark>) {
         let Message { slot, begun, read, copy, .. } = *message;
-        let Slot { call, refused, means, dropped, .. } = self.slots[slot];
+        let Slot { call, refused, means, dropped, cancelled, .. } = self.slots[slot];
         // Also while the refusal is on its way to the sender.
         let refused = refused || means.is_some_and(|(_, refused)| refused);
         let written = Written { key, call, slot, begun, read, now: self.now, copy, late: copy || dropped, refused };
         for number in message.request.writes.iter().filter_map(|write| write.number) {
-            self.ledger.committed(&self.plan, number, written);
+            self.ledger.committed(&self.plan, number, written, cancelled);
         }
         self.ledger.calls[call].applied = true;
         if message.request.kind == Kind::Take && self.slots[slot].against_unreadable {
