@@ -6,7 +6,7 @@ use crate::drive::{Limits, drive};
 use crate::error::{BoxError, Error, Held};
 use crate::lock::Lock;
 use crate::protocol::{
-    AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Version, Wanted,
+    AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Wanted,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -72,6 +72,8 @@ pub struct AcquireRequest<'a, Mode> {
     observation: Option<Observation>,
     reclaim_own: bool,
     reclaimed: Option<LockToken>,
+    /// The work under the lock is stopped when the lease ends.
+    cut: bool,
     mode: PhantomData<fn() -> Mode>,
 }
 
@@ -88,6 +90,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             observation: None,
             reclaim_own: false,
             reclaimed: None,
+            cut: true,
             mode: PhantomData,
         }
     }
@@ -116,8 +119,9 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         self
     }
 
-    /// Who holds the lock. Default: the [budget's owner](Budget::owner), such as an invocation, else
-    /// the client's [`owner`](crate::LockClientBuilder::owner).
+    /// Who holds the lock: 1 to 2,048 bytes. Default: a name for this acquire alone, `{name}/{8 random digits}`,
+    /// with the [budget's name](Budget::owner), such as an invocation, else the
+    /// [client's](crate::LockClientBuilder::owner) in front.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -154,21 +158,28 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     /// Takes the lock also from a living holder of the same [`owner`](AcquireRequest::owner): a
     /// retried task gets its own lock again, as a new grant that fences off the first try.
     ///
-    /// The owner must then name exactly one holder. Two live calls with the same owner take the lock
-    /// from each other, and the last one wins. Only rows of this crate count.
+    /// The acquire has to name its owner, and the owner must name exactly one holder. Two live calls with the
+    /// same owner take the lock from each other, and the last one wins. Only rows of this crate count.
     pub fn reclaim_own(mut self) -> Self {
         self.reclaim_own = true;
         self
     }
 
     fn wanted(&mut self) -> Result<Wanted, Error> {
-        let invocation = self.budget.as_ref().and_then(Budget::owner_name);
-        let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
+        if self.reclaim_own && self.owner.is_none() && self.reclaimed.is_none() {
+            return Err(Invalid::new(format!(
+                "reclaim_own takes the lock {} from a holder of the same name, and this acquire names nobody: name \
+                 one holder with .owner(…)",
+                self.key
+            ))
+            .into());
+        }
+        let owner = self.client.owner_of_call(self.owner.take(), self.budget.as_ref());
         let settings = self.client.settings();
         settings.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
-            Some(token) => Reclaim::Only(Version::parse(token.version()).ok_or_else(|| unreadable(token))?),
+            Some(token) => Reclaim::Only(token.parsed_version()?),
             None if self.reclaim_own => Reclaim::SameOwner,
             None => Reclaim::Nobody,
         };
@@ -179,14 +190,15 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             data: std::mem::take(&mut self.data),
             reclaim,
             observation: self.observation.take(),
+            commit: self.reclaimed.as_ref().and_then(LockToken::commit),
         })
     }
 
-    async fn go(&mut self, wait: Option<Duration>) -> Result<TryAcquired, Error> {
+    async fn go(&mut self, wait: fn(&Self) -> Result<Duration, Error>) -> Result<TryAcquired, Error> {
         let wanted = self.wanted()?;
         let term = term(&self.key, self.lease, self.budget.as_ref())?;
         let mut limits = self.client.limits(term, self.budget.as_ref());
-        limits.wait = wait.unwrap_or_default();
+        limits.wait = wait(self)?;
         limits.answers = limits.answers.max(limits.wait);
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = wanted.owner, token = Empty, attempts = Empty,
@@ -222,7 +234,6 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     ) -> Result<TryAcquired, Error> {
         let key = &self.key;
         match verdict {
-            AcquireVerdict::Held(_) if self.reclaimed.is_some() => Err(Error::lost(key)),
             AcquireVerdict::Held(seen) => Ok(TryAcquired::Held(seen.into())),
             AcquireVerdict::Gone => Err(Error::lost(key)),
             AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
@@ -236,13 +247,6 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             }
         }
     }
-}
-
-fn unreadable(token: &LockToken) -> Invalid {
-    Invalid::new(format!(
-        "the lock token's version {:?} was not written by this client: pass the token on exactly as it was given",
-        token.version()
-    ))
 }
 
 impl Acquire<'_> {
@@ -261,6 +265,14 @@ impl Acquire<'_> {
         })
     }
 
+    /// Lets the work of [`run`](AcquireRequest::run) go on when its lease has ended. Default: the work is
+    /// dropped where it stands, since somebody else may be granted the lock from then on. For work that renews
+    /// late, and whose writes are fenced.
+    pub fn without_cut(mut self) -> Self {
+        self.cut = false;
+        self
+    }
+
     /// Acquires the lock, runs the work and releases the lock, as
     /// [`with_lock`](LockClient::with_lock) does, with the settings made here. Errors, requests and
     /// cancel safety are those of `with_lock`.
@@ -269,10 +281,25 @@ impl Acquire<'_> {
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
+        let cut = self.cut;
         let mut lock = self.await?;
-        let result = work(&mut lock).await;
-        lock.finish().await;
-        result
+        let ended = if cut {
+            let validity = lock.validity();
+            validity.run(work(&mut lock)).await
+        } else {
+            Some(work(&mut lock).await)
+        };
+        match ended {
+            Some(Ok(result)) => {
+                lock.finish_work().await?;
+                Ok(result)
+            }
+            Some(Err(error)) => {
+                lock.finish().await;
+                Err(error)
+            }
+            None => Err(lock.cut_short().await.into()),
+        }
     }
 }
 
@@ -283,8 +310,9 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
         Box::pin(async move {
-            let wait = request.wait()?;
-            match request.go(Some(wait)).await? {
+            // Refused before anything else is asked of the caller.
+            request.wait()?;
+            match request.go(Acquire::wait).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
                 TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
             }
@@ -298,7 +326,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
 
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
-        Box::pin(async move { request.go(None).await })
+        Box::pin(async move { request.go(|_| Ok(Duration::ZERO)).await })
     }
 }
 

@@ -12,15 +12,16 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 /// What is left of an invocation, or of any other piece of work with an end.
 ///
 /// A lock acquired [`within`](crate::Acquire::within) a budget
-/// * has a lease that covers the budget and its grace: `(remaining + grace) × (1 + drift)`, so that
-///   the lock frees itself soon after an invocation that was killed, and never before;
+/// * has a lease that covers the budget and its grace: `(remaining + grace) × (1 + drift)`. After an invocation that
+///   was killed at its deadline others get the lock when that is over, and `max_clock_skew` later: with the defaults
+///   about 3 s and 5 % of the timeout after the deadline;
 /// * is waited for no longer than `remaining − reserve`, so that there is time left to work.
 ///
 /// | setting | default | why |
 /// |---|---|---|
 /// | [`grace`](Budget::grace) | 1 s | Lambda's kill comes after the deadline |
 /// | [`reserve`](Budget::reserve) | half of the budget as it was when created | as much time for the work as for waiting |
-/// | [`owner`](Budget::owner) | none: the client's | an invocation's budget names the invocation |
+/// | [`owner`](Budget::owner) | none: the client's | an invocation's budget names the invocation; each acquire adds something random |
 ///
 /// ```
 /// use lambda_lock::Budget;

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// How long one request may take, unless told otherwise.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The longest time that one request may take: as long as a Lambda function runs.
+const LONGEST_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
 /// Settings of a [`LockClient`]. Everyone who uses one table should use the same.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
@@ -51,9 +54,9 @@ impl LockClientBuilder {
         }
     }
 
-    /// Who holds the locks, for people who look at the table and for errors of others. Default: a
-    /// random name for each client. Safety never depends on it; only
-    /// [`reclaim_own`](crate::Acquire::reclaim_own) goes by it.
+    /// The name of this client, for people who look at the table and for errors of others. Default: a random
+    /// name. The owner of each lock is this name, `/`, and 8 random digits, so that it names one holder. An
+    /// acquire may [name its owner](crate::Acquire::owner) itself.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -117,8 +120,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long one request may take before its outcome counts as unknown. Default: 1 s. A call
-    /// without a budget spends three of these on faults at most.
+    /// How long one request may take before its outcome counts as unknown, up to 15 minutes. Default: 1 s. A
+    /// call without a budget spends three of these on faults at most.
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
         self.request_timeout = request_timeout;
         self
@@ -140,7 +143,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     /// `InvalidRequest` for a table name that DynamoDB would refuse, attribute names that are
-    /// reserved or clash, a drift that is no fraction, a timeout of zero, an owner that is empty or
+    /// reserved or clash, a drift that is no fraction, a timeout of zero or of more than 15 minutes, an owner that is empty or
     /// too long, a retention without TTL attribute, and when there is no way to sleep (a DynamoDB
     /// client without an async runtime).
     pub fn build(self) -> Result<LockClient, Error> {
@@ -167,12 +170,19 @@ impl LockClientBuilder {
         if request_timeout.is_zero() {
             return Err(Invalid::new("a request timeout of zero leaves no time to answer: give some hundred ms").into());
         }
+        if request_timeout > LONGEST_REQUEST_TIMEOUT {
+            return Err(Invalid::new(format!(
+                "a request timeout of {request_timeout:?} is longer than any function runs: give at most \
+                 {LONGEST_REQUEST_TIMEOUT:?}"
+            ))
+            .into());
+        }
         let clock = match clock {
             Some(clock) => clock,
             None => SharedClock::system_with(way_to_sleep(&sdk, sleep)?),
         };
         let owner = owner.unwrap_or_else(|| random_owner(&clock));
-        settings.check_owner(&owner)?;
+        settings.check_owner_prefix(&owner)?;
         let dynamo_db = || Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));
         #[cfg(not(feature = "simulation"))]
         let transport: Box<dyn Transport> = dynamo_db();

@@ -83,28 +83,31 @@ impl LockClient {
 
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
     ///
-    /// The first thing to reach for. The lease covers the rest of the budget, so a function that is
-    /// killed at its deadline blocks nobody for longer than the budget's grace.
+    /// The lease covers the rest of the budget and its grace. A function that is killed at its deadline blocks others
+    /// until its lease ends and [`max_clock_skew`](crate::LockClientBuilder::max_clock_skew) longer: with the
+    /// defaults about 3 s and 5 % of its timeout, which is 4.6 s at a timeout of 30 s and 48 s at 15 minutes.
     ///
     /// ```no_run
     /// # use lambda_lock::{Budget, LockClient, Error};
-    /// # async fn reserve() -> Result<(), Error> { Ok(()) }
-    /// # async fn charge(token: u64) -> Result<u32, Error> { Ok(1) }
+    /// # async fn orders_of(_: &str) -> Result<Vec<String>, Error> { Ok(Vec::new()) }
+    /// # async fn save_statement(_: &[String], token: u64) -> Result<u32, Error> { Ok(1) }
     /// # async fn example(locks: &LockClient, budget: &Budget) -> Result<u32, Error> {
     /// locks
-    ///     .with_lock("order-42", budget, async |lock| {
-    ///         reserve().await?;
+    ///     .with_lock("customer-7", budget, async |lock| {
+    ///         let orders = orders_of("customer-7").await?;
     ///         lock.checkpoint().await?; // renew between steps, in the open
-    ///         charge(lock.fencing_token()).await
+    ///         save_statement(&orders, lock.fencing_token()).await // refused to a holder that comes late
     ///     })
     ///     .await
     /// # }
     /// ```
     ///
+    /// The next caller does the work again, also for the same event. Work that must not be done twice is for `once`.
+    ///
     /// # Errors
-    /// Those of [`acquire`](LockClient::acquire), and whatever the work returns. A release that
-    /// fails is logged as a warning and does not hide the result of the work: the lease frees the
-    /// lock.
+    /// Those of [`acquire`](LockClient::acquire), and whatever the work returns. [`Lost`](crate::ErrorKind::Lost)
+    /// when the work ended well and the release finds for certain that the lock had been lost meanwhile. Any other
+    /// release that fails is logged as a warning and does not hide the result of the work: the lease frees the lock.
     ///
     /// # Requests and IAM actions
     /// Those of acquire and release: two `UpdateItem` when nobody else holds the lock.
@@ -129,14 +132,17 @@ impl LockClient {
     /// The key is a name of the work, such as an order's number or a message's id. It has a
     /// [namespace](crate::protocol::once) of its own: a lock with the same key is another lock.
     ///
+    /// A work that crashed is done again. Give an effect outside of DynamoDB an idempotency key made of the work's own
+    /// key, so that the other side recognises the repetition:
+    ///
     /// ```no_run
     /// # use lambda_lock::{Budget, Error, LockClient, Outcome};
     /// # use std::time::Duration;
     /// # #[derive(serde::Serialize)] struct Order { id: String }
-    /// # async fn charge(order: &Order) -> Result<String, Error> { Ok(String::new()) }
+    /// # async fn charge(order: &Order, idempotency_key: &str) -> Result<String, Error> { Ok(String::new()) }
     /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<String, Error> {
     /// let once = locks.once(&order.id).payload(order).keep_for(Duration::from_secs(86_400)).within(budget);
-    /// match once.run(async |_attempt| charge(order).await).await? {
+    /// match once.run(async |_attempt| charge(order, &order.id).await).await? {
     ///     Outcome::Done(receipt) | Outcome::Replayed(receipt) => Ok(receipt),
     /// }
     /// # }
@@ -243,7 +249,7 @@ impl LockClient {
     pub fn condition_check(&self, token: &LockToken) -> Result<TransactWriteItem, Error> {
         let settings = self.settings();
         settings.check_token(token)?;
-        commit::fence(self, &token.holding(self.clock().now(), settings.schema.dialect)?)
+        commit::fence(self, &token.holding(self.clock().now(), settings)?)
     }
 
     /// Gives back a lock that was written down, without renewing it first.
@@ -342,12 +348,27 @@ impl LockClient {
         &self.inner.settings.rules
     }
 
+    /// Who holds what a call acquires: whom the caller names, else a name for this call alone, with that of the
+    /// budget or the client in front. Two holders must not have one name by accident: a reclaim goes by it.
+    pub(crate) fn owner_of_call(&self, named: Option<String>, budget: Option<&Budget>) -> String {
+        named.unwrap_or_else(|| {
+            let [a, b, c, d, ..] = self.clock().random();
+            let name = budget.and_then(Budget::owner_name).unwrap_or(&self.inner.owner);
+            format!("{name}/{:08x}", u32::from_le_bytes([a, b, c, d]))
+        })
+    }
+
+    /// The name that people know this client by.
     pub(crate) fn owner(&self) -> &str {
         &self.inner.owner
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.inner.clock
+    }
+
+    pub(crate) fn shared_clock(&self) -> &SharedClock {
+        &self.inner.clock
     }
 
     pub(crate) fn wall_clock(&self) -> &WallClockCheck {
@@ -361,9 +382,11 @@ impl LockClient {
     /// The time for one call that does not wait for anybody: enough for faults, never more than the
     /// budget has.
     pub(crate) fn limits(&self, term: Term, budget: Option<&Budget>) -> Limits {
-        let answers = self.request_timeout() * TIMEOUTS_PER_CALL;
+        // Before the budget is asked: a pause in between must not give time back.
+        let started = self.clock().now();
+        let answers = self.request_timeout().saturating_mul(TIMEOUTS_PER_CALL);
         let left = budget.and_then(Budget::remaining).unwrap_or(answers);
-        Limits { started: self.clock().now(), wait: Duration::ZERO, answers: answers.min(left), term }
+        Limits { started, wait: Duration::ZERO, answers: answers.min(left), term }
     }
 }
 

@@ -28,6 +28,9 @@ pub enum CommitOutcome {
     Applied,
     /// None of its writes was applied, and none will be.
     NotApplied,
+    /// The row no longer tells, and never will: a copy of the lock, or another answer that was lost, came in
+    /// between. Look at what the commit would have written.
+    Indeterminate,
 }
 
 /// The fence as a part of the caller's own transaction: applied only while this grant is current.
@@ -71,8 +74,8 @@ impl<'a> Commit<'a> {
         let committing = Committing::renewing(lock.client.settings(), &mut lock.hold.holding, data);
         let driven = run(&lock.client, &limits, &key, committing, &writes).await;
         match driven.verdict {
-            CommitVerdict::Committed => lock.hold.state.store(HELD, Ordering::Relaxed),
-            CommitVerdict::Lost => lock.hold.state.store(LOST, Ordering::Relaxed),
+            CommitVerdict::Committed => lock.is_now(HELD),
+            CommitVerdict::Lost => lock.is_now(LOST),
             _ => {}
         }
         outcome(&key, driven)
@@ -226,11 +229,9 @@ impl Lock {
     /// meanwhile, that one has told already.
     ///
     /// # Errors
-    /// [`Unknown`](crate::ErrorKind::Unknown): no answer again, ask again; or, as its text says, the
-    /// row no longer tells, because a copy of the lock or a second lost answer came in between: then
-    /// look at what the commit would have written. `Lost`: the same, look at what it would have
-    /// written. `InvalidRequest`: there is no commit whose outcome is unknown. Otherwise as
-    /// [`checkpoint`](Lock::checkpoint).
+    /// [`Unknown`](crate::ErrorKind::Unknown) and `Unavailable`: no answer again, call it again. `Lost`: look at
+    /// what the commit would have written. `InvalidRequest`: there is no commit whose outcome is unknown.
+    /// Otherwise as [`checkpoint`](Lock::checkpoint).
     ///
     /// # Requests and IAM actions
     /// One write (`dynamodb:UpdateItem`), or none after a checkpoint.
@@ -244,7 +245,7 @@ impl Lock {
         match self.hold.holding.pending.take() {
             Some(PendingCommit::Applied) => Ok(CommitOutcome::Applied),
             Some(PendingCommit::NotApplied) => Ok(CommitOutcome::NotApplied),
-            Some(PendingCommit::Sent(_) | PendingCommit::Untold) => Err(Error::untold(self.key())),
+            Some(PendingCommit::Sent(_) | PendingCommit::Untold) => Ok(CommitOutcome::Indeterminate),
             None => Err(Invalid::new(format!(
                 "no commit under the lock {} is of unknown outcome: there is nothing to settle",
                 self.key()
@@ -271,7 +272,7 @@ async fn run(
     let span = tracing::info_span!(
         "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
     );
-    let driven = drive_with(client, limits, committing, &span, &Transaction(writes)).await;
+    let driven = drive_with(client, limits, committing, &span, &Transaction::of(writes)).await;
     span.record("outcome", tracing::field::debug(&driven.verdict));
     if driven.verdict == CommitVerdict::Lost {
         tracing::warn!(%key, "the lock was lost; the transaction was not applied");

@@ -5,7 +5,7 @@ use crate::client::LockClient;
 use crate::error::BoxError;
 use crate::extra::{Extra, Nothing};
 use crate::mutants::{self, Mutant};
-use crate::protocol::{Action, Answer, Machine, Moment, Request, Rules, Step, Tick};
+use crate::protocol::{Action, Answer, LONGEST_LEASE, Machine, Moment, Request, Rules, Step, Tick};
 use crate::transport::Response;
 use aws_smithy_async::future::timeout::Timeout;
 use std::future::Future;
@@ -45,8 +45,9 @@ impl Term {
     pub(crate) fn lease(&self, rules: &Rules) -> Duration {
         match self {
             Term::Fixed(lease) | Term::Within(lease, _) => *lease,
+            // A budget may last longer than any lease: renewals go on from there.
             // A budget that ran out since the call began must not write a lease of zero, which nobody reads.
-            Term::Covering(budget) => budget.lease(rules).unwrap_or_default().max(SHORTEST_LEASE),
+            Term::Covering(budget) => budget.lease(rules).unwrap_or_default().clamp(SHORTEST_LEASE, LONGEST_LEASE),
         }
     }
 
@@ -61,7 +62,7 @@ impl Term {
 #[derive(Debug)]
 pub(crate) struct Driven<V> {
     pub(crate) verdict: V,
-    /// What the SDK said last, when it was no success.
+    /// What the SDK said last that was no success.
     pub(crate) cause: Option<BoxError>,
 }
 
@@ -139,7 +140,8 @@ impl Course {
         if let Some(server_time) = response.server_time {
             client.wall_clock().compare(now, after, server_time);
         }
-        self.cause = response.cause;
+        // An answer that explains nothing does not hide the failure before it.
+        self.cause = response.cause.or(self.cause.take());
         (after, response.answer)
     }
 
@@ -163,7 +165,7 @@ fn look<'a>(client: &LockClient, limits: &Limits, random: &'a dyn Fn() -> [u8; 1
         wait_left: limits.wait.saturating_sub(passed),
         time_left: limits.answers.saturating_sub(passed),
         lease: limits.term.lease(client.rules()),
-        latest_end: limits.term.latest_end(wall.millis),
+        latest_end: limits.term.latest_end(wall.written),
         random,
     }
 }

@@ -4,10 +4,10 @@
 //! repeat requests themselves and must know of each attempt whether it may have been applied. The
 //! calls share the connections of the caller's client.
 
-use crate::date::{ReadDate, with_date};
 use crate::error::BoxError;
 use crate::extra::Extra;
 use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, Value};
+use crate::seen::{Watch, watched};
 use crate::transport::{Response, Transport};
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Intercept, RuntimeComponents, StalledStreamProtectionConfig};
@@ -20,6 +20,7 @@ use aws_sdk_dynamodb::types::{
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::client::interceptors::context::{
     BeforeDeserializationInterceptorContextRef, BeforeSerializationInterceptorContextRef,
+    BeforeTransmitInterceptorContextRef,
 };
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -84,7 +85,7 @@ impl DynamoDb {
             Sdk::Client(client) if client.config().http_client().is_none() => client.clone(),
             sdk => {
                 let config = sdk.config().to_builder().retry_config(retries).stalled_stream_protection(watch);
-                let client = Client::from_conf(config.interceptor(ReadDate).build());
+                let client = Client::from_conf(config.interceptor(Watch).build());
                 return Self { client, table, schema, each: None };
             }
         };
@@ -158,8 +159,9 @@ impl Transport for DynamoDb {
                     (_, None) => self.named(self.update(request).await),
                 }
             });
-            let ((answer, cause), server_time) = with_date(call).await;
-            Response { answer, cause, server_time }
+            let ((answer, cause), seen) = watched(call).await;
+            let answer = if answer == Answer::Unknown && !seen.sent { never_sent(cause.as_ref()) } else { answer };
+            Response { answer, cause, server_time: seen.date }
         })
     }
 }
@@ -192,7 +194,17 @@ pub(crate) fn key_of(schema: &Schema, key: &LockKey) -> Attributes {
     attributes
 }
 
-/// Makes one attempt of a call and reads its date, where the client's configuration does not say so.
+/// What a failure before anything was sent means: the SDK has no credentials, no Region or no endpoint.
+fn never_sent(cause: Option<&BoxError>) -> Answer {
+    let mut reason = cause.map(|cause| &**cause as &dyn std::error::Error);
+    while let Some(deeper) = reason.and_then(std::error::Error::source) {
+        reason = Some(deeper);
+    }
+    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    Answer::Rejected(Rejection::Denied(format!("no request was sent{reason}")))
+}
+
+/// Makes one attempt of a call and watches it, where the client's configuration does not say so.
 #[derive(Clone, Debug)]
 pub(crate) struct OneAttempt(FrozenLayer);
 
@@ -211,13 +223,22 @@ impl Intercept for OneAttempt {
         Ok(())
     }
 
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        components: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        Watch.read_before_transmit(context, components, config)
+    }
+
     fn read_before_deserialization(
         &self,
         context: &BeforeDeserializationInterceptorContextRef<'_>,
         components: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        ReadDate.read_before_deserialization(context, components, config)
+        Watch.read_before_deserialization(context, components, config)
     }
 }
 
@@ -332,6 +353,7 @@ mod tests {
         fn call(&self, _: HttpRequest) -> HttpConnectorFuture {
             self.0.fetch_add(1, Ordering::Relaxed);
             let mut failure = HttpResponse::new(500.try_into().unwrap(), SdkBody::empty());
+            failure.headers_mut().insert("x-amzn-requestid", "R1");
             failure.headers_mut().insert("date", "Sat, 21 Nov 2026 00:00:00 GMT");
             HttpConnectorFuture::ready(Ok(failure))
         }

@@ -31,17 +31,21 @@ pub enum ErrorKind {
     Held(Held),
     /// Stop, and do not write. Another grant has the lock, or it was released.
     Lost,
-    /// Ask again with the same call; every call of this crate is safe to repeat. Nobody knows whether
+    /// Ask again with the same call; each of them is safe to repeat, but for a commit. Nobody knows whether
     /// the request was applied: no answer came in time, or a broken one.
     ///
-    /// A commit is the exception: ask [`settle_commit`](crate::Lock::settle_commit) first.
+    /// After a commit ask [`settle_commit`](crate::Lock::settle_commit) first: to send its writes again could
+    /// apply them twice.
     ///
     /// After an acquire the lock may be taken for at most its lease, although this call tried to give
     /// it back. After a renewal the guard goes on believing what it believed before. After a release
     /// the lock is free at the latest when its lease ends.
     Unknown,
+    /// Look at what the work left. Its lease ended while it ran, so it was dropped where it stood: somebody else
+    /// may be granted the lock from then on.
+    CutShort,
     /// Look at your own writes. One of them was refused, so the transaction was cancelled and nothing of
-    /// it was applied; the lock itself was still ours. The reasons as the SDK gives them, with the items
+    /// it was applied. Whether the lock is still ours the next checkpoint tells. The reasons as the SDK gives them, with the items
     /// where your writes asked for them, are in the error's [`source`](std::error::Error::source).
     Cancelled(Vec<FailedWrite>),
     /// Give the work another key, or the payload that belongs to this one. The record of this
@@ -66,7 +70,7 @@ pub enum ErrorKind {
     },
     /// Fix the call. No request was sent, or DynamoDB found it invalid.
     InvalidRequest,
-    /// Look at the row. It is not a lock record, and was left as it is.
+    /// Look at the row. It is not a lock record, and this call has not locked it.
     InvalidRecord,
     /// Fix the deployment. The table is missing, is not ready, or has another key schema.
     Table,
@@ -209,12 +213,34 @@ impl Error {
         Self::new(ErrorKind::Unknown, message)
     }
 
-    pub(crate) fn untold(key: &LockKey) -> Self {
+    pub(crate) fn lost_by_work(key: &LockKey) -> Self {
         let message = format!(
-            "the row of the lock {key} no longer tells whether the last commit was applied: look at what it would \
-             have written"
+            "the lock {key} was lost before its work ended: the work ended well, but somebody else may have worked \
+             at the same time; look at what it wrote"
         );
-        Self::new(ErrorKind::Unknown, message)
+        Self::new(ErrorKind::Lost, message)
+    }
+
+    pub(crate) fn cut_short(key: &LockKey, released: bool) -> Self {
+        let now = if released { "the lock was released" } else { "the lock was not released; its lease is over" };
+        let message = format!(
+            "the lease of the lock {key} ended while its work ran: the work was stopped where it stood; {now}; look \
+             at what the work left, and give it more time or checkpoints"
+        );
+        Self::new(ErrorKind::CutShort, message)
+    }
+
+    #[cfg(feature = "once")]
+    pub(crate) fn work_cut_short(key: &LockKey) -> Self {
+        let message = format!(
+            "the lease of the idempotent work {key} ended while it ran: the work was stopped where it stood, and the \
+             next call takes over; give it more time or checkpoints"
+        );
+        Self::new(ErrorKind::CutShort, message)
+    }
+
+    pub(crate) fn released_without_data(key: &LockKey, invalid: &Invalid) -> Self {
+        Self::new(ErrorKind::InvalidRequest, format!("the lock {key} was released, but without its data: {invalid}"))
     }
 
     pub(crate) fn transaction_unavailable(key: &LockKey) -> Self {
@@ -273,7 +299,9 @@ impl Error {
             ),
             Rejection::Denied(message) => Self::new(
                 ErrorKind::Denied,
-                format!("access is denied{on}: {message}; check the credentials and the role's actions on the table"),
+                format!(
+                    "access is denied{on}: {message}; check the credentials, the Region, and the role's actions on the table"
+                ),
             ),
         }
     }

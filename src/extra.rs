@@ -7,12 +7,14 @@
 use crate::dynamodb::{
     DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, send, transaction_item, values_map,
 };
-use crate::protocol::{Answer, Expression, FailedWrite, Item, Rejection, Request};
+use crate::error::BoxError;
+use crate::protocol::{Answer, Expression, FailedWrite, Item, Rejection, Request, TransactionId};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 
 /// What an extra request is waited for with.
 pub(crate) type Sending<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
@@ -48,16 +50,46 @@ impl Extra for Deletion {
 }
 
 /// The lock's write, and these of the caller's, in one transaction.
-pub(crate) struct Transaction<'w>(pub(crate) &'w [TransactWriteItem]);
+pub(crate) struct Transaction<'w> {
+    writes: &'w [TransactWriteItem],
+    /// The lock's write as it was built first: a transaction that is sent again must be the same to the last byte,
+    /// and a map that is made anew has another order.
+    built: Mutex<Option<(TransactionId, TransactWriteItem)>>,
+}
+
+impl<'w> Transaction<'w> {
+    pub(crate) fn of(writes: &'w [TransactWriteItem]) -> Self {
+        Self { writes, built: Mutex::new(None) }
+    }
+
+    /// All of its items. The lock's is the last one, so that DynamoDB counts the caller's writes as the caller does.
+    fn items(
+        &self,
+        dynamodb: &DynamoDb,
+        request: &Request,
+        id: &TransactionId,
+    ) -> Result<Vec<TransactWriteItem>, BoxError> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = match built.as_ref().filter(|(earlier, _)| earlier == id) {
+            Some((_, part)) => part.clone(),
+            None => {
+                let part = transaction_item(&dynamodb.table, &dynamodb.schema, request)?;
+                *built = Some((id.clone(), part.clone()));
+                part
+            }
+        };
+        Ok(self.writes.iter().cloned().chain([part]).collect())
+    }
+}
 
 impl Extra for Transaction<'_> {
     #[cfg(feature = "simulation")]
     fn writes(&self) -> &[TransactWriteItem] {
-        self.0
+        self.writes
     }
 
     fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: &'a Request) -> Sending<'a> {
-        Box::pin(transact(dynamodb, request, self.0))
+        Box::pin(transact(dynamodb, request, self))
     }
 }
 
@@ -81,20 +113,19 @@ async fn delete(dynamodb: &DynamoDb, request: &Request) -> Outcome {
     }
 }
 
-async fn transact(dynamodb: &DynamoDb, request: &Request, writes: &[TransactWriteItem]) -> Outcome {
-    let token = request.transaction.as_ref().map(|id| id.as_str().to_owned());
-    let part = match transaction_item(&dynamodb.table, &dynamodb.schema, request) {
-        Ok(part) => part,
+async fn transact(dynamodb: &DynamoDb, request: &Request, transaction: &Transaction<'_>) -> Outcome {
+    let Some(id) = &request.transaction else { return Nothing.send(dynamodb, request).await };
+    let items = match transaction.items(dynamodb, request, id) {
+        Ok(items) => items,
         Err(error) => return (Answer::Rejected(Rejection::Invalid(error.to_string())), Some(error)),
     };
-    // Last, so that DynamoDB counts the caller's writes as the caller does.
-    let items = writes.iter().cloned().chain([part]).collect();
-    let call = dynamodb.client.transact_write_items().set_transact_items(Some(items)).set_client_request_token(token);
+    let call = dynamodb.client.transact_write_items().set_transact_items(Some(items));
+    let call = call.client_request_token(id.as_str());
     match send!(dynamodb, call) {
         Ok(_) => (Answer::Applied(Item::default()), None),
         Err(error) => match error.as_service_error() {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                (meaning_of_reasons(cancelled.cancellation_reasons(), writes.len()), Some(Box::new(error)))
+                (meaning_of_reasons(cancelled.cancellation_reasons(), transaction.writes.len()), Some(Box::new(error)))
             }
             _ => (answer_to(&error), Some(Box::new(error))),
         },
@@ -107,10 +138,15 @@ pub(crate) fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) ->
     fn code(reason: &CancellationReason) -> &str {
         reason.code().unwrap_or("None")
     }
-    if let Some(own) = reasons.get(ours) {
+    // Without a reason for each write it is not known what was looked at.
+    let Some(own) = reasons.get(ours) else { return Answer::Unavailable };
+    {
         match code(own) {
             "ConditionalCheckFailed" => return Answer::Refused(own.item.clone().map(item)),
-            "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => {}
+            "None" => {}
+            // Nobody has looked at the lock's row, so nothing is known of it: whatever became of the other writes,
+            // it takes another try to find out whether the lock is still ours.
+            "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => return Answer::Unavailable,
             _ => {
                 let text = own.message().unwrap_or(code(own)).to_owned();
                 return Answer::Rejected(Rejection::Invalid(text));

@@ -12,6 +12,8 @@
 //! Often not, and then leave it:
 //!
 //! * The effect is one DynamoDB item: a **conditional write** is cheaper and cannot be left behind.
+//! * An event that comes twice shall take effect once: that is `once` (feature of that name). A lock lets the
+//!   second event do the work again.
 //! * The work may run twice without harm: let it.
 //! * Messages of one customer must not overtake each other: an **SQS FIFO queue** with a message
 //!   group per customer keeps them in order, one at a time.
@@ -26,22 +28,25 @@
 //! use std::time::Duration;
 //!
 //! # use aws_sdk_dynamodb::types::TransactWriteItem;
-//! # async fn reserve() -> Result<(), Error> { Ok(()) }
-//! # async fn charge(token: u64) -> Result<String, Error> { Ok(String::new()) }
-//! # fn record(_: &str) -> TransactWriteItem { TransactWriteItem::builder().build() }
-//! async fn handler(order_id: &str, locks: &LockClient) -> Result<String, Error> {
+//! # async fn orders_of(_: &str) -> Result<Vec<String>, Error> { Ok(Vec::new()) }
+//! # async fn statement_of(_: &str, _: &[String]) -> Result<String, Error> { Ok(String::new()) }
+//! # fn save(_: &str) -> TransactWriteItem { TransactWriteItem::builder().build() }
+//! async fn handler(customer: &str, locks: &LockClient) -> Result<(), Error> {
 //!     let budget = Budget::lasting(Duration::from_secs(25)); // what is left of this invocation
 //!     locks
-//!         .with_lock(order_id, &budget, async |lock| {
-//!             reserve().await?;
+//!         .with_lock(customer, &budget, async |lock| {
+//!             let orders = orders_of(customer).await?;
 //!             lock.checkpoint().await?; // renew between steps, in the open
-//!             let receipt = charge(lock.fencing_token()).await?;
-//!             lock.commit([record(&receipt)]).await?; // applies only while the lock is ours
-//!             Ok(receipt)
+//!             let statement = statement_of(customer, &orders).await?; // made anew by every call
+//!             lock.commit([save(&statement)]).await?; // applies only while the lock is ours
+//!             Ok(())
 //!         })
 //!         .await // released on success and on error
 //! }
 //! ```
+//!
+//! Each caller does the whole work: when the event comes twice, the statement is made twice. Work that must not be
+//! done twice, such as a payment, is for `once`.
 //!
 //! # What is promised
 //!
@@ -130,8 +135,6 @@ mod clock;
 #[cfg(feature = "dynamodb")]
 mod commit;
 #[cfg(feature = "dynamodb")]
-mod date;
-#[cfg(feature = "dynamodb")]
 mod drive;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -152,6 +155,8 @@ mod peek;
 mod release;
 #[cfg(feature = "dynamodb")]
 mod resume;
+#[cfg(feature = "dynamodb")]
+mod seen;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
@@ -161,6 +166,8 @@ mod table;
 mod transaction;
 #[cfg(feature = "dynamodb")]
 mod transport;
+#[cfg(feature = "dynamodb")]
+mod validity;
 #[cfg(feature = "dynamodb")]
 mod wall_clock;
 

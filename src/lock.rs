@@ -6,8 +6,11 @@ use crate::commit::{self, Commit, CommitAndRelease};
 use crate::drive::{Term, drive};
 use crate::error::{Error, ErrorKind};
 use crate::mutants::{self, Mutant};
-use crate::protocol::{DataChange, Holding, LockKey, LockToken, RenewVerdict, Renewal, from_epoch_millis};
+use crate::protocol::{
+    DataChange, Holding, LockKey, LockToken, ReleaseVerdict, RenewVerdict, Renewal, from_epoch_millis,
+};
 use crate::release::{Release, ReleaseOutcome};
+use crate::validity::Validity;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
@@ -26,14 +29,17 @@ use tracing::field::Empty;
 /// paused between its last check and its effect.
 ///
 /// Give it back with [`release`](Lock::release). Dropping it **cannot** release it, since a frozen
-/// or killed sandbox runs nothing: a dropped lock stays taken until its lease ends, and a warning
-/// says until when. [`LockClient::with_lock`] releases on success and on error alike.
+/// or killed sandbox runs nothing: a dropped lock stays taken until its lease ends (and, for others,
+/// [`max_clock_skew`](crate::LockClientBuilder::max_clock_skew) longer), and a warning says until when.
+/// [`LockClient::with_lock`] releases on success and on error alike.
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
     pub(crate) client: LockClient,
     pub(crate) hold: Hold,
     pub(crate) budget: Option<Budget>,
     data: Option<Vec<u8>>,
+    /// Shared with whoever polls work under this lock, once there is any.
+    validity: Option<Validity>,
 }
 
 /// The lock itself, which the guard passes on to its release. Warns when it is dropped before.
@@ -58,7 +64,7 @@ impl Lock {
         budget: Option<Budget>,
         data: Option<Vec<u8>>,
     ) -> Self {
-        Self { client, hold: Hold { holding, state: AtomicU8::new(HELD) }, budget, data }
+        Self { client, hold: Hold { holding, state: AtomicU8::new(HELD) }, budget, data, validity: None }
     }
 
     /// Which lock.
@@ -76,6 +82,8 @@ impl Lock {
     /// Store it with what you write, and refuse writes with a smaller one: on DynamoDB
     /// `attribute_not_exists(lastToken) OR lastToken <= :token`. Then an old holder that wakes up
     /// late cannot overwrite what a newer holder wrote.
+    ///
+    /// It is no idempotency key: whoever does the same work again has a larger one.
     pub fn fencing_token(&self) -> u64 {
         self.hold.holding.token
     }
@@ -92,7 +100,10 @@ impl Lock {
         if self.hold.state.load(Ordering::Relaxed) != HELD {
             return Duration::ZERO;
         }
-        let remaining = self.hold.holding.belief.remaining(self.client.clock().now());
+        let remaining = match &self.validity {
+            Some(validity) => validity.remaining(),
+            None => self.hold.holding.belief.remaining(self.client.clock().now()),
+        };
         if remaining.is_zero() && !mutants::on(Mutant::ExpiredGuardComesBack) {
             self.hold.state.store(EXPIRED, Ordering::Relaxed);
         }
@@ -148,11 +159,14 @@ impl Lock {
     /// checkpoints.
     ///
     /// The renewals stop with the caller's own polling: a future that blocks its thread, or a frozen
-    /// sandbox, renews nothing.
+    /// sandbox, renews nothing. Before each poll of the future the lease is looked at, by both clocks. Once it has
+    /// ended, the future stands still until a renewal has told whether the lock is still ours, and goes on only
+    /// if it is.
     ///
     /// # Errors
     /// `Lost` as soon as a renewal finds the lock lost, and whatever the last renewal said when the
-    /// lease runs out without one that succeeded. The future is then dropped where it stands.
+    /// lease has ended. The future is then dropped where it stands. A renewal that fails before
+    /// is tried again.
     ///
     /// # Requests and IAM actions
     /// One write per third of the lease: `dynamodb:UpdateItem`.
@@ -160,24 +174,51 @@ impl Lock {
     /// # Cancel safety
     /// As that of the future itself; the lock stays usable.
     pub async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
+        let validity = self.validity();
         let mut work = pin!(work);
         loop {
-            let pause = self.until_next_renewal();
-            if let First::Work(output) = first_of(work.as_mut(), self.client.clock().sleep(pause)).await {
+            let mut pause = self.client.clock().sleep(self.until_next_renewal());
+            let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+                // After a freeze the lease may have ended long before the pause: renew at once.
+                Poll::Ready(done) => Poll::Ready(done),
+                Poll::Pending => pause.as_mut().poll(context).map(|()| None),
+            });
+            if let Some(output) = done.await {
                 return Ok(output);
             }
-            let first = first_of(work.as_mut(), self.checkpoint()).await;
-            match first {
-                First::Work(output) => return Ok(output),
+            let renewed = {
+                let mut renewal = pin!(self.checkpoint());
+                let first = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+                    Poll::Ready(Some(output)) => Poll::Ready(Ok(output)),
+                    // The lease has ended: the work stands still until the renewal has told.
+                    Poll::Ready(None) | Poll::Pending => renewal.as_mut().poll(context).map(Err),
+                });
+                first.await
+            };
+            match renewed {
+                Ok(output) => return Ok(output),
                 // Renewed, but not beyond the end of the budget: past that the lease covers nothing.
-                First::Other(Ok(())) => self.fits(Duration::ZERO)?,
-                First::Other(Err(error)) => match error.kind() {
-                    ErrorKind::Unknown | ErrorKind::Unavailable if !self.remaining().is_zero() => {
-                        tracing::warn!(key = %self.key(), %error, "a renewal failed; trying again within the lease");
-                    }
-                    _ => return Err(error),
-                },
+                Err(Ok(())) => self.fits(Duration::ZERO)?,
+                Err(Err(error)) if error.is_lost() || self.remaining().is_zero() => return Err(error),
+                Err(Err(error)) => {
+                    tracing::warn!(key = %self.key(), %error, "a renewal failed; trying again within the lease");
+                }
             }
+        }
+    }
+
+    /// For whoever polls work while the guard is lent to it.
+    pub(crate) fn validity(&mut self) -> Validity {
+        let belief = (!self.remaining().is_zero()).then_some(self.hold.holding.belief);
+        let clock = self.client.shared_clock();
+        self.validity.get_or_insert_with(|| Validity::new(clock.clone(), belief)).clone()
+    }
+
+    /// What an answer says of the lock: held anew, or lost.
+    pub(crate) fn is_now(&self, state: u8) {
+        self.hold.state.store(state, Ordering::Relaxed);
+        if let Some(validity) = &self.validity {
+            validity.is_now((state == HELD).then_some(self.hold.holding.belief));
         }
     }
 
@@ -229,7 +270,7 @@ impl Lock {
     /// # Errors
     /// * [`Lost`](ErrorKind::Lost): stop; nothing was applied.
     /// * [`Cancelled`](ErrorKind::Cancelled): one of *your* writes was refused, the error says which one
-    ///   and why; nothing was applied, and the lock is held as before.
+    ///   and why; nothing was applied. The guard believes what it believed before.
     /// * [`Unknown`](ErrorKind::Unknown): no answer within the budget. Do not commit the same writes
     ///   again: [`settle_commit`](Lock::settle_commit) tells what became of them.
     /// * `Unavailable`: throttled, or other transactions had the items, for the whole budget; nothing
@@ -319,6 +360,41 @@ impl Lock {
         Release::of_hold(self.client, self.hold, self.budget)
     }
 
+    /// Releases after work that ended well. The caller has to know if the lock was lost before: another holder may
+    /// have worked at the same time.
+    pub(crate) async fn finish_work(self) -> Result<(), Error> {
+        let key = self.key().clone();
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            self.abandon();
+            return Err(Error::lost_by_work(&key));
+        }
+        match self.release().verdict().await {
+            Ok(ReleaseVerdict::Lost) => Err(Error::lost_by_work(&key)),
+            Ok(ReleaseVerdict::Released) => Ok(()),
+            other => {
+                not_released(&key, other.err());
+                Ok(())
+            }
+        }
+    }
+
+    /// Releases after work that was stopped because its lease ended.
+    pub(crate) async fn cut_short(self) -> Error {
+        let key = self.key().clone();
+        tracing::warn!(%key, token = self.fencing_token(), "the lease ended while the work ran: the work was stopped");
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            self.abandon();
+            return Error::lost(&key);
+        }
+        match self.release().verdict().await {
+            Ok(ReleaseVerdict::Released) => Error::cut_short(&key, true),
+            other => {
+                not_released(&key, other.err());
+                Error::cut_short(&key, false)
+            }
+        }
+    }
+
     /// Releases after the work, unless the lock is known to be lost; a failure is only logged,
     /// because the work is done and the lease frees the lock.
     pub(crate) async fn finish(self) {
@@ -328,8 +404,8 @@ impl Lock {
         let key = self.key().clone();
         match self.release().await {
             Ok(ReleaseOutcome::Released) => {}
-            Ok(ReleaseOutcome::AlreadyGone) => tracing::warn!(%key, "the lock was no longer ours when it was released"),
-            Err(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),
+            Ok(ReleaseOutcome::AlreadyGone) => not_released(&key, None),
+            Err(error) => not_released(&key, Some(error)),
         }
     }
 
@@ -355,8 +431,9 @@ impl Lock {
 
     async fn renewed(&mut self, lease: Option<Duration>, data: DataChange) -> Result<(), Error> {
         self.client.settings().check_write(self.key(), &self.hold.holding.owner, None, &data)?;
+        // The lease on the row may be longer, where a copy of this lock was renewed elsewhere.
+        lease.map_or(Ok(()), crate::protocol::Lease::check)?;
         let lease = lease.unwrap_or(self.hold.holding.lease.duration());
-        crate::protocol::Lease::check(lease)?;
         self.renew_for(self.term(lease), data).await
     }
 
@@ -384,11 +461,11 @@ impl Lock {
         let cause = driven.cause;
         match driven.verdict {
             RenewVerdict::Renewed => {
-                self.hold.state.store(HELD, Ordering::Relaxed);
+                self.is_now(HELD);
                 Ok(())
             }
             RenewVerdict::Lost => {
-                self.hold.state.store(LOST, Ordering::Relaxed);
+                self.is_now(LOST);
                 tracing::warn!(%key, token = self.fencing_token(), "the lock was lost");
                 Err(Error::lost(&key))
             }
@@ -476,19 +553,10 @@ impl fmt::Debug for Renew<'_> {
     }
 }
 
-/// Which of two futures was done first.
-enum First<A, B> {
-    Work(A),
-    Other(B),
-}
-
-async fn first_of<A: Future, B: Future>(mut work: Pin<&mut A>, other: B) -> First<A::Output, B::Output> {
-    let mut other = pin!(other);
-    poll_fn(|context| {
-        if let Poll::Ready(output) = work.as_mut().poll(context) {
-            return Poll::Ready(First::Work(output));
-        }
-        other.as_mut().poll(context).map(First::Other)
-    })
-    .await
+/// What is not told to whoever hears of the work's own outcome.
+fn not_released(key: &LockKey, error: Option<Error>) {
+    match error {
+        None => tracing::warn!(%key, "the lock was no longer ours when it was released"),
+        Some(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),
+    }
 }

@@ -74,8 +74,7 @@ impl Release {
 
     pub(crate) fn of_token(client: &LockClient, token: LockToken) -> Self {
         let settings = client.settings();
-        let holding =
-            settings.check_token(&token).and_then(|()| token.holding(client.clock().now(), settings.schema.dialect));
+        let holding = settings.check_token(&token).and_then(|()| token.holding(client.clock().now(), settings));
         let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
         Self::new(client.clone(), what, None)
     }
@@ -96,7 +95,8 @@ impl Release {
         self
     }
 
-    /// Leaves a payload in the row for the next holder. Default: the row keeps what it has.
+    /// Leaves a payload in the row for the next holder. Default: the row keeps what it has. One that does not
+    /// fit into a row is left out: the lock is released without it, and the error `InvalidRequest` says so.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = DataChange::Set(data.into());
         self
@@ -137,10 +137,23 @@ impl Release {
     }
 
     async fn go(self) -> Result<ReleaseOutcome, Error> {
+        match self.verdict().await? {
+            ReleaseVerdict::Released => Ok(ReleaseOutcome::Released),
+            _ => Ok(ReleaseOutcome::AlreadyGone),
+        }
+    }
+
+    /// [`Released`](ReleaseVerdict::Released), [`Lost`](ReleaseVerdict::Lost) or
+    /// [`AlreadyGone`](ReleaseVerdict::AlreadyGone).
+    pub(crate) async fn verdict(mut self) -> Result<ReleaseVerdict, Error> {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.client.settings();
-        settings.check_write(&key, self.client.owner(), None, &self.data)?;
+        // Even so the lock is to be free: nobody else can release it any more.
+        let too_large = settings.check_write(&key, self.client.owner(), None, &self.data).err();
+        if too_large.is_some() {
+            self.data = DataChange::Keep;
+        }
         let releasing = match what {
             What::Held(hold) if self.later_grants => Releasing::owners(settings, &hold.holding),
             What::Held(hold) => Releasing::mine(settings, &hold.holding),
@@ -158,8 +171,9 @@ impl Release {
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
         match driven.verdict {
-            ReleaseVerdict::Released => Ok(ReleaseOutcome::Released),
-            ReleaseVerdict::AlreadyGone => Ok(ReleaseOutcome::AlreadyGone),
+            verdict @ (ReleaseVerdict::Released | ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone) => {
+                too_large.map_or(Ok(verdict), |invalid| Err(Error::released_without_data(&key, &invalid)))
+            }
             ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),
             ReleaseVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),
             ReleaseVerdict::Unavailable => Err(Error::unavailable(&key, "released").because(cause)),

@@ -5,7 +5,7 @@ use crate::client::LockClient;
 use crate::drive::Term;
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::protocol::{DataChange, Lease, LockToken};
+use crate::protocol::{DataChange, LONGEST_LEASE, Lease, LockToken};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -52,9 +52,9 @@ impl<'a> Resume<'a> {
         settings.check_token(&token)?;
         settings.check_write(&token.key(), token.owner(), token.workflow(), &data)?;
         lease.map_or(Ok(()), Lease::check)?;
-        let holding = token.holding(client.clock().now(), settings.schema.dialect)?;
+        let holding = token.holding(client.clock().now(), settings)?;
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.rules));
-        let wanted = lease.or(covering).unwrap_or_default().max(holding.lease.duration());
+        let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
         let term = match &budget {
             Some(budget) => Term::Within(wanted, budget.clone()),
             None => Term::Fixed(wanted),

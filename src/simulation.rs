@@ -76,7 +76,7 @@ impl Real {
 impl Network for Real {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         Box::pin(async move {
-            let transaction = Transaction(writes);
+            let transaction = Transaction::of(writes);
             let extra: &dyn Extra = if request.transaction.is_some() { &transaction } else { &Deletion };
             let Response { answer, server_time, .. } = Transport::send(&self.0, &request, extra).await;
             Reply { answer, server_time }

@@ -1,27 +1,34 @@
 //! Compares the local wall clock with the server's, as a net for gross errors.
 //!
-//! Every answer carries a `Date` header of whole seconds. When it cannot be explained by the
-//! header's second, the round trip and the skew that is allowed for, the local wall clock is wrong
-//! by more than the takeover rule can bear: from then on it is no longer used against other
-//! holders, and what it says is corrected by the measured difference.
+//! Every answer of DynamoDB carries a `Date` header of whole seconds. When it cannot be explained by the
+//! header's second, the round trip and the skew that is allowed for, either the local wall clock is wrong by more
+//! than the takeover rule can bear, or the header is. Until the next answer has said which, the wall clock is not
+//! used against other holders. Two answers in a row that agree are believed: from then on the wall clock is no
+//! longer used against others at all, and what it says is corrected by the measured difference.
 
-use crate::protocol::{Moment, WallClock};
+use crate::protocol::{DEFAULT_SKEW, Moment, WallClock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The skew that is allowed for where takeover by wall clock is switched off.
-const DEFAULT_SKEW: Duration = Duration::from_secs(2);
 
 /// By how much the clock may be said to be later than it is, so that a client that acquires and releases
 /// several times in a millisecond is not refused by its own releases. A hundredth of the default skew.
 const LONGEST_LEAD_MILLIS: u64 = 20;
+
+/// Two answers agree when the differences that they show differ by no more: each header has whole seconds.
+const AGREEMENT_MILLIS: u64 = 1500;
 
 /// What is known of the local wall clock.
 #[derive(Debug)]
 pub(crate) struct WallClockCheck {
     max_skew_millis: i64,
     offset_millis: AtomicI64,
+    /// Two answers have agreed that it was wrong, once.
     distrusted: AtomicBool,
+    /// The last answer said that it is wrong.
+    doubted: AtomicBool,
+    /// By how much, while the next answer has not confirmed it.
+    unconfirmed: Mutex<Option<i64>>,
     /// The newest end of a lease that this client wrote into a row by releasing it.
     released_millis: AtomicU64,
 }
@@ -33,19 +40,25 @@ impl WallClockCheck {
             max_skew_millis,
             offset_millis: AtomicI64::new(0),
             distrusted: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
+            unconfirmed: Mutex::new(None),
             released_millis: AtomicU64::new(0),
         }
     }
 
     /// The wall clock at this moment, corrected where it was found wrong.
     pub(crate) fn reading(&self, now: Moment) -> WallClock {
-        let millis = u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX);
-        let millis = millis.saturating_add_signed(self.offset_millis.load(Ordering::Relaxed));
+        let local = u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX);
+        let corrected = local.saturating_add_signed(self.offset_millis.load(Ordering::Relaxed));
         let released = self.released_millis.load(Ordering::Relaxed);
-        let ahead = released.saturating_sub(millis);
+        let leading = |millis: u64| {
+            let ahead = released.saturating_sub(millis);
+            if ahead <= LONGEST_LEAD_MILLIS { millis.max(released) } else { millis }
+        };
         WallClock {
-            millis: if ahead <= LONGEST_LEAD_MILLIS { millis.max(released) } else { millis },
-            trusted: !self.distrusted.load(Ordering::Relaxed),
+            millis: leading(corrected),
+            written: leading(corrected.max(local)),
+            trusted: !self.distrusted.load(Ordering::Relaxed) && !self.doubted.load(Ordering::Relaxed),
         }
     }
 
@@ -58,29 +71,42 @@ impl WallClockCheck {
 
     /// Compares the server's time with the span in which it must have been read.
     ///
-    /// The newest answer decides about the correction. Trust is not won back: a clock that was
+    /// The newest answers decide about the correction. Trust is not won back: a clock that was
     /// wrong once may be wrong again, and watching a holder costs time but needs no wall clock.
     pub(crate) fn compare(&self, sent: Moment, received: Moment, server: SystemTime) {
-        let Ok(server) = server.duration_since(UNIX_EPOCH) else { return };
-        let (server, received_wall) = (signed_millis(server), signed_millis(received.wall));
-        // By the pessimistic clock, so that a sandbox frozen on the way does not look like a wrong clock.
-        let round_trip = signed_millis(received.longest_since(sent));
-        let sent_wall = received_wall.saturating_sub(round_trip);
-        let ahead = sent_wall.saturating_sub(server + 1000);
-        let behind = server.saturating_sub(received_wall);
-        let offset = if ahead.max(behind) > self.max_skew_millis {
-            (server + 500).saturating_sub(sent_wall + round_trip / 2)
-        } else {
-            0
-        };
+        let Some(offset) = self.offset_shown_by(sent, received, server) else { return };
+        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.doubted.store(offset != 0, Ordering::Relaxed);
+        if offset == 0 {
+            *unconfirmed = None;
+            self.offset_millis.store(0, Ordering::Relaxed);
+            return;
+        }
+        let before = unconfirmed.replace(offset);
+        if before.is_none_or(|before| before.abs_diff(offset) > AGREEMENT_MILLIS) {
+            return;
+        }
         self.offset_millis.store(offset, Ordering::Relaxed);
-        if offset != 0 && !self.distrusted.swap(true, Ordering::Relaxed) {
+        if !self.distrusted.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 offset_millis = offset,
                 "the local wall clock differs from DynamoDB's by more than max_clock_skew: it is no longer trusted \
                  for takeovers, dead holders are recognised by watching them for a whole lease"
             );
         }
+    }
+
+    /// What has to be added to the local wall clock, by this answer; zero where it is within bounds.
+    fn offset_shown_by(&self, sent: Moment, received: Moment, server: SystemTime) -> Option<i64> {
+        let server = signed_millis(server.duration_since(UNIX_EPOCH).ok()?);
+        let received_wall = signed_millis(received.wall);
+        // By the pessimistic clock, so that a sandbox frozen on the way does not look like a wrong clock.
+        let round_trip = signed_millis(received.longest_since(sent));
+        let sent_wall = received_wall.saturating_sub(round_trip);
+        let ahead = sent_wall.saturating_sub(server.saturating_add(1000));
+        let behind = server.saturating_sub(received_wall);
+        let offset = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
+        Some(if ahead.max(behind) > self.max_skew_millis { offset } else { 0 })
     }
 }
 
@@ -98,9 +124,16 @@ mod tests {
         Moment { monotonic: Duration::from_millis(wall_millis % 1_000_000), wall: Duration::from_millis(wall_millis) }
     }
 
-    fn check(sent: u64, received: u64) -> WallClock {
+    fn server(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    /// What the clock is worth after so many answers of this kind.
+    fn after(answers: usize, sent: u64, received: u64) -> WallClock {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
-        check.compare(at(sent), at(received), UNIX_EPOCH + Duration::from_secs(SERVER));
+        for _ in 0..answers {
+            check.compare(at(sent), at(received), server(SERVER));
+        }
         check.reading(at(received))
     }
 
@@ -114,27 +147,57 @@ mod tests {
             (server - 9_000, server + 1_000),
             (server + 2_990, server + 9_000),
         ] {
-            assert_eq!(check(sent, received), WallClock { millis: received, trusted: true });
+            let right = WallClock { millis: received, written: received, trusted: true };
+            assert_eq!(after(2, sent, received), right);
         }
     }
 
     #[test]
-    fn a_clock_that_is_grossly_wrong_is_corrected_and_no_longer_trusted() {
+    fn a_clock_that_two_answers_find_grossly_wrong_is_corrected_and_no_longer_trusted() {
         let server = SERVER * 1000;
-        let ahead = check(server + 60_000, server + 60_100);
+        let ahead = after(2, server + 60_000, server + 60_100);
         assert!(!ahead.trusted);
         assert_eq!(ahead.millis, server + 60_100 - 60_050 + 500);
-        let behind = check(server - 60_100, server - 60_000);
+        let behind = after(2, server - 60_100, server - 60_000);
         assert!(!behind.trusted);
         assert_eq!(behind.millis, server + 500 + 50);
     }
 
     #[test]
+    fn one_answer_corrects_nothing_and_keeps_the_clock_from_being_used_until_the_next_one() {
+        let check = WallClockCheck::new(Some(Duration::from_secs(2)));
+        let right = SERVER * 1000;
+        check.compare(at(right), at(right), server(SERVER - 3600));
+        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+        check.compare(at(right), at(right), server(SERVER));
+        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: true });
+    }
+
+    #[test]
+    fn two_answers_that_contradict_each_other_correct_nothing() {
+        let check = WallClockCheck::new(Some(Duration::from_secs(2)));
+        let right = SERVER * 1000;
+        for hours in [1, 2, 3] {
+            check.compare(at(right), at(right), server(SERVER - 3600 * hours));
+            assert_eq!(check.reading(at(right)).millis, right);
+        }
+    }
+
+    #[test]
+    fn what_is_written_for_others_is_never_earlier_than_the_local_clock_says() {
+        let server = SERVER * 1000;
+        assert_eq!(after(2, server + 60_000, server + 60_000).written, server + 60_000);
+        assert_eq!(after(2, server - 60_000, server - 60_000).written, server + 500);
+    }
+
+    #[test]
     fn a_clock_that_was_put_right_is_no_longer_corrected_but_not_trusted_again() {
         let check = WallClockCheck::new(None);
-        let server = UNIX_EPOCH + Duration::from_secs(SERVER);
-        check.compare(at(SERVER * 1000 + 9_000), at(SERVER * 1000 + 9_000), server);
-        check.compare(at(SERVER * 1000), at(SERVER * 1000), server);
-        assert_eq!(check.reading(at(SERVER * 1000)), WallClock { millis: SERVER * 1000, trusted: false });
+        for _ in 0..2 {
+            check.compare(at(SERVER * 1000 + 9_000), at(SERVER * 1000 + 9_000), server(SERVER));
+        }
+        check.compare(at(SERVER * 1000), at(SERVER * 1000), server(SERVER));
+        let right = SERVER * 1000;
+        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
     }
 }

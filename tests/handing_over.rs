@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
-use lambda_lock::{Lock, LockClient, LockToken, ReleaseOutcome};
+use lambda_lock::{Error, Lock, LockClient, LockToken, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table};
 use serde_json::json;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn a_token_is_json_that_step_functions_can_carry() {
         json,
         json!({
             "key": "k",
-            "owner": "me",
+            "owner": token.owner(),
             "version": table.attribute("k", "recordVersionNumber").unwrap(),
             "fencingToken": now + 1,
             "leaseSeconds": 20.0,
@@ -50,7 +50,7 @@ async fn a_resumed_lock_is_the_same_grant_with_one_request() {
     let mut lock = two.locks("two").resume(token.clone()).await.unwrap();
     assert_eq!(two.take_operations(), ["UpdateItem"]);
     assert_eq!(lock.fencing_token(), fencing_token);
-    assert_eq!(lock.owner(), "one");
+    assert!(lock.owner().starts_with("one/"), "{lock:?}");
     assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("20000"));
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
@@ -77,7 +77,7 @@ async fn a_reclaimed_lock_fences_off_the_earlier_copies() {
     let mut reclaimed = two.locks("two").reclaim(token.clone()).lease(LEASE).await.unwrap();
     assert_eq!(two.take_operations(), ["UpdateItem"]);
     assert_eq!(reclaimed.fencing_token(), lock.fencing_token() + 1);
-    assert_eq!(reclaimed.owner(), "one", "the owner goes with the token");
+    assert!(reclaimed.owner().starts_with("one/"), "the owner goes with the token");
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
     // The owner counts too: a second reclaim of the old token gets the newer grant.
     let again = two.locks("two").reclaim(token).lease(LEASE).await.unwrap();
@@ -189,8 +189,9 @@ async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
     let table = Table::new();
     let locks = table.process().locks("step");
     // The first run's answer was lost on its way to Step Functions; the retry acquired again.
-    let first = acquired(&locks).await.into_token();
-    let retry = locks.try_acquire("k").lease(LEASE).reclaim_own().await.unwrap().granted().unwrap();
+    let acquire = || locks.try_acquire("k").lease(LEASE).owner("step").reclaim_own();
+    let first = acquire().await.unwrap().granted().unwrap().into_token();
+    let retry = acquire().await.unwrap().granted().unwrap();
     assert_eq!(locks.release(first.clone()).await.unwrap(), ReleaseOutcome::AlreadyGone);
     assert_eq!(table.attribute("k", "isReleased"), None);
     let released = locks.release(first.clone()).or_later_grant_of_owner().await.unwrap();
@@ -345,4 +346,79 @@ async fn tokens_that_were_tampered_with_are_refused_before_any_request() {
     let mut unknown = token.clone();
     unknown["surprise"] = json!(1);
     assert!(serde_json::from_value::<LockToken>(unknown).is_err());
+}
+
+/// A call on a lock that was written down.
+#[derive(Clone, Copy, Debug)]
+enum Elsewhere {
+    Resume,
+    Reclaim,
+    Release,
+    ReleaseOfTheOwner,
+    ReleaseThatDeletes,
+    ReleaseOfTheWorkflow,
+}
+
+impl Elsewhere {
+    const ALL: [Elsewhere; 6] = [
+        Elsewhere::Resume,
+        Elsewhere::Reclaim,
+        Elsewhere::Release,
+        Elsewhere::ReleaseOfTheOwner,
+        Elsewhere::ReleaseThatDeletes,
+        Elsewhere::ReleaseOfTheWorkflow,
+    ];
+
+    async fn call(self, locks: &LockClient, token: LockToken) -> Result<(), Error> {
+        match self {
+            Elsewhere::Resume => locks.resume(token).await.map(drop),
+            Elsewhere::Reclaim => locks.reclaim(token).lease(LEASE).await.map(drop),
+            Elsewhere::Release => locks.release(token).await.map(drop),
+            Elsewhere::ReleaseOfTheOwner => locks.release(token).or_later_grant_of_owner().await.map(drop),
+            Elsewhere::ReleaseThatDeletes => locks.release(token).delete_row().await.map(drop),
+            Elsewhere::ReleaseOfTheWorkflow => locks.release_workflow("k", "arn:1").await.map(drop),
+        }
+    }
+
+    /// How many requests it sends before its first write.
+    fn reads_first(self) -> usize {
+        usize::from(matches!(self, Elsewhere::ReleaseOfTheWorkflow))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_elsewhere_whose_first_attempt_nobody_heard_of_never_says_that_nothing_was_applied() {
+    for call in Elsewhere::ALL {
+        for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole] {
+            for refusal in ["ThrottlingException", "TransactionConflictException"] {
+                let table = Table::new();
+                let (one, two) = (table.process(), table.process());
+                let lock = one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap();
+                let token = lock.granted().unwrap().into_token();
+                two.next(vec![Fault::None; call.reads_first()]);
+                two.next([first.clone()]);
+                two.next(vec![Fault::error(refusal); 500]);
+                let error = call.call(&two.locks("two"), token).await.unwrap_err();
+                assert!(error.is_unknown(), "{call:?}, {first:?}, then {refusal}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_says_already_gone_when_the_holder_itself_was_faster() {
+    let table = Table::new();
+    let (one, cleaner) = (table.process(), table.process());
+    let lock = one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap();
+    // Between the cleaner's read and the arrival of its write, the holder gives the lock back: the row keeps its
+    // version.
+    cleaner.next([Fault::None, Fault::Slow(Duration::from_millis(500))]);
+    let locks = cleaner.locks("cleaner");
+    let cleaning = tokio::spawn(async move { locks.release_workflow("k", "arn:1").await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+    let free = table.row("k");
+    assert_eq!(cleaning.await.unwrap().unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(cleaner.take_operations(), ["GetItem", "UpdateItem"]);
+    assert_eq!(table.row("k"), free);
 }

@@ -4,7 +4,7 @@
 
 use lambda_lock::protocol::Moment;
 use lambda_lock::{Clock, Error, ErrorKind, Lock, LockClient, ReleaseOutcome, SharedClock, Sleep};
-use lambda_lock_testkit::{Fault, ManualClock, Table};
+use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table, ends_within};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -25,10 +25,12 @@ async fn acquired(locks: &LockClient) -> Lock {
 async fn a_holder_believes_in_less_than_the_lease_because_peers_allow_for_no_drift() {
     let table = Table::new();
     let lock = acquired(&table.process().locks("me")).await;
-    assert_eq!(lock.remaining(), BELIEVED);
+    assert_eq!(lock.remaining(), BELIEVED - ROUND_TRIP, "from before the request");
     tokio::time::sleep(secs(19)).await;
-    assert_eq!(lock.remaining(), secs(1));
-    tokio::time::sleep(secs(1)).await;
+    assert_eq!(lock.remaining(), secs(1) - ROUND_TRIP);
+    tokio::time::sleep(secs(1) - ROUND_TRIP - Duration::from_millis(1)).await;
+    assert_eq!(lock.remaining(), Duration::from_millis(1));
+    tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(lock.remaining(), Duration::ZERO);
     lock.release().await.unwrap();
 }
@@ -43,7 +45,7 @@ async fn a_checkpoint_renews_with_one_request_and_keeps_grant_and_token() {
     tokio::time::sleep(secs(15)).await;
     lock.checkpoint().await.unwrap();
     assert_eq!(process.take_operations(), ["UpdateItem"]);
-    assert_eq!(lock.remaining(), BELIEVED);
+    assert_eq!(lock.remaining(), BELIEVED - ROUND_TRIP);
     assert_eq!(lock.fencing_token(), token);
     let renewed = table.attribute("k", "recordVersionNumber").unwrap();
     assert_eq!(renewed[..36], version[..36], "the same grant");
@@ -58,7 +60,7 @@ async fn a_lease_that_ran_out_is_renewed_while_nobody_else_was_granted_the_lock(
     tokio::time::sleep(secs(100)).await;
     assert_eq!(lock.remaining(), Duration::ZERO);
     lock.checkpoint().await.unwrap();
-    assert_eq!(lock.remaining(), BELIEVED);
+    assert_eq!(lock.remaining(), BELIEVED - ROUND_TRIP);
     lock.release().await.unwrap();
 }
 
@@ -103,7 +105,7 @@ async fn a_wall_clock_set_back_does_not_make_the_holder_young_either() {
     let lock = acquired(&process.locks("me")).await;
     tokio::time::sleep(secs(15)).await;
     process.clock.jump_wall(-3_600_000);
-    assert_eq!(lock.remaining(), secs(5));
+    assert_eq!(lock.remaining(), secs(5) - ROUND_TRIP);
     lock.release().await.unwrap();
 }
 
@@ -143,10 +145,11 @@ async fn a_pause_between_reading_the_clocks_and_the_request_makes_the_lease_olde
     process.set_date_offset(None);
     let clock = PausedBetweenReadings { clock: process.clock.clone(), readings: AtomicU32::new(0) };
     let locks = process.builder().clock(SharedClock::new(clock)).build().unwrap();
+    let before = process.clock.wall_millis();
     let lock = acquired(&locks).await;
     let ends: u64 = table.attribute("k", "leaseEndsAt").unwrap().parse().unwrap();
-    assert_eq!(ends, process.clock.wall_millis() + 5_000 + 21_000, "`:now` was read after the pause");
-    assert_eq!(lock.remaining(), BELIEVED - secs(5), "the lease counts from before it");
+    assert_eq!(ends, before + 5_000 + 21_000, "`:now` was read after the pause");
+    assert_eq!(lock.remaining(), BELIEVED - secs(5) - ROUND_TRIP, "the lease counts from before it");
     lock.release().await.unwrap();
 }
 
@@ -188,7 +191,7 @@ async fn a_step_that_the_lease_does_not_cover_is_refused() {
     let process = table.process();
     let lock = acquired(&process.locks("me")).await;
     process.take_sent();
-    tokio::time::sleep(secs(15)).await;
+    tokio::time::sleep(secs(15) - ROUND_TRIP).await;
     lock.fits(secs(5)).unwrap();
     let error = lock.fits(secs(6)).unwrap_err();
     assert!(
@@ -319,6 +322,9 @@ async fn a_renewal_refused_by_ever_newer_copies_of_its_own_grant_ends_as_unknown
 async fn two_copies_that_renew_in_the_same_millisecond_never_write_the_same_version() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
+    // Else they would not be in the same millisecond.
+    one.set_latency(Duration::ZERO);
+    two.set_latency(Duration::ZERO);
     let lock = acquired(&one.locks("one")).await;
     let copy = lock.token();
     let mut a = one.locks("one").resume(copy.clone()).await.unwrap();
@@ -391,16 +397,23 @@ async fn keep_alive_stops_the_work_when_the_lock_is_lost_or_the_lease_runs_out()
 
 #[tokio::test(start_paused = true)]
 async fn keep_alive_under_a_budget_ends_with_it() {
-    let table = Table::new();
-    let process = table.process();
-    let budget = process.budget(secs(30));
-    let mut lock = process.locks("me").acquire("k").within(&budget).await.unwrap();
-    process.take_sent();
-    let started = tokio::time::Instant::now();
-    let error = lock.keep_alive(std::future::pending::<()>()).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
-    // Thirty seconds, one of grace, and the drift of the lease that the first write asked for.
-    assert!(started.elapsed() >= secs(31) && started.elapsed() <= secs(33), "{:?}", started.elapsed());
-    assert!(process.take_sent().len() <= 6);
-    let _ = lock.into_token();
+    // The lease covers the budget and is hardly renewed, or it is short and renewed again and again.
+    for (lease, requests) in [(None, 6), (Some(secs(5)), 30)] {
+        let table = Table::new();
+        let process = table.process();
+        let budget = process.budget(secs(30));
+        let locks = process.locks("me");
+        let acquire = locks.acquire("k").within(&budget);
+        let acquire = if let Some(lease) = lease { acquire.lease(lease) } else { acquire };
+        let mut lock = acquire.await.unwrap();
+        process.take_sent();
+        let started = tokio::time::Instant::now();
+        let error = ends_within(secs(60), lock.keep_alive(std::future::pending::<()>())).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{lease:?}: {error}");
+        // Thirty seconds, one of grace, and the drift of the lease that the first write asked for.
+        let elapsed = started.elapsed() + ROUND_TRIP;
+        assert!(elapsed >= secs(31) && elapsed <= secs(33), "{lease:?}: {elapsed:?}");
+        assert!(process.take_sent().len() <= requests, "{lease:?}");
+        let _ = lock.into_token();
+    }
 }

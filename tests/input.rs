@@ -31,7 +31,7 @@ async fn a_client_that_cannot_work_is_refused_when_it_is_built() {
     refused("clock drift", |builder| builder.clock_drift(-0.1));
     refused("timeout", |builder| builder.request_timeout(Duration::ZERO));
     refused("owner", |builder| builder.owner(""));
-    refused("owner", |builder| builder.owner("o".repeat(2049)));
+    refused("owner", |builder| builder.owner("o".repeat(2040)));
     for table in ["", "ab", "with space", "täble", "slash/es", "arn:aws:dynamodb:eu-central-1:1:tabel/locks"] {
         let built = lambda_lock::LockClient::builder(process.dynamodb(), table).build();
         is_invalid(&built.map(drop).unwrap_err(), "no name of a DynamoDB table");
@@ -76,8 +76,7 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
     is_invalid(&lock.renew().lease(Duration::ZERO).await.unwrap_err(), "lease of zero");
     is_invalid(&lock.renew().data(vec![0; 400 * 1024]).await.unwrap_err(), "409600");
     assert!(process.take_sent().is_empty());
-    is_invalid(&lock.release().data(vec![0; 400 * 1024]).await.unwrap_err(), "409600");
-    assert!(process.take_sent().is_empty());
+    lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

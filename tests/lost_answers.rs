@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{ErrorKind, Lock, LockClient, ReleaseOutcome};
-use lambda_lock_testkit::{Fault, Process, Table};
+use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table};
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -82,7 +82,7 @@ async fn the_grant_of_a_recognised_attempt_counts_from_before_it_was_sent() {
     let lock = acquired(&process.locks("me")).await;
     // One second until the first request was given up, half a second for the second.
     let believed = Duration::from_nanos(20_000_000_000 * 1000 / 1050);
-    assert_eq!(lock.remaining(), believed - Duration::from_millis(1500));
+    assert_eq!(lock.remaining(), believed - Duration::from_millis(1500) - ROUND_TRIP);
     lock.release().await.unwrap();
 }
 
@@ -98,6 +98,52 @@ async fn an_earlier_attempt_that_turns_out_to_be_the_applied_one_keeps_its_own_s
     let believed = Duration::from_nanos(20_000_000_000 * 1000 / 1050);
     assert!(lock.remaining() <= believed - Duration::from_millis(1600), "{:?}", lock.remaining());
     lock.release().await.unwrap();
+}
+
+/// The answer of an acquire is lost, and before anybody looks, whoever cleans up after its workflow frees the lock.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_was_freed_before_it_was_recognised_is_not_handed_out() {
+    let seen_by = [
+        // The read that asks what became of the first attempt.
+        ("a read", vec![Fault::NeverAnswers]),
+        // The second attempt, which is refused by what the first one left: it arrived after the read.
+        (
+            "a refused attempt",
+            vec![Fault::ArrivesLate(Duration::from_millis(1100)), Fault::None, Fault::Slow(Duration::from_millis(400))],
+        ),
+    ];
+    for (what, faults) in seen_by {
+        for workflow in [true, false] {
+            let table = Table::new();
+            let (one, cleaner) = (table.process(), table.process());
+            one.next(faults.clone());
+            let locks = one.locks("one");
+            let call = tokio::spawn(async move {
+                let acquire = locks.try_acquire("k").lease(LEASE).owner("task");
+                if workflow { acquire.workflow("arn:1").await } else { acquire.await }
+            });
+            let freed_at = Duration::from_millis(if what == "a read" { 500 } else { 1200 });
+            tokio::time::sleep(freed_at).await;
+            let locks = cleaner.locks("cleaner");
+            let freed = if workflow {
+                locks.release_workflow("k", "arn:1").await
+            } else {
+                // Or somebody to whom the name of its owner is known.
+                let token = serde_json::json!({"key": "k", "owner": "task", "fencingToken": 1, "leaseSeconds": 20.0,
+                    "version": "ll1-00000000000040008000000000000000-0000000000000000", "leaseEndsAt": 0});
+                locks.release(serde_json::from_value(token).unwrap()).or_later_grant_of_owner().await
+            };
+            assert_eq!(freed.unwrap(), ReleaseOutcome::Released, "{what}");
+            let free = table.row("k");
+            let error = call.await.unwrap().expect_err("a lock that is free is nobody's");
+            assert!(error.is_unknown(), "{what}: {error}");
+            assert_eq!(table.attribute("k", "isReleased").as_deref(), Some("1"), "{what}: {free:?}");
+            // Whoever comes next gets it with one request.
+            let next = table.process();
+            acquired(&next.locks("next")).await.release().await.unwrap();
+            assert_eq!(next.take_operations(), ["UpdateItem", "UpdateItem"], "{what}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +295,7 @@ async fn a_given_up_attempt_that_lands_after_all_is_refused_by_its_cleanup() {
     assert!(one.locks("one").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
     acquired(&two.locks("two")).await.release().await.unwrap();
     tokio::time::sleep(secs(10)).await;
-    assert_eq!(table.attribute("k", "ownerName").as_deref(), Some("two"), "the late copy was refused");
+    assert!(table.attribute("k", "ownerName").unwrap().starts_with("two/"), "the late copy was refused");
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,7 +423,7 @@ async fn polls_that_stay_unanswered_do_not_hide_who_holds_the_lock() {
     two.next([Fault::None]);
     two.next(vec![Fault::RequestLost; 500]);
     let error = two.locks("two").acquire("k").within(&two.budget(secs(10))).await.unwrap_err();
-    assert_eq!(error.held().map(|held| held.holder.as_str()), Some("one"), "no attempt of ours is open: {error}");
+    assert_eq!(error.held().unwrap().holder, lock.owner(), "no attempt of ours is open: {error}");
     lock.release().await.unwrap();
 }
 

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Lock, LockClient};
-use lambda_lock_testkit::{Process, Table};
-use serde_json::json;
+use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Sent, Table};
+use serde_json::{Value, json};
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -88,4 +88,121 @@ async fn requests_per_operation() {
             ("acquire a peer's released row", (2, 0)),
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_after_one_that_changed_the_lease_takes_one_request_too() {
+    for lengthened_by in ["renewal", "commit after it", "resume", "a copy elsewhere"] {
+        let table = Table::new();
+        let (process, other) = (table.process(), table.process());
+        let locks = process.locks("me");
+        let longer = Duration::from_secs(63);
+        let mut lock = acquired(&locks).await;
+        match lengthened_by {
+            "renewal" => lock.renew().lease(longer).await.unwrap(),
+            "commit after it" => {
+                lock.renew().lease(longer).await.unwrap();
+                lock.commit([]).await.unwrap();
+            }
+            "resume" => lock = locks.resume(lock.into_token()).lease(longer).await.unwrap(),
+            _ => {
+                let copy = other.locks("other").resume(lock.token()).lease(longer).await.unwrap();
+                let _ = copy.into_token();
+                lock.checkpoint().await.unwrap();
+            }
+        }
+        process.take_sent();
+        for _ in 0..3 {
+            lock.checkpoint().await.unwrap();
+            assert_eq!(counted(&process), (1, 0), "{lengthened_by}");
+            assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("63000"), "{lengthened_by}");
+            // 63 s / 1.05
+            assert_eq!(lock.remaining(), Duration::from_secs(60) - ROUND_TRIP, "{lengthened_by}");
+        }
+        lock.commit([]).await.unwrap();
+        assert_eq!(process.take_operations(), ["TransactWriteItems"], "{lengthened_by}");
+        lock.release().await.unwrap();
+        assert_eq!(counted(&process), (1, 0), "{lengthened_by}");
+    }
+}
+
+/// A release ends a lease no earlier than a millisecond after its grant, which may be later than the clock says: a
+/// client that comes back at once must not be refused for that.
+#[tokio::test(start_paused = true)]
+async fn whichever_way_a_lock_was_given_back_the_same_client_gets_it_again_with_one_request() {
+    for way in ["release", "commit and release", "token", "workflow"] {
+        for (latency, set_back) in [(Duration::ZERO, 0), (Duration::ZERO, 7), (Duration::from_millis(2), 10)] {
+            let what = format!("{way}, {latency:?} each way, the clock {set_back} ms back");
+            let table = Table::new();
+            let process = table.process();
+            process.set_latency(latency);
+            let locks = process.locks("me");
+            for round in 0..5 {
+                let set_back = if round == 0 { set_back } else { 0 };
+                let lock = locks.try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap();
+                assert_eq!(process.take_operations(), ["UpdateItem"], "{what}");
+                process.clock.jump_wall(-set_back);
+                match way {
+                    "release" => drop(lock.release().await.unwrap()),
+                    "commit and release" => lock.commit_and_release([]).await.unwrap(),
+                    "token" => drop(locks.release(lock.into_token()).await.unwrap()),
+                    _ => {
+                        let _ = lock.into_token();
+                        locks.release_workflow("k", "arn:1").await.unwrap();
+                    }
+                }
+                process.take_sent();
+            }
+        }
+    }
+}
+
+/// What makes a read or a refusal worth something: a read that may be stale, or a refusal without the row, would
+/// still be answered, and the embedded table is never stale.
+#[tokio::test(start_paused = true)]
+async fn every_read_is_consistent_and_every_write_has_a_condition_and_asks_for_the_row_that_refuses_it() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let acquire = || locks.try_acquire("k").lease(LEASE).workflow("arn:1");
+
+    // Reads, each for its own reason.
+    locks.peek("k").await.unwrap();
+    locks.release_workflow("k", "arn:1").await.unwrap();
+    process.next([Fault::AnswerLost]);
+    let mut lock = acquire().await.unwrap().granted().unwrap();
+    let (other, budget) = (locks.clone(), process.budget(Duration::from_secs(4)));
+    assert!(other.acquire("k").within(&budget).await.unwrap_err().is_held());
+    // Writes.
+    lock.checkpoint().await.unwrap();
+    lock.commit([]).await.unwrap();
+    let lock = locks.resume(lock.into_token()).await.unwrap();
+    let lock = locks.reclaim(lock.into_token()).lease(LEASE).await.unwrap();
+    lock.commit_and_release([]).await.unwrap();
+    let lock = acquire().await.unwrap().granted().unwrap();
+    let _ = lock.into_token();
+    locks.release_workflow("k", "arn:1").await.unwrap();
+    acquire().await.unwrap().granted().unwrap().release().delete_row().await.unwrap();
+
+    let sent = process.take_sent();
+    let mut seen = std::collections::BTreeMap::new();
+    for Sent { operation, body, .. } in &sent {
+        *seen.entry(operation.as_str()).or_insert(0) += 1;
+        let body: Value = serde_json::from_str(body).unwrap();
+        let write = match operation.as_str() {
+            "GetItem" => {
+                assert_eq!(body["ConsistentRead"], true, "{body}");
+                continue;
+            }
+            "TransactWriteItems" => {
+                assert!(body["ClientRequestToken"].as_str().is_some_and(|token| token.len() == 32), "{body}");
+                body["TransactItems"].as_array().unwrap().last().unwrap()["Update"].clone()
+            }
+            _ => body,
+        };
+        assert_eq!(write["ReturnValuesOnConditionCheckFailure"], "ALL_OLD", "{operation} {write}");
+        assert!(write["ConditionExpression"].as_str().is_some_and(|text| !text.is_empty()), "{operation} {write}");
+    }
+    assert!(seen["GetItem"] >= 10 && seen["UpdateItem"] >= 8, "{seen:?}");
+    assert_eq!((seen["TransactWriteItems"], seen["DeleteItem"]), (2, 1), "{seen:?}");
 }

@@ -169,13 +169,13 @@ async fn a_peek_says_who_holds_the_lock_since_when_and_until_when() {
     let process = table.process();
     let locks = process.locks("me");
     assert_eq!(locks.peek("k").await.unwrap(), None);
-    let lock = locks.try_acquire("k").lease(LEASE).workflow("arn").data("d").await.unwrap().granted().unwrap();
     let now = std::time::UNIX_EPOCH + Duration::from_millis(process.clock.wall_millis());
+    let lock = locks.try_acquire("k").lease(LEASE).workflow("arn").data("d").await.unwrap().granted().unwrap();
     tokio::time::sleep(secs(3)).await;
     process.take_sent();
     let seen = locks.peek("k").await.unwrap().unwrap();
     assert_eq!(process.take_operations(), ["GetItem"]);
-    assert_eq!((seen.holder.as_str(), seen.released, seen.lease), ("me", false, LEASE));
+    assert_eq!((seen.holder.as_str(), seen.released, seen.lease), (lock.owner(), false, LEASE));
     assert_eq!((seen.renewed_at, seen.lease_ends_at), (Some(now), Some(now + LEASE)));
     assert_eq!(seen.fencing_token, Some(lock.fencing_token()));
     assert_eq!((seen.workflow.as_deref(), seen.data.as_deref()), (Some("arn"), Some(&b"d"[..])));

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
-use lambda_lock::{Attempt, Error, Lock, LockClient, Started};
+use lambda_lock::{Attempt, Error, ErrorKind, Lock, LockClient, Started};
 use lambda_lock_testkit::{Fault, Process, Table};
 use std::time::Duration;
 
@@ -195,6 +195,58 @@ async fn every_call_that_is_never_answered_says_unknown_after_exactly_these_requ
             let error = said.unwrap_err();
             assert!(error.is_unknown(), "{what}: {error}");
             assert_eq!(requests, expected, "{what}");
+        }
+    }
+}
+
+/// What becomes of a call's first request, and so many times of the requests after it.
+fn unheard(first: Fault, then: Fault, times: usize) -> Vec<Fault> {
+    std::iter::once(first).chain(std::iter::repeat_n(then, times)).collect()
+}
+
+/// DynamoDB refuses for now, in each way in which it does that to this call.
+fn refusals_for_now(call: Call) -> [Fault; 2] {
+    [throttled(), conflict(call)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_first_attempt_nobody_heard_of_never_says_that_nothing_was_applied() {
+    for call in CALLS {
+        for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole] {
+            for refusal in refusals_for_now(call) {
+                let what = format!("{call:?}, {first:?}, then {refusal:?}");
+                let (_, said, _) = requests(call, unheard(first.clone(), refusal, 500)).await;
+                let error = said.unwrap_err();
+                assert!(error.is_unknown(), "{what}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_refused_for_now_again_and_again_says_that_nothing_was_applied() {
+    for call in CALLS {
+        for refusal in refusals_for_now(call) {
+            let what = format!("{call:?}, {refusal:?}");
+            let (_, said, _) = requests(call, vec![refusal; 500]).await;
+            let error = said.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Unavailable), "{what}: {error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_first_attempt_nobody_heard_of_is_applied_once_however_often_it_is_refused_for_now() {
+    for call in CALLS {
+        for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole, Fault::RequestLost] {
+            for refusal in refusals_for_now(call) {
+                for times in 1..4 {
+                    let what = format!("{call:?}, {first:?}, then {times} times {refusal:?}");
+                    let (_, said, table) = requests(call, unheard(first.clone(), refusal.clone(), times)).await;
+                    said.unwrap_or_else(|error| panic!("{what}: {error}"));
+                    call.assert_applied_once(&table, &what);
+                }
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{LockClient, Observation, TryAcquired};
-use lambda_lock_testkit::{Process, Table};
+use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table};
 use serde_json::json;
 use std::time::Duration;
 
@@ -47,8 +47,12 @@ async fn a_dead_holder_of_ours_is_taken_over_in_one_request_after_its_end_and_th
     let token = die_holding(&one.locks("one"), LEASE).await;
 
     let locks = two.locks("two");
-    tokio::time::sleep(secs(22)).await;
-    assert!(locks.try_acquire("k").lease(LEASE).await.unwrap().granted().is_none(), "not one millisecond early");
+    // By the wall clock of the moment before the request.
+    tokio::time::sleep(secs(22) - ROUND_TRIP).await;
+    let early = table.process();
+    early.set_latency(Duration::ZERO);
+    let tried = early.locks("early").try_acquire("k").lease(LEASE).await.unwrap();
+    assert!(tried.granted().is_none(), "not one millisecond early");
     tokio::time::sleep(Duration::from_millis(1)).await;
     two.take_sent();
     let lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
@@ -176,7 +180,7 @@ async fn the_observed_span_begins_after_the_first_answer() {
     let process = table.process();
     let locks = process.builder().request_timeout(secs(10)).build().unwrap();
     // The answer says what was true 5 s ago: the holder may have renewed since.
-    process.next([lambda_lock_testkit::Fault::Slow(secs(5))]);
+    process.next([Fault::Slow(secs(5))]);
     match locks.try_acquire("k").lease(LEASE).await.unwrap() {
         TryAcquired::Granted(_) => panic!("an answer that travelled for 5 s proves nothing"),
         TryAcquired::Held(held) => assert_eq!(held.observation.unchanged_for(), Duration::ZERO),
@@ -228,19 +232,113 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
     // Two's wall clock is a minute ahead: by it, one has been dead for long.
     two.clock.jump_wall(60_000);
     let locks = two.locks("two");
-    // Any answer tells: here that of another key.
-    locks.peek("another").await.unwrap();
+    // Any two answers tell: here those of another key.
+    for _ in 0..2 {
+        locks.peek("another").await.unwrap();
+    }
     let refused = locks.try_acquire("k").lease(LEASE).await.unwrap();
     assert!(refused.held().is_some(), "a clock that is a minute off must not kill a living holder");
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
 
-    // What it writes is corrected, so others can still take over from it by the wall clock.
-    let two_now = one.clock.wall_millis();
+    // What it writes for others is no earlier than its own clock says: a correction may be wrong.
+    let two_now = two.clock.wall_millis();
     let lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
     let ends: u64 = table.attribute("k", "leaseEndsAt").unwrap().parse().unwrap();
     assert!(ends.abs_diff(two_now + 20_000) <= 1_000, "{ends}");
     lock.release().await.unwrap();
+}
+
+/// A process whose wall clock the server has contradicted, in answers about another key.
+async fn contradicted(process: &Process, locks: &LockClient, wrong_by: i64) {
+    process.clock.jump_wall(wrong_by);
+    for _ in 0..3 {
+        locks.peek("another").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_wrong_once_more_kills_nobody() {
+    for again in [60_000, 600_000] {
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = one.locks("one").try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+        let locks = two.locks("two");
+        // Contradicted and put right, and then the clock jumps again before the next answer.
+        contradicted(&two, &locks, 60_000).await;
+        two.clock.jump_wall(again);
+        let tried = locks.try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none(), "by its first request");
+        two.clock.jump_wall(again);
+        let waited = locks.acquire("k").within(&two.budget(secs(5))).await;
+        assert!(waited.unwrap_err().is_held(), "by what it sends after a refusal");
+        lock.checkpoint().await.unwrap();
+        lock.release().await.unwrap();
+    }
+}
+
+/// What a client wrote when its clock was ahead, it remembers for its own next acquire, but for a moment only.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_put_right_kills_nobody_whatever_was_written_before() {
+    for given_back in ["release", "commit and release", "workflow"] {
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = one.locks("one").try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+        two.set_date_offset(None);
+        let locks = two.locks("two");
+        two.clock.jump_wall(60_000);
+        let other = locks.try_acquire("another").workflow("arn:1").lease(LEASE).await.unwrap().granted().unwrap();
+        match given_back {
+            "release" => drop(other.release().await.unwrap()),
+            "commit and release" => other.commit_and_release([]).await.unwrap(),
+            _ => {
+                let _ = other.into_token();
+                locks.release_workflow("another", "arn:1").await.unwrap();
+            }
+        }
+        two.clock.jump_wall(-60_000);
+        let tried = locks.try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none(), "{given_back}");
+        assert!(locks.acquire("k").within(&two.budget(secs(5))).await.unwrap_err().is_held(), "{given_back}");
+        lock.checkpoint().await.unwrap();
+        // What it writes from then on is right too.
+        let now = two.clock.wall_millis();
+        let third = locks.try_acquire("third").lease(LEASE).await.unwrap().granted().unwrap();
+        let ends: u64 = table.attribute("third", "leaseEndsAt").unwrap().parse().unwrap();
+        assert!((now + 20_000..=now + 20_020).contains(&ends), "{given_back}: {ends} at {now}");
+        third.release().await.unwrap();
+        lock.release().await.unwrap();
+    }
+}
+
+/// An answer that travels for long says a time that is long past when it arrives. That is no reason to distrust
+/// the clock it is compared with, also where the process was frozen meanwhile and only its wall clock saw the time.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_on_its_way_for_long_does_not_make_the_clock_look_wrong() {
+    for frozen in [false, true] {
+        for (there, back) in [(0, 9), (9, 0), (5, 5)] {
+            let what = format!("frozen: {frozen}, {there} s there, {back} s back");
+            let table = Table::new();
+            let (one, two) = (table.process(), table.process());
+            die_holding(&one.locks("one"), secs(1)).await;
+            let locks = two.builder().owner("two").request_timeout(secs(30)).build().unwrap();
+            for _ in 0..3 {
+                // The whole round trip, in both directions.
+                two.next([Fault::SlowBothWays(secs(there), secs(back))]);
+                let read = async { locks.peek("another").await.map(drop) };
+                if frozen {
+                    tokio::join!(read, two.clock.freeze(secs(there + back))).0.unwrap();
+                } else {
+                    read.await.unwrap();
+                }
+            }
+            two.take_sent();
+            let lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted();
+            assert!(lock.is_some(), "the dead are taken over by the wall clock as before: {what}");
+            assert_eq!(two.take_operations(), ["UpdateItem"], "{what}");
+            lock.unwrap().release().await.unwrap();
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,7 +64,11 @@ async fn a_lock_known_to_be_lost_is_not_released() {
         })
         .await;
     assert!(answer.unwrap_err().is_lost());
-    assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"], "claim and checkpoint, no release");
+    assert_eq!(
+        process.take_operations(),
+        ["UpdateItem", "UpdateItem", "GetItem"],
+        "claim, checkpoint, a look; no release"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +142,7 @@ async fn a_guard_dropped_without_release_warns_and_says_until_when_the_lock_stay
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
     let table = Table::new();
     let locks = table.process().locks("me");
-    let acquire = || locks.try_acquire("k").lease(BUDGET).reclaim_own();
+    let acquire = || locks.try_acquire("k").lease(BUDGET).owner("me").reclaim_own();
     drop(acquire().await.unwrap().granted().unwrap());
     let ends = table.attribute("k", "leaseEndsAt").unwrap();
     let text = std::mem::take(&mut *warnings.0.lock().unwrap()).concat();

@@ -99,7 +99,9 @@ impl Options {
 /// Says what there is, and how to use it.
 fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], lambda: &Lambda, functions: &[String]) {
     let (dynamodb, lambda) = (dynamodb.endpoint(), lambda.endpoint());
-    let payload = r#"{"action":"acquire","key":"customer-7","owner":"me","leaseSeconds":60}"#;
+    // An owner that nobody else has.
+    let owner = format!("try/{}", uuid::Uuid::new_v4());
+    let payload = format!(r#"{{"action":"acquire","key":"customer-7","owner":"{owner}","leaseSeconds":60}}"#);
     anstream::println!("DynamoDB   {TITLE}{dynamodb}{TITLE:#}  {}", tables.join(", "));
     anstream::println!("functions  {TITLE}{lambda}{TITLE:#}  {}", functions.join(", "));
     anstream::println!("\nIn another terminal:\n");

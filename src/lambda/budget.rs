@@ -10,10 +10,10 @@ use lambda_runtime::Context;
 ///   the budget is [`unknown`](Budget::unknown) and every acquire needs an explicit lease.
 /// * Grace (1 s) and reserve (half of what is left now) are those of every budget; make the budget
 ///   first thing in the handler, so that they are halves of the whole.
-/// * The [`owner`](Budget::owner) is `function:version/request id`. It belongs to the invocation and
-///   not to the process, so several invocations in one environment are told apart. A retried
-///   asynchronous invocation has the same request id, and with it the same name; without
-///   [`reclaim_own`](crate::Acquire::reclaim_own) nothing depends on that.
+/// * The [`owner`](Budget::owner) begins with `function:version/request id`, and each acquire adds something random.
+///   It belongs to the invocation and not to the process, so several invocations in one environment are told apart.
+///   A retried asynchronous invocation has the same request id, and is another owner all the same: name the owner
+///   yourself where it shall get its own lock [back](crate::Acquire::reclaim_own).
 ///
 /// `cargo lambda watch` sends the constant deadline 600000, a time in 1970: the budget is then spent,
 /// and acquiring within it is [`OutOfTime`](crate::ErrorKind::OutOfTime).

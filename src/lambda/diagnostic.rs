@@ -2,6 +2,8 @@
 
 use crate::error::{Error, ErrorKind};
 use lambda_runtime::Diagnostic;
+use std::error::Error as StdError;
+use std::iter::successors;
 
 /// The name under which an error leaves a function.
 ///
@@ -10,7 +12,7 @@ use lambda_runtime::Diagnostic;
 /// | `LockHeld` | [`Held`](ErrorKind::Held) | retry later |
 /// | `LockLost` | [`Lost`](ErrorKind::Lost) | stop, do not write |
 /// | `LockUnknown` | [`Unknown`](ErrorKind::Unknown), [`Unavailable`](ErrorKind::Unavailable), [`OutOfTime`](ErrorKind::OutOfTime) | retry the same request |
-/// | `WorkFailed` | [`Cancelled`](ErrorKind::Cancelled), [`FailedBefore`](ErrorKind::FailedBefore) | as the work demands |
+/// | `WorkFailed` | [`Cancelled`](ErrorKind::Cancelled), [`FailedBefore`](ErrorKind::FailedBefore), [`CutShort`](ErrorKind::CutShort) | as the work demands |
 /// | `InvalidRequest` | [`InvalidRequest`](ErrorKind::InvalidRequest), [`PayloadMismatch`](ErrorKind::PayloadMismatch) | fix the caller |
 /// | `InvalidRecord` | [`InvalidRecord`](ErrorKind::InvalidRecord) | look at the row |
 /// | `LockTableError` | [`Table`](ErrorKind::Table), [`Denied`](ErrorKind::Denied) | fix the deployment |
@@ -20,7 +22,7 @@ pub fn error_type(error: &Error) -> &'static str {
         ErrorKind::Lost => "LockLost",
         // Out of time: DynamoDB could not be asked any more, and another invocation can.
         ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime { .. } => "LockUnknown",
-        ErrorKind::Cancelled(_) | ErrorKind::FailedBefore { .. } => "WorkFailed",
+        ErrorKind::Cancelled(_) | ErrorKind::FailedBefore { .. } | ErrorKind::CutShort => "WorkFailed",
         ErrorKind::InvalidRequest | ErrorKind::PayloadMismatch => "InvalidRequest",
         ErrorKind::InvalidRecord => "InvalidRecord",
         ErrorKind::Table | ErrorKind::Denied => "LockTableError",
@@ -32,6 +34,46 @@ impl From<Error> for Diagnostic {
     fn from(error: Error) -> Self {
         Diagnostic { error_type: error_type(&error).to_owned(), error_message: error.to_string() }
     }
+}
+
+/// What a handler that returns `Result<_, lambda_runtime::Error>` fails with, so that a lock's error behind `?`
+/// keeps its [name](error_type).
+///
+/// `lambda_runtime::Error` is a box, and by itself the runtime names every boxed error by the type of the box:
+/// `LockHeld` would leave the function under a name that no `Retry` or `Catch` expects. This looks for an
+/// [`Error`](crate::Error) in the box, and in the errors that it gives as its [`source`](std::error::Error::source).
+/// The sentence is that of the whole error; the lock's own is added where the whole does not have it. Any other
+/// error becomes what the runtime makes of it.
+///
+/// ```no_run
+/// use lambda_lock::{Budget, LockClient, lambda};
+/// use lambda_runtime::{Error, LambdaEvent, service_fn};
+///
+/// async fn handler(event: LambdaEvent<String>, locks: &LockClient) -> Result<(), Error> {
+///     let lock = locks.acquire(&event.payload).within(&Budget::from(&event.context)).await?;
+///     std::fs::write("/tmp/report", b"…")?; // errors of any kind
+///     lock.release().await?;
+///     Ok(())
+/// }
+///
+/// # async fn example(locks: LockClient) -> Result<(), Error> {
+/// let locks = &locks;
+/// lambda_runtime::run(service_fn(async move |event| handler(event, locks).await.map_err(lambda::diagnostic))).await
+/// # }
+/// ```
+///
+/// [`LockLayer`](super::LockLayer) does this by itself.
+pub fn diagnostic(error: impl Into<lambda_runtime::Error>) -> Diagnostic {
+    let error = error.into();
+    named(&*error).unwrap_or_else(|| error.into())
+}
+
+/// The diagnostic of the first lock error among an error and its sources.
+pub(super) fn named(error: &(dyn StdError + 'static)) -> Option<Diagnostic> {
+    let lock = successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref::<Error>())?;
+    let (whole, own) = (error.to_string(), lock.to_string());
+    let error_message = if whole.contains(&own) { whole } else { format!("{whole}: {own}") };
+    Some(Diagnostic { error_type: error_type(lock).to_owned(), error_message })
 }
 
 #[cfg(test)]
@@ -62,5 +104,50 @@ mod tests {
             let diagnostic = Diagnostic::from(error);
             assert_eq!((diagnostic.error_type.as_str(), diagnostic.error_message), (name, sentence));
         }
+    }
+    /// Somebody's own error, around another one.
+    #[derive(Debug)]
+    struct Around(&'static str, lambda_runtime::Error);
+
+    impl std::fmt::Display for Around {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl StdError for Around {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&*self.1)
+        }
+    }
+
+    #[test]
+    fn a_lock_error_in_a_box_keeps_its_name_however_deep_it_lies() {
+        let lost = || Error::lost(&LockKey::from("k"));
+        let sentence = lost().to_string();
+        let boxed: lambda_runtime::Error = lost().into();
+        let twice: lambda_runtime::Error = Box::new(Around("no bill", Box::new(Around("no page", lost().into()))));
+        for (error, message) in
+            [(lost().into(), sentence.clone()), (boxed, sentence.clone()), (twice, format!("no bill: {sentence}"))]
+        {
+            let diagnostic = diagnostic(error);
+            assert_eq!((diagnostic.error_type.as_str(), diagnostic.error_message), ("LockLost", message));
+        }
+        let handler = || -> Result<(), lambda_runtime::Error> { Err(lost())? };
+        assert_eq!(handler().map_err(diagnostic).unwrap_err().error_type, "LockLost");
+    }
+
+    #[test]
+    fn a_sentence_that_quotes_the_lock_s_does_not_say_it_twice() {
+        let lost = Error::lost(&LockKey::from("k"));
+        let sentence = format!("no bill: {lost}");
+        let quotes: lambda_runtime::Error = Box::new(Around(String::leak(sentence.clone()), lost.into()));
+        assert_eq!(diagnostic(quotes).error_message, sentence);
+    }
+
+    #[test]
+    fn any_other_error_is_what_the_runtime_makes_of_it() {
+        let other = || lambda_runtime::Error::from(std::io::Error::other("no paper"));
+        assert_eq!(diagnostic(other()), Diagnostic::from(other()));
     }
 }

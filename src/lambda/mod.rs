@@ -7,19 +7,47 @@
 //! the invocation as the owner of every lock acquired within it.
 //!
 //! ```no_run
-//! use lambda_lock::{Budget, Error, LockClient};
-//! use lambda_runtime::LambdaEvent;
+//! use lambda_lock::{Budget, LockClient};
+//! use lambda_runtime::{Diagnostic, LambdaEvent};
 //!
-//! # async fn reserve(order: &str) -> Result<(), Error> { Ok(()) }
-//! # async fn charge(order: &str, token: u64) -> Result<String, Error> { Ok(String::new()) }
-//! async fn handler(event: LambdaEvent<String>, locks: &LockClient) -> Result<String, Error> {
+//! /// What can go wrong here: the lock, or the work.
+//! #[derive(Debug)]
+//! enum BillError {
+//!     Lock(lambda_lock::Error),
+//!     NoAddress,
+//! }
+//!
+//! // Asked for by `with_lock`, and by `?`.
+//! impl From<lambda_lock::Error> for BillError {
+//!     fn from(error: lambda_lock::Error) -> Self {
+//!         BillError::Lock(error)
+//!     }
+//! }
+//!
+//! // Asked for by `lambda_runtime`: the name that `Retry` and `Catch` match, and a sentence.
+//! impl From<BillError> for Diagnostic {
+//!     fn from(error: BillError) -> Self {
+//!         match error {
+//!             BillError::Lock(error) => error.into(), // LockHeld, LockLost, …
+//!             BillError::NoAddress => Diagnostic {
+//!                 error_type: "NoAddress".to_owned(),
+//!                 error_message: "the customer has no address: add one".to_owned(),
+//!             },
+//!         }
+//!     }
+//! }
+//!
+//! # async fn write_bill(customer: &str) -> Result<String, BillError> { Err(BillError::NoAddress) }
+//! # async fn store(bill: &str, token: u64) -> Result<(), BillError> { Ok(()) }
+//! async fn handler(event: LambdaEvent<String>, locks: &LockClient) -> Result<String, BillError> {
 //!     let budget = Budget::from(&event.context); // what is left of this invocation
-//!     let order = &event.payload;
+//!     let customer = &event.payload;
 //!     locks
-//!         .with_lock(order, &budget, async |lock| {
-//!             reserve(order).await?;
+//!         .with_lock(customer, &budget, async |lock| {
+//!             let bill = write_bill(customer).await?;
 //!             lock.checkpoint().await?; // renew between steps, in the open
-//!             charge(order, lock.fencing_token()).await
+//!             store(&bill, lock.fencing_token()).await?; // refuses smaller tokens
+//!             Ok(bill)
 //!         })
 //!         .await
 //! }
@@ -34,12 +62,17 @@
 //!
 //! [`Error`](crate::Error) turns into a [`Diagnostic`](lambda_runtime::Diagnostic) whose `errorType`
 //! is a name that `Retry` and `Catch` of Step Functions can match: see [`error_type`].
+//!
+//! A handler that returns [`lambda_runtime::Error`] puts every error into a box, and the runtime names them all by
+//! the type of the box. [`LockLayer`] looks into it; without the layer say `.map_err(lambda_lock::lambda::diagnostic)`
+//! where the handler is handed to the runtime, see [`diagnostic`]. An error type of your own needs
+//! `From<lambda_lock::Error>` and `Into<Diagnostic>`, as in the example above.
 
 mod budget;
 mod diagnostic;
 mod guard;
 
-pub use diagnostic::error_type;
+pub use diagnostic::{diagnostic, error_type};
 pub use guard::{LockLayer, LockService, LockServiceError, Locked, Refuse, WhenHeld};
 
 #[cfg(test)]

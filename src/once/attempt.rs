@@ -108,6 +108,12 @@ impl Attempt {
         self.lock.release().await
     }
 
+    /// The lease ended while the work ran. Somebody else may be at it by now: the record stays as it is.
+    pub(super) fn cut_short(self) -> Error {
+        self.lock.abandon();
+        Error::work_cut_short(self.lock.key())
+    }
+
     /// The work returned an error, which the caller will hear of: here failures are only logged.
     pub(super) async fn failed(self) {
         let key = self.lock.key().clone();

@@ -119,8 +119,7 @@ impl<'a> Once<'a> {
         self
     }
 
-    /// Who does it. Default: the [budget's owner](Budget::owner), such as an invocation, else the
-    /// client's [`owner`](crate::LockClientBuilder::owner).
+    /// Who does it. Default: a name for this call alone, as that of [an acquire](crate::Acquire::owner).
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -140,16 +139,18 @@ impl<'a> Once<'a> {
     /// [`fail_for_good`](Attempt::fail_for_good).
     ///
     /// The result is stored *after* the work: a crash in between makes the next attempt do the work
-    /// again. Where its effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has none
-    /// of that.
+    /// again. So does an error that the work returns although its effect took place, such as a payment whose answer
+    /// was lost. Where the effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has none of that.
+    /// Elsewhere give the other side an idempotency key made of the work's own key. The fencing token is none: each
+    /// attempt has another one.
     ///
     /// ```no_run
     /// # use lambda_lock::{Budget, Error, LockClient};
     /// # #[derive(serde::Serialize)] struct Order { id: String }
-    /// # async fn charge(order: &Order, token: u64) -> Result<String, Error> { Ok(String::new()) }
+    /// # async fn charge(order: &Order, idempotency_key: &str) -> Result<String, Error> { Ok(String::new()) }
     /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<String, Error> {
     /// let once = locks.once(&order.id).payload(order).within(budget);
-    /// let outcome = once.run(async |attempt| charge(order, attempt.fencing_token()).await).await?;
+    /// let outcome = once.run(async |_attempt| charge(order, &order.id).await).await?;
     /// Ok(outcome.into_result())
     /// # }
     /// ```
@@ -159,6 +160,8 @@ impl<'a> Once<'a> {
     /// * [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch), [`FailedBefore`](crate::ErrorKind::FailedBefore).
     /// * [`Lost`](crate::ErrorKind::Lost): this attempt was too slow, and another one took over. Its
     ///   outcome counts; nothing of this one was stored.
+    /// * [`CutShort`](crate::ErrorKind::CutShort): the lease ended while the work ran, which was dropped where it
+    ///   stood. As after a crash, the next call takes over.
     /// * [`Unknown`](crate::ErrorKind::Unknown): ask again with the same call.
     /// * `InvalidRequest` also when the result is too large for a record (400 KB); `InvalidRecord` also
     ///   when a stored result is none of `T`; `Unavailable`, `OutOfTime`, `Table`, `Denied`.
@@ -181,11 +184,13 @@ impl<'a> Once<'a> {
         self.run_and_commit(async |attempt| Ok((work(attempt).await?, Vec::new()))).await
     }
 
-    /// Does the work, unless it has been done, and applies its writes together with its result: exactly
-    /// once, whatever crashes, is killed or comes late.
+    /// Does the work, unless it has been done, and applies the writes that it returns together with its result:
+    /// these exactly once, whatever crashes, is killed or comes late.
     ///
     /// The work returns its result and the writes that are its effects. They, the result and the end of
-    /// the attempt are one transaction, which is refused to an attempt that somebody else took over.
+    /// the attempt are one transaction, which is refused to an attempt that somebody else took over. What the work
+    /// itself does elsewhere, such as a payment, is not in the transaction: it is done again after a crash, see
+    /// [`run`](Once::run).
     ///
     /// ```no_run
     /// # use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -219,15 +224,17 @@ impl<'a> Once<'a> {
             Started::Attempt(attempt) => attempt,
             Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
         };
-        match work(&mut attempt).await {
-            Ok((result, writes)) => {
+        let validity = attempt.validity();
+        match validity.run(work(&mut attempt)).await {
+            Some(Ok((result, writes))) => {
                 attempt.complete_with(&result, writes).await?;
                 Ok(Outcome::Done(result))
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 attempt.failed().await;
                 Err(error)
             }
+            None => Err(attempt.cut_short().into()),
         }
     }
 
@@ -284,11 +291,18 @@ impl<'a> Once<'a> {
         if self.name.key().is_empty() {
             return Err(Invalid::new("the key of the work is empty: give text that names it").into());
         }
-        let invocation = self.budget.as_ref().and_then(Budget::owner_name);
-        let owner = self.owner.take().unwrap_or_else(|| invocation.unwrap_or(self.client.owner()).to_owned());
+        let owner = self.client.owner_of_call(self.owner.take(), self.budget.as_ref());
         let key = self.key();
         self.client.settings().check_write(&key, &owner, None, &DataChange::Keep)?;
-        Ok(Wanted { key, owner, workflow: None, data: DataChange::Keep, reclaim: Reclaim::Nobody, observation: None })
+        Ok(Wanted {
+            key,
+            owner,
+            workflow: None,
+            data: DataChange::Keep,
+            reclaim: Reclaim::Nobody,
+            observation: None,
+            commit: None,
+        })
     }
 
     async fn verdict<T: DeserializeOwned>(self, driven: Driven<OnceVerdict>) -> Result<Started<T>, Error> {

@@ -3,19 +3,27 @@
 //! ```text
 //! Claim
 //!  ├ applied ............................ granted
-//!  └ refused with the row
-//!      ├ it carries our grant ........... granted (an earlier attempt had been applied)
-//!      ├ it is released ................. Take that version (a peer's row, or released after our :now)
-//!      ├ it is held, and proven dead .... Take that version
-//!      ├ it is ours to reclaim .......... Take that version
-//!      └ it is held ..................... say so, or wait and Peek again
+//!  ├ applied, but the row's token is no
+//!  │ number that another can follow ..... release it, and report the row
+//!  ├ refused with the row
+//!  │   ├ it carries our grant ........... granted (an earlier attempt had been applied)
+//!  │   ├ it is ours, and released ....... Claim again; Take that version where it was released after our :now
+//!  │   ├ it is a peer's, and released ... Take that version
+//!  │   ├ it is held, and proven dead .... Take that version
+//!  │   ├ it is ours to reclaim .......... Take that version
+//!  │   └ it is held ..................... say so, or wait and Peek again
+//!  └ refused without a row .............. pause, then Peek
 //! nobody answers
 //!      → Peek: our grant → granted; no row → Claim again as a new attempt; else as above
 //! ```
+//!
+//! A rival can be faster each time. So the second write in a row that follows a refusal asks for time that is
+//! left, and the third one pauses. A row that this call would take is never reported as held: when the time is
+//! over, the lock was not to be had for now.
 
 use super::backoff::{Backoff, Faults, varied};
 use super::crowd::Crowd;
-use super::holding::{Belief, Holding};
+use super::holding::{Belief, Holding, PendingCommit};
 use super::key::LockKey;
 use super::lease::Lease;
 use super::machine::{Answer, Machine, Rejection, Step, Tick};
@@ -45,6 +53,8 @@ pub struct Wanted {
     pub reclaim: Reclaim,
     /// What an earlier call saw.
     pub observation: Option<Observation>,
+    /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is not known.
+    pub commit: Option<PendingCommit>,
 }
 
 /// Which holders may be replaced while they are alive.
@@ -115,6 +125,10 @@ pub struct Acquisition<'a> {
     unsettled: bool,
     /// DynamoDB found an attempt invalid: perhaps because of what stands on the row.
     complaint: Option<String>,
+    /// Writes in a row that followed a refusal at once.
+    follow_ups: u32,
+    /// A free row of ours is not claimed again, since the record in it is past its time.
+    only_takes: bool,
     next: Next,
 }
 
@@ -126,6 +140,8 @@ struct Attempt {
     now: u64,
     lease: Lease,
     ends: u64,
+    /// The version that it takes the place of, where that is known and one of ours.
+    replaces: Option<Version>,
 }
 
 #[derive(Debug)]
@@ -133,6 +149,7 @@ enum Next {
     Claim,
     Take {
         seen: String,
+        held: bool,
         token: NextToken,
     },
     Peek,
@@ -145,7 +162,10 @@ enum Next {
         token: u64,
         data: Option<Vec<u8>>,
     },
-    CleanUp,
+    /// The grant was written into a row that is no lock record.
+    GiveBack(InvalidRecord),
+    /// The grant is released; then this is the verdict.
+    CleanUp(AcquireVerdict),
     Finish(AcquireVerdict),
 }
 
@@ -153,7 +173,8 @@ impl<'a> Acquisition<'a> {
     /// A new acquire call.
     pub fn new(settings: &'a Settings, wanted: Wanted) -> Self {
         let next = match &wanted.reclaim {
-            Reclaim::Only(version) => Next::Take { seen: version.to_string(), token: NextToken::FromRow },
+            // Whether it is still held nobody has seen: a lock that was released can be reclaimed too.
+            Reclaim::Only(version) => Next::Take { seen: version.to_string(), held: false, token: NextToken::FromRow },
             Reclaim::Nobody | Reclaim::SameOwner => Next::Claim,
         };
         Self {
@@ -167,28 +188,31 @@ impl<'a> Acquisition<'a> {
             faults: Faults::none(),
             unsettled: false,
             complaint: None,
+            follow_ups: 0,
+            only_takes: false,
             next,
         }
     }
 
     /// A new attempt: a version never used before, counted from before it is sent.
-    fn attempt(&mut self, tick: &Tick<'_>) -> NewGrant {
+    fn attempt(&mut self, tick: &Tick<'_>, replaces: Option<Version>) -> NewGrant {
         let grant = *self.grant.get_or_insert_with(|| Grant::from_random((tick.random)()));
         let stamp = Stamp::after(self.newest(), tick.wall.millis, tick.random_u16());
         let lease = self.settings.lease(tick.lease);
         let attempt = Attempt {
             version: Version { grant, stamp },
             started: tick.now,
-            now: tick.wall.millis,
-            ends: tick.wall.millis.saturating_add(millis_rounded_up(lease.duration())),
+            now: tick.wall.written,
+            ends: tick.wall.written.saturating_add(millis_rounded_up(lease.duration())),
             lease,
+            replaces,
         };
         self.attempts.push(attempt.clone());
         NewGrant {
             version: attempt.version,
             owner: self.wanted.owner.clone(),
             lease: attempt.lease,
-            now: attempt.now,
+            now: tick.wall.millis,
             ends: attempt.ends,
             data: self.wanted.data.clone(),
             workflow: self.wanted.workflow.clone(),
@@ -207,7 +231,7 @@ impl<'a> Acquisition<'a> {
     fn claim(&mut self, tick: &Tick<'_>) -> Step<AcquireVerdict> {
         let skew = self.settings.rules.max_clock_skew().filter(|_| tick.wall.trusted);
         let trusted = skew.map(|skew| tick.wall.millis.saturating_sub(millis_rounded_up(skew)));
-        let grant = self.attempt(tick);
+        let grant = self.attempt(tick, None);
         self.send(Action::Claim { grant, trusted })
     }
 
@@ -222,21 +246,55 @@ impl<'a> Acquisition<'a> {
             return Next::Finish(AcquireVerdict::Rejected(Rejection::Invalid(complaint)));
         }
         if let Reclaim::Only(earlier) = &self.wanted.reclaim {
-            let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
-            return if same_grant || self.is_same_owner(record) {
-                take(record, tick)
+            return if self.is_to_reclaim(record, earlier) {
+                self.follow_up(take(record, tick))
             } else {
                 Next::Finish(AcquireVerdict::Gone)
             };
         }
-        let reclaimed = self.wanted.reclaim == Reclaim::SameOwner && self.is_same_owner(record);
-        if record.released || reclaimed || watch.dead_in(tick, &self.settings.rules).is_zero() {
-            return take(record, tick);
+        if self.would_take(tick, watch) {
+            // Any free version satisfies a Claim, so a rival that takes and releases the lock does not refuse it.
+            let claim = record.is_free_of_ours(tick.wall.millis) && !self.only_takes;
+            return self.follow_up(if claim { Next::Claim } else { take(record, tick) });
         }
+        self.follow_ups = 0;
         if tick.wait_left.is_zero() {
             return Next::Finish(AcquireVerdict::Held(self.holder(tick, watch)));
         }
         Next::Waited
+    }
+
+    /// Another write, because of the row that refused the one before.
+    fn follow_up(&mut self, write: Next) -> Next {
+        self.follow_ups += 1;
+        match self.follow_ups {
+            1 => {}
+            2 => self.faults.go_on_at_once(),
+            _ => self.faults.go_on_after_pause(),
+        }
+        write
+    }
+
+    /// Whether this call takes the lock from whom the row names: nobody, somebody dead, or the caller itself.
+    fn would_take(&self, tick: &Tick<'_>, watch: &Watch) -> bool {
+        let record = watch.record();
+        let reclaimed = match &self.wanted.reclaim {
+            Reclaim::Nobody => false,
+            Reclaim::SameOwner => self.is_same_owner(record),
+            Reclaim::Only(earlier) => self.is_to_reclaim(record, earlier),
+        };
+        record.released || reclaimed || watch.dead_in(tick, &self.settings.rules).is_zero()
+    }
+
+    /// The grant that was written down, or a later one of the same holder.
+    fn is_to_reclaim(&self, record: &Record, earlier: &Version) -> bool {
+        let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
+        same_grant || self.is_same_owner(record)
+    }
+
+    /// Whether a free row is only taken, and never claimed.
+    pub(super) fn only_takes(&mut self, only: bool) {
+        self.only_takes = only;
     }
 
     fn is_same_owner(&self, record: &Record) -> bool {
@@ -294,18 +352,25 @@ impl<'a> Acquisition<'a> {
                 ends: attempt.ends,
                 belief,
                 keep: None,
-                pending: None,
+                pending: self.wanted.commit.map(|commit| self.settled(commit, attempt.replaces)),
             }),
         }
     }
 
-    /// The caller's time is over, or an answer ends the call.
+    /// What the version that the new grant replaced says of the last commit under the earlier one.
+    fn settled(&self, commit: PendingCommit, replaced: Option<Version>) -> PendingCommit {
+        match &self.wanted.reclaim {
+            Reclaim::Only(earlier) => commit.settled_by(replaced, earlier.grant),
+            Reclaim::Nobody | Reclaim::SameOwner => commit,
+        }
+    }
+
+    /// The caller's time is over.
     fn give_up(&self, tick: &Tick<'_>) -> AcquireVerdict {
-        let held = |watch: &&Watch| !watch.record().released && !watch.dead_in(tick, &self.settings.rules).is_zero();
-        match self.watch.as_ref().filter(held) {
-            Some(watch) => AcquireVerdict::Held(self.holder(tick, watch)),
-            None if self.faults.was_unavailable() => AcquireVerdict::Unavailable,
-            None => AcquireVerdict::Unknown,
+        match &self.watch {
+            Some(watch) if !self.would_take(tick, watch) => AcquireVerdict::Held(self.holder(tick, watch)),
+            _ if self.faults.was_unavailable() || self.follow_ups > 0 => AcquireVerdict::Unavailable,
+            _ => AcquireVerdict::Unknown,
         }
     }
 
@@ -316,6 +381,11 @@ impl<'a> Acquisition<'a> {
         let ends = tick.wall.millis.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
         Some(self.send(Action::Release { scope, ends, data: DataChange::Keep, keep: None }))
+    }
+
+    /// Whether a refusal without a row says too little.
+    fn has_to_look(&self) -> bool {
+        matches!(self.next, Next::Claim) || matches!(self.wanted.reclaim, Reclaim::Only(_))
     }
 
     fn see(&mut self, after: Moment, row: Option<Item>) {
@@ -330,6 +400,10 @@ impl<'a> Acquisition<'a> {
         };
         let before = self.attempts.first().filter(|_| mutants::on(Mutant::SpanBeginsBeforeAnswer));
         let after = before.map_or(after, |attempt| attempt.started);
+        let version = match item.get(schema::VERSION) {
+            Some(Value::S(version)) => Some(version.clone()),
+            _ => None,
+        };
         match Record::read(item, &self.settings.schema) {
             Ok(record) => {
                 self.crowd.see(&record, after);
@@ -337,23 +411,34 @@ impl<'a> Acquisition<'a> {
                 self.watch = Some(Watch::on(record, after, self.watch.take(), carried));
                 self.next = Next::Decide;
             }
+            Err(invalid) if self.is_written_by_us(version.as_deref()) => self.next = Next::GiveBack(invalid),
             Err(invalid) => self.next = Next::Finish(AcquireVerdict::InvalidRecord(invalid)),
         }
     }
 
+    fn is_written_by_us(&self, version: Option<&str>) -> bool {
+        let grant = version.and_then(Version::parse).map(|version| version.grant);
+        grant.is_some() && grant == self.grant
+    }
+
     fn applied(&mut self, mut row: Item) {
-        let token = match row.remove(schema::TOKEN) {
-            Some(Value::N(number)) => number.parse().ok(),
+        let token = match row.get(schema::TOKEN) {
+            Some(Value::N(number)) => number.parse().ok().filter(|token| *token < u64::MAX),
             _ => None,
         };
-        let data = match row.remove(schema::DATA) {
-            Some(Value::B(bytes)) => Some(bytes),
-            _ => None,
-        };
-        self.next = match (self.attempts.last(), token) {
-            (Some(attempt), Some(token)) => Next::Granted { attempt: attempt.clone(), token, data },
-            // The row's token was no whole number, so neither is ours: look at it, and say so.
-            _ => {
+        if let (Some(attempt), Some(token)) = (self.attempts.last(), token) {
+            let data = match row.remove(schema::DATA) {
+                Some(Value::B(bytes)) => Some(bytes),
+                _ => None,
+            };
+            self.next = Next::Granted { attempt: attempt.clone(), token, data };
+            return;
+        }
+        // The row's token was no number that another can follow, so neither is the one that was written.
+        self.next = match Record::read(row, &self.settings.schema) {
+            Err(invalid) => Next::GiveBack(invalid),
+            // The answer lacks what was asked for.
+            Ok(_) => {
                 self.unsettled = true;
                 Next::Peek
             }
@@ -370,7 +455,7 @@ fn take(record: &Record, tick: &Tick<'_>) -> Next {
     } else {
         NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(clock))
     };
-    Next::Take { seen: record.version.clone(), token }
+    Next::Take { seen: record.version.clone(), held: !record.released, token }
 }
 
 impl Machine for Acquisition<'_> {
@@ -390,10 +475,10 @@ impl Machine for Acquisition<'_> {
                             self.next = Next::Claim;
                             return self.claim(tick);
                         }
-                        Next::Take { seen, token } => {
-                            self.next = Next::Take { seen: seen.clone(), token };
-                            let grant = self.attempt(tick);
-                            return self.send(Action::Take { grant, seen, token });
+                        Next::Take { seen, held, token } => {
+                            self.next = Next::Take { seen: seen.clone(), held, token };
+                            let grant = self.attempt(tick, Version::parse(&seen));
+                            return self.send(Action::Take { grant, seen, held, token });
                         }
                         _ => return self.send(Action::Peek),
                     },
@@ -419,7 +504,7 @@ impl Machine for Acquisition<'_> {
                     return Step::Done(AcquireVerdict::Held(seen));
                 }
                 Next::Finish(_) if self.unsettled => {
-                    self.next = Next::CleanUp;
+                    self.next = Next::CleanUp(AcquireVerdict::Unknown);
                     if mutants::on(Mutant::NoCleanup) {
                         continue;
                     }
@@ -427,14 +512,19 @@ impl Machine for Acquisition<'_> {
                         return release;
                     }
                 }
-                Next::CleanUp => return Step::Done(AcquireVerdict::Unknown),
-                Next::Finish(verdict) => return Step::Done(verdict),
+                Next::GiveBack(invalid) => {
+                    self.next = Next::CleanUp(AcquireVerdict::InvalidRecord(invalid));
+                    if let Some(release) = self.clean_up(tick) {
+                        return release;
+                    }
+                }
+                Next::CleanUp(verdict) | Next::Finish(verdict) => return Step::Done(verdict),
             }
         }
     }
 
     fn answered(&mut self, after: Moment, answer: Answer) {
-        if matches!(self.next, Next::CleanUp) {
+        if matches!(self.next, Next::CleanUp(_)) {
             return;
         }
         let was_write = !matches!(self.next, Next::Peek);
@@ -442,6 +532,11 @@ impl Machine for Acquisition<'_> {
             Answer::Applied(row) => {
                 self.faults.answered();
                 self.applied(row);
+            }
+            // A row that is not there refuses no Claim, and a reclaim has to know: look.
+            Answer::Refused(None) if self.has_to_look() => {
+                self.faults.unavailable();
+                self.next = Next::Peek;
             }
             Answer::Refused(row) | Answer::Found(row) => {
                 self.faults.answered();

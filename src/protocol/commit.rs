@@ -7,7 +7,8 @@
 //!  ├ the lock's condition is refused
 //!  │   ├ the row has this very version ... committed (an earlier attempt had been applied)
 //!  │   ├ a copy of ours wrote it ......... take over what it wrote, and try again as a new transaction
-//!  │   └ anything else ................... lost, nothing was applied
+//!  │   ├ anything else ................... lost, nothing was applied
+//!  │   └ no row came with it ............. Peek, then as above
 //!  ├ the caller's writes are refused ..... cancelled, nothing was applied
 //!  ├ a conflict, or throttled ............ not applied: try again as a new transaction
 //!  └ nobody answers ...................... the same transaction again: same token, same content
@@ -15,8 +16,12 @@
 //!
 //! Once an attempt's outcome is unknown it is never sent as a *new* transaction: both might be
 //! applied. DynamoDB recognises the token for ten minutes, so it is not repeated for longer than that
-//! either. When the caller's writes are refused while an earlier copy may still be on its way, a
-//! Renew goes in between: it leaves a newer version on the row, so that the copy is refused.
+//! either; and a refusal that is heard later does not prove that no copy was applied.
+//!
+//! When the caller's writes are refused while an earlier copy may still be on its way, a Renew goes in
+//! between: it leaves a newer version on the row, so that the copy is refused. The version that the Renew
+//! replaces tells whether the copy had been applied. Where it does not tell, the same transaction is sent
+//! again: DynamoDB recognises one that it has applied, and refuses the other one because of the row.
 
 use super::backoff::Faults;
 use super::holding::{Holding, PendingCommit};
@@ -65,8 +70,10 @@ pub struct Committing<'a> {
     faults: Faults,
     /// The last transaction may have been applied, or may be even now.
     unsettled: bool,
-    /// Why the caller's writes were refused, while a Renew makes sure that no copy of them is left.
-    cancelled: Option<Vec<FailedWrite>>,
+    /// Why the caller's writes were refused, while it is found out whether an earlier copy of them was applied.
+    cancelled: Option<Cancelled>,
+    /// A refusal brought no row: look at it before anything is concluded.
+    looks: bool,
     verdict: Option<CommitVerdict>,
 }
 
@@ -79,6 +86,14 @@ enum Ending {
     Released,
     /// It ends with the outcome of its work.
     Settled { outcome: StoredOutcome, alone: bool },
+}
+
+/// A transaction that was cancelled because of the caller's writes, after an attempt that had no answer.
+#[derive(Debug)]
+struct Cancelled {
+    failed: Vec<FailedWrite>,
+    /// A Renew has been at the row, so the same transaction is sent to ask what became of it.
+    renewed: bool,
 }
 
 /// A transaction as it was first sent.
@@ -117,6 +132,7 @@ impl<'a> Committing<'a> {
             faults: Faults::none(),
             unsettled: false,
             cancelled: None,
+            looks: false,
             verdict: None,
         }
     }
@@ -157,13 +173,21 @@ impl<'a> Committing<'a> {
     }
 
     /// What an answer means to a transaction.
-    fn transacted(&mut self, answer: Answer) {
+    fn transacted(&mut self, after: Moment, answer: Answer) {
         match answer {
             Answer::Applied(_) => self.committed(),
-            Answer::Refused(row) => self.refused(row),
+            Answer::Refused(None) => {
+                self.go_on();
+                self.looks = true;
+            }
+            Answer::Refused(row) | Answer::Found(row) => {
+                self.looks = false;
+                self.refused(after, row);
+            }
+            Answer::Cancelled(_) if self.cancelled.is_some() => self.not_applied_after_all(),
             Answer::Cancelled(failed) if self.unsettled => {
                 self.faults.go_on_at_once();
-                self.cancelled = Some(failed);
+                self.cancelled = Some(Cancelled { failed, renewed: false });
             }
             Answer::Cancelled(failed) => {
                 self.not_applied();
@@ -180,15 +204,16 @@ impl<'a> Committing<'a> {
                 self.not_applied();
                 self.finish(CommitVerdict::Rejected(rejection));
             }
-            Answer::Unknown | Answer::Found(_) => {
-                if self.unsettled {
-                    self.faults.go_on_after_pause()
-                } else {
-                    self.faults.go_on_at_once()
-                }
-                self.unsettled = true;
+            Answer::Unknown => {
+                self.go_on();
+                self.unsettled |= !self.looks;
             }
         }
+    }
+
+    /// The first repetition goes at once; then pauses.
+    fn go_on(&mut self) {
+        if self.unsettled || self.looks { self.faults.go_on_after_pause() } else { self.faults.go_on_at_once() }
     }
 
     fn committed(&mut self) {
@@ -201,17 +226,55 @@ impl<'a> Committing<'a> {
 
     /// The lock's own condition did not hold, so nothing was applied; nor will it be, because the
     /// row is past the version, lease and end that this transaction asks for.
-    fn refused(&mut self, row: Option<Item>) {
+    fn refused(&mut self, after: Moment, row: Option<Item>) {
         if self.is_our_commit(row.as_ref()) {
             return self.committed();
+        }
+        if self.unsettled && self.is_forgotten(after) && !self.is_older_than_sent(row.as_ref()) {
+            return self.untold();
         }
         self.not_applied();
         self.renewal.refused(row);
         match self.renewal.take_verdict() {
+            // Still ours.
+            None if self.cancelled.is_some() => self.not_applied_after_all(),
             None => self.faults.go_on_after_pause(),
             Some(RenewVerdict::InvalidRecord(invalid)) => self.finish(CommitVerdict::InvalidRecord(invalid)),
             Some(_) => self.finish(CommitVerdict::Lost),
         }
+    }
+
+    /// Whether DynamoDB may have forgotten the transaction's token by now.
+    fn is_forgotten(&self, now: Moment) -> bool {
+        self.sent.as_ref().is_some_and(|sent| now.longest_since(sent.first) >= REPEATABLE)
+    }
+
+    /// Whether the row is still held by this grant, and was written last before the transaction was made: then
+    /// that was not applied, whatever DynamoDB remembers.
+    fn is_older_than_sent(&self, row: Option<&Item>) -> bool {
+        let version = match row.and_then(|row| row.get(schema::VERSION)) {
+            Some(Value::S(version)) => Version::parse(version),
+            _ => None,
+        };
+        let is_held = row.is_some_and(|row| row.get(schema::RELEASED).is_none());
+        let older =
+            |(found, sent): (Version, &Sent)| found.grant == sent.version.grant && found.stamp < sent.version.stamp;
+        is_held && version.zip(self.sent.as_ref()).is_some_and(older)
+    }
+
+    /// Neither the row nor DynamoDB tells any more what became of the transaction.
+    fn untold(&mut self) {
+        if matches!(self.ending, Ending::Renewed) {
+            self.renewal.holding.pending = Some(PendingCommit::Untold);
+        }
+        self.finish(CommitVerdict::Unknown);
+    }
+
+    /// The caller's writes were refused, and no copy of them was applied before.
+    fn not_applied_after_all(&mut self) {
+        self.not_applied();
+        let failed = self.cancelled.take().map(|cancelled| cancelled.failed);
+        self.finish(CommitVerdict::Cancelled(failed.unwrap_or_default()));
     }
 
     fn is_our_commit(&self, row: Option<&Item>) -> bool {
@@ -236,20 +299,33 @@ impl<'a> Committing<'a> {
         self.renewal.answered(after, answer);
         match self.renewal.take_verdict() {
             None => {}
-            Some(RenewVerdict::Renewed) => {
-                let verdict = match self.renewal.holding.pending {
-                    Some(PendingCommit::Applied) => CommitVerdict::Committed,
-                    // A commit and release that was applied would have refused the Renew.
-                    Some(PendingCommit::NotApplied) | None => {
-                        CommitVerdict::Cancelled(self.cancelled.take().unwrap_or_default())
-                    }
-                    Some(PendingCommit::Untold | PendingCommit::Sent(_)) => return self.finish(CommitVerdict::Unknown),
-                };
-                self.not_applied();
-                self.finish(verdict);
+            Some(RenewVerdict::Renewed) => match self.renewal.holding.pending {
+                Some(PendingCommit::Applied) => {
+                    self.not_applied();
+                    self.finish(CommitVerdict::Committed);
+                }
+                // A commit and release that was applied would have refused the Renew.
+                Some(PendingCommit::NotApplied) | None => self.not_applied_after_all(),
+                Some(PendingCommit::Untold | PendingCommit::Sent(_)) => self.ask_again(),
+            },
+            Some(RenewVerdict::Lost | RenewVerdict::InvalidRecord(_)) => self.ask_again(),
+            Some(RenewVerdict::Rejected(_) | RenewVerdict::Unavailable | RenewVerdict::Unknown) => {
+                self.finish(CommitVerdict::Unknown);
             }
-            Some(_) => self.finish(CommitVerdict::Unknown),
         }
+    }
+
+    /// The row has not told: DynamoDB still knows whether it has applied the transaction.
+    fn ask_again(&mut self) {
+        if let Some(cancelled) = &mut self.cancelled {
+            cancelled.renewed = true;
+        }
+        self.faults.go_on_at_once();
+    }
+
+    /// Whether a Renew is to find out what became of the transaction.
+    fn renews(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| !cancelled.renewed)
     }
 
     fn give_up(&self) -> CommitVerdict {
@@ -260,14 +336,14 @@ impl<'a> Committing<'a> {
 /// Release's part of a transaction.
 fn release(holding: &Holding, data: DataChange, tick: &Tick<'_>) -> Request {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
-    let ends = tick.wall.millis.max(holding.newest.stamp.millis() + 1);
+    let ends = tick.wall.written.max(holding.newest.stamp.millis() + 1);
     Request::alone(holding.key.clone(), Action::Release { scope, ends, data, keep: holding.keep })
 }
 
 /// The outcome's part of a transaction, or all there is of it.
 fn settle(holding: &mut Holding, outcome: StoredOutcome, tick: &Tick<'_>) -> Request {
-    let now = tick.wall.millis;
-    holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), now, tick.random_u16());
+    let now = tick.wall.written;
+    holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), tick.wall.millis, tick.random_u16());
     let (version, token, keep) = (holding.newest, holding.token, holding.keep.unwrap_or_default());
     Request::alone(holding.key.clone(), Action::Settle { version, token, outcome, now, keep })
 }
@@ -279,7 +355,7 @@ impl Machine for Committing<'_> {
         if let Some(verdict) = self.verdict.take() {
             return Step::Done(verdict);
         }
-        if self.cancelled.is_some() {
+        if self.renews() {
             return match self.renewal.step(tick) {
                 Step::Send(request) => Step::Send(request),
                 Step::Wait(pause) => Step::Wait(pause),
@@ -289,11 +365,12 @@ impl Machine for Committing<'_> {
         match self.faults.due_pause(tick) {
             Err(_) => Step::Done(self.give_up()),
             Ok(Some(pause)) => Step::Wait(pause),
+            Ok(None) if self.looks => Step::Send(Request::alone(self.renewal.holding.key.clone(), Action::Peek)),
             Ok(None) => self.transaction(tick),
         }
     }
 
     fn answered(&mut self, after: Moment, answer: Answer) {
-        if self.cancelled.is_some() { self.renewed(after, answer) } else { self.transacted(answer) }
+        if self.renews() { self.renewed(after, answer) } else { self.transacted(after, answer) }
     }
 }

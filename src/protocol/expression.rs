@@ -62,7 +62,7 @@ impl Expression {
         };
         match &request.action {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
-            Action::Take { grant, seen, token } => out.take(grant, seen, *token, schema),
+            Action::Take { grant, seen, held, token } => out.take(grant, seen, *held, *token, schema),
             Action::Renew { version, token, known_lease, lease, ends, data, keep } => {
                 let exactly = mutants::noted().filter(|_| mutants::on(Mutant::RenewOnExactVersion)).map(Version::text);
                 let first = exactly.unwrap_or_else(|| version.grant.first_version());
@@ -73,6 +73,10 @@ impl Expression {
                 }
                 mutants::edit(&mut out.condition, Mutant::RenewOnExactVersion, UP_TO, "recordVersionNumber = :first");
                 mutants::edit(&mut out.condition, Mutant::RenewWithoutToken, " AND fencingToken = :token", "");
+                if request.transaction.is_some() {
+                    // A copy that DynamoDB does not recognise any more must not be applied over itself.
+                    out.condition.push_str(" AND recordVersionNumber <> :rvn");
+                }
                 out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
                 mutants::edit(&mut out.condition, Mutant::RenewShortens, " AND leaseEndsAt <= :ends", "");
                 if known_lease.text() == lease.text() {
@@ -191,8 +195,11 @@ impl Expression {
         self.number(":now", now);
     }
 
-    fn take(&mut self, grant: &NewGrant, seen: &str, token: NextToken, schema: &Schema) {
+    fn take(&mut self, grant: &NewGrant, seen: &str, held: bool, token: NextToken, schema: &Schema) {
         self.condition.push_str("recordVersionNumber = :seen");
+        if held {
+            self.condition.push_str(" AND attribute_not_exists(isReleased)");
+        }
         mutants::edit(
             &mut self.condition,
             Mutant::TakeOfAnyVersion,
@@ -426,8 +433,14 @@ mod tests {
     #[test]
     fn take() {
         let schema = Schema::default();
-        let ours = Action::Take { grant: grant(), seen: "ll1-x".to_owned(), token: NextToken::FromRow };
-        let ours = rendered(ours, &schema);
+        let ours = |held| {
+            let take = Action::Take { grant: grant(), seen: "ll1-x".to_owned(), held, token: NextToken::FromRow };
+            rendered(take, &schema)
+        };
+        let held = ours(true);
+        assert_eq!(held.condition, "recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
+        assert_closed(&held);
+        let ours = ours(false);
         assert_eq!(ours.condition, "recordVersionNumber = :seen");
         assert_eq!(
             ours.update,
@@ -438,7 +451,10 @@ mod tests {
         let mut grant = grant();
         grant.workflow = Some("arn".to_owned());
         grant.data = DataChange::Set(vec![1]);
-        let peers = rendered(Action::Take { grant, seen: "uuid".to_owned(), token: NextToken::Exactly(8) }, &schema);
+        let peers = rendered(
+            Action::Take { grant, seen: "uuid".to_owned(), held: false, token: NextToken::Exactly(8) },
+            &schema,
+        );
         assert_eq!(
             peers.update,
             format!("{GRANT}fencingToken = :token, #data = :data, workflow = :workflow REMOVE isReleased")
@@ -529,7 +545,13 @@ mod tests {
         };
         let alone = rendered(renew.clone(), &Schema::default());
         let commit = in_transaction(renew);
-        assert_eq!((&commit.update, &commit.condition), (&alone.update, &alone.condition));
+        assert_eq!(commit.update, alone.update);
+        assert_eq!(
+            commit.condition,
+            "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND recordVersionNumber <> :rvn AND \
+             attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND leaseDuration IN (:lease)"
+        );
+        assert_closed(&commit);
         assert_eq!(commit.returns, Returns::Nothing);
 
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
@@ -581,7 +603,7 @@ mod tests {
     fn a_record_whose_time_is_over_keeps_nothing_but_the_token() {
         let take = |payload| {
             let (grant, token) = (once(payload, true), NextToken::Exactly(8));
-            rendered(Action::Take { grant, seen: "lo1-x".to_owned(), token }, &Schema::default())
+            rendered(Action::Take { grant, seen: "lo1-x".to_owned(), held: false, token }, &Schema::default())
         };
         let with_payload = take(Some("hash"));
         assert_eq!(with_payload.condition, "recordVersionNumber = :seen");

@@ -6,6 +6,7 @@ use super::moment::Moment;
 use super::rules::Rules;
 use super::version::{Grant, Stamp, Version};
 use crate::mutants::{self, Mutant};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A lock from its holder's side.
@@ -36,7 +37,8 @@ pub struct Holding {
 }
 
 /// A commit whose outcome the caller does not know yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum PendingCommit {
     /// It was sent with this stamp. The next renewal settles it: the version that it replaces tells
     /// whether the commit was applied, and with a newer version on the row it never will be.

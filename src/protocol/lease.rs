@@ -135,7 +135,7 @@ fn decimal_times(number: &str, unit: u128) -> Option<u128> {
     let mut place = unit;
     for digit in fraction.chars() {
         place /= 10;
-        nanos += u128::from(digit.to_digit(10)?) * place;
+        nanos = nanos.checked_add(u128::from(digit.to_digit(10)?) * place)?;
     }
     Some(nanos)
 }

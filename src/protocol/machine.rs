@@ -56,6 +56,9 @@ pub struct WallClock {
     /// Epoch milliseconds. No earlier than the end of a lease that the same client has released: within the
     /// same millisecond its next Claim would otherwise look like a delayed copy.
     pub millis: u64,
+    /// What is written for others to compare their clocks with: `millis`, and never earlier than the local clock
+    /// says. A correction that is wrong must not make a living holder look dead.
+    pub written: u64,
     /// Whether another holder may be declared dead by it.
     pub trusted: bool,
 }

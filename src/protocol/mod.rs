@@ -85,6 +85,8 @@ pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseVerdict, Releasing, Spared};
 pub use renew::{RenewVerdict, Renewal};
 pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
+#[cfg(feature = "dynamodb")]
+pub(crate) use rules::DEFAULT_SKEW;
 pub use rules::Rules;
 pub use schema::{Schema, Ttl};
 pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};

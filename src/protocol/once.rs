@@ -55,7 +55,7 @@
 use super::acquire::{AcquireVerdict, Acquisition, Wanted};
 use super::machine::{Answer, Machine, Step, Tick};
 use super::moment::{Moment, millis_rounded_up};
-use super::record::{Fields, InvalidRecord};
+use super::record::{Fields, InvalidRecord, quoted};
 use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
 use super::schema::{self, Schema};
 use super::settings::Settings;
@@ -113,7 +113,7 @@ fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecor
     let outcome = match state.as_str() {
         "done" => StoredOutcome::Done(json),
         "failed" => StoredOutcome::Failed(json),
-        _ => return Err(fields.invalid(schema::STATE, format!("{state:?}, neither \"done\" nor \"failed\""))),
+        _ => return Err(fields.invalid(schema::STATE, format!("{}, neither \"done\" nor \"failed\"", quoted(&state)))),
     };
     Ok((outcome, fields.required_number(schema::OUTCOME_AT)?))
 }
@@ -177,6 +177,8 @@ impl<'a> Attempting<'a> {
             return Some(OnceVerdict::Settled(record));
         }
         self.anew = over;
+        // A Claim asks for a record whose time is not over, and allows for no skew.
+        self.acquisition.only_takes(over || record.kept_until < tick.wall.millis);
         let settled = record.settled.is_some();
         self.record = Some(record);
         let row = |item| if settled { as_released(item) } else { item };

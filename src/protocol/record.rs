@@ -6,6 +6,9 @@ use super::value::{Item, Value};
 use super::version::{OURS, Version};
 use std::fmt;
 
+/// No text of a row is quoted at greater length: an error must not carry a whole row to its caller.
+const LONGEST_QUOTE: usize = 64;
+
 /// What a row says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -37,7 +40,8 @@ impl Record {
         let owner = fields.required_text(schema::OWNER)?;
         let lease = fields.required_text(schema::LEASE)?;
         let lease = Lease::parse(&lease).ok_or_else(|| {
-            fields.invalid(schema::LEASE, format!("{lease:?}, which is neither milliseconds nor a Go duration"))
+            fields
+                .invalid(schema::LEASE, format!("{}, which is neither milliseconds nor a Go duration", quoted(&lease)))
         })?;
         Ok(Self {
             owner,
@@ -46,7 +50,7 @@ impl Record {
             version,
             released: fields.text(schema::RELEASED)?.is_some(),
             data: fields.bytes(schema::DATA)?,
-            token: fields.number(schema::TOKEN)?,
+            token: fields.token()?,
             ends: fields.number(schema::ENDS)?,
             workflow: fields.text(schema::WORKFLOW)?,
         })
@@ -55,6 +59,11 @@ impl Record {
     /// Whether the last write was one of ours, so that token and lease end come from it.
     pub fn is_ours(&self) -> bool {
         self.version.starts_with(OURS)
+    }
+
+    /// Whether a Claim whose `:now` is this would be applied to it: ours, released, and before that.
+    pub(super) fn is_free_of_ours(&self, now: u64) -> bool {
+        self.is_ours() && self.released && self.ends.is_some_and(|ends| ends <= now)
     }
 
     /// End of the lease by the writer's wall clock, where that means something.
@@ -88,13 +97,26 @@ impl fmt::Display for InvalidRecord {
         let Self { key, attribute, found } = self;
         write!(
             f,
-            "the row {key} is not a lock record: its attribute {attribute:?} is {found}; it was left as it is, \
+            "the row {key} is not a lock record: its attribute {attribute:?} is {found}; it is not locked by this call, \
              look at the row and repair or delete it"
         )
     }
 }
 
 impl std::error::Error for InvalidRecord {}
+
+/// A text in quotation marks, cut where it is long.
+pub(super) fn quoted(text: &str) -> String {
+    match text
+        .char_indices()
+        .map(|(start, letter)| start + letter.len_utf8())
+        .take_while(|end| *end <= LONGEST_QUOTE)
+        .last()
+    {
+        Some(end) if end < text.len() => format!("{:?}… ({} bytes)", &text[..end], text.len()),
+        _ => format!("{text:?}"),
+    }
+}
 
 /// Takes a row apart, attribute by attribute.
 pub(super) struct Fields<'a> {
@@ -132,9 +154,21 @@ impl Fields<'_> {
             None => Ok(None),
             Some(Value::N(number)) => match number.parse() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => Err(self.invalid(name, format!("the number {number}, not a whole number ≥ 0"))),
+                Err(_) => {
+                    Err(self.invalid(name, format!("the number {number}, not a whole number from 0 to {}", u64::MAX)))
+                }
             },
             Some(other) => Err(self.wrong_type(name, "N", &other)),
+        }
+    }
+
+    /// The fencing token. The largest number is none: no larger token could follow it.
+    fn token(&mut self) -> Result<Option<u64>, InvalidRecord> {
+        match self.number(schema::TOKEN)? {
+            Some(u64::MAX) => {
+                Err(self.invalid(schema::TOKEN, format!("the number {}, which no larger token can follow", u64::MAX)))
+            }
+            token => Ok(token),
         }
     }
 
@@ -144,7 +178,7 @@ impl Fields<'_> {
 
     pub(super) fn invalid(&self, attribute: &str, found: String) -> InvalidRecord {
         let part = |name: &str| match self.item.get(name) {
-            Some(Value::S(text)) => format!("{name}={text:?}"),
+            Some(Value::S(text)) => format!("{name}={}", quoted(text)),
             _ => format!("{name}=?"),
         };
         let mut key = part(&self.schema.key_attribute);

@@ -1,4 +1,19 @@
 //! Release: give the lock back, and never anybody else's.
+//!
+//! ```text
+//! Release (for a workflow: Peek first)
+//!  ├ applied ............................ released
+//!  ├ refused with the row
+//!  │   ├ a copy of ours renewed it ...... Release that version
+//!  │   ├ the owner's, where that counts . Release that version, or it is free already
+//!  │   └ anything else .................. lost before, or gone: see below
+//!  ├ refused without a row .............. Peek: no row → as above
+//!  ├ rejected ........................... so, unless an earlier attempt has no answer: then unknown
+//!  └ nobody answers ..................... Release again
+//! ```
+//!
+//! Whoever finds another grant on the row has lost the lock before, if each of its releases was answered. If one
+//! was not, it may have been applied, and the other grant came after it.
 
 use super::backoff::Faults;
 use super::holding::Holding;
@@ -21,7 +36,9 @@ use std::time::Duration;
 pub enum ReleaseVerdict {
     /// The lock is free.
     Released,
-    /// The grant was no longer the row's: released and taken since, or lost before; nobody can
+    /// The grant was over before this release: another one has the row, or the row is gone.
+    Lost,
+    /// The grant is no longer the row's: released and taken since, or lost before; nobody can
     /// tell which.
     AlreadyGone,
     /// The row is not a lock record.
@@ -49,9 +66,12 @@ pub struct Releasing<'a> {
     keep: Option<Duration>,
     delete: bool,
     faults: Faults,
-    unsettled: bool,
+    /// It is not the first request any more: the next one but one pauses.
+    repeats: bool,
     /// Whether a write of unknown outcome was sent.
     wrote: bool,
+    /// A refusal brought no row: look at it before anything is concluded.
+    looks: bool,
     verdict: Option<ReleaseVerdict>,
 }
 
@@ -149,8 +169,9 @@ impl<'a> Releasing<'a> {
             keep: None,
             delete: false,
             faults: Faults::none(),
-            unsettled: false,
+            repeats: false,
             wrote: false,
+            looks: false,
             verdict: None,
         }
     }
@@ -171,11 +192,12 @@ impl<'a> Releasing<'a> {
 
     fn request(&mut self, tick: &Tick<'_>) -> Request {
         let action = match self.scope.clone() {
+            _ if self.looks => Action::Peek,
             None => Action::Peek,
             Some(scope) if self.delete => Action::Delete { scope },
             Some(scope) => {
                 let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
-                let ends = tick.wall.millis.max(after_newest);
+                let ends = tick.wall.written.max(after_newest);
                 Action::Release { scope, ends, data: self.data.clone(), keep: self.keep }
             }
         };
@@ -186,10 +208,10 @@ impl<'a> Releasing<'a> {
         let Some(row) = row else {
             // Our own Delete, of which only the answer was lost, leaves no row behind.
             let ours = self.delete && self.wrote;
-            return self.verdict = Some(if ours { ReleaseVerdict::Released } else { ReleaseVerdict::AlreadyGone });
+            return self.verdict = Some(if ours { ReleaseVerdict::Released } else { self.gone() });
         };
         if once::is_settled(&row) {
-            return self.verdict = Some(ReleaseVerdict::AlreadyGone);
+            return self.verdict = Some(self.gone());
         }
         let record = match Record::read(row, &self.settings.schema) {
             Ok(record) => record,
@@ -200,7 +222,7 @@ impl<'a> Releasing<'a> {
         }
         match self.meaning(&record) {
             Meaning::Free => self.verdict = Some(ReleaseVerdict::Released),
-            Meaning::Gone => self.verdict = Some(ReleaseVerdict::AlreadyGone),
+            Meaning::Gone => self.verdict = Some(self.gone()),
             Meaning::Ours(scope) => {
                 self.go_on();
                 self.scope = Some(scope);
@@ -238,29 +260,31 @@ impl<'a> Releasing<'a> {
         }
     }
 
+    /// The row is not this grant's any more.
+    fn gone(&self) -> ReleaseVerdict {
+        let was_held = matches!(self.whose, Whose::Mine { .. } | Whose::OwnersToo { .. });
+        if was_held && !self.wrote { ReleaseVerdict::Lost } else { ReleaseVerdict::AlreadyGone }
+    }
+
     fn aims_at(&self, seen: &str) -> bool {
         matches!(&self.scope, Some(Scope::Exactly { version, .. }) if version == seen)
     }
 
     /// The first repetition goes at once; then pauses, also so as not to race a busy copy of ours.
     fn go_on(&mut self) {
-        if self.unsettled {
+        if self.repeats {
             self.faults.go_on_after_pause()
         } else {
             self.faults.go_on_at_once()
         }
-        self.unsettled = true;
+        self.repeats = true;
     }
 
     fn give_up(&self) -> ReleaseVerdict {
         if mutants::on(Mutant::ReleaseUnknownIsReleased) {
             return ReleaseVerdict::Released;
         }
-        if self.faults.was_unavailable() && !self.unsettled {
-            ReleaseVerdict::Unavailable
-        } else {
-            ReleaseVerdict::Unknown
-        }
+        if self.faults.was_unavailable() && !self.wrote { ReleaseVerdict::Unavailable } else { ReleaseVerdict::Unknown }
     }
 }
 
@@ -281,13 +305,21 @@ impl Machine for Releasing<'_> {
     fn answered(&mut self, _after: Moment, answer: Answer) {
         match answer {
             Answer::Applied(_) => self.verdict = Some(ReleaseVerdict::Released),
-            Answer::Refused(row) | Answer::Found(row) => self.see(row),
+            Answer::Refused(None) => {
+                self.go_on();
+                self.looks = true;
+            }
+            Answer::Refused(row) | Answer::Found(row) => {
+                self.looks = false;
+                self.see(row);
+            }
             Answer::Unavailable => self.faults.unavailable(),
+            Answer::Rejected(_) if self.wrote => self.verdict = Some(ReleaseVerdict::Unknown),
             Answer::Rejected(rejection) => self.verdict = Some(ReleaseVerdict::Rejected(rejection)),
             Answer::Unknown | Answer::Cancelled(_) => {
                 // Harmless to repeat.
                 self.go_on();
-                self.wrote |= self.scope.is_some();
+                self.wrote |= self.scope.is_some() && !self.looks;
             }
         }
     }

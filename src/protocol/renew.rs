@@ -1,4 +1,15 @@
 //! Renew: go on holding. Safe to repeat, and never shortens the lease that others count.
+//!
+//! ```text
+//! Renew
+//!  ├ applied ............................ renewed
+//!  ├ refused with the row
+//!  │   ├ a copy of ours wrote it ........ take over what it wrote, and Renew again
+//!  │   └ anything else .................. lost
+//!  ├ refused without a row .............. Peek: no row → lost; else as above
+//!  ├ rejected ........................... so, unless an earlier attempt has no answer: then unknown
+//!  └ nobody answers ..................... Renew again, with a newer version
+//! ```
 
 use super::backoff::Faults;
 use super::holding::{Belief, Holding};
@@ -41,7 +52,12 @@ pub struct Renewal<'a> {
     data: DataChange,
     sent: Option<Attempt>,
     faults: Faults,
-    unsettled: bool,
+    /// It is not the first request any more: the next one but one pauses.
+    repeats: bool,
+    /// An attempt had no answer, so it may have been applied.
+    unknown: bool,
+    /// A refusal brought no row: look at it before anything is concluded.
+    looks: bool,
     verdict: Option<RenewVerdict>,
 }
 
@@ -57,7 +73,17 @@ struct Attempt {
 impl<'a> Renewal<'a> {
     /// A renewal of this lock. The lease asked for comes with each [`Tick`].
     pub fn new(settings: &'a Settings, holding: &'a mut Holding, data: DataChange) -> Self {
-        Self { settings, holding, data, sent: None, faults: Faults::none(), unsettled: false, verdict: None }
+        Self {
+            settings,
+            holding,
+            data,
+            sent: None,
+            faults: Faults::none(),
+            repeats: false,
+            unknown: false,
+            looks: false,
+            verdict: None,
+        }
     }
 
     /// A new attempt: a version never used before, counted from before it is sent.
@@ -66,11 +92,11 @@ impl<'a> Renewal<'a> {
         let longer = tick.lease > self.holding.lease.duration() || mutants::on(Mutant::RenewShortens);
         mutants::note(Version { stamp: self.holding.seen, ..self.holding.newest });
         let lease = if longer { self.settings.lease(tick.lease) } else { self.holding.lease.clone() };
-        let wanted_end = tick.wall.millis.saturating_add(millis_rounded_up(lease.duration()));
+        let wanted_end = tick.wall.written.saturating_add(millis_rounded_up(lease.duration()));
         let ends = wanted_end.min(tick.latest_end.unwrap_or(u64::MAX)).max(self.holding.ends);
         let ends = if mutants::on(Mutant::RenewShortens) { wanted_end } else { ends };
         self.holding.newest.stamp = stamp;
-        self.sent = Some(Attempt { stamp, started: tick.now, now: tick.wall.millis, lease: lease.clone(), ends });
+        self.sent = Some(Attempt { stamp, started: tick.now, now: tick.wall.written, lease: lease.clone(), ends });
         let action = Action::Renew {
             version: self.holding.newest,
             token: self.holding.token,
@@ -111,7 +137,7 @@ impl<'a> Renewal<'a> {
             Some(Ok(record)) => record,
         };
         match record.own_version {
-            _ if self.unsettled && mutants::on(Mutant::RenewGivesUpAfterTwoRefusals) => {
+            _ if self.repeats && mutants::on(Mutant::RenewGivesUpAfterTwoRefusals) => {
                 self.verdict = Some(RenewVerdict::Lost);
             }
             Some(version) if self.is_still_ours(version, &record) => self.adopt(version, record),
@@ -137,19 +163,19 @@ impl<'a> Renewal<'a> {
         self.holding.seen = version.stamp;
         self.holding.ends = self.holding.ends.max(record.ends.unwrap_or(0));
         self.holding.lease = record.lease;
-        self.unsettled = true;
+        self.repeats = true;
     }
 
     /// The first repetition goes at once; then pauses, also so as not to race a busy copy of ours.
     fn go_on(&mut self) {
-        if self.unsettled { self.faults.go_on_after_pause() } else { self.faults.go_on_at_once() }
+        if self.repeats { self.faults.go_on_after_pause() } else { self.faults.go_on_at_once() }
     }
 
     fn give_up(&self) -> RenewVerdict {
         if mutants::on(Mutant::RenewUnknownIsLost) {
             return RenewVerdict::Lost;
         }
-        if self.faults.was_unavailable() && !self.unsettled { RenewVerdict::Unavailable } else { RenewVerdict::Unknown }
+        if self.faults.was_unavailable() && !self.unknown { RenewVerdict::Unavailable } else { RenewVerdict::Unknown }
     }
 }
 
@@ -163,6 +189,7 @@ impl Machine for Renewal<'_> {
         match self.faults.due_pause(tick) {
             Err(_) => Step::Done(self.give_up()),
             Ok(Some(pause)) => Step::Wait(pause),
+            Ok(None) if self.looks => Step::Send(Request::alone(self.holding.key.clone(), Action::Peek)),
             Ok(None) => Step::Send(self.request(tick)),
         }
     }
@@ -170,16 +197,23 @@ impl Machine for Renewal<'_> {
     fn answered(&mut self, _after: Moment, answer: Answer) {
         match answer {
             Answer::Applied(replaced) => self.applied(replaced),
-            Answer::Refused(row) => {
+            Answer::Refused(None) => {
+                self.go_on();
+                (self.repeats, self.looks) = (true, true);
+            }
+            Answer::Refused(row) | Answer::Found(row) => {
+                self.looks = false;
                 self.go_on();
                 self.refused(row);
             }
             Answer::Unavailable => self.faults.unavailable(),
+            Answer::Rejected(_) if self.unknown => self.verdict = Some(RenewVerdict::Unknown),
             Answer::Rejected(rejection) => self.verdict = Some(RenewVerdict::Rejected(rejection)),
-            Answer::Unknown | Answer::Found(_) | Answer::Cancelled(_) => {
+            Answer::Unknown | Answer::Cancelled(_) => {
                 // Safe to repeat: the next attempt has a newer stamp of the same grant.
                 self.go_on();
-                self.unsettled = true;
+                self.repeats = true;
+                self.unknown |= !self.looks;
             }
         }
     }

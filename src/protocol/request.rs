@@ -59,6 +59,9 @@ pub enum Action {
         grant: NewGrant,
         /// The version that was seen.
         seen: String,
+        /// It was seen held. A release keeps the version, so a copy of this request that comes after one must be
+        /// refused: it would grant the lock to a call that has ended.
+        held: bool,
         /// Where the new token comes from.
         token: NextToken,
     },

@@ -4,6 +4,9 @@ use super::Invalid;
 use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
+/// By how much wall clocks may differ unless told otherwise.
+pub(crate) const DEFAULT_SKEW: Duration = Duration::from_secs(2);
+
 /// How far clocks may be off before the promise of exclusion no longer holds.
 ///
 /// Every client of one table should use the same rules: a holder's guard and a contender's
@@ -17,7 +20,7 @@ pub struct Rules {
 impl Default for Rules {
     /// 5 % drift, 2 s of clock skew.
     fn default() -> Self {
-        Self { drift_permille: 50, max_clock_skew: Some(Duration::from_secs(2)) }
+        Self { drift_permille: 50, max_clock_skew: Some(DEFAULT_SKEW) }
     }
 }
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 pub const LARGEST_ITEM: usize = 400 * 1024;
 /// The longest owner and workflow names: a state machine's execution ARN with much to spare.
 pub const LONGEST_NAME: usize = 2048;
+/// What makes the owner of each acquire another one: a slash and 8 digits.
+const OWNER_DIGITS: usize = 9;
 /// What the attributes of fixed size and all names take at most, rounded up generously.
 const FIXED_BYTES: usize = 1024;
 
@@ -64,6 +66,11 @@ impl Settings {
         check_name("owner", owner)
     }
 
+    /// Checks what the names of owners begin with: each of them is longer by a few digits.
+    pub fn check_owner_prefix(&self, name: &str) -> Result<(), Invalid> {
+        check_name_of_at_most("owner", name, LONGEST_NAME - OWNER_DIGITS)
+    }
+
     /// Checks what a write would put into the row.
     pub fn check_write(
         &self,
@@ -94,9 +101,13 @@ impl Settings {
 }
 
 fn check_name(what: &str, name: &str) -> Result<(), Invalid> {
-    if name.is_empty() || name.len() > LONGEST_NAME {
+    check_name_of_at_most(what, name, LONGEST_NAME)
+}
+
+fn check_name_of_at_most(what: &str, name: &str, longest: usize) -> Result<(), Invalid> {
+    if name.is_empty() || name.len() > longest {
         return Err(Invalid::new(format!(
-            "the {what} has {} bytes: give a name of 1 to {LONGEST_NAME} bytes that people will recognise",
+            "the {what} has {} bytes: give a name of 1 to {longest} bytes that people will recognise",
             name.len()
         )));
     }

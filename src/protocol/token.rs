@@ -1,21 +1,25 @@
 //! A held lock, written down: to be resumed, reclaimed or released somewhere else.
 
 use super::Invalid;
-use super::holding::{Belief, Holding};
+use super::holding::{Belief, Holding, PendingCommit};
 use super::key::LockKey;
-use super::lease::{Dialect, Lease};
-use super::moment::{Moment, from_epoch_millis};
+use super::lease::Lease;
+use super::moment::{Moment, from_epoch_millis, millis_rounded_up};
+use super::record::quoted;
+use super::rules::DEFAULT_SKEW;
+use super::settings::Settings;
 use super::version::Version;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
-/// A held lock as data: what the next state of a workflow, or the next function, needs to go on
-/// holding the same lock.
+/// A held lock as data: what the next function with this crate needs to go on holding the same lock. (The `lock` that
+/// the function `lock-task` answers is for `lock-task` alone: it may carry `data`, which is refused here.)
 ///
 /// As JSON it reads
 /// `{"key":"customer-7","owner":"…","version":"ll1-…","fencingToken":1760000000001,"leaseSeconds":300,"leaseEndsAt":1760000300000}`,
-/// with `sortKey` and `workflow` where there are any. It contains no secret, but whoever has it
-/// can renew and release the lock.
+/// with `sortKey` and `workflow` where there are any, and `commit` while the outcome of a
+/// [commit](crate::Lock::commit) is not known. It contains no secret, but whoever has it can renew and release
+/// the lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LockToken {
@@ -29,6 +33,9 @@ pub struct LockToken {
     lease_ends_at: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workflow: Option<String>,
+    /// The last commit, while its outcome is not known to the caller: it must not be sent as a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    commit: Option<PendingCommit>,
 }
 
 impl LockToken {
@@ -52,6 +59,7 @@ impl LockToken {
             lease_seconds: lease.as_secs_f64(),
             lease_ends_at: lease_ends_at_millis,
             workflow,
+            commit: None,
         }
     }
 
@@ -90,6 +98,11 @@ impl LockToken {
         self.workflow.as_deref()
     }
 
+    /// The last commit under this lock, while its outcome is not known to the caller.
+    pub fn commit(&self) -> Option<PendingCommit> {
+        self.commit
+    }
+
     /// Writes a held lock down.
     pub fn of(holding: &Holding) -> Self {
         Self {
@@ -101,21 +114,31 @@ impl LockToken {
             lease_seconds: holding.lease.duration().as_secs_f64(),
             lease_ends_at: holding.ends,
             workflow: holding.workflow.clone(),
+            commit: holding.pending,
         }
     }
 
-    /// Reads a lock that was written down. It believes in nothing until it has been renewed.
-    pub fn holding(&self, now: Moment, dialect: Dialect) -> Result<Holding, Invalid> {
-        let newest = Version::parse(&self.version).ok_or_else(|| {
+    /// The version, taken apart.
+    pub fn parsed_version(&self) -> Result<Version, Invalid> {
+        Version::parse(&self.version).ok_or_else(|| {
             Invalid::new(format!(
-                "the lock token's version {:?} was not written by this client: pass the token on exactly as it was given",
-                self.version
+                "the lock token's version {} was not written by this client: pass the token on exactly as it was given",
+                quoted(&self.version)
             ))
-        })?;
+        })
+    }
+
+    /// Reads a lock that was written down. It believes in nothing until it has been renewed.
+    pub fn holding(&self, now: Moment, settings: &Settings) -> Result<Holding, Invalid> {
+        let newest = self.parsed_version()?;
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
             Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given")
         })?;
         Lease::check(lease)?;
+        // The end that counts is the row's. One that no clock within bounds can have written is not repeated: on the
+        // row it would keep everybody from taking over by the wall clock.
+        let latest =
+            now.wall.saturating_add(lease).saturating_add(settings.rules.max_clock_skew().unwrap_or(DEFAULT_SKEW));
         Ok(Holding {
             key: self.key(),
             owner: self.owner.clone(),
@@ -123,11 +146,11 @@ impl LockToken {
             token: self.fencing_token,
             newest,
             seen: newest.stamp,
-            lease: Lease::new(round_to_millis(lease), dialect),
-            ends: self.lease_ends_at,
+            lease: settings.lease(round_to_millis(lease)),
+            ends: self.lease_ends_at.min(millis_rounded_up(latest)),
             belief: Belief::none(now),
             keep: None,
-            pending: None,
+            pending: self.commit,
         })
     }
 }

@@ -3,7 +3,9 @@
 //! Ours reads `ll1-{grant}-{stamp}`. Peers write shapes of their own, which are only ever compared
 //! for equality.
 
+use super::Invalid;
 use crate::mutants::{self, Mutant};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use uuid::Uuid;
 
@@ -56,8 +58,24 @@ impl fmt::Display for Grant {
 }
 
 /// Orders the writes of one grant: epoch milliseconds, then random digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Stamp(u64);
+
+/// As it stands at the end of a version: 16 hexadecimal digits.
+impl From<Stamp> for String {
+    fn from(stamp: Stamp) -> Self {
+        format!("{:016x}", stamp.0)
+    }
+}
+
+impl TryFrom<String> for Stamp {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        Stamp::parse(&text).ok_or_else(|| Invalid::new("a stamp is 16 hexadecimal digits, as it was given"))
+    }
+}
 
 impl Stamp {
     const MILLIS: u64 = 0xffff_ffff_ffff;
@@ -69,6 +87,10 @@ impl Stamp {
         let random = if mutants::on(Mutant::CountersInsteadOfStamps) { 0 } else { random };
         let floor = last.map_or(0, |stamp| stamp.millis() + 1);
         Self((now_millis.max(floor).min(Self::MILLIS) << 16) | u64::from(random))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        (text.len() == 16 && is_lowercase_hex(text)).then(|| u64::from_str_radix(text, 16).ok().map(Self))?
     }
 
     /// The milliseconds in it.
@@ -90,14 +112,15 @@ impl Version {
     /// Reads a version of ours; `None` for a peer's.
     pub fn parse(text: &str) -> Option<Self> {
         let (grant, stamp) = text.strip_prefix(OURS)?.split_once('-')?;
-        let lowercase_hex = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        if grant.len() != 32 || stamp.len() != 16 || !lowercase_hex(grant) || !lowercase_hex(stamp) {
+        if grant.len() != 32 || !is_lowercase_hex(grant) {
             return None;
         }
-        let grant = Grant(Uuid::try_parse(grant).ok()?);
-        let stamp = Stamp(u64::from_str_radix(stamp, 16).ok()?);
-        Some(Self { grant, stamp })
+        Some(Self { grant: Grant(Uuid::try_parse(grant).ok()?), stamp: Stamp::parse(stamp)? })
     }
+}
+
+fn is_lowercase_hex(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl Version {

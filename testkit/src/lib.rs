@@ -4,16 +4,22 @@
 //!   request is a function call, so an hour of virtual time passes in a millisecond.
 //! * [`Fault`]: what the network does to a request, scripted attempt by attempt.
 //! * [`ManualClock`]: one process's pair of clocks, which a test may freeze, set and let drift.
+//! * [`ends_within`]: a call must end by then. Beside it every test with a [`Process`] has limits of its own,
+//!   so that none hangs.
 //!
-//! Everything follows tokio's clock; tests run under `#[tokio::test(start_paused = true)]`.
+//! Everything follows tokio's clock; tests run under `#[tokio::test(start_paused = true)]`. A request takes
+//! [`ONE_WAY`] to the table, and its answer as long back: with no time between them, mistakes about time are
+//! invisible.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a broken test harness may stop the test")]
 
 mod clock;
 mod dispatch;
+mod limit;
 mod network;
 mod table;
 
 pub use clock::{EPOCH_SECONDS, ManualClock};
-pub use network::{Fault, Sent};
+pub use limit::ends_within;
+pub use network::{Fault, ONE_WAY, ROUND_TRIP, Sent};
 pub use table::{Process, Table};

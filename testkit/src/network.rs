@@ -2,6 +2,7 @@
 
 use crate::clock::EPOCH_SECONDS;
 use crate::dispatch::apply;
+use crate::limit::{Running, check_number_of_requests};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -12,9 +13,15 @@ use dynoxide::Database;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{Error, ErrorKind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// How long a request takes to the table unless a test says otherwise, and its answer back.
+pub const ONE_WAY: Duration = Duration::from_millis(2);
+/// From sending a request to hearing its answer.
+pub const ROUND_TRIP: Duration = Duration::from_millis(4);
 
 /// What happens to one request. Requests beyond the script arrive and are answered.
 #[derive(Clone, Debug)]
@@ -33,14 +40,18 @@ pub enum Fault {
     ArrivesLate(Duration),
     /// Arrives and is answered, and a copy of it arrives again this much later.
     ArrivesTwice(Duration),
-    /// Arrives and is answered, but slowly.
+    /// Arrives this much later, and is answered then.
     Slow(Duration),
+    /// Arrives this much later, and the answer takes that much longer.
+    SlowBothWays(Duration, Duration),
     /// Does not reach the table: this status and body instead.
     Says(u16, &'static str),
     /// Is applied, and this status and body are answered instead of the truth.
     AppliedButSays(u16, &'static str),
     /// Is answered with a `Date` header that is off by this many seconds.
     DateOff(i64),
+    /// Never arrives: something on the way answers with this status, and a clock that is off by this many seconds.
+    Foreign(u16, i64),
 }
 
 impl Fault {
@@ -84,8 +95,19 @@ pub(crate) struct Network {
     pub(crate) sent: Arc<Mutex<Vec<Sent>>>,
     /// What the server's `Date` header is off by, in seconds; `None`: there is no header.
     pub(crate) date_offset: Arc<Mutex<Option<i64>>>,
-    /// How long a request takes to the table, and the answer back: each a random time up to this.
-    pub(crate) latency: Arc<Mutex<Duration>>,
+    pub(crate) latency: Arc<Mutex<Latency>>,
+    /// How many requests were sent in the whole test.
+    pub(crate) requests: Arc<AtomicUsize>,
+    /// Watches the test for as long as the process lives.
+    pub(crate) _running: Arc<Running>,
+}
+
+/// How long a request takes to the table, and the answer back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Latency {
+    Each(Duration),
+    /// Each a random time up to this.
+    UpTo(Duration),
 }
 
 impl fmt::Debug for Network {
@@ -108,12 +130,14 @@ impl Network {
         let body = String::from_utf8(request.body().bytes().unwrap().to_vec()).unwrap();
         let at = self.origin.elapsed();
         self.sent.lock().unwrap().push(Sent { at, operation: operation.clone(), body: body.clone() });
+        check_number_of_requests(self.requests.fetch_add(1, Ordering::Relaxed), &operation);
         let fault = self.script.lock().unwrap().pop_front().unwrap_or(Fault::None);
         self.travel().await;
         let apply = || apply(&self.database, &operation, &body);
         let answer = match fault {
             Fault::None => self.answer(apply(), 0),
             Fault::DateOff(seconds) => self.answer(apply(), seconds),
+            Fault::Foreign(status, seconds) => self.answer((status, "no way".to_owned()), seconds),
             Fault::RequestLost => reset(),
             Fault::AnswerLost => {
                 apply();
@@ -136,6 +160,12 @@ impl Network {
                 tokio::time::sleep(delay).await;
                 self.answer(apply(), 0)
             }
+            Fault::SlowBothWays(there, back) => {
+                tokio::time::sleep(there).await;
+                let answer = self.answer(apply(), 0);
+                tokio::time::sleep(back).await;
+                answer
+            }
             Fault::Says(status, body) => self.answer((status, body.to_owned()), 0),
             Fault::AppliedButSays(status, body) => {
                 apply();
@@ -147,9 +177,13 @@ impl Network {
     }
 
     async fn travel(&self) {
-        let longest = *self.latency.lock().unwrap();
-        if !longest.is_zero() {
-            tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
+        let latency = *self.latency.lock().unwrap();
+        let time = match latency {
+            Latency::Each(time) => time,
+            Latency::UpTo(longest) => longest.mul_f64(fastrand::f64()),
+        };
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
         }
     }
 
@@ -163,8 +197,15 @@ impl Network {
     }
 
     fn answer(&self, (status, body): (u16, String), date_off: i64) -> Result<HttpResponse, ConnectorError> {
+        let by_dynamodb = body.starts_with('{');
         let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
         response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
+        if by_dynamodb {
+            // What a proxy answers has none.
+            response
+                .headers_mut()
+                .insert("x-amzn-requestid", "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789VV4KQNSO5AEMVJF66Q9ASUAAJG");
+        }
         if let Some(offset) = *self.date_offset.lock().unwrap() {
             let now = (EPOCH_SECONDS + self.origin.elapsed().as_secs()) as i64 + offset + date_off;
             response.headers_mut().insert("date", DateTime::from_secs(now).fmt(Format::HttpDate).unwrap());

@@ -2,7 +2,8 @@
 
 use crate::clock::ManualClock;
 use crate::dispatch::apply;
-use crate::network::{Fault, Network, Sent};
+use crate::limit::Running;
+use crate::network::{Fault, Latency, Network, ONE_WAY, Sent};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_smithy_runtime_api::client::http::{SharedHttpConnector, http_client_fn};
@@ -60,7 +61,9 @@ impl Table {
             script: Arc::default(),
             sent: Arc::default(),
             date_offset: Arc::new(Mutex::new(Some(0))),
-            latency: Arc::default(),
+            latency: Arc::new(Mutex::new(Latency::Each(ONE_WAY))),
+            requests: Arc::default(),
+            _running: Running::begin(),
         };
         Process { network, clock: ManualClock::new(self.origin, fastrand::u64(..)) }
     }
@@ -190,9 +193,14 @@ impl Process {
         *self.network.date_offset.lock().unwrap() = seconds;
     }
 
-    /// Sets the longest time that a request, and its answer, travel.
+    /// Requests, and their answers, take a random time up to this each.
     pub fn set_latency(&self, longest: Duration) {
-        *self.network.latency.lock().unwrap() = longest;
+        *self.network.latency.lock().unwrap() = Latency::UpTo(longest);
+    }
+
+    /// The requests sent so far.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.network.sent.lock().unwrap().clone()
     }
 
     /// The requests sent so far, and forgets them.

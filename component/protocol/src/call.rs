@@ -79,7 +79,7 @@ impl Call {
         let random = Random { bytes: random, drawn: Cell::new(0) };
         let step = self.machine.step(&Tick {
             now: moment,
-            wall: WallClock { millis: now.wall, trusted: now.wall_is_right },
+            wall: WallClock { millis: now.wall, written: now.wall, trusted: now.wall_is_right },
             wait_left: self.terms.wait.saturating_sub(passed),
             time_left,
             lease: self.terms.lease,

@@ -29,8 +29,6 @@ pub(crate) struct Decision {
 /// What a verdict changes beyond its own operation.
 pub(crate) enum Purpose {
     Acquire,
-    /// Takes a lock that was written down, and nobody else's.
-    Reclaim,
     /// What it learns is the lock's.
     Renew(Rc<Hold>),
     Release,
@@ -56,7 +54,6 @@ impl Decision {
                 let lock = decisions::Lock::new(Lock::new(Rc::clone(&self.shared), *holding));
                 Ok(Verdict::Granted(Grant { lock, data, renew_first }))
             }
-            AcquireVerdict::Held(_) if matches!(self.purpose, Purpose::Reclaim) => Err(lost(&self.key)),
             AcquireVerdict::Held(seen) => Ok(Verdict::Held(seen.into())),
             AcquireVerdict::Gone => Err(lost(&self.key)),
             AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
@@ -92,7 +89,7 @@ impl Decision {
     fn released(&self, verdict: ReleaseVerdict) -> Result<Verdict> {
         match verdict {
             ReleaseVerdict::Released => Ok(Verdict::Released(ReleaseOutcome::Released)),
-            ReleaseVerdict::AlreadyGone => Ok(Verdict::Released(ReleaseOutcome::AlreadyGone)),
+            ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone => Ok(Verdict::Released(ReleaseOutcome::AlreadyGone)),
             ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),
             ReleaseVerdict::Rejected(rejection) => Err(rejected(&self.key, rejection)),
             ReleaseVerdict::Unavailable => Err(unavailable(&self.key, "released")),

@@ -38,7 +38,7 @@ pub(crate) fn rejected(key: &LockKey, rejection: Rejection) -> Error {
         Rejection::Denied(message) => error(
             ErrorKind::Denied,
             format!(
-                "access is denied for the lock {key}: {message}; check the credentials and the role's actions on the table"
+                "access is denied for the lock {key}: {message}; check the credentials, the Region, and the role's actions on the table"
             ),
         ),
     }

@@ -9,7 +9,7 @@ use crate::convert::millis;
 use crate::decision::{Decision, Purpose};
 use crate::lock::Lock;
 use crate::machines::{AnyMachine, OwnedAcquisition, OwnedPeeking, OwnedReleasing};
-use lambda_lock::protocol::{self, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Ttl, Version, Wanted};
+use lambda_lock::protocol::{self, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Ttl, Wanted};
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
 use std::time::Duration;
@@ -53,17 +53,16 @@ impl GuestTable for Table {
         let terms = Terms { wait: Duration::from_millis(wanted.wait), lease, latest_end: None };
         let wanted = self.wanted(wanted)?;
         let key = wanted.key.clone();
-        let purpose = if matches!(wanted.reclaim, Reclaim::Only(_)) { Purpose::Reclaim } else { Purpose::Acquire };
         let machine =
             OwnedAcquisition::new(Rc::clone(&self.0.settings), |settings| protocol::Acquisition::new(settings, wanted));
         let call = Call::new(Rc::clone(&self.0), AnyMachine::Acquisition(machine), terms);
-        Ok(Decision::resource(&self.0, key, purpose, call))
+        Ok(Decision::resource(&self.0, key, Purpose::Acquire, call))
     }
 
     fn resume(&self, token: types::LockToken, now: Clocks) -> Result<decisions::Lock> {
         let token = LockToken::from(token);
         self.0.settings.check_token(&token)?;
-        let holding = token.holding(moment(&now), self.0.settings.schema.dialect)?;
+        let holding = token.holding(moment(&now), &self.0.settings)?;
         Ok(decisions::Lock::new(Lock::new(Rc::clone(&self.0), holding)))
     }
 
@@ -99,17 +98,13 @@ impl Table {
                 settings.check_token(&token)?;
                 (key, owner) = (token.key(), token.owner().to_owned());
                 workflow = token.workflow().map(str::to_owned);
-                Reclaim::Only(Version::parse(token.version()).ok_or_else(|| {
-                    invalid(
-                        "the token's version was not written by this lock: pass the token on exactly as it was given",
-                    )
-                })?)
+                Reclaim::Only(token.parsed_version()?)
             }
         };
         let data = data_change(wanted.data);
         settings.check_write(&key, &owner, workflow.as_deref(), &data)?;
         let observation = wanted.observation.map(Into::into);
-        Ok(Wanted { key, owner, workflow, data, reclaim, observation })
+        Ok(Wanted { key, owner, workflow, data, reclaim, observation, commit: None })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::orders::{Refused, refused};
 use crate::simulate::Step;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::{Attempt, Budget, Error, ErrorKind, LockKey, ReleaseOutcome, Started};
-use lambda_lock_functions::Failure;
+use lambda_lock_functions::{AfterWork, Failure};
 use serde_json::{Value, json};
 
 /// An order that is charged.
@@ -50,17 +50,24 @@ pub fn key(order: &Order, sort_key: bool) -> LockKey {
 /// Charges an order within this time, unless it is charged: then answers what was stored. Does not wait
 /// while somebody else is at it.
 pub async fn charge(request: &Request, budget: &Budget, deps: &Deps) -> Result<Charged, Failure> {
+    let key = key(&request.order, deps.sort_key);
+    charge_under(key.clone(), request, budget, deps).await.map_err(|failure| failure.of_lock(&key))
+}
+
+async fn charge_under(key: LockKey, request: &Request, budget: &Budget, deps: &Deps) -> Result<Charged, Failure> {
     let order = &request.order;
-    let once = deps.locks.once(key(order, deps.sort_key)).payload(order).within(budget).without_waiting();
+    let once = deps.locks.once(key).payload(order).within(budget).without_waiting();
     match once.start().await.map_err(not_started)? {
         Started::Replayed(receipt) => Ok(Charged { receipt, replayed: true }),
         Started::Attempt(mut attempt) => match steps(&mut attempt, request, budget, deps).await {
             Ok(Steps::Charged(receipt, record)) => {
-                attempt.complete_with(&receipt, [record]).await.map_err(not_stored)?;
+                let after = AfterWork::FreeBy(attempt.lease_ends_at());
+                attempt.complete_with(&receipt, [record]).await.map_err(|error| not_stored(error, after))?;
                 Ok(Charged { receipt, replayed: false })
             }
             Ok(Steps::Recorded(receipt)) => {
-                attempt.complete(&receipt).await.map_err(not_stored)?;
+                let after = AfterWork::FreeBy(attempt.lease_ends_at());
+                attempt.complete(&receipt).await.map_err(|error| not_stored(error, after))?;
                 Ok(Charged { receipt, replayed: true })
             }
             Err(failure) => Err(give_back(attempt, failure).await),
@@ -108,24 +115,26 @@ fn not_started(error: Error) -> Failure {
 }
 
 /// What the caller cannot mend by another request is not the request's fault: an answer of the gateway
-/// that is too large to be stored.
-fn not_stored(error: Error) -> Failure {
+/// that is too large to be stored. The attempt was given back as well as could be, and nobody says how well.
+fn not_stored(error: Error, after: AfterWork) -> Failure {
     match error.kind() {
-        ErrorKind::InvalidRequest => Failure::work_failed(&error),
-        _ => error.into(),
+        ErrorKind::InvalidRequest => Failure::work_failed(&error).leaving(after),
+        _ => Failure::from(error).leaving(after),
     }
 }
 
-/// What the caller hears: the failure, unless it says that the lock is free again and it is not.
+/// What the caller hears: the failure, and of failed work also what is known of the lock.
 async fn give_back(attempt: Attempt, failure: Failure) -> Failure {
+    let ends = attempt.lease_ends_at();
     match attempt.give_back().await {
         Ok(ReleaseOutcome::AlreadyGone) if failure.is_of_the_work() => {
             Failure::lost(format!("another attempt took over before this one ended: {}", failure.message()))
         }
-        Ok(_) => failure,
+        Ok(ReleaseOutcome::Released) => failure.leaving(AfterWork::Free),
+        Ok(ReleaseOutcome::AlreadyGone) => failure,
         Err(error) => {
             tracing::warn!(%error, "the attempt was not given back; its lease ends it");
-            failure
+            failure.leaving(AfterWork::FreeBy(ends))
         }
     }
 }

@@ -44,10 +44,14 @@ impl Gateway {
         let remaining = || budget.remaining().unwrap_or_default();
         let to_record = TO_RECORD.min(remaining() / 4);
         let mut pause = FIRST_PAUSE;
+        let mut unknown: Option<String> = None;
         loop {
             let left = remaining().saturating_sub(to_record);
             if left.is_zero() {
-                return Err(Failure::work_failed(&"there was no time left to ask the payment gateway"));
+                return Err(unknown.map_or_else(
+                    || Failure::work_failed(&"there was no time left to ask the payment gateway"),
+                    |reason| not_known(&reason),
+                ));
             }
             let reason = match ask(web, order, &key, PATIENCE.min(left)).await {
                 Ok(charge_id) => return Ok(charge_id),
@@ -55,15 +59,19 @@ impl Gateway {
                 Err(NoCharge::Perhaps(reason)) => reason,
             };
             if remaining().saturating_sub(to_record) <= pause {
-                return Err(Failure::work_failed(&format_args!(
-                    "{reason}; whether it charged the order is not known, and asking again is safe"
-                )));
+                return Err(not_known(&reason));
             }
             tracing::warn!("{reason}; it is asked again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+            // A pause may last longer than was asked for, and end when there is no time left.
+            unknown = Some(reason);
         }
     }
+}
+
+fn not_known(reason: &str) -> Failure {
+    Failure::work_failed(&format_args!("{reason}; whether it charged the order is not known, and asking again is safe"))
 }
 
 async fn ask(web: &Web, order: &Order, key: &str, patience: Duration) -> Result<String, NoCharge> {

@@ -5,7 +5,7 @@
 
 use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{
-    answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
+    MARK, NUMBER_MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
 };
 use lambda_lock_local::{Expansion, Sample};
 use serde_json::{Value, json};
@@ -85,14 +85,14 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template() else { return };
     let sample = deploy(&template.loud(NAME)).await;
     let mut marked = order();
-    marked["amount"] = 73_117_311.into();
+    marked["amount"] = NUMBER_MARK.into();
     let ran = sample.lambda.invoke(NAME, &marked.to_string()).await.unwrap();
     let mut wrong = order();
-    wrong["currency"] = "payload-7f3a".into();
+    wrong["currency"] = MARK.into();
     let refused = sample.lambda.invoke(NAME, &wrong.to_string()).await.unwrap();
     let logs = ran.logs.clone() + &refused.logs;
     assert_eq!(answered(ran).unwrap()["replayed"], false);
     assert_error(answered(refused), "InvalidRequest", "currency is malformed");
     assert!(logs.contains("record begins"), "the work's own lines are logged: {logs}");
-    assert_tells_nothing(&logs, &["7f3a", "73117311"]);
+    assert_tells_nothing(&logs);
 }

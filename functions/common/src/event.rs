@@ -1,7 +1,8 @@
 //! Requests, field by field: what is missing, malformed or unknown is refused by its name, and no
-//! value ever enters a message.
+//! value ever enters a message. The name of an unknown field does, cut.
 
 use crate::failure::Failure;
+use crate::quote::short;
 use lambda_lock::protocol::millis_rounded_up;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
@@ -85,6 +86,26 @@ impl Fields {
         if self.has(name) { self.name(name, longest).map(Some) } else { Ok(None) }
     }
 
+    /// A text of at most `longest` bytes that may be absent.
+    pub fn optional_text_up_to(&mut self, name: &str, longest: usize) -> Result<Option<String>, Failure> {
+        let text = self.optional_text(name)?;
+        match text.as_ref().map(String::len).filter(|length| *length > longest) {
+            Some(length) => {
+                Err(self.malformed(name, &format!("it has {length} bytes of text; give at most {longest}")))
+            }
+            None => Ok(text),
+        }
+    }
+
+    /// A yes or no that may be absent, which is no.
+    pub fn flag(&mut self, name: &str) -> Result<bool, Failure> {
+        match self.take(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(_) => Err(self.malformed(name, "give true or false")),
+        }
+    }
+
     /// A required whole number, also when it was written with a fraction of zero.
     pub fn whole_number(&mut self, name: &str) -> Result<u64, Failure> {
         let value = self.required(name)?;
@@ -115,8 +136,9 @@ impl Fields {
     pub fn nothing_else(self) -> Result<(), Failure> {
         match self.fields.first() {
             Some((unknown, _)) => Err(Failure::invalid_request(format!(
-                "{}{unknown} is no field of this request: remove it, or correct its name",
-                self.prefix
+                "{}{} is no field of this request: remove it, or correct its name",
+                self.prefix,
+                short(unknown)
             ))),
             None => Ok(()),
         }

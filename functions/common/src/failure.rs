@@ -1,51 +1,119 @@
-//! How a function fails: under a name that `Retry` and `Catch` match, with a sentence for people.
+//! How a function fails: under a name that `Retry` and `Catch` match, with a sentence for people, and one
+//! line in its log.
 
+use crate::quote::{beginning, short};
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
+use lambda_lock::LockKey;
 use lambda_lock::lambda::error_type;
 use lambda_runtime::Diagnostic;
 use std::fmt;
+use std::time::SystemTime;
+
+/// The most bytes of an `errorMessage`. Its parts are short by themselves; this holds whatever DynamoDB or the
+/// guarded work adds, and is more than the longest key.
+pub const LONGEST_MESSAGE: usize = 8192;
 
 /// A failure as it leaves a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     error_type: &'static str,
     message: String,
+    /// Of the lock, where one is known.
+    key: Option<String>,
+}
+
+/// What is known of a lock after the work under it has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterWork {
+    /// It was released.
+    Free,
+    /// Nobody knows whether it was released, or it was not. The lease ends then, by our own wall clock.
+    FreeBy(Option<SystemTime>),
+    /// It was lost while the work was under way.
+    Lost,
 }
 
 impl Failure {
-    /// The event is malformed; the sentence begins with the field.
-    pub fn invalid_request(sentence: impl Into<String>) -> Self {
-        Self { error_type: "InvalidRequest", message: sentence.into() }
+    fn new(error_type: &'static str, message: String) -> Self {
+        let message = match beginning(&message, LONGEST_MESSAGE) {
+            whole if whole.len() == message.len() => message,
+            _ => format!("{}… (cut)", beginning(&message, LONGEST_MESSAGE - "… (cut)".len())),
+        };
+        Self { error_type, message, key: None }
     }
 
-    /// The guarded work itself failed, and the lock is free again.
+    /// The event is malformed; the sentence begins with the field.
+    pub fn invalid_request(sentence: impl Into<String>) -> Self {
+        Self::new("InvalidRequest", sentence.into())
+    }
+
+    /// The guarded work itself failed. [`leaving`](Failure::leaving) says what became of its lock.
     pub fn work_failed(reason: &dyn fmt::Display) -> Self {
-        Self { error_type: "WorkFailed", message: format!("the work failed, and the lock is free again: {reason}") }
+        Self::new("WorkFailed", reason.to_string())
     }
 
     /// The step of a workflow failed, which still holds its lock.
     pub fn step_failed(reason: &dyn fmt::Display) -> Self {
-        Self { error_type: "WorkFailed", message: format!("the step failed; unlock before anything else: {reason}") }
+        Self::new("WorkFailed", format!("the step failed; unlock before anything else: {reason}"))
+    }
+
+    /// Somebody else holds the lock.
+    pub fn held(sentence: impl Into<String>) -> Self {
+        Self::new("LockHeld", sentence.into())
     }
 
     /// The grant is no longer current, as the resource itself has seen.
     pub fn lost(sentence: impl Into<String>) -> Self {
-        Self { error_type: "LockLost", message: sentence.into() }
+        Self::new("LockLost", sentence.into())
     }
 
     /// The lock table cannot be used as it is deployed.
     pub fn lock_table(sentence: impl Into<String>) -> Self {
-        Self { error_type: "LockTableError", message: sentence.into() }
+        Self::new("LockTableError", sentence.into())
+    }
+
+    /// The row in the table is not what it should be.
+    pub fn invalid_record(sentence: impl Into<String>) -> Self {
+        Self::new("InvalidRecord", sentence.into())
     }
 
     /// DynamoDB could not be asked in time.
     pub fn unknown(sentence: impl Into<String>) -> Self {
-        Self { error_type: "LockUnknown", message: sentence.into() }
+        Self::new("LockUnknown", sentence.into())
     }
 
     /// The same failure, with what it means for the whole before it.
     #[must_use]
     pub fn because_of(self, what: &str) -> Self {
-        Self { message: format!("{what}: {}", self.message), ..self }
+        Self { key: self.key, ..Self::new(self.error_type, format!("{what}: {}", self.message)) }
+    }
+
+    /// Failed work, and what is known of the lock that it ran under. Any other failure stays as it is: it says
+    /// nothing of its lock.
+    #[must_use]
+    pub fn leaving(self, lock: AfterWork) -> Self {
+        if !self.is_of_the_work() {
+            return self;
+        }
+        match lock {
+            AfterWork::Free => self.because_of("the work failed, and the lock is free again"),
+            AfterWork::Lost => self.because_of("the work failed, and the lock was lost before it ended"),
+            AfterWork::FreeBy(end) => {
+                let at = end.and_then(time).map_or(String::new(), |end| format!(", at {end}"));
+                self.because_of(&format!("the work failed, and the lock is free at the latest when its lease ends{at}"))
+            }
+        }
+    }
+
+    /// The same failure, with the lock that it is about: its log line names it.
+    #[must_use]
+    pub fn of_lock(self, key: &LockKey) -> Self {
+        let whole = key.to_string();
+        let key = short(&whole).to_string();
+        // The crate's sentences name the lock by its whole key.
+        let message = if key == whole { self.message } else { self.message.replace(&whole, &key) };
+        Self { message, key: Some(key), ..self }
     }
 
     /// Whether the work failed, and nothing else.
@@ -62,11 +130,29 @@ impl Failure {
     pub fn message(&self) -> &str {
         &self.message
     }
+
+    /// One line in the log: INFO when it needs nobody, WARN when callers deal with it, ERROR when somebody has to
+    /// look at a row or at the deployment. `message_id` names the message of a batch that it is about.
+    pub fn log(&self, message_id: Option<&str>) {
+        let Self { error_type, message, key } = self;
+        let key = key.as_deref();
+        match *error_type {
+            "LockHeld" => tracing::info!(error_type, key, message_id, "{message}"),
+            "LockTableError" | "InvalidRecord" => tracing::error!(error_type, key, message_id, "{message}"),
+            _ => tracing::warn!(error_type, key, message_id, "{message}"),
+        }
+    }
+}
+
+/// A time as people write it: UTC, with milliseconds.
+fn time(time: SystemTime) -> Option<String> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    DateTime::from_millis(i64::try_from(since.as_millis()).ok()?).fmt(Format::DateTime).ok()
 }
 
 impl From<lambda_lock::Error> for Failure {
     fn from(error: lambda_lock::Error) -> Self {
-        Self { error_type: error_type(&error), message: error.to_string() }
+        Self::new(error_type(&error), error.to_string())
     }
 }
 
@@ -87,11 +173,51 @@ impl std::error::Error for Failure {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn a_failure_leaves_under_its_name() {
         let diagnostic = Diagnostic::from(Failure::work_failed(&"no paper"));
         assert_eq!(diagnostic.error_type, "WorkFailed");
         assert!(diagnostic.error_message.ends_with("no paper"), "{}", diagnostic.error_message);
+    }
+
+    #[test]
+    fn failed_work_says_what_is_known_of_its_lock_and_no_more() {
+        let end = UNIX_EPOCH + Duration::from_millis(1_760_000_300_120);
+        for (lock, says) in [
+            (AfterWork::Free, "and the lock is free again: no paper"),
+            (AfterWork::Lost, "and the lock was lost before it ended: no paper"),
+            (AfterWork::FreeBy(None), "free at the latest when its lease ends: no paper"),
+            (
+                AfterWork::FreeBy(Some(end)),
+                "free at the latest when its lease ends, at 2025-10-09T08:58:20.12Z: no paper",
+            ),
+        ] {
+            let failure = Failure::work_failed(&"no paper").leaving(lock);
+            assert!(failure.message().ends_with(says), "{}", failure.message());
+        }
+        let other = Failure::unknown("ask again");
+        assert_eq!(other.clone().leaving(AfterWork::Free), other);
+    }
+
+    #[test]
+    fn a_message_has_an_end_whatever_it_quotes() {
+        for length in [LONGEST_MESSAGE, LONGEST_MESSAGE + 1, 1_000_000] {
+            let failure = Failure::work_failed(&"ü".repeat(length / 2)).because_of("once more");
+            assert!(failure.message().len() <= LONGEST_MESSAGE, "{}", failure.message().len());
+            assert!(failure.message().ends_with("… (cut)"), "{}", failure.message());
+        }
+        let whole = "x".repeat(LONGEST_MESSAGE);
+        assert_eq!(Failure::lost(whole.clone()).message(), whole);
+    }
+
+    #[test]
+    fn a_long_key_is_quoted_in_part() {
+        let key = LockKey::from("k".repeat(2048));
+        let failure = Failure::lost(format!("the lock {key} is no longer ours: stop")).of_lock(&key);
+        let (first, last) = ("k".repeat(16), "k".repeat(48));
+        let expected = format!("the lock {first}…{last} (64 of 2048 bytes) is no longer ours: stop");
+        assert_eq!(failure.message(), expected);
     }
 }

@@ -5,7 +5,8 @@
 //! | `config` | the environment, read once; every mistake in it stops the start with a sentence |
 //! | `client` | a DynamoDB client that starts in milliseconds: no profile, no system certificates |
 //! | `event` | a request's fields, each refused by its name |
-//! | `failure` | errors that leave under a name |
+//! | `failure` | errors that leave under a name, and one line in the log for each |
+//! | `quote` | texts of others in errors, cut |
 //! | `start` | logs, configuration, and the runtime |
 //! | `web` | HTTP to others than AWS |
 
@@ -13,6 +14,7 @@ mod client;
 mod config;
 mod event;
 mod failure;
+mod quote;
 mod start;
 #[cfg(feature = "test-support")]
 pub mod test_support;
@@ -20,6 +22,7 @@ mod web;
 
 pub use config::{Config, ConfigError, Environment, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
-pub use failure::Failure;
+pub use failure::{AfterWork, Failure, LONGEST_MESSAGE};
+pub use quote::{LONGEST_QUOTE, beginning, quoted};
 pub use start::{serve, start};
 pub use web::{Answered, NoAnswer, Web};

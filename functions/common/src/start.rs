@@ -6,6 +6,10 @@ use lambda_runtime::{LambdaEvent, service_fn};
 use serde::Serialize;
 use std::process::ExitCode;
 use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
 
 /// Sets logs up, reads the environment, and hands it to the function. What keeps it from starting is
 /// one line in its log.
@@ -24,7 +28,7 @@ pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::
     }
 }
 
-/// Answers invocations until Lambda stops asking. The runtime logs failures as they leave.
+/// Answers invocations until Lambda stops asking. A failure is one line in the log, at the level of its name.
 pub async fn serve<A, R>(
     handler: impl AsyncFn(LambdaEvent<A>) -> Result<R, Failure>,
 ) -> Result<(), lambda_runtime::Error>
@@ -32,18 +36,120 @@ where
     A: for<'de> serde::Deserialize<'de>,
     R: Serialize,
 {
-    lambda_runtime::run(service_fn(|event| handler(event))).await
+    let handler = &handler;
+    lambda_runtime::run(service_fn(async move |event| {
+        let done = handler(event).await;
+        if let Err(failure) = &done {
+            failure.log(None);
+        }
+        done
+    }))
+    .await
 }
 
-/// One JSON object per line. Never more than INFO, whatever Lambda's log level says: below that, the
-/// runtime and the SDK write payloads.
 fn log_json() {
     let level = match std::env::var("AWS_LAMBDA_LOG_LEVEL").as_deref() {
         Ok("ERROR" | "FATAL") => LevelFilter::ERROR,
         Ok("WARN") => LevelFilter::WARN,
         _ => LevelFilter::INFO,
     };
-    let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(level);
     // Only a second subscriber in one process can fail, and a function has none.
-    let _ = tracing::subscriber::set_global_default(subscriber.finish());
+    let _ = tracing::subscriber::set_global_default(subscriber(level, std::io::stdout));
+}
+
+/// One JSON object per line. Never more than INFO, whatever Lambda's log level says: below that, the
+/// runtime and the SDK write payloads.
+fn subscriber<W>(level: LevelFilter, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt().json().flatten_event(true).with_writer(writer).with_max_level(level);
+    lines.finish().with(filter_fn(|event| !is_of_a_handled_failure(event)))
+}
+
+/// The runtime logs whatever a handler returns as an error at ERROR, in debug format. [`serve`] has logged that
+/// already, at the level of its name. A panic comes from the same module, with a field of its own, and stays.
+fn is_of_a_handled_failure(event: &Metadata<'_>) -> bool {
+    event.is_event()
+        && event.target() == "lambda_runtime::layers::panic"
+        && *event.level() == Level::ERROR
+        && event.fields().field("error").is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lambda_lock::LockKey;
+    use serde_json::Value;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn lines(level: LevelFilter, events: impl FnOnce()) -> Vec<Value> {
+        let written = Written::default();
+        let writer = written.clone();
+        tracing::subscriber::with_default(subscriber(level, move || writer.clone()), events);
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_failure_is_one_line_at_the_level_of_its_name() {
+        let key = LockKey::from("customer-7");
+        let said = "nobody is to be woken\nfor this";
+        for (failure, name, level) in [
+            (Failure::held(said), "LockHeld", "INFO"),
+            (Failure::lost(said), "LockLost", "WARN"),
+            (Failure::unknown(said), "LockUnknown", "WARN"),
+            (Failure::work_failed(&said), "WorkFailed", "WARN"),
+            (Failure::invalid_request(said), "InvalidRequest", "WARN"),
+            (Failure::lock_table(said), "LockTableError", "ERROR"),
+            (Failure::invalid_record(said), "InvalidRecord", "ERROR"),
+        ] {
+            let lines = lines(LevelFilter::INFO, || failure.clone().of_lock(&key).log(Some("m-1")));
+            let [line] = lines.as_slice() else { panic!("{lines:?}") };
+            assert_eq!((&line["level"], &line["error_type"]), (&level.into(), &name.into()), "{line}");
+            assert_eq!((&line["key"], &line["message"]), (&"customer-7".into(), &said.into()), "{line}");
+            assert_eq!(line["message_id"], "m-1");
+            assert!(!line.to_string().contains("Failure"), "{line}");
+        }
+        let lines = lines(LevelFilter::INFO, || Failure::invalid_request("key is missing").log(None));
+        assert_eq!((lines[0].get("key"), lines[0].get("message_id")), (None, None), "what is not known is not said");
+    }
+
+    #[test]
+    fn a_log_level_of_error_shows_what_needs_somebody_alone() {
+        let lines = lines(LevelFilter::ERROR, || {
+            Failure::held("held").log(None);
+            Failure::lock_table("no table").log(None);
+        });
+        assert_eq!(lines.iter().map(|line| &line["message"]).collect::<Vec<_>>(), ["no table"]);
+    }
+
+    /// As the runtime writes them; `local` and the deployed functions show that these are its words.
+    #[test]
+    fn a_panic_of_a_handler_is_logged_and_the_debug_format_of_its_failure_is_not() {
+        let lines = lines(LevelFilter::INFO, || {
+            tracing::error!(target: "lambda_runtime::layers::panic", "Failure {{ … }}");
+            tracing::error!(target: "lambda_runtime::layers::panic", error = "index", "user handler panicked");
+            tracing::error!(target: "lambda_runtime::layers::api_response", error = "no JSON", "failed");
+            tracing::error!("of the function itself");
+        });
+        let messages: Vec<_> = lines.iter().map(|line| line["message"].as_str().unwrap()).collect();
+        assert_eq!(messages, ["user handler panicked", "failed", "of the function itself"]);
+    }
 }

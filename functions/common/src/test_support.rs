@@ -185,6 +185,13 @@ pub fn epoch_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// A time as messages write it.
+pub fn rfc3339(time: SystemTime) -> String {
+    let millis = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+    let time = aws_smithy_types::DateTime::from_millis(millis).fmt(aws_smithy_types::date_time::Format::DateTime);
+    time.unwrap_or_else(|error| stop(&error))
+}
+
 /// Asserts that a handler failed under this name, with a sentence that contains this.
 #[track_caller]
 pub fn assert_failure<T: std::fmt::Debug>(result: Result<T, Failure>, error_type: &str, contains: &str) {

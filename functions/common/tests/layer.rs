@@ -1,7 +1,7 @@
 //! The promises of `LockLayer`, on an embedded DynamoDB.
 
-use lambda_lock::LockClient;
 use lambda_lock::lambda::{LockLayer, LockServiceError, Locked};
+use lambda_lock::{Budget, LockClient};
 use lambda_lock_functions::test_support::{DynamoDb, context, pause};
 use lambda_runtime::{Context, Diagnostic, Error, LambdaEvent, service_fn};
 use std::sync::Arc;
@@ -49,6 +49,58 @@ async fn a_handler_that_fails_gives_the_lock_back_and_its_error_out() {
     let error = by_payload(&locks).layer(handler).oneshot(event("k", context(30.0))).await.unwrap_err();
     assert_eq!(Diagnostic::from(error).error_message, "no paper");
     assert_eq!(holder(&locks, "k").await, None);
+}
+
+/// An error of the handler's own, with the lock's error as its reason.
+#[derive(Debug)]
+struct NotBilled(lambda_lock::Error);
+
+impl std::fmt::Display for NotBilled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the bill was not written")
+    }
+}
+
+impl std::error::Error for NotBilled {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_lock_error_behind_the_handler_s_question_mark_keeps_its_name() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let other = locks.try_acquire("inner").owner("somebody").lease(Duration::from_secs(30)).await.unwrap();
+    for wrapped in [false, true] {
+        let inside = locks.clone();
+        let service = by_payload(&locks).layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
+            let locks = inside.clone();
+            async move {
+                let budget = Budget::lasting(Duration::from_millis(100)).reserve(Duration::from_millis(100));
+                let inner = locks.acquire("inner").owner(event.context.request_id).within(&budget).await;
+                if wrapped {
+                    inner.map_err(NotBilled)?.release().await?;
+                } else {
+                    inner?.release().await?;
+                }
+                Ok::<_, Error>(())
+            }
+        }));
+        let error = service.oneshot(event("k", context(30.0))).await.unwrap_err();
+        let diagnostic = Diagnostic::from(error);
+        assert_eq!(diagnostic.error_type, "LockHeld", "{wrapped}: {diagnostic:?}");
+        assert!(diagnostic.error_message.contains("is held by \"somebody\""), "{diagnostic:?}");
+        assert_eq!(diagnostic.error_message.starts_with("the bill was not written: "), wrapped, "{diagnostic:?}");
+    }
+    other.granted().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_boxed_error_that_is_none_of_the_lock_s_leaves_as_without_the_layer() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Err::<(), Error>("no paper".into()));
+    let error = by_payload(&locks).layer(handler).oneshot(event("k", context(30.0))).await.unwrap_err();
+    assert_eq!(Diagnostic::from(error), Diagnostic::from(Error::from("no paper")));
 }
 
 #[tokio::test]

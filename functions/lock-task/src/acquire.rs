@@ -1,18 +1,20 @@
 //! `acquire`: get a lock, or say who has it.
 
 use crate::handler::{Deps, Time};
-use crate::lock::{LockJson, epoch_millis, lease, sort_key};
+use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, lease, sort_key};
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock::{Held, LockKey, Observation};
-use lambda_lock_functions::{Failure, Fields};
+use lambda_lock_functions::{Failure, Fields, beginning, quoted};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and what may stand beside it.
 #[derive(Debug)]
 pub(crate) struct Request {
-    key: LockKey,
+    pub(crate) key: LockKey,
     owner: String,
+    /// Whether a living holder of this name is this caller, whose first request's answer was lost.
+    reclaim: bool,
     lease: Duration,
     wait: Duration,
     when_held: WhenHeld,
@@ -26,10 +28,11 @@ impl Request {
         let request = Self {
             key: LockKey::new(fields.name("key", LONGEST_KEY)?, sort_key(&mut fields, with_sort_key)?),
             owner: fields.name("owner", LONGEST_NAME)?,
+            reclaim: fields.flag("reclaim")?,
             lease: lease(&mut fields)?,
             wait: fields.optional_seconds("waitSeconds")?.unwrap_or_default(),
             when_held: WhenHeld::read(&mut fields)?,
-            data: fields.optional_text("data")?,
+            data: fields.optional_text_up_to("data", LONGEST_DATA)?,
             execution: fields.optional_name("execution", LONGEST_NAME)?,
             observation: observation(&mut fields)?,
         };
@@ -91,9 +94,12 @@ fn observation(fields: &mut Fields) -> Result<Option<Observation>, Failure> {
 }
 
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    let Request { key, owner, lease, wait, when_held, data, execution, observation } = request;
+    let Request { key, owner, reclaim, lease, wait, when_held, data, execution, observation } = request;
     let budget = time.waiting(wait, lease);
-    let mut acquire = deps.locks.acquire(key).owner(owner).reclaim_own().lease(lease).within(&budget);
+    let mut acquire = deps.locks.acquire(&key).owner(&owner).lease(lease).within(&budget);
+    if reclaim {
+        acquire = acquire.reclaim_own();
+    }
     if let Some(execution) = execution {
         acquire = acquire.workflow(execution);
     }
@@ -105,24 +111,53 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     }
     match acquire.await {
         Ok(lock) => {
-            let data = lock.data().map(|data| String::from_utf8_lossy(data).into_owned());
+            let on_row = lock.data();
+            let data = on_row.and_then(answerable);
+            let omitted = on_row.is_some() && data.is_none();
             let lock = LockJson { token: lock.into_token(), data }.json();
-            Ok(json!({ "acquired": true, "lock": lock }))
+            let mut answer = json!({ "acquired": true, "lock": lock });
+            if omitted {
+                answer["dataOmitted"] = true.into();
+            }
+            Ok(answer)
         }
         Err(error) => match (error.held(), when_held) {
             (Some(held), WhenHeld::Report { longest_wait }) => Ok(report(held, longest_wait)),
-            _ => Err(error.into()),
+            (Some(held), WhenHeld::Fail) => Err(is_held(&key, held, &owner)),
+            (None, _) => Err(error.into()),
         },
     }
+}
+
+/// Whoever asks under the name of a living holder hears of it: either it is a retry, or a name that two use.
+fn is_held(key: &LockKey, held: &Held, owner: &str) -> Failure {
+    let retry_after = held.retry_after;
+    // Only our own rows say when their lease ends, and only those can be reclaimed.
+    let own_name = held.holder == owner && held.lease_ends_at.is_some();
+    Failure::held(if own_name {
+        format!(
+            "the lock {key} is held by {holder}, this request's own owner: if this is a retry of the same task, whose \
+             answer was lost, send \"reclaim\": true; otherwise give each holder an owner of its own, and try again \
+             in {retry_after:?} at the latest",
+            holder = quoted(&held.holder),
+        )
+    } else {
+        format!("the lock {key} is held by {}: try again in {retry_after:?} at the latest", quoted(&held.holder))
+    })
 }
 
 fn report(held: &Held, longest_wait: Option<u64>) -> Value {
     // A Wait state takes whole seconds, and to wait for less than was asked would be too early.
     let dead_in = u64::try_from(held.retry_after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
+    // Owners and versions of this crate are no longer than this; another client's may fill the row.
+    let carried = held.observation.version().len() <= LONGEST_NAME;
     json!({
         "acquired": false,
-        "holder": { "owner": held.holder, "leaseEndsAt": held.lease_ends_at.map(epoch_millis) },
+        "holder": {
+            "owner": beginning(&held.holder, LONGEST_NAME),
+            "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
+        },
         "retryAfterSeconds": longest_wait.map_or(dead_in, |longest| longest.min(dead_in)),
-        "observation": held.observation,
+        "observation": carried.then_some(&held.observation),
     })
 }

@@ -29,9 +29,21 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     let mut fields = Fields::of_event(&event.payload)?;
     let time = Time::of(&event.context);
     match fields.text("action")?.as_str() {
-        "acquire" => acquire::run(acquire::Request::read(fields, deps.sort_key)?, &time, deps).await,
-        "renew" => renew::run(renew::Request::read(fields, deps.sort_key)?, &time, deps).await,
-        "release" => release::run(release::Request::read(fields, deps.sort_key)?, &time, deps).await,
+        "acquire" => {
+            let request = acquire::Request::read(fields, deps.sort_key)?;
+            let key = request.key.clone();
+            acquire::run(request, &time, deps).await.map_err(|failure| failure.of_lock(&key))
+        }
+        "renew" => {
+            let request = renew::Request::read(fields, deps.sort_key)?;
+            let key = request.lock.token.key();
+            renew::run(request, &time, deps).await.map_err(|failure| failure.of_lock(&key))
+        }
+        "release" => {
+            let request = release::Request::read(fields, deps.sort_key)?;
+            let key = request.lock.token.key();
+            release::run(request, &time, deps).await.map_err(|failure| failure.of_lock(&key))
+        }
         _ => Err(fields.malformed("action", "give acquire, renew or release")),
     }
 }

@@ -6,6 +6,27 @@ use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The most bytes of `data`, as text. A row can hold 400 KB, which other clients of the crate may use.
+pub(crate) const LONGEST_DATA: usize = 32 * 1024;
+/// The most bytes of `data` as it stands in an answer: in JSON some characters take six bytes.
+const LONGEST_DATA_IN_JSON: usize = 2 * LONGEST_DATA;
+/// The most bytes of an answer, as JSON. Step Functions fails a state whose data has more than 256 KB, although
+/// the lock is granted by then. Beside `data` there are the key, the sort key and an owner, which may have 2,048,
+/// 1,024 and 2,048 bytes, times six.
+#[cfg(test)]
+pub(crate) const LONGEST_ANSWER: usize = 128 * 1024;
+
+/// A row's payload as it is answered, if it is small enough for that.
+pub(crate) fn answerable(data: &[u8]) -> Option<String> {
+    // A replacement character is three bytes: no text is shorter than what it stands for.
+    let text = (data.len() <= LONGEST_DATA).then(|| String::from_utf8_lossy(data).into_owned());
+    text.filter(|text| is_answerable(text))
+}
+
+fn is_answerable(text: &str) -> bool {
+    text.len() <= LONGEST_DATA && Value::from(text).to_string().len() <= LONGEST_DATA_IN_JSON
+}
+
 /// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey`
 /// and `data` where there are any. The workflow stands on the row: renewal keeps it there and release
 /// removes it, so nobody needs to carry it.
@@ -31,6 +52,9 @@ impl LockJson {
         let (lease, ends) = (lease(&mut fields)?, fields.whole_number("leaseEndsAt")?);
         let token = LockToken::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let data = fields.optional_text("data")?;
+        if !data.as_deref().is_none_or(is_answerable) {
+            return Err(fields.malformed("data", "give the lock exactly as it was answered"));
+        }
         fields.nothing_else()?;
         Ok(Self { token, data })
     }

@@ -7,15 +7,17 @@ use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// `{"action":"release","lock":{…}}`
+/// `{"action":"release","lock":{…}}`, and `reclaim` beside it.
 #[derive(Debug)]
 pub(crate) struct Request {
-    lock: LockJson,
+    pub(crate) lock: LockJson,
+    /// Whether a later grant of the same owner is this caller's, too.
+    reclaim: bool,
 }
 
 impl Request {
     pub(crate) fn read(mut fields: Fields, with_sort_key: bool) -> Result<Self, Failure> {
-        let request = Self { lock: LockJson::read(&mut fields, with_sort_key)? };
+        let request = Self { lock: LockJson::read(&mut fields, with_sort_key)?, reclaim: fields.flag("reclaim")? };
         fields.nothing_else()?;
         Ok(request)
     }
@@ -23,8 +25,11 @@ impl Request {
 
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     let budget = time.waiting(Duration::ZERO, Duration::ZERO);
-    // A retried task whose first answer was lost had acquired again: that grant goes too.
-    let release = deps.locks.release(request.lock.token).or_later_grant_of_owner().within(&budget);
+    let mut release = deps.locks.release(request.lock.token).within(&budget);
+    if request.reclaim {
+        // A retried task whose first answer was lost had acquired again: that grant goes too.
+        release = release.or_later_grant_of_owner();
+    }
     match release.await? {
         ReleaseOutcome::Released => Ok(json!({ "released": true })),
         ReleaseOutcome::AlreadyGone => Ok(json!({ "released": false, "reason": "gone" })),

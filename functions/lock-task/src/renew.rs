@@ -10,7 +10,7 @@ use std::time::Duration;
 /// `{"action":"renew","lock":{…},"leaseSeconds":…}`
 #[derive(Debug)]
 pub(crate) struct Request {
-    lock: LockJson,
+    pub(crate) lock: LockJson,
     lease: Duration,
 }
 

@@ -92,8 +92,6 @@ fn report(message: &Message, done: &Result<Charged, Failure>) {
         Ok(Charged { receipt, replayed }) => {
             tracing::info!(message_id, replayed, fencing_token = receipt.fencing_token, "charged");
         }
-        Err(failure) => {
-            tracing::warn!(message_id, error_type = failure.error_type(), "not charged: {}", failure.message());
-        }
+        Err(failure) => failure.clone().because_of("not charged").log(Some(message_id)),
     }
 }

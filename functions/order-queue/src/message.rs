@@ -24,8 +24,10 @@ impl Message {
     /// The messages of an event.
     pub(crate) fn all(event: &RawValue) -> Result<Vec<Self>, Failure> {
         let batch: Batch = serde_json::from_str(event.get()).map_err(|error| {
+            // Not what serde says: it quotes what it found.
+            let (line, column) = (error.line(), error.column());
             Failure::invalid_request(format!(
-                "Records is missing or malformed: the event is no batch of an SQS queue ({error})"
+                "Records is missing or malformed: the event is no batch of an SQS queue (line {line}, column {column})"
             ))
         })?;
         Ok(batch.records)

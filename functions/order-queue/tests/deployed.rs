@@ -5,7 +5,9 @@
 #![allow(clippy::disallowed_methods, reason = "the tests wait for deliveries")]
 
 use lambda_lock_local::authorize::Role;
-use lambda_lock_local::deployed::{answered, assert_does_not_start, assert_tells_nothing, first_answer_lost, template};
+use lambda_lock_local::deployed::{
+    MARK, answered, assert_does_not_start, assert_tells_nothing, first_answer_lost, template,
+};
 use lambda_lock_local::gateway::Conduct;
 use lambda_lock_local::{ExpandedQueue, Expansion, PaymentGateway, Queue, Sample};
 use serde_json::{Value, json};
@@ -151,11 +153,11 @@ async fn what_keeps_it_from_starting_is_a_sentence_that_names_it() {
 async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template() else { return };
     let sample = deploy(&template.loud(NAME)).await;
-    let wrong = json!({ "orderId": "o-2", "amount": 1, "currency": "EUR", "note": "payload-7f3a" });
-    let event = batch(&[order("o-1").to_string(), wrong.to_string(), "payload-7f3a {".to_owned()]);
+    let wrong = json!({ "orderId": "o-2", "amount": 1, "currency": "EUR", "note": MARK });
+    let event = batch(&[order("o-1").to_string(), wrong.to_string(), format!("{MARK} {{")]);
     let ran = sample.lambda.invoke(NAME, &event.to_string()).await.unwrap();
     let logs = ran.logs.clone();
     assert_eq!(answered(ran).unwrap()["batchItemFailures"].as_array().unwrap().len(), 2);
     assert!(logs.contains("note is no field") && logs.contains("InvalidRequest"), "why it comes again: {logs}");
-    assert_tells_nothing(&logs, &["7f3a"]);
+    assert_tells_nothing(&logs);
 }

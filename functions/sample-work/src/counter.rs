@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
-use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional, quoted};
 
 /// A table of counters: `counter` is the key, `value` the count, `lastToken` the fence, `writers` who
 /// counted.
@@ -62,7 +62,8 @@ impl Counters {
         let table = &self.table;
         match error.code() {
             Some("ConditionalCheckFailedException") => Failure::lost(format!(
-                "the counter {counter:?} has seen a larger fencing token: somebody else holds the lock, stop"
+                "the counter {} has seen a larger fencing token: somebody else holds the lock, stop",
+                quoted(counter)
             )),
             Some("ResourceNotFoundException" | "AccessDeniedException" | "ValidationException") => {
                 Failure::step_failed(&format!(

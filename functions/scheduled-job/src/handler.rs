@@ -3,7 +3,7 @@
 use crate::work::{WorkError, work};
 use lambda_lock::protocol::LONGEST_KEY;
 use lambda_lock::{Budget, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired};
-use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, optional};
+use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, optional};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
@@ -40,7 +40,14 @@ where
     W: AsyncFnOnce(&mut Lock) -> Result<(), WorkError>,
 {
     let budget = Budget::from(&event.context);
-    match deps.locks.try_acquire(&deps.key).within(&budget).await? {
+    run(&budget, deps, work).await.map_err(|failure| failure.of_lock(&deps.key))
+}
+
+async fn run<W>(budget: &Budget, deps: &Deps, work: W) -> Result<Value, Failure>
+where
+    W: AsyncFnOnce(&mut Lock) -> Result<(), WorkError>,
+{
+    match deps.locks.try_acquire(&deps.key).within(budget).await? {
         TryAcquired::Held(held) => {
             tracing::info!(holder = held.holder, "somebody else runs the job");
             Ok(json!({ "ran": false, "holder": held.holder }))
@@ -48,8 +55,8 @@ where
         TryAcquired::Granted(mut lock) => {
             let done = work(&mut lock).await;
             let fencing_token = lock.fencing_token();
-            give_back(lock).await;
-            done.map_err(failure)?;
+            let after = give_back(lock).await;
+            done.map_err(|error| failure(error).leaving(after))?;
             Ok(json!({ "ran": true, "fencingToken": fencing_token }))
         }
     }
@@ -63,11 +70,18 @@ fn failure(error: WorkError) -> Failure {
     }
 }
 
-/// The work is done, so a lock that does not come back is only logged: its lease frees it.
-async fn give_back(lock: Lock) {
+/// A lock that does not come back is only logged: the work has ended, and the lease frees the lock.
+async fn give_back(lock: Lock) -> AfterWork {
+    let ends = lock.lease_ends_at();
     match lock.release().await {
-        Ok(ReleaseOutcome::Released) => {}
-        Ok(ReleaseOutcome::AlreadyGone) => tracing::warn!("the lock was no longer ours when the work ended"),
-        Err(error) => tracing::warn!(%error, "the lock was not released; its lease frees it"),
+        Ok(ReleaseOutcome::Released) => AfterWork::Free,
+        Ok(ReleaseOutcome::AlreadyGone) => {
+            tracing::warn!("the lock was no longer ours when the work ended");
+            AfterWork::Lost
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the lock was not released; its lease frees it");
+            AfterWork::FreeBy(ends)
+        }
     }
 }

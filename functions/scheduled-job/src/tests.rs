@@ -2,7 +2,7 @@
 
 use crate::handler::{Deps, guarded, handler};
 use crate::work::WorkError;
-use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event};
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, rfc3339};
 use lambda_lock_functions::{ConfigError, Event, Failure};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
@@ -63,6 +63,37 @@ async fn work_that_fails_is_said_by_name_and_the_lock_is_free() {
     let failed = guarded(tick(), &deps, async |_| Err::<(), WorkError>("no paper".into())).await;
     assert_failure(failed, "WorkFailed", "no paper");
     assert!(is_free(&server, "job/scheduled-job").await);
+}
+
+#[tokio::test]
+async fn work_that_fails_says_that_the_lock_is_free_again_only_when_it_is() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[]).unwrap();
+    let failed = guarded(tick(), &deps, async |_| Err::<(), WorkError>("no paper".into())).await;
+    assert_failure(failed, "WorkFailed", "the lock is free again: no paper");
+
+    let mut ends = None;
+    let failed = guarded(tick(), &deps, async |lock| {
+        ends = lock.lease_ends_at();
+        server.drop_table("locks").await;
+        Err::<(), WorkError>("no paper".into())
+    })
+    .await;
+    let ends = rfc3339(ends.unwrap());
+    assert_failure(failed, "WorkFailed", &format!("free at the latest when its lease ends, at {ends}: no paper"));
+}
+
+#[tokio::test]
+async fn work_that_fails_after_the_lock_was_lost_says_so_and_nothing_about_when_it_is_free() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[]).unwrap();
+    let failed = guarded(tick(), &deps, async |lock| {
+        let other = server.locks(&[]);
+        drop(other.reclaim(lock.token()).lease(Duration::from_secs(30)).within(&budget()).await?.into_token());
+        Err::<(), WorkError>("no paper".into())
+    })
+    .await;
+    assert_failure(failed, "WorkFailed", "the lock was lost before it ended: no paper");
 }
 
 #[tokio::test]

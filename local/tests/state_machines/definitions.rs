@@ -95,6 +95,19 @@ fn owners_tell_redrives_and_items_apart_and_the_row_names_the_execution() {
 }
 
 #[test]
+fn a_retried_request_means_the_same_holder() {
+    let mut says_so = 0;
+    for (machine, states) in state_groups() {
+        for (name, state) in states.iter().filter(|(_, state)| matches!(action(state), Some("acquire" | "release"))) {
+            // Retry asks again after an answer that was lost: whoever holds the lock by then is this very task.
+            assert_eq!(state["Parameters"]["Payload"]["reclaim"], true, "{machine}: {name}");
+            says_so += 1;
+        }
+    }
+    assert_eq!(says_so, (2 + 1 + 2) + (2 + 2 + 2));
+}
+
+#[test]
 fn every_machine_is_in_jsonpath_and_ends_some_day() {
     for (machine, _) in state_groups().iter().filter(|(machine, _)| !machine.contains("an item")) {
         let definition = Definition::read(machine).unwrap();

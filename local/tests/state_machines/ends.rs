@@ -111,6 +111,19 @@ async fn a_redriven_execution_goes_on_where_it_was_while_nobody_else_has_worked(
 }
 
 #[tokio::test]
+async fn a_redriven_step_runs_without_the_lock_that_was_cleaned_up_and_its_renewal_says_so() {
+    let Some(scene) = Scene::new().await else { return };
+    let stopped = stopped_in(&scene, "stopped", "FirstStep").await;
+    assert_eq!(scene.clean_up(&stopped, "ABORTED").await, 1);
+    let redriven = scene.engine.redrive(&stopped).await.unwrap();
+    let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
+    assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some("LockLost")), "{end:?}");
+    let states = scene.engine.states(&redriven).await.unwrap();
+    assert_eq!(states, ["FirstStep", "Renew", "UnlockAfterFailure", "Failed"]);
+    assert_eq!(scene.counter("k").await.0, 0);
+}
+
+#[tokio::test]
 async fn a_redriven_execution_that_somebody_else_has_overtaken_writes_nothing_and_frees_nothing() {
     let Some(scene) = Scene::new().await else { return };
     let stopped = stopped_in(&scene, "stopped", "FirstStep").await;

@@ -103,7 +103,7 @@ impl Lock {
     }
 
     fn given_back(&self, state: &mut State, verdict: ReleaseVerdict, held: Option<Holding>) {
-        let said = matches!(verdict, ReleaseVerdict::Released | ReleaseVerdict::AlreadyGone);
+        let said = matches!(verdict, ReleaseVerdict::Released | ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone);
         if held.is_some_and(|held| said && state.is_held_by(&held)) {
             state.breaks("released while the row is ours");
         }

@@ -24,6 +24,7 @@ fn wanted(caller: usize) -> Wanted {
         data: DataChange::Keep,
         reclaim: Reclaim::Nobody,
         observation: None,
+        commit: None,
     }
 }
 
@@ -84,7 +85,11 @@ fn drive<M: Machine + Debug>(
                 };
                 let tick = Tick {
                     now,
-                    wall: WallClock { millis: now.wall.as_millis() as u64, trusted: true },
+                    wall: WallClock {
+                        millis: now.wall.as_millis() as u64,
+                        written: now.wall.as_millis() as u64,
+                        trusted: true,
+                    },
                     wait_left: left,
                     time_left: left,
                     lease: LEASE,

@@ -110,6 +110,7 @@ impl Sequence {
             0..2 => Action::Claim { grant: self.grant(rng), trusted: rng.bool().then(|| rng.u64(1000..1010)) },
             2..4 => Action::Take {
                 seen: seen.unwrap_or_else(|| version(rng).to_string()),
+                held: rng.bool(),
                 token: if rng.bool() { NextToken::FromRow } else { NextToken::Exactly(rng.u64(1000..1008)) },
                 grant: self.grant(rng),
             },

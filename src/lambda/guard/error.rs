@@ -1,7 +1,9 @@
 //! What a guarded handler fails with: the lock's error, or its own.
 
 use crate::error::Error;
+use crate::lambda::diagnostic::named;
 use lambda_runtime::Diagnostic;
+use std::any::Any;
 use std::fmt;
 
 /// Why a guarded handler did not answer.
@@ -9,7 +11,8 @@ use std::fmt;
 pub enum LockServiceError<E> {
     /// The lock was not acquired, and the handler did not run.
     Lock(Error),
-    /// The handler ran and failed; the lock was given back.
+    /// The handler ran and failed. The lock was given back, or a warning in the log says why not, and its lease
+    /// frees it.
     Handler(E),
 }
 
@@ -31,12 +34,17 @@ impl<E: std::error::Error> std::error::Error for LockServiceError<E> {
     }
 }
 
-/// The lock's error by its [name](crate::lambda::error_type), the handler's own as it is.
-impl<E: Into<Diagnostic>> From<LockServiceError<E>> for Diagnostic {
+/// The lock's error by its [name](crate::lambda::error_type), the handler's own as it is. A handler whose errors are
+/// boxed ([`lambda_runtime::Error`]) may have a lock's error in the box: that one is found and named, as
+/// [`diagnostic`](crate::lambda::diagnostic) does it.
+impl<E: Into<Diagnostic> + 'static> From<LockServiceError<E>> for Diagnostic {
     fn from(error: LockServiceError<E>) -> Self {
         match error {
             LockServiceError::Lock(error) => error.into(),
-            LockServiceError::Handler(error) => error.into(),
+            LockServiceError::Handler(error) => {
+                let boxed = (&error as &dyn Any).downcast_ref::<lambda_runtime::Error>();
+                boxed.and_then(|error| named(&**error)).unwrap_or_else(|| error.into())
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use tower::Layer;
 ///
 /// The lock is acquired within the invocation's [budget](crate::Budget), so its lease covers the
 /// invocation and its grace and the handler need not renew it. It is given back when the handler has
-/// answered or failed. The handler gets its event as [`Locked`](super::Locked), with the grant beside
+/// answered or failed. An event that comes again is handled again. The handler gets its event as [`Locked`](super::Locked), with the grant beside
 /// it: what it writes should carry the fencing token.
 ///
 /// | setting | default | why |
@@ -49,7 +49,8 @@ use tower::Layer;
 ///
 /// # Errors
 /// Those of [`acquire`](LockClient::acquire) as [`LockServiceError::Lock`](super::LockServiceError),
-/// and the handler's own. An empty key is `InvalidRequest`, a context without deadline too. A release
+/// and the handler's own. Each leaves the function under its [name](super::super::error_type), also a lock's error that
+/// the handler returns in a box. An empty key is `InvalidRequest`, a context without deadline too. A release
 /// that fails is logged as a warning: the lease frees the lock.
 ///
 /// # Requests and IAM actions
@@ -57,8 +58,10 @@ use tower::Layer;
 /// waiting.
 ///
 /// # Cancel safety
-/// Dropping the future, or a panic in the handler, leaves the lock taken until its lease ends, which
-/// is the end of the invocation and its grace.
+/// Dropping the future, or a panic in the handler, leaves the lock taken until its lease ends: at the end of the
+/// invocation, its grace, and [5 %](crate::LockClientBuilder::clock_drift) of both. A function that was killed at a
+/// timeout of 15 minutes holds the lock for about 48 s more: 1 s of grace, 45 s of drift, and the 2 s that
+/// [wall clocks](crate::LockClientBuilder::max_clock_skew) may be apart.
 #[derive(Clone)]
 pub struct LockLayer<K, H = Refuse> {
     settings: Settings,

@@ -64,14 +64,20 @@ where
         let LambdaEvent { payload, context, .. } = event;
         let key = (self.key)(&payload);
         Box::pin(async move {
-            let lock = match acquire(&settings, key, &context).await {
+            let mut lock = match acquire(&settings, key, &context).await {
                 Ok(lock) => lock,
                 Err(error) => return refused(error, &when_held),
             };
             let locked = Locked { payload, grant: lock.token() };
-            let answer = inner.call(LambdaEvent::new(locked, context)).await;
-            lock.finish().await;
-            answer.map_err(LockServiceError::Handler)
+            let handled = inner.call(LambdaEvent::new(locked, context));
+            match lock.validity().run(handled).await {
+                Some(Ok(answer)) => lock.finish_work().await.map(|()| answer).map_err(LockServiceError::Lock),
+                Some(Err(error)) => {
+                    lock.finish().await;
+                    Err(LockServiceError::Handler(error))
+                }
+                None => Err(LockServiceError::Lock(lock.cut_short().await)),
+            }
         })
     }
 }

@@ -2,8 +2,12 @@ use super::{Function, KEY, order, order_with};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::Budget;
 use lambda_lock_functions::test_support::{assert_failure, epoch_millis};
+use lambda_lock_local::gateway::Conduct;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
@@ -101,12 +105,20 @@ async fn an_order_that_was_charged_longer_ago_than_results_are_kept_is_not_charg
 #[tokio::test]
 async fn while_the_first_call_is_at_it_the_second_one_is_told_who() {
     let function = Function::start().await;
-    let slow = function.call(order_with(json!({ "simulate": { "stepMillis": 150 } })));
+    // The gateway fails until the second call has been told.
+    let (asked, told) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let (asks, tells) = (asked.clone(), told.clone());
+    function.gateway.decide(move |_| {
+        asks.notify_one();
+        if tells.load(Ordering::SeqCst) { Conduct::Answers } else { Conduct::Refuses(503) }
+    });
     let second = async {
-        lambda_lock_functions::test_support::pause(Duration::from_millis(100)).await;
-        function.call(order()).await
+        asked.notified().await;
+        let second = function.call(order()).await;
+        told.store(true, Ordering::SeqCst);
+        second
     };
-    let (first, second) = tokio::join!(slow, second);
+    let (first, second) = tokio::join!(function.call(order()), second);
     assert_failure(second, "LockHeld", "a-function:$LATEST/8f5a3c1e");
     assert_eq!(first.unwrap()["replayed"], false);
     assert_eq!(function.charged(), (1, 1));
@@ -115,20 +127,26 @@ async fn while_the_first_call_is_at_it_the_second_one_is_told_who() {
 #[tokio::test]
 async fn an_attempt_that_was_overtaken_records_nothing() {
     let function = Function::start().await;
-    let slow = function.call(order_with(json!({ "simulate": { "stepMillis": 200 } })));
+    // The gateway leaves the first request without an answer, and so the first attempt waits while it is overtaken.
+    let (asked, requests) = (Arc::new(Notify::new()), AtomicU32::new(0));
+    let asks = asked.clone();
+    function.gateway.decide(move |_| {
+        asks.notify_one();
+        if requests.fetch_add(1, Ordering::SeqCst) == 0 { Conduct::Silent } else { Conduct::Answers }
+    });
     let overtaken = async {
-        lambda_lock_functions::test_support::pause(Duration::from_millis(500)).await;
+        asked.notified().await;
         // Somebody whose clock says that the lease is over.
         function.server.set("locks", ("key", KEY), ("leaseEndsAt", number(1))).await;
         function.call(order()).await
     };
-    let (first, second) = tokio::join!(slow, overtaken);
+    let (first, second) = tokio::join!(function.call(order()), overtaken);
     let second = second.unwrap();
     assert_failure(first, "LockLost", "no longer ours");
     assert_eq!(second["replayed"], false);
     let row = function.order("o-1").await.unwrap();
     assert_eq!(row["fencingToken"], number(&second["fencingToken"]));
-    assert_eq!(function.charged().1, 1, "the gateway forgives the repeat");
+    assert_eq!(function.charged(), (2, 1), "the gateway forgives the repeat");
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 use super::{Function, KEY, deps, order, order_with};
 use crate::handler;
-use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, locks_answered};
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, locks_answered, rfc3339};
 use lambda_lock_local::gateway::Conduct;
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::sync::Notify;
 
 #[tokio::test]
 async fn work_that_fails_gives_the_attempt_back_and_the_next_call_charges() {
@@ -15,6 +19,39 @@ async fn work_that_fails_gives_the_attempt_back_and_the_next_call_charges() {
     assert_eq!(function.charged(), (1, 1));
     let answer = function.call(order()).await.unwrap();
     assert_eq!((&answer["replayed"], function.charged()), (&json!(false), (2, 1)));
+}
+
+#[tokio::test]
+async fn work_that_fails_says_that_the_attempt_is_free_again_only_when_it_is() {
+    let function = Function::start().await;
+    let failed = function.call(order_with(json!({ "simulate": { "failAt": "charge" } }))).await;
+    assert_failure(failed, "WorkFailed", "the lock is free again: charge failed");
+
+    // The gateway hesitates until the lock table is gone, and then says no.
+    let (asked, hears) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let (asks, gone) = (asked.clone(), hears.clone());
+    function.gateway.decide(move |_| {
+        asks.notify_one();
+        Conduct::Refuses(if gone.load(Ordering::SeqCst) { 402 } else { 503 })
+    });
+    let spoils = async {
+        asked.notified().await;
+        let ends = function.server.row(KEY).await.unwrap()["leaseEndsAt"].as_n().unwrap().parse().unwrap();
+        function.server.drop_table("locks").await;
+        hears.store(true, Ordering::SeqCst);
+        UNIX_EPOCH + Duration::from_millis(ends)
+    };
+    let (failed, ends) = tokio::join!(function.call(order()), spoils);
+    let ends = rfc3339(ends);
+    assert_failure(failed, "WorkFailed", &format!("free at the latest when its lease ends, at {ends}: the payment"));
+}
+
+#[tokio::test]
+async fn a_result_that_was_not_stored_says_when_the_attempt_is_over_at_the_latest() {
+    let function = Function::start().await;
+    function.gateway.decide(|_| Conduct::Calls("x".repeat(500_000)));
+    assert_failure(function.call(order()).await, "WorkFailed", "free at the latest when its lease ends, at 20");
+    assert!(function.is_open().await);
 }
 
 #[tokio::test]

@@ -54,6 +54,26 @@ async fn a_gateway_that_fails_until_the_time_is_over_is_failed_work_before_the_d
     }
 }
 
+/// A frozen process, or a machine that has much else to do.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the whole process is to stand still")]
+async fn a_pause_that_lasts_too_long_does_not_forget_that_the_gateway_was_asked() {
+    let function = Function::start().await;
+    let asked = std::sync::Arc::new(tokio::sync::Notify::new());
+    let asks = asked.clone();
+    function.gateway.decide(move |_| {
+        asks.notify_one();
+        Conduct::Refuses(502)
+    });
+    let stands_still = async {
+        asked.notified().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        std::thread::sleep(Duration::from_millis(900));
+    };
+    let (failed, ()) = tokio::join!(function.call_within(order(), 2.0), stands_still);
+    assert_failure(failed, "WorkFailed", "whether it charged the order is not known");
+}
+
 #[tokio::test]
 async fn a_4xx_and_an_answer_without_a_charge_id_are_failed_work_at_once() {
     for (conduct, says) in [

@@ -1,4 +1,4 @@
-use super::{Function, acquire, with};
+use super::{Function, acquire};
 use crate::handler::{Deps, handler};
 use lambda_lock::LockClient;
 use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, locks_answered};
@@ -56,11 +56,4 @@ async fn a_row_that_is_no_lock_is_an_invalid_record() {
     let function = Function::start().await;
     function.server.put(&[("key", "customer-7"), ("colour", "blue")]).await;
     assert_failure(function.call(acquire("me")).await, "InvalidRecord", "customer-7");
-}
-
-#[tokio::test]
-async fn data_that_does_not_fit_into_a_row_is_an_invalid_request() {
-    let function = Function::start().await;
-    let request = with(acquire("me"), json!({ "data": "x".repeat(500_000) }));
-    assert_failure(function.call(request).await, "InvalidRequest", "bytes of data");
 }

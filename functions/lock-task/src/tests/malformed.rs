@@ -64,6 +64,9 @@ async fn what_is_malformed_in_an_acquire_is_named() {
         ("execution", json!("")),
         ("execution", json!(long)),
         ("execution", json!(7)),
+        ("reclaim", json!("true")),
+        ("reclaim", json!(1)),
+        ("reclaim", json!(null)),
         ("sortKey", json!("invoice-12")),
         ("waitedSeconds", json!(3)),
         ("observation", observation.clone()),
@@ -125,6 +128,9 @@ async fn fields_of_another_action_are_refused() {
     let lock = function.lock("me").await;
     let release = json!({ "action": "release", "lock": lock, "leaseSeconds": 300 });
     refused(&function, release, "leaseSeconds").await;
+    refused(&function, json!({ "action": "release", "lock": lock, "reclaim": "yes" }), "reclaim").await;
+    let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 300, "reclaim": true });
+    refused(&function, renew, "reclaim").await;
     let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 300, "key": "customer-7" });
     refused(&function, renew, "key").await;
     refused(&function, json!({ "action": "release", "lock": "customer-7" }), "lock").await;

@@ -1,8 +1,11 @@
 //! The contract of lock-task, on an embedded DynamoDB, as a caller without Rust sees it.
 
 mod acquire;
+mod bounds;
 mod failures;
+mod fuzz;
 mod malformed;
+mod reclaim;
 mod release;
 mod renew;
 mod workflows;

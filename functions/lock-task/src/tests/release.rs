@@ -26,15 +26,6 @@ async fn a_lock_that_is_gone_is_no_error_and_its_new_holder_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_later_grant_of_the_same_owner_is_released_by_an_earlier_lock() {
-    let function = Function::start().await;
-    let first = function.lock("me").await;
-    function.lock("me").await;
-    assert_eq!(function.answer(json!({ "action": "release", "lock": first })).await, json!({ "released": true }));
-    assert!(function.is_free().await);
-}
-
-#[tokio::test]
 async fn an_earlier_copy_releases_a_lock_that_was_renewed_since() {
     let function = Function::start().await;
     let lock = function.lock("me").await;

@@ -82,12 +82,13 @@ async fn the_row_names_the_execution_that_holds_the_lock_now_and_no_other() {
         row.get("workflow").map(|workflow| workflow.as_s().unwrap().clone())
     };
     // A retried task gets its own lock again, and it is still the execution's.
+    let own = json!({ "reclaim": true });
     for _ in 0..2 {
-        function.answer(with(acquire("me"), json!({ "execution": EXECUTION }))).await;
+        function.answer(with(acquire("me"), json!({ "execution": EXECUTION, "reclaim": true }))).await;
         assert_eq!(workflow().await.as_deref(), Some(EXECUTION));
     }
     // The same owner without an execution: nobody's end is to free this lock.
-    let lock = function.lock("me").await;
+    let lock = function.answer(with(acquire("me"), own)).await["lock"].clone();
     assert_eq!(workflow().await, None);
     function.answer(json!({ "action": "release", "lock": lock })).await;
     assert_eq!(workflow().await, None);
@@ -96,7 +97,9 @@ async fn the_row_names_the_execution_that_holds_the_lock_now_and_no_other() {
 #[tokio::test]
 async fn owners_tell_redrives_and_map_items_of_one_execution_apart() {
     let function = Function::start().await;
-    let owner = |attempt: &str| with(acquire(&format!("{EXECUTION}/{attempt}")), json!({ "execution": EXECUTION }));
+    let owner = |attempt: &str| {
+        with(acquire(&format!("{EXECUTION}/{attempt}")), json!({ "execution": EXECUTION, "reclaim": true }))
+    };
     function.answer(owner("0/3")).await;
     for other in ["1/3", "0/4", "0"] {
         assert_failure(function.call(owner(other)).await, "LockHeld", "/0/3");

@@ -1,0 +1,202 @@
+//! What leaves the function is small, whatever came in and whatever stands on the row: Step Functions fails a
+//! state whose answer has more than 256 KB, and a lock that nobody heard of stays taken.
+
+use super::{Function, acquire, with};
+use crate::lock::{LONGEST_ANSWER, LONGEST_DATA};
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock_functions::Failure;
+use lambda_lock_functions::test_support::{assert_failure, pause};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The most that a DynamoDB item can hold, less the rest of the row.
+const HUGE: usize = 380_000;
+const LONGEST_MESSAGE: usize = lambda_lock_functions::LONGEST_MESSAGE;
+/// Of what came in, or stood on a row.
+const LONGEST_QUOTE: usize = 64;
+
+fn huge() -> String {
+    "x".repeat(HUGE)
+}
+
+fn longest_run(text: &str, of: char) -> usize {
+    text.split(|c| c != of).map(str::len).max().unwrap_or(0)
+}
+
+/// Asserts that an answer or an error is small, and an error quotes little.
+#[track_caller]
+fn assert_small(what: &str, result: &Result<Value, Failure>) {
+    match result {
+        Ok(answer) => assert!(answer.to_string().len() <= LONGEST_ANSWER, "{what}: {}", answer.to_string().len()),
+        Err(failure) => {
+            let message = failure.message();
+            assert!(message.len() <= LONGEST_MESSAGE, "{what}: {} bytes", message.len());
+            assert!(longest_run(message, 'x') <= LONGEST_QUOTE, "{what}: {message}");
+            assert!(longest_run(message, 'k') <= LONGEST_QUOTE, "{what}: {message}");
+        }
+    }
+}
+
+/// A row of ours that is held, and each of its attributes grown to the largest that fits.
+async fn spoilt(attribute: &str, value: AttributeValue) -> (Function, Value) {
+    let function = Function::start().await;
+    let lock = function.lock("somebody").await;
+    function.server.set("locks", ("key", "customer-7"), (attribute, value)).await;
+    (function, lock)
+}
+
+#[tokio::test]
+async fn a_row_with_a_huge_attribute_leaves_neither_a_large_answer_nor_a_large_error() {
+    let number = "9".repeat(38);
+    for (attribute, value) in [
+        ("ownerName", AttributeValue::S(huge())),
+        ("leaseDuration", AttributeValue::S(huge())),
+        ("leaseDuration", AttributeValue::S(format!("{}ms", "1".repeat(HUGE)))),
+        ("recordVersionNumber", AttributeValue::S(huge())),
+        ("recordVersionNumber", AttributeValue::S(format!("ll1-{}", huge()))),
+        ("isReleased", AttributeValue::S(huge())),
+        ("workflow", AttributeValue::S(huge())),
+        ("data", AttributeValue::B(huge().into_bytes().into())),
+        ("data", AttributeValue::B(vec![0xff; HUGE].into())),
+        ("data", AttributeValue::S(huge())),
+        ("fencingToken", AttributeValue::S(huge())),
+        ("fencingToken", AttributeValue::N(number.clone())),
+        ("leaseEndsAt", AttributeValue::S(huge())),
+        ("leaseEndsAt", AttributeValue::N(number)),
+    ] {
+        let (function, lock) = spoilt(attribute, value.clone()).await;
+        for request in [
+            acquire("me"),
+            with(acquire("me"), json!({ "whenHeld": "report" })),
+            with(acquire("somebody"), json!({ "reclaim": true })),
+            json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 }),
+            json!({ "action": "release", "lock": lock }),
+            acquire("me"),
+        ] {
+            let what = format!("{attribute} as {:.9}… asked for {}", format!("{value:?}"), request["action"]);
+            assert_small(&what, &function.call(request).await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_a_huge_text_in_any_field_gets_a_small_error() {
+    let function = Function::start().await;
+    let lock = function.lock("somebody").await;
+    for field in [
+        "action",
+        "key",
+        "owner",
+        "leaseSeconds",
+        "waitSeconds",
+        "whenHeld",
+        "data",
+        "execution",
+        "reclaim",
+        "maxRetryAfterSeconds",
+        "observation",
+        "waitedSeconds",
+        "sortKey",
+        "lock",
+    ] {
+        assert_small(field, &function.call(with(acquire("me"), json!({ field: huge() }))).await);
+    }
+    for field in ["key", "owner", "version", "fencingToken", "leaseSeconds", "leaseEndsAt", "data"] {
+        let lock = with(lock.clone(), json!({ field: huge() }));
+        for action in ["renew", "release"] {
+            let request = json!({ "action": action, "lock": lock, "leaseSeconds": 300 });
+            assert_small(field, &function.call(request).await);
+        }
+    }
+    let unknown = function.call(with(acquire("me"), json!({ huge(): 1 }))).await;
+    assert_small("a field of its own", &unknown);
+    assert_failure(unknown, "InvalidRequest", "(64 of 380000 bytes)");
+}
+
+#[tokio::test]
+async fn the_longest_key_and_owner_are_quoted_in_part() {
+    let function = Function::start().await;
+    let (key, owner) = ("k".repeat(2048), "x".repeat(2048));
+    let request = with(acquire(&owner), json!({ "key": key }));
+    let lock = function.answer(request.clone()).await["lock"].clone();
+    assert_eq!((&lock["key"], &lock["owner"]), (&json!(key), &json!(owner)), "an answer has them whole");
+    let held = function.call(with(request.clone(), json!({ "owner": "me" }))).await;
+    assert_small("held", &held);
+    assert_failure(held, "LockHeld", "(64 of 2048 bytes)");
+    assert_small("held by the same name", &function.call(request).await);
+    function.answer(json!({ "action": "release", "lock": lock })).await;
+    let lost = function.call(json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 })).await;
+    assert_small("lost", &lost);
+    assert_failure(lost, "LockLost", "stop, and do not write");
+}
+
+#[tokio::test]
+async fn a_text_is_cut_between_two_characters() {
+    let function = Function::start().await;
+    let owner = format!("{}{}", "o".repeat(15), "ü".repeat(100));
+    function.answer(acquire(&owner)).await;
+    let quote = format!("{}…{}", "o".repeat(15), "ü".repeat(24));
+    assert_failure(function.call(acquire("me")).await, "LockHeld", &format!("{quote:?} (63 of 215 bytes)"));
+}
+
+#[tokio::test]
+async fn data_of_more_than_32_kb_is_an_invalid_request() {
+    let function = Function::start().await;
+    for data in ["x".repeat(LONGEST_DATA + 1), "x".repeat(500_000)] {
+        let refused = function.call(with(acquire("me"), json!({ "data": data }))).await;
+        assert!(refused.as_ref().unwrap_err().message().starts_with("data "), "{refused:?}");
+        assert_failure(refused, "InvalidRequest", "at most 32768");
+    }
+    assert_eq!(function.server.row("customer-7").await, None, "no request was sent");
+    let data = "x".repeat(LONGEST_DATA);
+    let answer = function.answer(with(acquire("me"), json!({ "data": data }))).await;
+    assert_eq!((&answer["lock"]["data"], answer.get("dataOmitted")), (&json!(data), None));
+}
+
+#[tokio::test]
+async fn a_larger_payload_on_the_row_is_left_out_and_the_answer_says_so() {
+    let small = AttributeValue::B(vec![b'x'; LONGEST_DATA].into());
+    let large = AttributeValue::B(vec![b'x'; LONGEST_DATA + 1].into());
+    // Each byte becomes a replacement character of three.
+    let no_text = AttributeValue::B(vec![0xff; LONGEST_DATA / 2].into());
+    // Each byte is six in JSON.
+    let escaped = AttributeValue::B(vec![1; LONGEST_DATA].into());
+    for (data, omitted) in [(small, false), (large, true), (no_text, true), (escaped, true)] {
+        let function = Function::start().await;
+        let lock = function.lock("somebody").await;
+        function.answer(json!({ "action": "release", "lock": lock })).await;
+        function.server.set("locks", ("key", "customer-7"), ("data", data.clone())).await;
+        let answer = function.answer(acquire("me")).await;
+        assert_eq!(answer["acquired"], true);
+        assert_eq!(answer.get("dataOmitted"), omitted.then_some(&Value::Bool(true)));
+        assert_eq!(answer["lock"].get("data").is_none(), omitted);
+        assert!(answer.to_string().len() <= LONGEST_ANSWER);
+        assert_eq!(function.server.row("customer-7").await.unwrap()["data"], data, "the row keeps it");
+        let renewed = function.answer(json!({ "action": "renew", "lock": answer["lock"], "leaseSeconds": 300 })).await;
+        assert_eq!(renewed["lock"].get("data"), answer["lock"].get("data"));
+    }
+}
+
+#[tokio::test]
+async fn a_huge_owner_of_another_client_is_cut_in_a_report_and_a_huge_version_is_not_carried() {
+    let function = Function::start().await;
+    let owner = "o".repeat(100_000);
+    let row =
+        [("key", "customer-7"), ("ownerName", &*owner), ("leaseDuration", "200"), ("recordVersionNumber", "b2c6")];
+    function.server.put(&row).await;
+    let ask = with(acquire("me"), json!({ "whenHeld": "report" }));
+    let report = function.answer(ask.clone()).await;
+    assert_eq!(report["holder"]["owner"], owner[..2048]);
+    assert_eq!(report["observation"]["version"], "b2c6");
+
+    let version = "v".repeat(100_000);
+    let row =
+        [("key", "customer-7"), ("ownerName", "peer"), ("leaseDuration", "200"), ("recordVersionNumber", &*version)];
+    function.server.put(&row).await;
+    let report = function.answer(ask.clone()).await;
+    assert_eq!((&report["observation"], &report["retryAfterSeconds"]), (&Value::Null, &json!(1)));
+    // And the answer can be carried as every other one: by waiting inside the function it is taken over.
+    pause(Duration::from_millis(10)).await;
+    let again = json!({ "observation": report["observation"], "waitedSeconds": 1, "waitSeconds": 5 });
+    assert_eq!(function.answer(with(ask, again)).await["acquired"], true);
+}

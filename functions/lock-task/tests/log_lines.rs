@@ -1,0 +1,89 @@
+//! Each failure is one line in the log: whoever reads it at night sees at the level whether it needs anybody.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::LockClient;
+use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const TABLE: &str = "locks";
+
+/// The real function, three times: beside its table, beside none, and where no DynamoDB is.
+struct Stage {
+    dynamodb: LocalDynamoDb,
+    lambda: Lambda,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
+        LockClient::builder(client(dynamodb.endpoint()), TABLE).build().unwrap().create_table().await.unwrap();
+        let function = |name: &str, table: &str, endpoint: &str| Function {
+            name: name.to_owned(),
+            binary: env!("CARGO_BIN_EXE_lock-task").into(),
+            environment: [("LOCK_TABLE", table), ("AWS_ENDPOINT_URL_DYNAMODB", endpoint)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            timeout: Duration::from_secs(3),
+            memory_mb: 128,
+        };
+        let functions = vec![
+            function("lock-task", TABLE, dynamodb.endpoint()),
+            function("without-table", "missing", dynamodb.endpoint()),
+            function("without-dynamodb", TABLE, "http://127.0.0.1:1"),
+        ];
+        Self { lambda: Lambda::start(functions).await.unwrap(), dynamodb }
+    }
+
+    async fn invoke(&self, function: &str, request: &Value) -> Invocation {
+        self.lambda.invoke(function, &request.to_string()).await.unwrap()
+    }
+
+    async fn lock(&self, key: &str) -> Value {
+        let granted = self.invoke("lock-task", &acquire(key, "somebody")).await;
+        let Outcome::Answer(answer) = &granted.outcome else { panic!("{granted:?}") };
+        assert_eq!(lines(&granted), Vec::<Value>::new(), "a grant needs no line");
+        serde_json::from_str::<Value>(answer).unwrap()["lock"].clone()
+    }
+}
+
+fn acquire(key: &str, owner: &str) -> Value {
+    json!({ "action": "acquire", "key": key, "owner": owner, "leaseSeconds": 60 })
+}
+
+/// What the function says about failures: lines under a name, and whatever is at ERROR.
+fn lines(invocation: &Invocation) -> Vec<Value> {
+    let lines = invocation.logs.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line.get("error_type").is_some() || line["level"] == "ERROR").collect()
+}
+
+#[tokio::test]
+async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_level_that_it_deserves() {
+    let stage = Stage::new().await;
+    let lock = stage.lock("k").await;
+    let lost = stage.lock("lost").await;
+    stage.invoke("lock-task", &json!({ "action": "release", "lock": lost })).await;
+    let put = client(stage.dynamodb.endpoint()).put_item().table_name(TABLE);
+    put.item("key", AttributeValue::S("spoilt".to_owned())).send().await.unwrap();
+    let renew = |lock: &Value| json!({ "action": "renew", "lock": lock, "leaseSeconds": 60 });
+    let malformed = json!({ "action": "acquire", "key": "k", "owner": "me" });
+    for (function, request, name, level, key) in [
+        ("lock-task", acquire("k", "me"), "LockHeld", "INFO", Some("k")),
+        ("lock-task", renew(&lost), "LockLost", "WARN", Some("lost")),
+        ("lock-task", malformed, "InvalidRequest", "WARN", None),
+        ("without-dynamodb", renew(&lock), "LockUnknown", "WARN", Some("k")),
+        ("lock-task", acquire("spoilt", "me"), "InvalidRecord", "ERROR", Some("spoilt")),
+        ("without-table", acquire("k", "me"), "LockTableError", "ERROR", Some("k")),
+    ] {
+        let failed = stage.invoke(function, &request).await;
+        let Outcome::Error { error_type, message } = &failed.outcome else { panic!("{failed:?}") };
+        let lines = lines(&failed);
+        let [line] = lines.as_slice() else { panic!("{name}: {lines:#?}") };
+        assert_eq!((error_type.as_str(), &line["error_type"], &line["level"]), (name, &json!(name), &json!(level)));
+        assert_eq!((line["message"].as_str(), line["key"].as_str()), (Some(message.as_str()), key), "{line}");
+        assert!(!failed.logs.contains("Failure"), "{}", failed.logs);
+    }
+}

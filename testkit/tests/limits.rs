@@ -1,0 +1,66 @@
+//! A test that hangs is stopped and named, however it hangs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
+use lambda_lock_testkit::{Fault, Table, ends_within};
+use std::process::Command;
+use std::time::Duration;
+
+const HOW: &str = "LAMBDA_LOCK_TEST_HANGS";
+
+/// Runs this test again in a process of its own, in which it hangs; what that process says.
+fn hanging(test: &str, how: &str) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test]).env(HOW, how).env("LAMBDA_LOCK_LONGEST_TEST", "1");
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{how}");
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_test_that_hangs_is_stopped_and_named() {
+    let this = "a_test_that_hangs_is_stopped_and_named";
+    let table = Table::new();
+    let process = table.process();
+    match std::env::var(HOW).as_deref() {
+        // It never awaits.
+        Ok("loops") => loop {
+            std::hint::spin_loop();
+        },
+        // It awaits what never comes.
+        Ok("waits") => std::future::pending().await,
+        // It goes on waiting in virtual time.
+        Ok("sleeps") => loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        },
+        Ok(how) => panic!("{how}"),
+        Err(_) => drop(process),
+    }
+    for how in ["loops", "waits", "sleeps"] {
+        let said = hanging(this, how);
+        assert!(said.contains(&format!("the test {this} has run for 1s")), "{how}: {said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "does the call never end?")]
+async fn a_call_that_goes_on_asking_is_stopped() {
+    let table = Table::new();
+    let process = table.process();
+    process.next(vec![Fault::error("ThrottlingException"); 30_000]);
+    let dynamodb = process.dynamodb();
+    loop {
+        let _ = dynamodb.get_item().table_name("locks").send().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "had not ended after 10s")]
+async fn a_call_that_must_end_by_then_is_stopped_then() {
+    ends_within(Duration::from_secs(10), std::future::pending::<()>()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_by_then_is_left_alone() {
+    assert_eq!(ends_within(Duration::from_secs(10), async { 7 }).await, 7);
+}

@@ -1,0 +1,435 @@
+//! What DynamoDB's conditions decide on a row, and what our reading of the same row says: for each operation,
+//! on an embedded DynamoDB, the outcome is the one that follows from the reference's reading.
+
+use crate::rows::{self, Attribute, Row, Sketch, version};
+use crate::versions::GRANTS;
+use crate::{Checked, fuzz};
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use lambda_lock::protocol::Version;
+use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::{Error, ErrorKind, Lock, LockKey, LockToken, ReleaseOutcome, TryAcquired};
+use lambda_lock_testkit::{Process, Table};
+use proptest::prelude::*;
+use serde_json::Value as Json;
+use std::future::{Future, IntoFuture};
+use std::time::{Duration, UNIX_EPOCH};
+
+const LEASE_OF_OURS: Duration = Duration::from_secs(20);
+/// The skew that a client allows for by default.
+const SKEW: u64 = 2_000;
+/// What the lock that was written down has as fencing token.
+const OUR_TOKEN: u64 = 1_760_000_000_001;
+
+/// A table, and virtual time.
+struct Stage {
+    runtime: tokio::runtime::Runtime,
+    table: Table,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let table = runtime.block_on(async { Table::new() });
+        Self { runtime, table }
+    }
+
+    /// Puts the row, and begins with a fresh process beside it.
+    fn begin(&self, sketch: &Sketch) -> Scene<'_> {
+        self.runtime.block_on(async {
+            let process = self.table.process();
+            // So that a loop without an end uses up time.
+            process.set_latency(Duration::from_millis(10));
+            let now = process.clock.wall_millis();
+            let row = sketch.at(now);
+            self.table.put(row.json("k"));
+            let before = self.table.row("k").unwrap();
+            Scene { stage: self, process, now, spelled: row.as_spelled(&before), row, before }
+        })
+    }
+}
+
+struct Scene<'a> {
+    stage: &'a Stage,
+    process: Process,
+    now: u64,
+    row: Row,
+    spelled: Row,
+    before: Json,
+}
+
+impl Scene<'_> {
+    /// Runs an operation. One that does not end in ten minutes of virtual time never ends.
+    fn run<T>(&self, operation: impl Future<Output = T>) -> T {
+        let bounded = async { tokio::time::timeout(Duration::from_secs(600), operation).await };
+        let result = self.stage.runtime.block_on(bounded).unwrap_or_else(|_| panic!("it did not end"));
+        assert!(self.process.take_sent().len() < 1000, "so many requests");
+        result
+    }
+
+    fn after(&self) -> Json {
+        self.stage.table.row("k").unwrap()
+    }
+
+    /// The row is as it was found.
+    fn is_untouched(&self) -> Checked {
+        prop_assert_eq!(self.after(), self.before.clone(), "the row was changed");
+        Ok(())
+    }
+
+    /// The row is as it was found, or nobody holds it.
+    fn is_left_alone_or_given_back(&self) -> Checked {
+        let after = self.after();
+        prop_assert!(after == self.before || after.get(RELEASED).is_some(), "the row stays taken: {}", after);
+        Ok(())
+    }
+
+    /// Whether `Claim` takes it for a free row of ours, or one whose holder is dead by the wall clock.
+    fn is_free_by_condition(&self) -> bool {
+        let ends = |limit: u64| self.row.number(ENDS).map(|ends| ends.compare(limit));
+        self.row.is_ours()
+            && (self.row.has(RELEASED) && ends(self.now).is_some_and(|order| order.is_le())
+                || ends(self.now - SKEW).is_some_and(|order| order.is_lt()))
+    }
+
+    /// The token that the next grant gets; `None` where there is none to be had.
+    fn next_token(&self) -> Option<NextToken> {
+        let there = self.row.number(TOKEN).map(|token| token.as_u64());
+        match (there, self.row.is_ours()) {
+            (None, _) if self.row.has(TOKEN) => None,
+            (None, _) => Some(NextToken::FromTheClock),
+            (Some(None | Some(u64::MAX)), _) => None,
+            (Some(Some(token)), true) => Some(NextToken::Exactly(token + 1)),
+            (Some(Some(token)), false) => Some(NextToken::AtLeast((token + 1).max(self.now))),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum NextToken {
+    Exactly(u64),
+    AtLeast(u64),
+    FromTheClock,
+}
+
+/// The error says that the row is no lock record, and names one of these attributes.
+fn is_invalid(error: &Error, attributes: &[&str]) -> Checked {
+    let text = error.to_string();
+    prop_assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{text}: {:?}", error.kind());
+    prop_assert!(attributes.iter().any(|name| text.contains(name)), "{text}, although {attributes:?} is wrong");
+    prop_assert!(text.len() < 1000, "an error of {} bytes", text.len());
+    Ok(())
+}
+
+fn peek(scene: &Scene<'_>) -> Checked {
+    let locks = scene.process.locks("watcher");
+    let wrong = scene.row.wrong();
+    match scene.run(locks.peek("k")) {
+        Err(error) => is_invalid(&error, &wrong)?,
+        Ok(seen) => {
+            prop_assert!(wrong.is_empty(), "{wrong:?} is wrong, and it was read");
+            let (seen, row) = (seen.unwrap(), &scene.row);
+            let whole = |name| row.number(name).and_then(|number| number.as_u64());
+            let time = |millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+            prop_assert_eq!(Some(seen.holder.as_str()), row.text(OWNER));
+            prop_assert_eq!(Some(seen.version.as_str()), row.text(VERSION));
+            prop_assert_eq!((seen.released, seen.fencing_token), (row.has(RELEASED), whole(TOKEN)));
+            prop_assert_eq!(seen.lease_ends_at, whole(ENDS).filter(|_| row.is_ours()).and_then(time));
+            let workflow = row.text(WORKFLOW).filter(|_| row.is_ours() && !row.has(RELEASED));
+            prop_assert_eq!(seen.workflow.as_deref(), workflow);
+        }
+    }
+    scene.is_untouched()
+}
+
+fn try_acquire(scene: &Scene<'_>) -> Checked {
+    let locks = scene.process.locks("asker");
+    let (wrong, free) = (scene.row.wrong(), scene.is_free_by_condition());
+    // A lease of nothing is over as soon as it is seen.
+    let lease = scene.row.text(LEASE).and_then(lambda_lock::protocol::Lease::parse);
+    let dead = lease.is_some_and(|lease| lease.duration().is_zero());
+    let granted = free || wrong.is_empty() && (scene.row.has(RELEASED) || dead);
+    match scene.run(async { locks.try_acquire("k").lease(LEASE_OF_OURS).await }) {
+        Ok(TryAcquired::Granted(lock)) => {
+            prop_assert!(granted, "granted, although {wrong:?} is wrong and nobody released it");
+            let token = lock.fencing_token();
+            match scene.next_token() {
+                Some(NextToken::Exactly(expected)) => prop_assert_eq!(token, expected),
+                Some(NextToken::AtLeast(least)) => prop_assert!(token >= least, "{} < {}", token, least),
+                Some(NextToken::FromTheClock) => prop_assert!(token >= scene.now, "{} < {}", token, scene.now),
+                None => prop_assert!(false, "granted with the token {}, which is not larger than the row's", token),
+            }
+            let payload = match scene.row.0.get(DATA) {
+                Some(lambda_lock::protocol::Value::B(bytes)) => Some(bytes.as_slice()),
+                _ => None,
+            };
+            prop_assert_eq!(lock.data(), payload);
+            written_is_held(scene, lock)
+        }
+        Ok(TryAcquired::Held(held)) => {
+            prop_assert!(!granted && wrong.is_empty(), "held, although {wrong:?} is wrong, or it is free");
+            prop_assert_eq!(Some(held.holder.as_str()), scene.row.text(OWNER));
+            prop_assert_eq!(Some(held.observation.version()), scene.row.text(VERSION));
+            let ends = scene.row.number(ENDS).and_then(|ends| ends.as_u64()).filter(|_| scene.row.is_ours());
+            prop_assert_eq!(
+                held.lease_ends_at,
+                ends.and_then(|ends| UNIX_EPOCH.checked_add(Duration::from_millis(ends)))
+            );
+            scene.is_untouched()
+        }
+        Err(error) if granted => {
+            // A number that nothing can be added to is found out by trying it.
+            prop_assert!(scene.next_token().is_none(), "{error}, although it is free");
+            is_invalid(&error, &[TOKEN])?;
+            scene.is_left_alone_or_given_back()
+        }
+        Err(error) => {
+            is_invalid(&error, &wrong)?;
+            scene.is_untouched()
+        }
+    }
+}
+
+/// What was just granted is held by the guard, as everybody else reads it, until it is released.
+fn written_is_held(scene: &Scene<'_>, lock: Lock) -> Checked {
+    // A payload of a wrong type stays: whoever claims a free row does not look at it.
+    let readable = !scene.row.wrong().contains(&DATA);
+    let locks = scene.process.locks("watcher");
+    if readable {
+        let seen = scene.run(locks.peek("k")).unwrap().unwrap();
+        prop_assert_eq!((seen.holder.as_str(), seen.released), ("asker", false));
+        prop_assert_eq!(seen.fencing_token, Some(lock.fencing_token()));
+    }
+    prop_assert_eq!(scene.run(lock.release().into_future()).unwrap(), ReleaseOutcome::Released);
+    if readable {
+        prop_assert!(scene.run(locks.peek("k")).unwrap().unwrap().released);
+    }
+    Ok(())
+}
+
+/// A lock that was written down a minute ago, and what the row means to its holder.
+fn saved(scene: &Scene<'_>, ends: u64) -> LockToken {
+    let version = version(0, scene.now, -60_000, 7);
+    LockToken::from_parts(LockKey::from("k"), "me".to_owned(), version, OUR_TOKEN, LEASE_OF_OURS, ends, None)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mine {
+    Held,
+    Released,
+    No,
+    /// A version that begins with our grant, and that none of our clients writes.
+    Hardly,
+}
+
+fn mine(scene: &Scene<'_>) -> Mine {
+    let text = scene.row.text(VERSION).unwrap_or_default();
+    let token = scene.row.number(TOKEN).and_then(|token| token.as_u64()) == Some(OUR_TOKEN);
+    match Version::parse(text) {
+        _ if !token => Mine::No,
+        Some(version) if version.grant.to_string() == GRANTS[0] => {
+            if scene.row.has(RELEASED) {
+                Mine::Released
+            } else {
+                Mine::Held
+            }
+        }
+        None if text.starts_with(&format!("ll1-{}-", GRANTS[0])) => Mine::Hardly,
+        _ => Mine::No,
+    }
+}
+
+fn is_settled(scene: &Scene<'_>) -> bool {
+    scene.row.text(VERSION).is_some_and(|version| version.starts_with("lo1-"))
+}
+
+fn resume(scene: &Scene<'_>, ends_after: i64) -> Checked {
+    let locks = scene.process.locks("me");
+    let token = saved(scene, scene.now.saturating_add_signed(ends_after));
+    let (wrong, mine) = (scene.row.wrong(), mine(scene));
+    let result = scene.run(async {
+        let budget = scene.process.budget(Duration::from_secs(10));
+        locks.resume(token).lease(LEASE_OF_OURS).within(&budget).await
+    });
+    // A renewal that is applied looks at version, token, lease, end and release alone; and of the end it asks no
+    // more than that it is a number, and not later than the new one.
+    let looked_at = |name: &&str| match *name {
+        OWNER | DATA | WORKFLOW => false,
+        ENDS => !scene.row.number(ENDS).is_some_and(|ends| ends.compare(scene.now + 20_000).is_lt()),
+        _ => true,
+    };
+    match result {
+        Ok(lock) => {
+            prop_assert!(matches!(mine, Mine::Held | Mine::Hardly), "resumed, although it is another's");
+            prop_assert!(!wrong.iter().any(looked_at), "resumed, although {wrong:?} is wrong");
+            prop_assert_eq!(lock.fencing_token(), OUR_TOKEN);
+            let after = scene.after();
+            let end = |row: &Json| row[ENDS]["N"].as_str().and_then(|ends| ends.parse::<u64>().ok()).unwrap_or(0);
+            prop_assert!(end(&after) >= end(&scene.before), "the lease became shorter");
+            // The paper does not count: its end is not written to the row.
+            let latest = scene.now + 60_000 + lock_lease(&after);
+            prop_assert!(end(&after) <= latest.max(end(&scene.before)), "the end moved to {}", end(&after));
+            drop(scene.run(lock.release().into_future()));
+            Ok(())
+        }
+        Err(error) if error.is_lost() => {
+            prop_assert!(mine != Mine::Held, "lost, although it is ours");
+            prop_assert!(wrong.is_empty() || is_settled(scene), "lost, although {wrong:?} is wrong");
+            scene.is_untouched()
+        }
+        Err(error) if error.is_unknown() => {
+            // Nothing can be newer than the last stamp there is, or end later than a row without an end.
+            let last = scene.row.text(VERSION).is_some_and(|version| version.contains("-ffffffffffff"));
+            prop_assert!(mine == Mine::Held && (last || !scene.row.has(ENDS)), "{error}");
+            scene.is_untouched()
+        }
+        Err(error) => {
+            is_invalid(&error, &wrong)?;
+            scene.is_untouched()
+        }
+    }
+}
+
+fn lock_lease(row: &Json) -> u64 {
+    let lease = row[LEASE]["S"].as_str().and_then(lambda_lock::protocol::Lease::parse);
+    lease.map_or(0, |lease| u64::try_from(lease.duration().as_millis()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4))
+}
+
+fn release(scene: &Scene<'_>) -> Checked {
+    let locks = scene.process.locks("me");
+    let token = saved(scene, scene.now);
+    let (wrong, mine) = (scene.row.wrong(), mine(scene));
+    match scene.run(async { locks.release(token).await }) {
+        Ok(ReleaseOutcome::Released) => {
+            prop_assert!(mine != Mine::No, "released, although it is another's");
+            prop_assert!(scene.after().get(RELEASED).is_some(), "released, and the row does not say so");
+            Ok(())
+        }
+        Ok(ReleaseOutcome::AlreadyGone) => {
+            prop_assert!(matches!(mine, Mine::No | Mine::Hardly), "gone, although it is ours");
+            prop_assert!(wrong.is_empty() || is_settled(scene), "gone, although {wrong:?} is wrong");
+            scene.is_untouched()
+        }
+        Err(error) => {
+            is_invalid(&error, &wrong)?;
+            scene.is_untouched()
+        }
+    }
+}
+
+fn fence(scene: &Scene<'_>) -> Checked {
+    let locks = scene.process.locks("me");
+    let token = saved(scene, scene.now);
+    let write = Put::builder().table_name("locks").item("key", AttributeValue::S("effect".to_owned())).build().unwrap();
+    let check = locks.condition_check(&token).unwrap();
+    let transaction = scene.process.dynamodb().transact_write_items();
+    let transaction = transaction.transact_items(TransactWriteItem::builder().put(write).build()).transact_items(check);
+    let applied = scene.run(async { transaction.send().await.is_ok() });
+    let mine = mine(scene);
+    prop_assert!(mine == Mine::Hardly || applied == (mine == Mine::Held), "the fence lets pass: {applied}");
+    scene.is_untouched()
+}
+
+/// Rows of which many are the row of the lock that was written down.
+fn rows() -> impl Strategy<Value = Sketch> {
+    let ours = (rows::rows(), any::<bool>(), prop::sample::select(vec!["1760000000001", "17600000000010E-1"]));
+    let ours = ours.prop_map(|(Sketch(mut attributes), newer, token)| {
+        attributes.retain(|(name, _)| *name != TOKEN);
+        attributes.push((TOKEN, Attribute::Number(token.to_owned())));
+        if newer {
+            attributes.retain(|(name, _)| *name != VERSION);
+            attributes.push((VERSION, Attribute::Ours(0, -30_000, 1)));
+        }
+        Sketch(attributes)
+    });
+    prop_oneof![2 => rows::rows(), 1 => ours]
+}
+
+fn all(stage: &Stage, sketch: &Sketch, paper_ends_after: i64) -> Checked {
+    let scene = stage.begin(sketch);
+    rows::check(&scene.row, &scene.spelled)?;
+    peek(&scene)?;
+    try_acquire(&stage.begin(sketch))?;
+    resume(&stage.begin(sketch), paper_ends_after)?;
+    release(&stage.begin(sketch))?;
+    fence(&stage.begin(sketch))
+}
+
+#[test]
+fn no_row_means_one_thing_to_dynamodb_and_another_to_us() {
+    let stage = Stage::new();
+    let paper = prop_oneof![Just(0_i64), Just(-60_000), Just(1 << 60), any::<i64>()];
+    fuzz(250, (rows(), paper), |(sketch, paper_ends_after)| all(&stage, &sketch, paper_ends_after));
+}
+
+/// A row of ours that is free, and that any caller may claim.
+fn free() -> Vec<(&'static str, Attribute)> {
+    vec![
+        (VERSION, Attribute::Ours(0, -60_000, 7)),
+        (OWNER, Attribute::Text("me".to_owned())),
+        (LEASE, Attribute::Text("20000".to_owned())),
+        (RELEASED, Attribute::Text("1".to_owned())),
+        (ENDS, Attribute::FromNow(-60_000)),
+        (TOKEN, Attribute::Number(OUR_TOKEN.to_string())),
+    ]
+}
+
+fn with(mut row: Vec<(&'static str, Attribute)>, name: &'static str, attribute: Attribute) -> Sketch {
+    row.retain(|(known, _)| *known != name);
+    row.push((name, attribute));
+    Sketch(row)
+}
+
+fn without(row: Vec<(&'static str, Attribute)>, names: &[&str]) -> Vec<(&'static str, Attribute)> {
+    row.into_iter().filter(|(name, _)| !names.contains(name)).collect()
+}
+
+#[test]
+fn a_fencing_token_that_is_no_whole_number_that_fits_is_an_invalid_record_on_a_free_row() {
+    let stage = Stage::new();
+    for number in rows::NUMBERS {
+        let number = Attribute::Number(number.to_owned());
+        all(&stage, &with(free(), TOKEN, number.clone()), 0).unwrap_or_else(|error| panic!("{number:?}: {error}"));
+    }
+}
+
+#[test]
+fn a_peers_free_row_whose_stale_token_is_the_largest_there_is_is_an_invalid_record() {
+    let stage = Stage::new();
+    let row = without(free(), &[VERSION]);
+    for number in rows::NUMBERS {
+        let mut row = row.clone();
+        row.push((VERSION, Attribute::Text("v1".to_owned())));
+        let number = Attribute::Number(number.to_owned());
+        all(&stage, &with(row, TOKEN, number.clone()), 0).unwrap_or_else(|error| panic!("{number:?}: {error}"));
+    }
+}
+
+#[test]
+fn an_end_far_ahead_in_a_written_down_lock_is_not_written_to_the_row() {
+    let stage = Stage::new();
+    let held = Sketch(without(free(), &[RELEASED]));
+    for paper_ends_after in [0, 10_000_000_000_000, 1 << 60, i64::MAX] {
+        all(&stage, &held, paper_ends_after).unwrap_or_else(|error| panic!("{paper_ends_after}: {error}"));
+    }
+}
+
+#[test]
+fn lease_texts_that_overflow_keep_a_row_from_being_taken_over() {
+    let stage = Stage::new();
+    for text in ["340282366920938463463374607431768211.999us", "94522879700260684295381835.9999h"] {
+        for row in [free(), without(free(), &[RELEASED]), without(free(), &[RELEASED, ENDS])] {
+            all(&stage, &with(row, LEASE, Attribute::Text(text.to_owned())), 0).unwrap();
+        }
+    }
+}
+
+#[test]
+fn long_texts_on_a_row_do_not_make_long_errors() {
+    let stage = Stage::new();
+    for name in [VERSION, OWNER, LEASE, RELEASED, WORKFLOW, DATA, TOKEN, ENDS] {
+        for row in [free(), without(free(), &[RELEASED, ENDS])] {
+            let sketch = with(row, name, Attribute::Text("x".repeat(70_000)));
+            all(&stage, &sketch, 0).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}

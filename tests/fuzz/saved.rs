@@ -1,0 +1,134 @@
+//! Locks and observations that were written down: whatever their JSON says, they are refused or can be used.
+
+use crate::versions::GRANTS;
+use crate::{fuzz, leases, versions};
+use lambda_lock::protocol::{Dialect, Lease, Moment, Version};
+use lambda_lock::{LockToken, Observation};
+use proptest::prelude::*;
+use serde_json::{Map, Number, Value, json};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Any JSON number: also one that is no `u64` and no `f64`.
+pub(crate) fn numbers() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<u64>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(|float| Number::from_f64(float).map_or(Value::Null, Value::Number)),
+        prop::sample::select(vec![
+            json!(0),
+            json!(-0.0),
+            json!(1e-9),
+            json!(1e300),
+            json!(u64::MAX),
+            json!(7.5),
+            json!(300)
+        ]),
+    ]
+}
+
+fn anything() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        numbers(),
+        any::<bool>().prop_map(Value::from),
+        "\\PC{0,20}".prop_map(Value::from),
+        leases::texts().prop_map(Value::from),
+        prop::sample::select(vec![json!(null), json!([]), json!({}), json!(["ll1-"])]),
+    ]
+}
+
+/// An object of these fields: each usually as it should be, sometimes anything, sometimes missing.
+fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> impl Strategy<Value = Value> {
+    let fields: Vec<_> = fields
+        .into_iter()
+        .map(|(name, usual)| {
+            let value = prop_oneof![12 => usual.prop_map(Some), 1 => anything().prop_map(Some), 1 => Just(None)];
+            (Just(name), value)
+        })
+        .collect();
+    fields.prop_map(|fields| {
+        let there = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(there.collect::<Map<_, _>>())
+    })
+}
+
+fn version() -> BoxedStrategy<Value> {
+    let ours = ("[0-9a-f]{32}", "[0-9a-f]{16}").prop_map(|(grant, stamp)| format!("ll1-{grant}-{stamp}"));
+    prop_oneof![4 => ours.boxed(), 1 => versions::nearly().boxed()].prop_map(Value::from).boxed()
+}
+
+pub(crate) fn tokens() -> impl Strategy<Value = Value> {
+    let usual = |value: Value| Just(value).boxed();
+    object(vec![
+        ("key", usual(json!("k"))),
+        ("owner", usual(json!("me"))),
+        ("version", version()),
+        ("fencingToken", prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed()),
+        ("leaseSeconds", prop_oneof![Just(json!(300)), numbers()].boxed()),
+        ("leaseEndsAt", prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed()),
+    ])
+}
+
+fn now() -> Moment {
+    Moment::new(Duration::from_secs(1), UNIX_EPOCH + Duration::from_secs(1_800_000_000))
+}
+
+#[test]
+fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again() {
+    fuzz(2000, (tokens(), any::<bool>()), |(json, go)| {
+        let Ok(token) = serde_json::from_value::<LockToken>(json.clone()) else { return Ok(()) };
+        // Nothing that a token can be asked for panics.
+        let (_, _, _) = (token.lease(), token.lease_ends_at(), format!("{token:?}"));
+        prop_assert_eq!(
+            serde_json::from_value::<LockToken>(serde_json::to_value(&token).unwrap()).unwrap(),
+            token.clone()
+        );
+        let dialect = if go { Dialect::Go } else { Dialect::Java };
+        let holding = match token.holding(now(), dialect) {
+            Ok(holding) => holding,
+            Err(invalid) => {
+                prop_assert!(invalid.to_string().len() < 1000, "{} bytes of text", invalid.to_string().len());
+                return Ok(());
+            }
+        };
+        prop_assert_eq!(Version::parse(token.version()), Some(holding.newest));
+        prop_assert!(Lease::check(holding.lease.duration()).is_ok());
+        prop_assert_eq!(Lease::parse(holding.lease.text()), Some(holding.lease.clone()));
+        prop_assert_eq!(holding.belief.remaining(now()), Duration::ZERO, "it believes in nothing before it is renewed");
+        let again = LockToken::of(&holding);
+        prop_assert_eq!(
+            (again.key(), again.owner(), again.version(), again.fencing_token(), again.lease_ends_at()),
+            (token.key(), token.owner(), token.version(), token.fencing_token(), token.lease_ends_at())
+        );
+        // A lease is rounded up to whole milliseconds.
+        prop_assert!(again.lease() + Duration::from_micros(1) >= token.lease());
+        prop_assert!(again.lease() <= token.lease() + Duration::from_micros(1001));
+        Ok(())
+    });
+}
+
+#[test]
+fn locks_that_were_found_to_be_hard_to_read() {
+    let version = format!("ll1-{}-ffffffffffffffff", GRANTS[0]);
+    for (lease, ends) in [(json!(31_622_400), json!(u64::MAX)), (json!(1e-9), json!(0)), (json!(5e-324), json!(1))] {
+        let json = json!({ "key": "k", "owner": "me", "version": version, "fencingToken": u64::MAX,
+            "leaseSeconds": lease, "leaseEndsAt": ends });
+        let token: LockToken = serde_json::from_value(json).unwrap();
+        let _ = (token.lease_ends_at(), token.holding(now(), Dialect::Java));
+    }
+}
+
+#[test]
+fn an_observation_is_refused_or_can_be_used() {
+    let millis = || prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed();
+    let fields = vec![("version", version()), ("leaseMillis", millis()), ("unchangedForMillis", millis())];
+    fuzz(1000, (object(fields), any::<u64>()), |(json, waited)| {
+        let Ok(seen) = serde_json::from_value::<Observation>(json.clone()) else { return Ok(()) };
+        prop_assert_eq!(serde_json::to_value(&seen).unwrap(), json);
+        let before = seen.unchanged_for();
+        let after = seen.and_waited(Duration::from_millis(waited));
+        let sum = u128::from(waited) + before.as_millis();
+        prop_assert_eq!(after.unchanged_for().as_millis(), sum.min(u128::from(u64::MAX)));
+        let _ = (after.lease(), after.version());
+        Ok(())
+    });
+}
