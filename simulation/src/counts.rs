@@ -99,6 +99,7 @@ counts! {
     long_freezes: "processes frozen for minutes around a transaction",
     commits_unknown: "transactions of unknown outcome",
     commits_settled: "transactions of unknown outcome that a renewal settled",
+    commits_indeterminate: "transactions of which nobody can tell any more",
     commits_by_late_copies: "cancelled transactions that a late copy applied after all",
     fenced: "transactions of callers that a fence let through",
     fenced_off: "transactions of callers that a fence refused",

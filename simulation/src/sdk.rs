@@ -117,10 +117,14 @@ impl State {
             self.ledger.violate(Invariant::SdkAgrees, what);
         }
         Some(match message.fate {
-            Fate::SaysFailure => failure(500, "InternalServerError"),
+            Fate::SaysFailure => failed(),
             _ => Outcome::Http(status, body),
         })
     }
+}
+
+pub(crate) fn failed() -> Outcome {
+    failure(500, "InternalServerError")
 }
 
 pub(crate) fn throttled() -> Outcome {

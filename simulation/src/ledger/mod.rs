@@ -310,8 +310,12 @@ impl Ledger {
     }
 
     /// Somebody wrote the row by hand.
-    pub(crate) fn written_by_hand(&mut self, key: usize) {
+    pub(crate) fn written_by_hand(&mut self, key: usize, ends: bool) {
         self.by_hand[key] = self.grants.len();
+        if ends {
+            // It no longer tells what was asked for before it.
+            self.written[key] = 0;
+        }
     }
 
     pub(crate) fn released_by_peer(&mut self, key: usize) {

@@ -156,6 +156,10 @@ impl Me {
         };
         state.call_ends(self.id, ended, Some(limit));
         match answer {
+            Some(Ok(CommitOutcome::Indeterminate)) => {
+                state.counts().commits_indeterminate += 1;
+                Some(Ended::Unknown)
+            }
             Some(Ok(outcome)) => {
                 state.counts().commits_settled += 1;
                 state.ledger.said_committed(number, outcome == CommitOutcome::Applied, false);

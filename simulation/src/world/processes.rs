@@ -17,6 +17,8 @@ pub(crate) struct Process {
     pub(crate) local: Nanos,
     /// When its clocks were read last.
     pub(super) read: Nanos,
+    /// And first since it was woken.
+    pub(super) looked: Nanos,
     /// When it was woken last: what it sends was made up no earlier, and pauses may lie in between.
     pub(super) woken: Nanos,
     pub(crate) alive: bool,
@@ -51,6 +53,7 @@ impl State {
             clocks,
             local: self.now,
             read: self.now,
+            looked: 0,
             woken: self.now,
             alive: true,
             call: None,
@@ -139,6 +142,9 @@ impl State {
         }
         let process = &mut self.processes[id];
         process.read = process.local;
+        if process.looked < process.woken {
+            process.looked = process.local;
+        }
         let moment = process.clocks.read(process.local);
         if pauses && !before {
             self.pause(id);

@@ -174,8 +174,8 @@ impl State {
         let forgotten = self.rows.forgotten(request) > 0;
         self.counts().commits_forgotten += u64::from(forgotten);
         let owned = recognised || self.rows.holds(request);
-        if request.transaction.is_some() {
-            self.ledger.calls[self.slots[slot].call].owned = owned;
+        if request.transaction.is_some() && !copy {
+            self.slots[slot].owned = Some(owned);
         }
         let taken = if recognised { None } else { self.taken_items(request) };
         if taken.is_some() {
@@ -194,6 +194,7 @@ impl State {
             self.ledger.violate(Invariant::WellFormed, what);
         }
         let by_sdk = match &reasons {
+            Some(_) if fate == Fate::SaysFailure => message.http.as_ref().map(|_| sdk::failed()),
             Some(reasons) => message.http.as_ref().map(|_| sdk::cancelled(reasons)),
             None => self.compare(&message, &answer),
         };
