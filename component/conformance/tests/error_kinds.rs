@@ -15,8 +15,9 @@ const KINDS: [(&str, Option<&str>); 12] = [
     ("Unknown", Some("unknown")),
     // A commit takes the caller's own writes, which no function of the components does.
     ("Cancelled", None),
-    // Of idempotent work, which takes the caller's own future.
+    // Of what takes the caller's own future: idempotent work, and work that a guard runs.
     ("PayloadMismatch", None),
+    ("CutShort", None),
     ("FailedBefore", None),
     ("Unavailable", Some("unavailable")),
     ("OutOfTime", Some("out-of-time")),
