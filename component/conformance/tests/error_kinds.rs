@@ -9,7 +9,7 @@ const CRATE: &str = include_str!("../../../src/error.rs");
 const WIT: &str = include_str!("../../wit/types.wit");
 
 /// Each kind of the crate, and its case in the WIT package.
-const KINDS: [(&str, Option<&str>); 12] = [
+const KINDS: [(&str, Option<&str>); 13] = [
     ("Held", Some("held")),
     ("Lost", Some("lost")),
     ("Unknown", Some("unknown")),
