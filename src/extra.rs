@@ -134,7 +134,7 @@ async fn transact(dynamodb: &DynamoDb, request: &Request, transaction: &Transact
 
 /// What the reasons of a cancelled transaction mean, whose write at `ours` is the lock's. The lock's
 /// own condition comes first: whoever lost the lock must not be told of anything else.
-fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
+pub(crate) fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
     fn code(reason: &CancellationReason) -> &str {
         reason.code().unwrap_or("None")
     }

@@ -3,10 +3,10 @@
 
 use crate::builder::LockClientBuilder;
 use crate::dynamodb::{DynamoDb, Sdk};
-use crate::extra::{Deletion, Extra, Transaction};
+use crate::extra::{self, Deletion, Extra, Transaction};
 use crate::protocol::{Answer, Request, Schema};
 use crate::transport::{Response, Transport};
-use aws_sdk_dynamodb::types::TransactWriteItem;
+use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +29,11 @@ pub struct Reply {
     pub answer: Answer,
     /// The server's clock.
     pub server_time: Option<SystemTime>,
+}
+
+/// What a cancelled transaction means by its reasons, of which that at `ours` is for the lock's own write.
+pub fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
+    extra::meaning_of_reasons(reasons, ours)
 }
 
 /// A network under the client's own seam.

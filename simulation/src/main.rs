@@ -206,12 +206,12 @@ fn verdict(summary: &Summary, mutant: Option<Mutant>) -> ExitCode {
         println!("no violation");
         return ExitCode::SUCCESS;
     }
-    let mut of_each: BTreeMap<Invariant, (usize, u64)> = BTreeMap::new();
+    let mut of_each: BTreeMap<Invariant, Vec<u64>> = BTreeMap::new();
     for (seed, violation) in &summary.violations {
-        of_each.entry(violation.invariant).or_insert((0, *seed)).0 += 1;
+        of_each.entry(violation.invariant).or_default().push(*seed);
     }
-    for (invariant, (often, seed)) in of_each {
-        eprintln!("{often:>8} times {invariant:?}, first by seed {seed}");
+    for (invariant, seeds) in of_each {
+        eprintln!("{:>8} times {invariant:?}, first by the seeds {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);
     }
     eprintln!("{} of {} seeds with a violation", summary.violations.len(), summary.seeds);
     ExitCode::FAILURE

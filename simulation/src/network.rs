@@ -56,6 +56,10 @@ pub(crate) struct Slot {
     pub(crate) means: Option<(bool, bool)>,
     /// The row that the answer shows to an acquire, if there is one.
     pub(crate) shows: Option<Option<Mark>>,
+    /// Whether the lock's own condition held, where it was looked at for a transaction.
+    pub(crate) owned: Option<bool>,
+    /// It was a transaction that was cancelled, though not because the lock was lost.
+    pub(crate) cancelled: bool,
     /// Its sender had been shown that the row is no lock record.
     pub(crate) against_unreadable: bool,
     /// Its sender has been told that it was refused.
@@ -74,6 +78,8 @@ impl Slot {
             begun: 0,
             means: None,
             shows: None,
+            owned: None,
+            cancelled: false,
             against_unreadable: false,
             outcome: None,
             arrived: None,

@@ -67,6 +67,10 @@ pub(crate) struct Faults {
     pub(crate) cancelled: Chance,
     /// What the caller's own writes ask for does not hold.
     pub(crate) writes_refused: Chance,
+    /// Other transactions, or throttling, have one of a transaction's items.
+    pub(crate) conflicts: Chance,
+    /// Processes are frozen for longer than DynamoDB remembers a transaction, while they commit.
+    pub(crate) long_freezes: bool,
     /// The row is deleted by hand: how often in a minute.
     pub(crate) row_deleted: f64,
 }
@@ -122,6 +126,8 @@ impl Plan {
             crash: chance(0.02),
             cancelled: chance(0.05),
             writes_refused: chance(0.2),
+            conflicts: chance(0.15),
+            long_freezes: rng.u8(..8) == 0,
             row_deleted: if rng.u8(..8) == 0 { rng.f64() * 4.0 } else { 0.0 },
         };
         let freezes = rng.bool();

@@ -7,14 +7,14 @@ use crate::table::{Typed, Write};
 use crate::world::{Message, State, World, same};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
-use aws_sdk_dynamodb::types::TransactWriteItem;
+use aws_sdk_dynamodb::types::{AttributeValue, CancellationReason, TransactWriteItem};
 use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep, Sleep};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_types::DateTime;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::date_time::Format;
+use aws_smithy_types::{DateTime, base64};
 use lambda_lock::protocol::{Answer, Item, LockKey, Request, Schema, Value};
 use lambda_lock::simulation::{Network, Real, Replying};
 use lambda_lock_testkit::Table;
@@ -95,7 +95,13 @@ impl State {
         if !message.request.writes.is_empty() {
             engine.let_writes(self.rows.refuses_writes);
         }
-        let (status, body) = engine.apply(http);
+        // The engine forgets no token in the time that a run takes: a forgotten one is another to it.
+        let mut http = http.clone();
+        if let (Some(id), forgotten @ 1..) = (&message.request.transaction, self.rows.forgotten(&message.request)) {
+            let id = id.as_str();
+            http.body = http.body.replace(id, &format!("{}{forgotten:02}", &id[..30]));
+        }
+        let (status, body) = engine.apply(&http);
         let key = &message.request.key;
         let (theirs, ours) = (engine.row(key).map(sorted), self.rows.get(key).cloned().map(sorted));
         let agree = (status == 200) == matches!(evaluated, Answer::Applied(_) | Answer::Found(_));
@@ -111,10 +117,14 @@ impl State {
             self.ledger.violate(Invariant::SdkAgrees, what);
         }
         Some(match message.fate {
-            Fate::SaysFailure => failure(500, "InternalServerError"),
+            Fate::SaysFailure => failed(),
             _ => Outcome::Http(status, body),
         })
     }
+}
+
+pub(crate) fn failed() -> Outcome {
+    failure(500, "InternalServerError")
 }
 
 pub(crate) fn throttled() -> Outcome {
@@ -123,6 +133,27 @@ pub(crate) fn throttled() -> Outcome {
 
 pub(crate) fn rejected(code: &str) -> Outcome {
     failure(400, code)
+}
+
+/// A transaction that was cancelled for these reasons.
+pub(crate) fn cancelled(reasons: &[CancellationReason]) -> Outcome {
+    let reason = |reason: &CancellationReason| {
+        let mut said = json!({"Code": reason.code()});
+        if let Some(row) = reason.item() {
+            let value = |value: &AttributeValue| match value {
+                AttributeValue::S(text) => json!({"S": text}),
+                AttributeValue::N(number) => json!({"N": number}),
+                AttributeValue::B(bytes) => json!({"B": base64::encode(bytes.as_ref())}),
+                _ => json!({"NULL": true}),
+            };
+            said["Item"] =
+                row.iter().map(|(name, given)| (name.clone(), value(given))).collect::<serde_json::Map<_, _>>().into();
+        }
+        said
+    };
+    let reasons: Vec<_> = reasons.iter().map(reason).collect();
+    let code = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
+    Outcome::Http(400, json!({"__type": code, "message": "simulated", "CancellationReasons": reasons}).to_string())
 }
 
 /// The answer without the rows that it brings.

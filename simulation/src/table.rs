@@ -1,7 +1,8 @@
 //! The lock table: in memory and evaluated purely, or a real DynamoDB engine behind the real SDK.
 
 use crate::expression::{self, Outcome};
-use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, CancellationReason, TransactWriteItem};
 use lambda_lock::protocol::{
     Action, Answer, Expression, FailedWrite, Item, Lease, LockKey, Rejection, Request, Schema, TransactionId, Value,
     Version, schema,
@@ -189,6 +190,48 @@ impl Rows {
         expression::complaint(&request.expression, &names)
     }
 
+    /// How often this transaction was applied before and is forgotten.
+    pub(crate) fn forgotten(&self, request: &Typed) -> usize {
+        let Some(id) = &request.transaction else { return 0 };
+        let over = |at: Duration| at + TOKEN_MEMORY <= self.now;
+        self.applied.iter().filter(|(known, at, _)| known == id && over(*at)).count()
+    }
+
+    /// Why a transaction is cancelled of which other transactions, or throttling, have items: of each item in turn,
+    /// the lock's last. Of the caller's the conditions may not have been looked at.
+    pub(crate) fn reasons(
+        &self,
+        request: &Typed,
+        taken: &[Option<&'static str>],
+        looked: bool,
+    ) -> Vec<CancellationReason> {
+        let failed = "ConditionalCheckFailed";
+        let mut reasons: Vec<_> = (0..request.writes.len())
+            .map(|index| {
+                let refused = self.refuses_writes && looked && index == 0;
+                let code = taken.get(index).copied().flatten().or(refused.then_some(failed)).unwrap_or("None");
+                CancellationReason::builder().code(code).build()
+            })
+            .collect();
+        let own = CancellationReason::builder();
+        reasons.push(match taken.last().copied().flatten() {
+            Some(code) => own.code(code).build(),
+            None if self.holds(request) => own.code("None").build(),
+            None => {
+                let row = self
+                    .get(&request.key)
+                    .map(|row| row.iter().map(|(name, value)| (name.to_owned(), attribute(value))));
+                own.code(failed).set_item(row.map(Iterator::collect)).build()
+            }
+        });
+        reasons
+    }
+
+    /// Whether the condition of a request holds.
+    pub(crate) fn holds(&self, request: &Typed) -> bool {
+        expression::holds(&request.expression, self.get(&request.key))
+    }
+
     /// Whether this transaction was applied before, and its token is remembered.
     pub(crate) fn knows(&self, request: &Typed) -> bool {
         let known =
@@ -220,6 +263,15 @@ impl Rows {
             Outcome::Refused => Answer::Refused(row.clone()),
             Outcome::Invalid(why) => Answer::Rejected(Rejection::Invalid(why.to_owned())),
         }
+    }
+}
+
+fn attribute(value: &Value) -> AttributeValue {
+    match value {
+        Value::S(text) => AttributeValue::S(text.clone()),
+        Value::N(number) => AttributeValue::N(number.clone()),
+        Value::B(bytes) => AttributeValue::B(Blob::new(bytes.clone())),
+        Value::Other(_) => AttributeValue::Null(true),
     }
 }
 

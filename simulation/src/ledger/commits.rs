@@ -13,19 +13,33 @@ pub(crate) struct Commit {
     /// The caller's own writes were refused: what P5 excepts is a late copy, for which they are not.
     cancelled: bool,
     by_copy: bool,
+    /// Its caller knows what became of it.
+    said: bool,
 }
 
 impl Ledger {
     pub(crate) fn begin_commit(&mut self, granted: usize) -> usize {
-        self.commits.push(Commit { granted, applied: 0, denied: false, cancelled: false, by_copy: false });
+        self.commits.push(Commit { granted, applied: 0, denied: false, cancelled: false, by_copy: false, said: false });
         self.commits.len() - 1
     }
 
+    /// Whether nothing was said of this one yet.
+    pub(crate) fn is_open(&self, number: usize) -> bool {
+        !self.commits[number].said
+    }
+
     /// A transaction with this write was applied.
-    pub(crate) fn committed(&mut self, plan: &Plan, number: usize, written: Written) {
+    pub(crate) fn committed(&mut self, plan: &Plan, number: usize, written: Written, cancelled: bool) {
         self.counts.commits += 1;
         let newer = self.is_newer(plan, written);
         let commit = &mut self.commits[number];
+        if written.copy && cancelled && !newer {
+            // A copy of one that was cancelled: not until the lock is renewed or released can it be refused.
+            self.counts.commits_by_late_copies += 1;
+            commit.by_copy = true;
+            let granted = commit.granted;
+            return self.effect(plan, granted, false);
+        }
         commit.applied += 1;
         let (granted, again) = (commit.granted, commit.applied > 1);
         commit.by_copy = written.copy;
@@ -45,8 +59,9 @@ impl Ledger {
         let commit = &mut self.commits[number];
         let granted = commit.granted;
         commit.denied = !said;
+        commit.said = true;
         commit.cancelled = cancelled;
-        let so = (commit.applied > 0) == said || (cancelled && commit.by_copy);
+        let so = (commit.applied > 0) == said || commit.by_copy;
         if !so && !self.is_haunted(self.grants[granted].key) {
             let what = format!("applied {} times, said: {said}", self.commits[number].applied);
             self.violate(Invariant::CommittedIsSo, what);

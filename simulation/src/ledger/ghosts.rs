@@ -23,6 +23,15 @@ impl Ledger {
         }
     }
 
+    /// A release stops what was asked for before it, whatever its caller was told.
+    pub(super) fn not_over_a_release(&mut self, written: Written, grant: Grant, ghost: bool, before: Option<&Mark>) {
+        let over = self.calls[written.call].ended == Ended::Unknown && written.late && !ghost;
+        if over && before.is_some_and(|before| before.released) {
+            let what = format!("grant {grant} was applied over a release that was asked for after it");
+            self.violate(Invariant::NoGhostAfterRelease, what);
+        }
+    }
+
     /// Whether a late Claim is one of those that the protocol cannot refuse: its row was deleted, or what is on
     /// it (a release, mostly) was asked for before the Claim, and so was in flight then; as far as clocks can
     /// tell.

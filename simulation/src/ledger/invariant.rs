@@ -57,6 +57,8 @@ invariants! {
     NoDelayedRelease: "a release ends no version that was asked for after it", "P2";
     LeaseNeverShrinks: "a renewal shortens neither the lease nor its end", "P2";
     NoGrantAfterRefusal: "no grant is applied for a call that ended definitively", "P5";
+    NoGhostAfterRelease: "no grant is applied late over a release that was asked for after it", "P3";
+    CancelledIsOurs: "that the lock was still ours is said of a cancelled transaction only if it was", "P5";
     GivenBack: "an acquire that was given up gives back what it got", "P3";
     ReleasedIsFree: "released is said only of a lock that is not held by the grant", "P5";
     UnknownHasACause: "unknown or unavailable is said only after something went wrong", "P5";

@@ -117,6 +117,8 @@ pub(crate) struct Call {
     pub(crate) sent_release: bool,
     /// One of its writes was applied.
     pub(crate) applied: bool,
+    /// The lock's own condition held for its last transaction.
+    pub(crate) owned: bool,
     /// Something went wrong with one of its requests.
     pub(crate) faulted: bool,
     /// How often it was refused.
@@ -237,6 +239,7 @@ impl Ledger {
         let ghost = written.late && self.cannot_be_refused(plan, written, before);
         let again = self.grants.iter().any(|one| one.grant == Some(grant));
         self.after_its_call(written, grant, ghost);
+        self.not_over_a_release(written, grant, ghost, before);
         self.not_after_its_result(key, grant);
         let kind = self.calls[call].kind.clone();
         let previous = self.current[key].map(|previous| &self.grants[previous]);
@@ -307,8 +310,12 @@ impl Ledger {
     }
 
     /// Somebody wrote the row by hand.
-    pub(crate) fn written_by_hand(&mut self, key: usize) {
+    pub(crate) fn written_by_hand(&mut self, key: usize, ends: bool) {
         self.by_hand[key] = self.grants.len();
+        if ends {
+            // It no longer tells what was asked for before it.
+            self.written[key] = 0;
+        }
     }
 
     pub(crate) fn released_by_peer(&mut self, key: usize) {

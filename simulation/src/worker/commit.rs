@@ -1,7 +1,7 @@
 //! What holders write together with the lock, and what must hold of what is said of it.
 
 use super::{Me, grant_of, refused_or_unknown};
-use crate::ledger::{CallKind, Ended};
+use crate::ledger::{CallKind, Ended, Invariant};
 use crate::table::WORK;
 use crate::world::{Event, Fenced};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
@@ -29,16 +29,69 @@ impl Me {
 
     /// Writes something together with a renewal.
     pub(crate) async fn commit(&self, key: usize, lock: &mut Lock, granted: usize) -> Ended {
-        let (grant, token) = grant_of(&lock.token());
-        let number = self.state().ledger.begin_commit(granted);
-        self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
-        let commit = lock.commit([write(number)]);
-        let answer = self.perhaps(commit.into_future()).await;
-        let ended = self.commit_ended(number, &answer, Duration::ZERO);
-        if ended == Ended::Unknown {
+        let unsettled = self.state().processes[self.id].unsettled.take();
+        if let Some(number) = unsettled {
             return self.settle(key, lock, number).await;
         }
-        ended
+        let number = self.state().ledger.begin_commit(granted);
+        let twice = self.one_in(40);
+        let writes = if twice { vec![write(number), write(number)] } else { vec![write(number)] };
+        self.state().counts().twice_on_one_item += u64::from(twice);
+        let ended = self.sends_commit(key, lock, number, writes).await;
+        if ended != Ended::Unknown {
+            return ended;
+        }
+        let carries = {
+            let state = self.state();
+            state.plan.handing_over && state.ledger.is_open(number)
+        };
+        if carries && self.one_in(3) {
+            // It is for whoever goes on with the lock to ask.
+            self.state().processes[self.id].unsettled = Some(number);
+            return ended;
+        }
+        self.settle(key, lock, number).await
+    }
+
+    async fn sends_commit(&self, key: usize, lock: &mut Lock, number: usize, writes: Vec<TransactWriteItem>) -> Ended {
+        let (grant, token) = grant_of(&lock.token());
+        self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
+        let commit = lock.commit(writes);
+        self.state().processes[self.id].commits = true;
+        let answer = self.perhaps(commit.into_future()).await;
+        self.state().processes[self.id].commits = false;
+        if let Some(Err(error)) = &answer
+            && error.is_lost()
+            && self.state().is_held_by(key, grant, token)
+        {
+            let what = format!("grant {grant} is on the row: {error}");
+            self.state().ledger.violate(Invariant::NotLostWhileOurs, what);
+        }
+        self.commit_ended(number, &answer, Duration::ZERO)
+    }
+
+    /// Does once more what an earlier holder of this lock did not hear of, unless the lock says that it may be done.
+    pub(super) async fn commits_again(&self, key: usize, lock: &mut Lock, number: usize) {
+        if !self.state().ledger.is_open(number) {
+            return;
+        }
+        self.state().counts().commits_carried += 1;
+        let (grant, token) = grant_of(&lock.token());
+        let kind = CallKind::Hold(grant, token);
+        self.state().call_begins(self.id, key, kind);
+        let answer = self.perhaps(lock.commit([write(number)]).into_future()).await;
+        let refused = matches!(&answer, Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRequest));
+        {
+            let mut state = self.state();
+            state.say_of(self.id, || format!("commit {number} once more: {answer:?}"));
+            state.call_ends(self.id, Ended::Unknown, None);
+            if let Some(Ok(())) = answer {
+                state.ledger.said_committed(number, true, false);
+            }
+        }
+        if refused {
+            self.settle(key, lock, number).await;
+        }
     }
 
     fn commit_ended(&self, number: usize, answer: &Option<Result<(), Error>>, more: Duration) -> Ended {
@@ -54,6 +107,10 @@ impl Me {
         if let (Some(Err(error)), Some(call)) = (answer, call) {
             // What became of the writes is asked of the books; a release may have followed.
             state.ledger.calls[call].applied = false;
+            let still = matches!(error.kind(), ErrorKind::Cancelled(_)) && error.to_string().contains("still ours");
+            if still && !state.ledger.calls[call].owned {
+                state.ledger.violate(Invariant::CancelledIsOurs, error.to_string());
+            }
             state.failed(self.id, call, error);
         }
         state.call_ends(self.id, ended, Some(limit));
@@ -99,6 +156,10 @@ impl Me {
         };
         state.call_ends(self.id, ended, Some(limit));
         match answer {
+            Some(Ok(CommitOutcome::Indeterminate)) => {
+                state.counts().commits_indeterminate += 1;
+                Some(Ended::Unknown)
+            }
             Some(Ok(outcome)) => {
                 state.counts().commits_settled += 1;
                 state.ledger.said_committed(number, outcome == CommitOutcome::Applied, false);
@@ -116,7 +177,9 @@ impl Me {
         let number = self.state().ledger.begin_commit(granted);
         self.state().call_begins(self.id, key, CallKind::Release { grant, token, later_of: None });
         self.state().processes[self.id].holds = None;
+        self.state().processes[self.id].commits = true;
         let answer = self.perhaps(lock.commit_and_release([write(number)]).into_future()).await;
+        self.state().processes[self.id].commits = false;
         // The release that follows a failure has its own time.
         self.commit_ended(number, &answer, self.call_limit());
     }

@@ -12,6 +12,7 @@ impl Me {
         let (grant, token) = grant_of(&lock.token());
         let Some(granted) = self.state().granted_to(key, grant, token) else { return };
         self.state().processes[self.id].holds = Some(granted);
+        self.state().processes[self.id].unsettled = None;
         self.check(&lock, granted, true);
         let steps = self.state().rng.u32(0..=5);
         let mut expired = false;
@@ -97,7 +98,8 @@ impl Me {
     fn hand(&self, token: LockToken) {
         let mut state = self.state();
         let local = state.processes[self.id].local;
-        state.at(local, Event::Hand(token));
+        let unsettled = state.processes[self.id].unsettled;
+        state.at(local, Event::Hand(token, unsettled));
     }
 
     /// Asks the guard. `fresh`: others are asked at the same instant.

@@ -38,7 +38,7 @@ impl Me {
         }
     }
 
-    fn take_handed(&self) -> Option<LockToken> {
+    fn take_handed(&self) -> Option<(LockToken, Option<usize>)> {
         let mut state = self.state();
         let left = state.handed.len();
         if left == 0 {
@@ -50,11 +50,17 @@ impl Me {
     }
 
     /// Goes on with a lock that another process wrote down.
-    async fn take_up(&self, token: LockToken) -> Option<(usize, Lock)> {
+    async fn take_up(&self, (token, unsettled): (LockToken, Option<usize>)) -> Option<(usize, Lock)> {
         let key = self.key_of(&token);
         let choice = self.state().rng.u8(..20);
         let lock = match choice {
-            0..12 => self.resume(key, token).await,
+            0..12 => {
+                let mut lock = self.resume(key, token).await;
+                if let (Some(lock), Some(number)) = (&mut lock, unsettled) {
+                    self.commits_again(key, lock, number).await;
+                }
+                lock
+            }
             12..17 => self.reclaim(key, token).await,
             _ => {
                 let (grant, number) = grant_of(&token);

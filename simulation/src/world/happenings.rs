@@ -27,8 +27,8 @@ impl State {
                 let Self { ledger, plan, fenced, .. } = self;
                 ledger.effect(plan, granted, *fenced);
             }
-            Event::Hand(token) if self.handed.len() < 4 => self.handed.push(token),
-            Event::Hand(_) => {}
+            Event::Hand(token, unsettled) if self.handed.len() < 4 => self.handed.push((token, unsettled)),
+            Event::Hand(..) => {}
             Event::Observed(observation) => self.observed = Some((observation, self.now)),
             Event::Fenced(fenced) => self.fenced_arrives(*fenced),
             _ if self.calm => {}
@@ -63,6 +63,9 @@ impl State {
             let (heard, refused) = self.slots[slot].means.unwrap_or_default();
             self.slots[slot].refused = refused;
             self.slots[slot].heard = heard;
+            if let Some(owned) = self.slots[slot].owned {
+                self.ledger.calls[self.slots[slot].call].owned = owned;
+            }
             if let Some(shown) = self.slots[slot].shows.take() {
                 self.ledger.calls[self.slots[slot].call].shown = shown;
             }
@@ -122,8 +125,8 @@ impl State {
     /// A work under a guard is polled now: at the instant at which its process has looked at its clock in this turn,
     /// if it has.
     pub(crate) fn works(&mut self, id: ProcessId, granted: usize, fresh: bool) {
-        let Process { read, woken, local, .. } = self.processes[id];
-        let at = if read >= woken { read } else { local };
+        let Process { looked, woken, local, .. } = self.processes[id];
+        let at = if looked >= woken { looked } else { local };
         self.at(at, Event::Work { granted, fresh });
     }
 

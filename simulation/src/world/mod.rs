@@ -74,7 +74,7 @@ pub(crate) struct State {
     pub(crate) keys: Vec<LockKey>,
     pub(crate) ledger: Ledger,
     /// Locks on their way to other processes.
-    pub(crate) handed: Vec<LockToken>,
+    pub(crate) handed: Vec<(LockToken, Option<usize>)>,
     /// The watchers' last observation, and when it was made.
     pub(crate) observed: Option<(Observation, Nanos)>,
     throttled_until: Nanos,

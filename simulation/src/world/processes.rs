@@ -4,7 +4,7 @@ use super::queue::Event;
 use super::{State, nanos};
 use crate::clocks::{Clocks, Nanos};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
-use crate::table::Typed;
+use crate::table::{TOKEN_MEMORY, Typed};
 use crate::worker::Role;
 use lambda_lock::protocol::Moment;
 use std::time::Duration;
@@ -17,6 +17,8 @@ pub(crate) struct Process {
     pub(crate) local: Nanos,
     /// When its clocks were read last.
     pub(super) read: Nanos,
+    /// And first since it was woken.
+    pub(super) looked: Nanos,
     /// When it was woken last: what it sends was made up no earlier, and pauses may lie in between.
     pub(super) woken: Nanos,
     pub(crate) alive: bool,
@@ -24,6 +26,10 @@ pub(crate) struct Process {
     /// Which grant it believes to hold, and on which key.
     pub(crate) holds: Option<usize>,
     pub(crate) nudged: bool,
+    /// A transaction of the lock that it holds has an outcome that it does not know.
+    pub(crate) unsettled: Option<usize>,
+    /// It is about to send a transaction, perhaps once more.
+    pub(crate) commits: bool,
     /// Its credentials are no good before this point in time.
     pub(super) denied_until: Nanos,
     /// How many wrong dates it has seen.
@@ -47,11 +53,14 @@ impl State {
             clocks,
             local: self.now,
             read: self.now,
+            looked: 0,
             woken: self.now,
             alive: true,
             call: None,
             holds: None,
             nudged: false,
+            unsettled: None,
+            commits: false,
             denied_until: 0,
             wrong_dates: 0,
             noted: None,
@@ -88,7 +97,12 @@ impl State {
     pub(super) fn pause(&mut self, id: ProcessId) {
         let lease = nanos(self.plan.lease);
         let longest = [lease / 8, lease, 3 * lease][self.rng.usize(..3)];
-        let lasting = self.rng.u64(1..=longest);
+        let mut lasting = self.rng.u64(1..=longest);
+        if self.processes[id].commits && self.plan.faults.long_freezes && !self.calm && self.rng.u8(..3) == 0 {
+            // About as long as DynamoDB remembers a transaction, and longer.
+            lasting = nanos(TOKEN_MEMORY) * self.rng.u64(75..=130) / 100;
+            self.counts().long_freezes += 1;
+        }
         // Peers look at one clock only, so that one has to keep its rate.
         let looks_at_both = !matches!(self.processes[id].role, Role::Peer(_));
         let freezes = self.plan.clocks.freezes && looks_at_both && self.rng.bool();
@@ -128,6 +142,9 @@ impl State {
         }
         let process = &mut self.processes[id];
         process.read = process.local;
+        if process.looked < process.woken {
+            process.looked = process.local;
+        }
         let moment = process.clocks.read(process.local);
         if pauses && !before {
             self.pause(id);
@@ -179,6 +196,7 @@ impl State {
             disturbed: None,
             sent_release: false,
             applied: false,
+            owned: true,
             faulted: false,
             refusals: 0,
             shown: None,

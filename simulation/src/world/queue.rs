@@ -27,7 +27,7 @@ pub(crate) enum Event {
     },
     Effect(usize),
     /// A lock was written down, for whoever goes on with it.
-    Hand(LockToken),
+    Hand(LockToken, Option<usize>),
     /// A watcher's observation is there for the next one.
     Observed(Observation),
     /// A transaction of a caller's own, with a Fence.

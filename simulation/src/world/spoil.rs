@@ -106,7 +106,7 @@ impl State {
         }
         self.rows.set(&name, Some(row));
         self.mirror(key);
-        self.ledger.written_by_hand(key);
+        self.ledger.written_by_hand(key, attribute == schema::ENDS);
     }
 
     /// Whether a row, as it was shown, is no lock record because of what was written into it.

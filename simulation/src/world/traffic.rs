@@ -8,9 +8,10 @@ use crate::ledger::{CallKind, Invariant, ProcessId, Written};
 use crate::network::{Fate, Outcome, REJECTIONS, Slot};
 use crate::peer::{Op, What};
 use crate::sdk::{self, Http};
-use crate::table::{Kind, Mark, Typed};
+use crate::table::{Kind, Mark, TOKEN_MEMORY, Typed};
 use lambda_lock::protocol::Answer;
 use lambda_lock::protocol::schema::RELEASED;
+use lambda_lock::simulation::meaning_of_reasons;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A request on its way.
@@ -65,7 +66,10 @@ impl State {
             Fate::RequestLost => self.reset_at(sent + way, slot),
             Fate::Arrives | Fate::AnswerLost | Fate::SaysFailure => {
                 if write && self.chance(self.plan.faults.duplicate) {
-                    let late = self.rng.u64(0..=2 * nanos(self.plan.lease));
+                    let mut late = self.rng.u64(0..=2 * nanos(self.plan.lease));
+                    if self.plan.faults.long_freezes && message.request.transaction.is_some() && self.rng.u8(..4) == 0 {
+                        late = nanos(TOKEN_MEMORY) * self.rng.u64(90..=130) / 100;
+                    }
                     self.at(sent + way + late, Event::Arrive(Box::new(Message { copy: true, ..message.clone() })));
                 }
                 let slow =
@@ -110,6 +114,24 @@ impl State {
         Fate::Arrives
     }
 
+    /// Which items of a transaction others have, the lock's last; `None`: nobody has any.
+    fn taken_items(&mut self, request: &Typed) -> Option<Vec<Option<&'static str>>> {
+        request.transaction.as_ref()?;
+        if !self.chance(self.plan.faults.conflicts) {
+            return None;
+        }
+        let codes = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
+        let mut taken: Vec<_> =
+            (0..=request.writes.len()).map(|_| self.rng.bool().then(|| codes[self.rng.usize(..3)])).collect();
+        if taken.iter().all(Option::is_none) {
+            taken[0] = Some(codes[0]);
+        }
+        self.counts().conflicts += 1;
+        let own = taken.last().copied().flatten().is_some();
+        self.counts().conflicts_mixed += u64::from(own && self.rows.refuses_writes);
+        Some(taken)
+    }
+
     /// Whether a refusal is to bring no row; for a while, now and then.
     fn is_mute(&mut self) -> bool {
         let mute = (self.now < self.mute_until && !self.calm) || self.chance(self.plan.faults.mute);
@@ -149,12 +171,33 @@ impl State {
         self.rows.now = Duration::from_nanos(self.now);
         self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
         let recognised = self.rows.knows(request);
-        let answer = self.rows.carry_out(request);
+        let forgotten = self.rows.forgotten(request) > 0;
+        self.counts().commits_forgotten += u64::from(forgotten);
+        let owned = recognised || self.rows.holds(request);
+        if request.transaction.is_some() && !copy {
+            self.slots[slot].owned = Some(owned);
+        }
+        let taken = if recognised { None } else { self.taken_items(request) };
+        if taken.is_some() {
+            self.ledger.calls[self.slots[slot].call].faulted = true;
+        }
+        let reasons = taken.as_ref().map(|taken| {
+            let looked = self.rng.bool();
+            self.rows.reasons(request, taken, looked)
+        });
+        let answer = match &reasons {
+            Some(reasons) => meaning_of_reasons(reasons, request.writes.len()),
+            None => self.rows.carry_out(request),
+        };
         if let Some(complaint) = self.rows.malformed.take() {
             let what = format!("{:?}: {complaint}", request.kind);
             self.ledger.violate(Invariant::WellFormed, what);
         }
-        let by_sdk = self.compare(&message, &answer);
+        let by_sdk = match &reasons {
+            Some(_) if fate == Fate::SaysFailure => message.http.as_ref().map(|_| sdk::failed()),
+            Some(reasons) => message.http.as_ref().map(|_| sdk::cancelled(reasons)),
+            None => self.compare(&message, &answer),
+        };
         let mute = matches!(answer, Answer::Refused(Some(_))) && self.is_mute();
         let (answer, by_sdk) = if mute {
             self.ledger.calls[self.slots[slot].call].faulted = true;
@@ -168,6 +211,9 @@ impl State {
             let process = state.slots[slot].process;
             format!("{of}{:?} of {process} arrives: {}", request.kind, brief(&answer))
         });
+        if !copy && request.transaction.is_some() {
+            self.slots[slot].cancelled = matches!(answer, Answer::Cancelled(_) | Answer::Unavailable);
+        }
         self.count(&message, key, &answer, recognised);
         if matches!(answer, Answer::Applied(_)) && !recognised {
             self.enter(&message, key, before.as_ref());
@@ -196,12 +242,12 @@ impl State {
     /// Enters what was applied into the books.
     fn enter(&mut self, message: &Message, key: usize, before: Option<&Mark>) {
         let Message { slot, begun, read, copy, .. } = *message;
-        let Slot { call, refused, means, dropped, .. } = self.slots[slot];
+        let Slot { call, refused, means, dropped, cancelled, .. } = self.slots[slot];
         // Also while the refusal is on its way to the sender.
         let refused = refused || means.is_some_and(|(_, refused)| refused);
         let written = Written { key, call, slot, begun, read, now: self.now, copy, late: copy || dropped, refused };
         for number in message.request.writes.iter().filter_map(|write| write.number) {
-            self.ledger.committed(&self.plan, number, written);
+            self.ledger.committed(&self.plan, number, written, cancelled);
         }
         self.ledger.calls[call].applied = true;
         if message.request.kind == Kind::Take && self.slots[slot].against_unreadable {
