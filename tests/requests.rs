@@ -157,28 +157,6 @@ async fn whichever_way_a_lock_was_given_back_the_same_client_gets_it_again_with_
     }
 }
 
-/// Of all that a client has released, the latest end counts.
-#[tokio::test(start_paused = true)]
-async fn a_client_that_releases_two_locks_gets_each_again_with_one_request() {
-    let table = Table::new();
-    let process = table.process();
-    process.set_latency(Duration::ZERO);
-    let locks = process.locks("me");
-    let earlier = locks.try_acquire("earlier").lease(LEASE).await.unwrap().granted().unwrap();
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    let later = locks.try_acquire("later").lease(LEASE).await.unwrap().granted().unwrap();
-    process.clock.jump_wall(-10);
-    later.release().await.unwrap();
-    earlier.release().await.unwrap();
-    process.take_sent();
-    for key in ["later", "earlier"] {
-        let lock = locks.try_acquire(key).lease(LEASE).await.unwrap().granted().unwrap();
-        assert_eq!(process.take_operations(), ["UpdateItem"], "{key}");
-        lock.release().await.unwrap();
-        process.take_sent();
-    }
-}
-
 /// What makes a read or a refusal worth something: a read that may be stale, or a refusal without the row, would
 /// still be answered, and the embedded table is never stale.
 #[tokio::test(start_paused = true)]
