@@ -121,9 +121,11 @@ impl Me {
             return;
         }
         let Call { ended, sent_release, .. } = state.ledger.calls[call];
-        // What was written over nonsense is given back if that can be done, and the nonsense is what is said.
-        let nonsense = matches!(tried, Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRecord));
-        if ended == Ended::Refused && !(nonsense && sent_release) {
+        // What was written over nonsense, or cannot be renewed, is given back if that can be done; and why is what is
+        // said.
+        let why =
+            matches!(tried, Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRecord | ErrorKind::Denied));
+        if ended == Ended::Refused && !(why && sent_release) {
             let what = format!("{} while the row carries this call's grant", said(tried));
             state.ledger.violate(Invariant::NotHeldByOurselves, what);
         }

@@ -6,7 +6,7 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::protocol::Grant;
-use lambda_lock::{Error, Lock};
+use lambda_lock::{Error, ErrorKind, Lock};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -148,6 +148,11 @@ impl Me {
 
     fn never_began(&self, key: usize, failed: Option<Result<(), Option<Error>>>, limit: Duration) {
         let tried = match failed {
+            Some(Err(Some(error))) if matches!(error.kind(), ErrorKind::OutOfTime { .. }) => {
+                // Granted, and over before the work began.
+                let mut state = self.state();
+                return state.call_ends(self.id, Ended::Unknown, Some(limit));
+            }
             Some(Err(Some(error))) => Some(Err(error)),
             Some(_) => {
                 let what = "a guarded work was said to be done, and did not begin".to_owned();

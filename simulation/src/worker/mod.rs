@@ -209,10 +209,8 @@ impl State {
             self.ledger.violate(Invariant::OnceUnknown, format!("{error}, by {id}, of which a write was applied"));
         }
         let unclear = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
-        // Rivals that are faster can refuse a call until its time is over; and what is sent when it is over already,
-        // or by a copy of the same grant, is refused once.
-        let patient = if acquires { 3 } else { 1 };
-        if unclear && !faulted && disturbed.is_none() && refusals < patient {
+        // Rivals that are faster can refuse a call until its time is over, as can copies of the same grant.
+        if unclear && !faulted && disturbed.is_none() && refusals == 0 {
             self.ledger.violate(Invariant::UnknownHasACause, format!("{error}, by {id}"));
         }
     }
