@@ -48,7 +48,7 @@ impl Default for Options {
 pub fn run(seed: u64, options: Options) -> Run {
     let mut state = State::new(seed, options.trace);
     state.fenced = options.fenced;
-    state.engine = options.sdk.then(Engine::new);
+    state.engine = options.sdk.then(|| Engine::new(state.plan.sort_key));
     let world = World::new(state);
     let simulation = Simulation { world: world.clone(), tasks: Vec::new(), last: 0 };
     let gone = catch_unwind(AssertUnwindSafe(|| simulation.go()));

@@ -60,6 +60,8 @@ pub(crate) struct Granted {
     /// When the lease of its last write is over, whoever counts it.
     until: Nanos,
     pub(crate) renewed: Nanos,
+    /// What the row carried when it was granted.
+    pub(crate) data: Option<Vec<u8>>,
 }
 
 impl Granted {
@@ -123,6 +125,8 @@ pub(crate) struct Call {
     pub(crate) faulted: bool,
     /// How often it was refused.
     pub(crate) refusals: u32,
+    /// What it is to leave in the row, if not what is there.
+    pub(crate) wants: Option<Vec<u8>>,
     /// The row that it was shown last, by an answer that it heard.
     pub(crate) shown: Option<Mark>,
 }
@@ -278,6 +282,7 @@ impl Ledger {
             worked: None,
             until: written.read + lease,
             renewed: now,
+            data: None,
         });
     }
 
@@ -306,6 +311,7 @@ impl Ledger {
             worked: None,
             until: Nanos::MAX,
             renewed: now,
+            data: None,
         });
     }
 

@@ -23,12 +23,15 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: kind });
         // Without a name each acquire has one of its own.
         let named = reclaims || self.one_in(2);
+        let data = self.some_data();
+        self.wants(data.as_ref());
         let lock_key = self.lock_key(key);
         let tried = if waits {
             let mut acquire = self.locks.acquire(lock_key).within(&within);
             acquire = if budget > 0 { acquire.lease(lease) } else { acquire };
             acquire = if named { acquire.owner(self.owner.as_str()) } else { acquire };
             acquire = if reclaims { acquire.reclaim_own() } else { acquire };
+            acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             self.perhaps(async { acquire.await.map(TryAcquired::Granted) }).await
         } else {
@@ -37,6 +40,7 @@ impl Me {
             acquire = if budget < 2 { acquire.within(&within) } else { acquire };
             acquire = if named { acquire.owner(self.owner.as_str()) } else { acquire };
             acquire = if reclaims { acquire.reclaim_own() } else { acquire };
+            acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             self.perhaps(async { acquire.await }).await
         };
@@ -142,6 +146,10 @@ impl Me {
             state.ledger.violate(Invariant::GuardMatchesRow, what);
             return false;
         };
+        if state.ledger.grants[granted].data.as_deref() != lock.data() {
+            let what = format!("a guard has {:?}, its row {:?}", lock.data(), state.ledger.grants[granted].data);
+            state.ledger.violate(Invariant::DataIsKept, what);
+        }
         let heard = state.slots[state.ledger.grants[granted].slot].heard;
         state.counts().recovered_answers += u64::from(!heard);
         true

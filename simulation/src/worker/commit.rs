@@ -58,7 +58,10 @@ impl Me {
     async fn sends_commit(&self, key: usize, lock: &mut Lock, number: usize, writes: Vec<TransactWriteItem>) -> Ended {
         let (grant, token) = grant_of(&lock.token());
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
+        let data = self.some_data();
+        self.wants(data.as_ref());
         let commit = lock.commit(writes);
+        let commit = if let Some(data) = data { commit.data(data) } else { commit };
         self.state().processes[self.id].commits = true;
         let answer = self.perhaps(commit.into_future()).await;
         self.state().processes[self.id].commits = false;

@@ -148,7 +148,7 @@ impl Me {
 
     fn never_began(&self, key: usize, failed: Option<Result<(), Option<Error>>>, limit: Duration) {
         let tried = match failed {
-            Some(Err(Some(error))) if matches!(error.kind(), ErrorKind::OutOfTime { .. }) => {
+            Some(Err(Some(error))) if matches!(error.kind(), ErrorKind::CutShort) => {
                 // Granted, and over before the work began.
                 let mut state = self.state();
                 return state.call_ends(self.id, Ended::Unknown, Some(limit));

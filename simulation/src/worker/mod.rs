@@ -12,9 +12,9 @@ mod roles;
 
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
 use crate::network::{Nap, ProcessClock, Wire};
-use crate::plan::Peer;
+use crate::plan::{Peer, RETENTION};
 use crate::sdk::Noted;
-use crate::world::{State, World};
+use crate::world::{SORT, State, TTL, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::protocol::{Grant, Version};
 use lambda_lock::{Budget, Error, ErrorKind, LockClient, LockToken, SharedClock};
@@ -82,6 +82,8 @@ impl Me {
             .dialect(plan.dialect)
             .request_timeout(plan.timeout)
             .max_clock_skew(plan.skew);
+        let builder = if plan.sort_key { builder.sort_key_attribute(SORT) } else { builder };
+        let builder = if plan.ttl { builder.ttl_attribute(TTL).ttl_retention(RETENTION) } else { builder };
         let by_sdk = world.state().engine.is_some();
         let builder = if by_sdk {
             builder.network(Noted::new(&world, id))
@@ -158,6 +160,22 @@ impl Me {
 
     pub(crate) fn call_limit(&self) -> Duration {
         self.state().call_limit()
+    }
+
+    /// What the next call is to leave in the row, if anything.
+    pub(crate) fn some_data(&self) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        let some = state.plan.data && state.rng.u8(..3) == 0;
+        some.then(|| state.rng.u32(..).to_le_bytes().to_vec())
+    }
+
+    /// The call that has begun is to leave this in the row.
+    pub(crate) fn wants(&self, data: Option<&Vec<u8>>) {
+        let mut state = self.state();
+        if let (Some(call), Some(data)) = (state.processes[self.id].call, data) {
+            state.ledger.calls[call].wants = Some(data.clone());
+            state.counts().data += 1;
+        }
     }
 
     /// Lets a call finish, or drops its future somewhere in the middle.

@@ -199,6 +199,7 @@ impl State {
             owned: true,
             faulted: false,
             refusals: 0,
+            wants: None,
             shown: None,
         });
         let call = self.ledger.calls.len() - 1;
