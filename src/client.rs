@@ -104,8 +104,15 @@ impl LockClient {
     ///
     /// The next caller does the work again, also for the same event. Work that must not be done twice is for `once`.
     ///
+    /// The work ends with its lease: before each poll of it the lease is looked at, by both clocks, and once the lease
+    /// has ended the work is dropped where it stands, since somebody else may be granted the lock from then on. What
+    /// the work shares with others, such as a mutex, outlives it; what it has spawned goes on; and work that blocks its
+    /// thread is stopped only where it next awaits. A [checkpoint](Lock::checkpoint) moves the end.
+    /// [`without_cut`](crate::Acquire::without_cut) lets the work go on.
+    ///
     /// # Errors
-    /// Those of [`acquire`](LockClient::acquire), and whatever the work returns. [`Lost`](crate::ErrorKind::Lost)
+    /// Those of [`acquire`](LockClient::acquire), and whatever the work returns.
+    /// [`CutShort`](crate::ErrorKind::CutShort) when the lease ended while the work ran. [`Lost`](crate::ErrorKind::Lost)
     /// when the work ended well and the release finds for certain that the lock had been lost meanwhile. Any other
     /// release that fails is logged as a warning and does not hide the result of the work: the lease frees the lock.
     ///
@@ -211,7 +218,8 @@ impl LockClient {
     /// `Unknown`, `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table`, `Denied`.
     ///
     /// # Requests and IAM actions
-    /// One write: `dynamodb:UpdateItem`. A second one when a copy changed the lease meanwhile.
+    /// One write: `dynamodb:UpdateItem`. A second one when a copy changed the lease meanwhile; a read as with
+    /// [`checkpoint`](Lock::checkpoint).
     ///
     /// # Cancel safety
     /// Dropping the future may leave the lease renewed. The token stays good.

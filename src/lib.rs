@@ -60,7 +60,8 @@
 //! * **P2 Exclusion, while clocks behave.** If clock *rates* differ by no more than
 //!   [`clock_drift`](LockClientBuilder::clock_drift) (5 %), wall clocks by no more than
 //!   [`max_clock_skew`](LockClientBuilder::max_clock_skew) (2 s), and at least one clock of the holder
-//!   keeps its rate, at most one grant's guards say "still mine" at any instant.
+//!   keeps its rate, at most one grant's guards say "still mine" at any instant, and work that a guard runs
+//!   ([`with_lock`](LockClient::with_lock), [`keep_alive`](Lock::keep_alive)) is polled only then.
 //! * **P3 No false loss, no self-block, no lasting ghost.** A lock that is still ours is never
 //!   reported lost; a write of the same call is never taken for somebody else's; an abandoned
 //!   attempt blocks others no longer than a dead holder with its lease.

@@ -140,7 +140,8 @@ impl Lock {
     ///
     /// # Requests and IAM actions
     /// One write (`dynamodb:UpdateItem`); a second one after a lost answer, or when a copy of this
-    /// lock changed its lease elsewhere.
+    /// lock changed its lease elsewhere. One consistent read (`dynamodb:GetItem`) when DynamoDB refuses and has no
+    /// row to show, as it does when the row was deleted.
     ///
     /// # Cancel safety
     /// Cancel safe: when the future is dropped the lease may or may not have been renewed, and the
@@ -282,7 +283,7 @@ impl Lock {
     /// `dynamodb:UpdateItem` on the lock table, and the actions of your writes on theirs. One more
     /// after a lost answer, a conflict with another transaction, or when a copy of this lock renewed it
     /// elsewhere; conflicts are retried within the budget, without a budget within three request
-    /// timeouts.
+    /// timeouts. A read as with [`checkpoint`](Lock::checkpoint).
     ///
     /// # Limits
     /// A network that delivers a request twice, long after the first was cancelled because of your own

@@ -32,7 +32,7 @@ pub enum ReleaseOutcome {
 /// # Requests and IAM actions
 /// One write: `dynamodb:UpdateItem` (`dynamodb:DeleteItem` with
 /// [`delete_row`](Release::delete_row)). A second one after a lost answer, or when a copy of the
-/// lock renewed it elsewhere.
+/// lock renewed it elsewhere. One consistent read (`dynamodb:GetItem`) when DynamoDB refuses and has no row to show.
 ///
 /// # Cancel safety
 /// When the future is dropped the lock may or may not be released; its lease frees it. A release

@@ -85,17 +85,12 @@ async fn a_lost_race_ends_as_held() {
     // A released row of a Java client: it takes a Claim, then a Take of exactly that version.
     table.put_java_row("k", "v1", LEASE);
     table.set("k", json!({"isReleased": {"S": "1"}}));
-    two.next([Fault::None, Fault::Slow(Duration::ZERO)]);
-    two.set_latency(Duration::from_millis(10));
+    two.next([Fault::None, Fault::Slow(Duration::from_millis(100))]);
     let locks = two.locks("two");
     let attempt = tokio::spawn(async move { locks.try_acquire("k").lease(LEASE).await });
     // Between the two, somebody else wins.
-    loop {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        if two.take_sent().len() == 1 {
-            break;
-        }
-    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(two.take_operations(), ["UpdateItem", "UpdateItem"]);
     let winner = java.locks("winner").try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
     let refused = attempt.await.unwrap().unwrap();
     assert!(refused.held().unwrap().holder.starts_with("winner/"));

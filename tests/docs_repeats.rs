@@ -34,9 +34,11 @@ async fn acquire_renew_and_release_may_be_repeated_after_an_unknown_outcome() {
     let process = table.process();
     let locks = process.locks("me");
     process.next(unheard());
-    assert!(locks.try_acquire("k").lease(LEASE).reclaim_own().await.unwrap_err().is_unknown());
+    let error = locks.try_acquire("k").lease(LEASE).owner("one task").reclaim_own().await.unwrap_err();
+    assert!(error.is_unknown(), "{error:?}");
     process.clear();
-    let mut lock = locks.try_acquire("k").lease(LEASE).reclaim_own().await.unwrap().granted().unwrap();
+    let mut lock =
+        locks.try_acquire("k").lease(LEASE).owner("one task").reclaim_own().await.unwrap().granted().unwrap();
     process.next(unheard());
     assert!(lock.checkpoint().await.unwrap_err().is_unknown());
     process.clear();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Error, ErrorKind, Lock, LockClient};
-use lambda_lock_testkit::{Fault, Process, Table};
+use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -297,6 +297,7 @@ async fn a_release_whose_answer_was_lost_does_not_make_good_work_an_error() {
         Ok::<_, Error>(7)
     });
     let rival = async {
+        tokio::time::sleep(ROUND_TRIP).await;
         let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
         let _ = lock.into_token();
     };

@@ -254,7 +254,7 @@ async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
     let table = Table::new();
     let (one, cleaner) = (table.process(), table.process());
     let mut lock = one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap();
-    cleaner.set_latency(Duration::from_millis(50));
+    cleaner.next([Fault::None].into_iter().chain(vec![Fault::Slow(Duration::from_millis(50)); 3]));
     let locks = cleaner.locks("cleaner");
     let cleaning = tokio::spawn(async move { locks.release_workflow("k", "arn:1").await });
     // Renewals keep changing the version under the cleaner, until it has been refused twice.

@@ -51,7 +51,7 @@ impl From<Error> for Diagnostic {
 ///
 /// async fn handler(event: LambdaEvent<String>, locks: &LockClient) -> Result<(), Error> {
 ///     let lock = locks.acquire(&event.payload).within(&Budget::from(&event.context)).await?;
-///     std::fs::write("/tmp/report", b"…")?; // errors of any kind
+///     std::fs::write("/tmp/report", "done")?; // errors of any kind
 ///     lock.release().await?;
 ///     Ok(())
 /// }

@@ -200,6 +200,19 @@ fn numbers_of_a_record_that_are_no_whole_numbers_that_fit_leave_it_free() {
 }
 
 #[test]
+fn attributes_of_wrong_types_leave_a_record_free() {
+    let stage = Stage::new();
+    for name in [ATTEMPTS, FIRST_SEEN, KEPT_UNTIL, PAYLOAD, TOKEN] {
+        for wrong in [Attribute::Other("BOOL"), Attribute::Bytes(b"step 2")] {
+            let mut sketch = Sketch(open());
+            sketch.0.retain(|(known, _)| *known != name);
+            sketch.0.push((name, wrong.clone()));
+            all(&stage, &sketch).unwrap_or_else(|error| panic!("{name} {wrong:?}: {error}"));
+        }
+    }
+}
+
+#[test]
 fn a_settled_record_is_not_worked_on_again() {
     let stage = Stage::new();
     for (state, outcome) in

@@ -130,6 +130,9 @@ impl Row {
         }
         wrong.extend((self.has(DATA) && !matches!(self.0[DATA], Value::B(_))).then_some(DATA));
         wrong.extend(self.wrong_numbers(&[TOKEN, ENDS]));
+        // No larger token can follow it.
+        let last = self.number(TOKEN).and_then(|token| token.as_u64()) == Some(u64::MAX);
+        wrong.extend(last.then_some(TOKEN));
         wrong
     }
 
@@ -164,12 +167,13 @@ fn of_any_type() -> impl Strategy<Value = Attribute> {
     ]
 }
 
-pub(crate) const NUMBERS: [&str; 22] = [
+pub(crate) const NUMBERS: [&str; 23] = [
     "0",
     "1",
     "7",
     "7.5",
     "-3",
+    "-1",
     "-0",
     "1E3",
     "1e-1",

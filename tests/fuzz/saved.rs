@@ -2,7 +2,7 @@
 
 use crate::versions::GRANTS;
 use crate::{fuzz, leases, versions};
-use lambda_lock::protocol::{Dialect, Lease, Moment, Version};
+use lambda_lock::protocol::{Dialect, Lease, Moment, Schema, Settings, Version};
 use lambda_lock::{LockToken, Observation};
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
@@ -65,6 +65,10 @@ pub(crate) fn tokens() -> impl Strategy<Value = Value> {
         ("fencingToken", prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed()),
         ("leaseSeconds", prop_oneof![Just(json!(300)), numbers()].boxed()),
         ("leaseEndsAt", prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed()),
+        (
+            "commit",
+            prop::sample::select(vec![json!(null), json!("applied"), json!({"sent": "0199d6a4c80012ef"})]).boxed(),
+        ),
     ])
 }
 
@@ -83,7 +87,8 @@ fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again
             token.clone()
         );
         let dialect = if go { Dialect::Go } else { Dialect::Java };
-        let holding = match token.holding(now(), dialect) {
+        let settings = Settings { schema: Schema { dialect, ..Schema::default() }, ..Settings::default() };
+        let holding = match token.holding(now(), &settings) {
             Ok(holding) => holding,
             Err(invalid) => {
                 prop_assert!(invalid.to_string().len() < 1000, "{} bytes of text", invalid.to_string().len());
@@ -96,9 +101,13 @@ fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again
         prop_assert_eq!(holding.belief.remaining(now()), Duration::ZERO, "it believes in nothing before it is renewed");
         let again = LockToken::of(&holding);
         prop_assert_eq!(
-            (again.key(), again.owner(), again.version(), again.fencing_token(), again.lease_ends_at()),
-            (token.key(), token.owner(), token.version(), token.fencing_token(), token.lease_ends_at())
+            (again.key(), again.owner(), again.version(), again.fencing_token(), again.commit()),
+            (token.key(), token.owner(), token.version(), token.fencing_token(), token.commit())
         );
+        // An end that no clock within bounds can have written is not repeated.
+        let latest = UNIX_EPOCH + now().wall + holding.lease.duration() + Duration::from_secs(3);
+        prop_assert!(again.lease_ends_at().is_some_and(|ends| ends <= latest));
+        prop_assert!(token.lease_ends_at().is_none_or(|ends| again.lease_ends_at().is_some_and(|again| again <= ends)));
         // A lease is rounded up to whole milliseconds.
         prop_assert!(again.lease() + Duration::from_micros(1) >= token.lease());
         prop_assert!(again.lease() <= token.lease() + Duration::from_micros(1001));
@@ -113,7 +122,7 @@ fn locks_that_were_found_to_be_hard_to_read() {
         let json = json!({ "key": "k", "owner": "me", "version": version, "fencingToken": u64::MAX,
             "leaseSeconds": lease, "leaseEndsAt": ends });
         let token: LockToken = serde_json::from_value(json).unwrap();
-        let _ = (token.lease_ends_at(), token.holding(now(), Dialect::Java));
+        let _ = (token.lease_ends_at(), token.holding(now(), &Settings::default()));
     }
 }
 

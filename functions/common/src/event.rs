@@ -46,6 +46,13 @@ impl Fields {
         self.place(name).map(|place| self.fields.remove(place).1)
     }
 
+    /// Looks at a text, wherever objects contain it, and leaves it where it is.
+    pub fn peek(&self, path: &[&str]) -> Option<&str> {
+        let (first, rest) = path.split_first()?;
+        let (_, value) = self.fields.get(self.place(first)?)?;
+        rest.iter().try_fold(value, |value, name| value.get(name))?.as_str()
+    }
+
     fn place(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|(field, _)| field == name)
     }

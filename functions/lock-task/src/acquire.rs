@@ -11,7 +11,7 @@ use std::time::Duration;
 /// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and what may stand beside it.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) key: LockKey,
+    key: LockKey,
     owner: String,
     /// Whether a living holder of this name is this caller, whose first request's answer was lost.
     reclaim: bool,

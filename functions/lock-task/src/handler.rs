@@ -1,7 +1,7 @@
 //! Which action, and how much time it has.
 
 use crate::{acquire, release, renew};
-use lambda_lock::{Budget, LockClient};
+use lambda_lock::{Budget, LockClient, LockKey};
 use lambda_lock_functions::{Config, ConfigError, Event, Failure, Fields};
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::Value;
@@ -26,26 +26,28 @@ impl Deps {
 }
 
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
-    let mut fields = Fields::of_event(&event.payload)?;
-    let time = Time::of(&event.context);
+    let fields = Fields::of_event(&event.payload)?;
+    let key = key(&fields);
+    let done = run(fields, &Time::of(&event.context), deps).await;
+    done.map_err(|failure| match &key {
+        Some(key) => failure.of_lock(key),
+        None => failure,
+    })
+}
+
+async fn run(mut fields: Fields, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     match fields.text("action")?.as_str() {
-        "acquire" => {
-            let request = acquire::Request::read(fields, deps.sort_key)?;
-            let key = request.key.clone();
-            acquire::run(request, &time, deps).await.map_err(|failure| failure.of_lock(&key))
-        }
-        "renew" => {
-            let request = renew::Request::read(fields, deps.sort_key)?;
-            let key = request.lock.token.key();
-            renew::run(request, &time, deps).await.map_err(|failure| failure.of_lock(&key))
-        }
-        "release" => {
-            let request = release::Request::read(fields, deps.sort_key)?;
-            let key = request.lock.token.key();
-            release::run(request, &time, deps).await.map_err(|failure| failure.of_lock(&key))
-        }
+        "acquire" => acquire::run(acquire::Request::read(fields, deps.sort_key)?, time, deps).await,
+        "renew" => renew::run(renew::Request::read(fields, deps.sort_key)?, time, deps).await,
+        "release" => release::run(release::Request::read(fields, deps.sort_key)?, time, deps).await,
         _ => Err(fields.malformed("action", "give acquire, renew or release")),
     }
+}
+
+/// Which lock a request is about, also one that is malformed elsewhere: the log line of its failure names it.
+fn key(fields: &Fields) -> Option<LockKey> {
+    let text = |name| fields.peek(&["lock", name]).or_else(|| fields.peek(&[name])).map(str::to_owned);
+    text("key").map(|key| LockKey::new(key, text("sortKey")))
 }
 
 /// How long this invocation can ask DynamoDB.

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// `{"action":"release","lock":{…}}`, and `reclaim` beside it.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) lock: LockJson,
+    lock: LockJson,
     /// Whether a later grant of the same owner is this caller's, too.
     reclaim: bool,
 }

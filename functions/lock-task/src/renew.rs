@@ -10,7 +10,7 @@ use std::time::Duration;
 /// `{"action":"renew","lock":{…},"leaseSeconds":…}`
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) lock: LockJson,
+    lock: LockJson,
     lease: Duration,
 }
 

@@ -73,7 +73,9 @@ async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_level_th
     for (function, request, name, level, key) in [
         ("lock-task", acquire("k", "me"), "LockHeld", "INFO", Some("k")),
         ("lock-task", renew(&lost), "LockLost", "WARN", Some("lost")),
-        ("lock-task", malformed, "InvalidRequest", "WARN", None),
+        ("lock-task", malformed, "InvalidRequest", "WARN", Some("k")),
+        ("lock-task", json!({ "action": "release", "lock": { "key": "k" } }), "InvalidRequest", "WARN", Some("k")),
+        ("lock-task", json!({ "action": "release" }), "InvalidRequest", "WARN", None),
         ("without-dynamodb", renew(&lock), "LockUnknown", "WARN", Some("k")),
         ("lock-task", acquire("spoilt", "me"), "InvalidRecord", "ERROR", Some("spoilt")),
         ("without-table", acquire("k", "me"), "LockTableError", "ERROR", Some("k")),

@@ -69,8 +69,8 @@ async fn of_sixteen_ticks_at_once_one_runs_and_fifteen_say_who_does() {
         }
     }
     assert_eq!((ran.len(), holders.len()), (1, 15), "{ran:?} {holders:?}");
-    let holder = format!("scheduled-job:$LATEST/{}", ran[0]);
-    assert!(holders.iter().all(|one| *one == holder), "{holder} ran, {holders:?}");
+    let holder = format!("scheduled-job:$LATEST/{}/", ran[0]);
+    assert!(holders.iter().all(|one| one.starts_with(&holder)), "{holder} ran, {holders:?}");
 }
 
 async fn at_once(sample: &Sample) -> Vec<Invocation> {

@@ -57,10 +57,13 @@ async fn a_frozen_invocation_is_killed_at_its_deadline() {
     assert_eq!(scene.lambda.process(scene.only()), None);
 }
 
+/// Work is stopped when its lease has ended. Here the deadline is to come first, however late it is kept.
+const LONG_LEASE: u64 = 60_000;
+
 #[tokio::test]
 async fn while_its_host_stands_still_an_invocation_is_not_killed_and_goes_on_afterwards() {
     let scene = Scene::new(Duration::from_millis(800)).await;
-    let working = begin(&scene, json!({ "key": "k", "steps": [300, 1] }));
+    let working = begin(&scene, json!({ "key": "k", "steps": [300, 1], "leaseMillis": LONG_LEASE }));
     scene.until_logged("step 0 of k").await;
     scene.lambda.stand_still(scene.only()).unwrap();
     tokio::time::sleep(Duration::from_millis(1200)).await;
@@ -74,7 +77,7 @@ async fn while_its_host_stands_still_an_invocation_is_not_killed_and_goes_on_aft
 #[tokio::test]
 async fn after_a_standstill_the_deadline_is_kept_somewhat_later() {
     let scene = Scene::new(Duration::from_millis(500)).await;
-    let working = begin(&scene, json!({ "key": "k", "steps": [60_000] }));
+    let working = begin(&scene, json!({ "key": "k", "steps": [60_000], "leaseMillis": LONG_LEASE }));
     scene.until_logged("step 0 of k").await;
     scene.lambda.stand_still(scene.only()).unwrap();
     scene.lambda.thaw(scene.only()).unwrap();

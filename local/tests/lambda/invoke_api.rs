@@ -60,7 +60,8 @@ async fn an_answer_is_the_body_and_the_request_has_an_id() {
     let scene = Scene::new(LONG).await;
     let answered = invoke(&scene, json!({ "key": "k" })).await;
     assert_eq!(answered.status, StatusCode::OK);
-    assert_eq!(answered.json()["owner"], format!("demo-function:$LATEST/{}", answered.request_id()));
+    let owner = answered.json()["owner"].as_str().unwrap().to_owned();
+    assert!(owner.starts_with(&format!("demo-function:$LATEST/{}/", answered.request_id())), "{owner}");
     assert_eq!(answered.header("x-amz-function-error"), None);
     assert_eq!(answered.header("x-amz-executed-version"), Some("$LATEST"));
     assert_eq!(answered.header("x-amz-log-result"), None);

@@ -18,7 +18,8 @@ use std::time::Duration;
 async fn a_cold_environment_answers_and_then_a_warm_one_with_its_own_log() {
     let scene = Scene::new(LONG).await;
     let cold = scene.invoke(json!({ "key": "k", "steps": [1] })).await;
-    assert_eq!(answer(&cold)["owner"], format!("demo-function:$LATEST/{}", cold.request_id));
+    let owner = answer(&cold)["owner"].as_str().unwrap().to_owned();
+    assert!(owner.starts_with(&format!("demo-function:$LATEST/{}/", cold.request_id)), "{owner}");
     assert!(cold.cold_start && cold.init.is_some() && cold.first_answer > cold.init, "{cold:?}");
     assert!(cold.logs.contains("step 0 of k\""), "{}", cold.logs);
     assert!(!cfg!(target_os = "linux") || cold.max_rss_kb > Some(1000), "{cold:?}");

@@ -50,8 +50,10 @@ use tower::Layer;
 /// # Errors
 /// Those of [`acquire`](LockClient::acquire) as [`LockServiceError::Lock`](super::LockServiceError),
 /// and the handler's own. Each leaves the function under its [name](super::super::error_type), also a lock's error that
-/// the handler returns in a box. An empty key is `InvalidRequest`, a context without deadline too. A release
-/// that fails is logged as a warning: the lease frees the lock.
+/// the handler returns in a box. An empty key is `InvalidRequest`, a context without deadline too.
+/// `CutShort` when the lease ended while the handler ran, which was dropped where it stood; `Lost` when the handler
+/// answered and its lock had been lost meanwhile. A release that fails is logged as a warning: the lease frees the
+/// lock.
 ///
 /// # Requests and IAM actions
 /// Those of acquire and release: two `UpdateItem` when nobody else holds the lock, `GetItem` while
