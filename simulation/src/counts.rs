@@ -36,6 +36,7 @@ counts! {
     calls: "calls that ended",
     calls_disturbed: "calls in which the process was paused or its clocks were set",
     own_holders: "reclaims that ended while a holder of their own had the lock",
+    shared_clients: "processes that share another one's client",
     crowds: "crowds of 8 to 16",
     sort_keys: "tables with a sort key",
     ttls: "tables with a TTL attribute",

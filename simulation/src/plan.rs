@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     /// Callers that live for one try each and hand on what they saw.
     pub(crate) watchers: usize,
     pub(crate) peer: Option<Peer>,
+    /// Some callers share a client.
+    pub(crate) shared: bool,
     /// The table has a sort key.
     pub(crate) sort_key: bool,
     /// Rows have a TTL attribute.
@@ -152,6 +154,7 @@ impl Plan {
             dialect: if peer == Some(Peer::Go) { Dialect::Go } else { Dialect::Java },
             keys: if rng.u8(..8) == 0 { 2 } else { 1 },
             workers: if rng.u8(..12) == 0 { rng.usize(8..=16) } else { rng.usize(2..=4) },
+            shared: rng.u8(..3) == 0,
             sort_key: rng.u8(..4) == 0,
             ttl: rng.u8(..4) == 0,
             data: rng.u8(..3) == 0,

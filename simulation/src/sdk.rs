@@ -1,7 +1,7 @@
 //! The same simulation with the real SDK in it, and a real DynamoDB engine under it: what the pure
 //! evaluation says is compared with what that one says, request by request and row by row.
 
-use crate::ledger::{Invariant, ProcessId};
+use crate::ledger::Invariant;
 use crate::network::{Fate, Outcome, Pending};
 use crate::table::{Typed, Write};
 use crate::world::{Message, SORT, State, World, same};
@@ -198,29 +198,31 @@ fn sorted(row: Item) -> Vec<(String, Value)> {
 #[derive(Debug)]
 pub(crate) struct Noted {
     world: World,
-    process: ProcessId,
     schema: Schema,
     real: Real,
 }
 
 impl Noted {
-    pub(crate) fn new(world: &World, process: ProcessId) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
         let schema = world.state().schema.clone();
-        let real = Real::new(client(world, process), "locks", schema.clone());
-        Self { world: world.clone(), process, schema, real }
+        let real = Real::new(client(world), "locks", schema.clone());
+        Self { world: world.clone(), schema, real }
     }
 }
 
 impl Network for Noted {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         let typed = Typed::of(&request, Write::all(writes), &self.schema);
-        self.world.state().processes[self.process].noted = Some(typed);
+        let mut state = self.world.state();
+        let process = state.running;
+        state.processes[process].noted = Some(typed);
+        drop(state);
         self.real.send(request, writes)
     }
 }
 
-fn client(world: &World, process: ProcessId) -> Client {
-    let connector = Connector { world: world.clone(), process };
+fn client(world: &World) -> Client {
+    let connector = Connector { world: world.clone() };
     Client::from_conf(
         Config::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -245,7 +247,6 @@ impl AsyncSleep for Never {
 #[derive(Clone, Debug)]
 struct Connector {
     world: World,
-    process: ProcessId,
 }
 
 impl HttpConnector for Connector {
@@ -254,8 +255,9 @@ impl HttpConnector for Connector {
         let operation = target.rsplit('.').next().unwrap().to_owned();
         let body = String::from_utf8(request.body().bytes().unwrap().to_vec()).unwrap();
         let mut state = self.world.state();
-        let typed = state.processes[self.process].noted.take().unwrap();
-        let slot = state.send(self.process, typed, Some(Http { operation, body }));
+        let process = state.running;
+        let typed = state.processes[process].noted.take().unwrap();
+        let slot = state.send(process, typed, Some(Http { operation, body }));
         let pending = Pending::new(&self.world, slot);
         HttpConnectorFuture::new(async move {
             let (outcome, date) = pending.outcome().await;

@@ -20,9 +20,9 @@ impl Me {
         let lasting = lease * 2;
         let within = self.budget(lasting).reserve(lease / 2).grace(lease / 8);
         let kind = if reclaims { Reclaims::Owner } else { Reclaims::Nobody };
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: kind });
         // Without a name each acquire has one of its own.
         let named = reclaims || self.one_in(2);
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), named, reclaims: kind });
         let data = self.some_data();
         self.wants(data.as_ref());
         let lock_key = self.lock_key(key);
@@ -50,7 +50,7 @@ impl Me {
 
     pub(super) async fn reclaim(&self, key: usize, token: LockToken) -> Option<Lock> {
         let reclaims = Reclaims::Grant(grant_of(&token).0);
-        let kind = CallKind::Acquire { owner: token.owner().to_owned(), reclaims };
+        let kind = CallKind::Acquire { owner: token.owner().to_owned(), named: false, reclaims };
         self.state().call_begins(self.id, key, kind);
         let lease = self.part_of_lease(1.5);
         let reclaimed = self.perhaps(async { self.locks.reclaim(token).lease(lease).await }).await;
@@ -170,7 +170,7 @@ impl Me {
     fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Held) {
         state.counts().held += 1;
         let Some(version) = Version::parse(held.observation.version()) else { return };
-        let own = matches!(&state.ledger.calls[call].kind, CallKind::Acquire { owner, reclaims: Reclaims::Owner }
+        let own = matches!(&state.ledger.calls[call].kind, CallKind::Acquire { owner, reclaims: Reclaims::Owner, .. }
             if *owner == held.holder);
         if own {
             let what = format!("held by {:?} of {:?}, from whom it reclaims", held.observation.version(), held.holder);

@@ -121,7 +121,7 @@ impl Me {
         let whole = self.one_in(2);
         let steps = self.state().rng.u32(0..=3);
         let budget = self.budget(lasting).reserve(lasting / 2).grace(lease / 8);
-        let kind = CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody };
+        let kind = CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody };
         self.state().call_begins(self.id, key, kind);
         let limit = lasting.max(self.call_limit()) + self.call_limit() * 2;
         let begun = Arc::new(Mutex::new(false));

@@ -70,11 +70,16 @@ static NOBODY: LazyLock<aws_sdk_dynamodb::Client> = LazyLock::new(|| {
 });
 
 impl Me {
-    pub(crate) fn new(world: World, id: ProcessId) -> Self {
-        let clock = SharedClock::new(ProcessClock { world: world.clone(), process: id });
+    /// With a client of its own, or with one that another process has.
+    pub(crate) fn new(world: World, id: ProcessId, shared: Option<LockClient>) -> Self {
+        let clock = SharedClock::new(ProcessClock { world: world.clone() });
         let state = world.state();
         let plan = state.plan.clone();
         drop(state);
+        if let Some(locks) = shared {
+            let owner = if plan.one_owner { "twin".to_owned() } else { format!("w{id}") };
+            return Self { world, id, clock, owner, locks };
+        }
         let owner = if plan.one_owner { "twin".to_owned() } else { format!("w{id}") };
         let builder = LockClient::builder(NOBODY.clone(), "locks")
             .owner(owner.as_str())
@@ -85,11 +90,8 @@ impl Me {
         let builder = if plan.sort_key { builder.sort_key_attribute(SORT) } else { builder };
         let builder = if plan.ttl { builder.ttl_attribute(TTL).ttl_retention(RETENTION) } else { builder };
         let by_sdk = world.state().engine.is_some();
-        let builder = if by_sdk {
-            builder.network(Noted::new(&world, id))
-        } else {
-            builder.network(Wire { world: world.clone(), process: id })
-        };
+        let builder =
+            if by_sdk { builder.network(Noted::new(&world)) } else { builder.network(Wire { world: world.clone() }) };
         let builder = if plan.by_wall_clock { builder } else { builder.without_wall_clock_takeover() };
         let locks = builder.build().unwrap();
         Self { world, id, clock, owner, locks }

@@ -28,7 +28,7 @@ impl Me {
         self.state().call_begins(
             self.id,
             key,
-            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+            CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody },
         );
         let sort = self.state().plan.sort_key.then(|| "s".to_owned());
         let once = self.locks.once(LockKey::new(job.to_string(), sort)).lease(lease).within(&budget).payload(&job);

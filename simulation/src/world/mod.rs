@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) plan: Plan,
     pub(crate) schema: Schema,
     pub(crate) processes: Vec<Process>,
+    /// Which of them runs.
+    pub(crate) running: ProcessId,
     pub(crate) alive: usize,
     timers: Vec<bool>,
     pub(crate) slots: Vec<Slot>,
@@ -109,6 +111,7 @@ impl State {
             rng,
             schema: schema.clone(),
             processes: Vec::new(),
+            running: 0,
             alive: 0,
             timers: Vec::with_capacity(1024),
             slots: Vec::with_capacity(512),
