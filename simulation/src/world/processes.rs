@@ -73,7 +73,9 @@ impl State {
         self.alive += 1;
         let id = self.processes.len() - 1;
         if self.plan.shared && role == Role::Worker && self.rng.bool() {
-            let living = (0..id).filter(|other| self.processes[*other].alive && self.processes[*other].role == role);
+            // Not of one that is paused, and perhaps frozen with its clocks.
+            let goes = |other: &Process| other.alive && other.role == role && other.local <= self.now;
+            let living = (0..id).filter(|other| goes(&self.processes[*other]));
             let living: Vec<_> = living.collect();
             if let Some(other) = self.rng.choice(living) {
                 self.processes[id].shares = self.processes[other].shares;
