@@ -20,7 +20,7 @@ pub(crate) struct Clocks {
     /// By how many millionths the clocks are too fast.
     fast: i64,
     wall_fast: i64,
-    /// For how long the monotonic clock stood still.
+    /// For how long the monotonic clock stood still. (Who shares it may look at it from a time before that is over.)
     frozen: Nanos,
     /// What the wall clock was off at `set`.
     off: i64,
@@ -52,7 +52,7 @@ impl Clocks {
     }
 
     pub(crate) fn monotonic(&self, now: Nanos) -> u64 {
-        self.scaled(now - self.frozen)
+        self.scaled(now.saturating_sub(self.frozen))
     }
 
     /// When the monotonic clock will have come so far, if it does not stop.
@@ -66,7 +66,7 @@ impl Clocks {
 
     /// How far the wall clock is off. One that would drift out of its bounds is set right by somebody.
     pub(crate) fn off(&mut self, now: Nanos) -> i64 {
-        let off = self.off + (now - self.set) as i64 / MILLION as i64 * self.wall_fast;
+        let off = self.off + now.saturating_sub(self.set) as i64 / MILLION as i64 * self.wall_fast;
         if off.abs() > self.bound {
             self.off = 0;
             self.set = now;

@@ -90,18 +90,18 @@ impl Slot {
     }
 }
 
-/// The network of one process.
+/// The network of whichever process runs: two of them may share a client.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) world: World,
-    pub(crate) process: ProcessId,
 }
 
 impl Network for Wire {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         let mut state = self.world.state();
         let request = Typed::of(&request, Write::all(writes), &state.schema);
-        let slot = state.send(self.process, request, None);
+        let process = state.running;
+        let slot = state.send(process, request, None);
         Box::pin(Pending::new(&self.world, slot))
     }
 }
@@ -151,20 +151,22 @@ impl Drop for Pending {
     }
 }
 
-/// The clocks of one process.
+/// The clocks of whichever process runs.
 #[derive(Debug)]
 pub(crate) struct ProcessClock {
     pub(crate) world: World,
-    pub(crate) process: ProcessId,
 }
 
 impl Clock for ProcessClock {
     fn now(&self) -> Moment {
-        self.world.state().read_clocks(self.process)
+        let mut state = self.world.state();
+        let process = state.running;
+        state.read_clocks(process)
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
-        Box::pin(Nap::new(&self.world, self.process, duration))
+        let process = self.world.state().running;
+        Box::pin(Nap::new(&self.world, process, duration))
     }
 
     fn random(&self) -> [u8; 16] {

@@ -10,6 +10,7 @@ use crate::network::{Outcome, Pending};
 use crate::plan::Peer;
 use crate::table::Rows;
 use crate::worker::Me;
+use crate::world::SORT;
 use lambda_lock::protocol::{Answer, Dialect, Item, Lease, LockKey, Moment, Record, Schema, Value, schema};
 use std::time::Duration;
 
@@ -170,6 +171,9 @@ impl Client<'_> {
         };
         row.remove(schema::RELEASED);
         row.set("key", Value::S(state.keys[self.key].key().to_owned()));
+        if let Some(sort) = state.keys[self.key].sort_key() {
+            row.set(SORT, Value::S(sort.to_owned()));
+        }
         row.set(schema::OWNER, Value::S(format!("peer {}", self.me.id)));
         row.set(schema::LEASE, Value::S(Lease::new(self.lease, dialect).text().to_owned()));
         row.set(schema::VERSION, Value::S(version.to_owned()));

@@ -4,6 +4,9 @@ use fastrand::Rng;
 use lambda_lock::Dialect;
 use std::time::Duration;
 
+/// For how long an idle row is kept, where rows have a TTL attribute.
+pub(crate) const RETENTION: Duration = Duration::from_secs(2);
+
 /// How often a fault strikes, from 0 to 1.
 pub(crate) type Chance = f64;
 
@@ -16,6 +19,14 @@ pub(crate) struct Plan {
     /// Callers that live for one try each and hand on what they saw.
     pub(crate) watchers: usize,
     pub(crate) peer: Option<Peer>,
+    /// Some callers share a client.
+    pub(crate) shared: bool,
+    /// The table has a sort key.
+    pub(crate) sort_key: bool,
+    /// Rows have a TTL attribute.
+    pub(crate) ttl: bool,
+    /// Holders leave something in the row.
+    pub(crate) data: bool,
     /// Cleans up after workflows.
     pub(crate) cleaner: bool,
     /// Workers of the same name take the lock from each other.
@@ -142,7 +153,11 @@ impl Plan {
         Self {
             dialect: if peer == Some(Peer::Go) { Dialect::Go } else { Dialect::Java },
             keys: if rng.u8(..8) == 0 { 2 } else { 1 },
-            workers: rng.usize(2..=4),
+            workers: if rng.u8(..12) == 0 { rng.usize(8..=16) } else { rng.usize(2..=4) },
+            shared: rng.u8(..3) == 0,
+            sort_key: rng.u8(..4) == 0,
+            ttl: rng.u8(..4) == 0,
+            data: rng.u8(..3) == 0,
             watchers: usize::from(rng.u8(..3) == 0),
             peer,
             cleaner: rng.u8(..6) == 0,

@@ -5,6 +5,7 @@ use crate::ledger::{Ended, Invariant, Violation};
 use crate::sdk::Engine;
 use crate::worker::{Me, Role};
 use crate::world::{Event, State, Turn, World};
+use lambda_lock::LockClient;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -48,9 +49,9 @@ impl Default for Options {
 pub fn run(seed: u64, options: Options) -> Run {
     let mut state = State::new(seed, options.trace);
     state.fenced = options.fenced;
-    state.engine = options.sdk.then(Engine::new);
+    state.engine = options.sdk.then(|| Engine::new(state.plan.sort_key));
     let world = World::new(state);
-    let simulation = Simulation { world: world.clone(), tasks: Vec::new(), last: 0 };
+    let simulation = Simulation { world: world.clone(), tasks: Vec::new(), clients: Vec::new(), last: 0 };
     let gone = catch_unwind(AssertUnwindSafe(|| simulation.go()));
     let mut state = world.state();
     if let Err(panic) = gone {
@@ -83,6 +84,7 @@ struct Simulation {
     world: World,
     /// By process; `None`: it has ended.
     tasks: Vec<Option<Task>>,
+    clients: Vec<LockClient>,
     /// How many keys had their last waiter.
     last: usize,
 }
@@ -132,10 +134,13 @@ impl Simulation {
                 Event::Spawn(role) if state.calm && !matches!(role, Role::Last(_)) => {}
                 Event::Spawn(role) => {
                     let id = state.spawn(role);
-                    let now = state.now;
+                    let (now, shares) = (state.now, state.processes[id].shares);
                     state.at(now, Event::Wake(id, None));
+                    state.running = id;
                     drop(state);
-                    self.tasks.push(Some(role.live(Me::new(self.world.clone(), id))));
+                    let me = Me::new(self.world.clone(), id, self.clients.get(shares).cloned());
+                    self.clients.push(me.locks.clone());
+                    self.tasks.push(Some(role.live(me)));
                 }
                 event => state.happens(event),
             }
@@ -145,6 +150,7 @@ impl Simulation {
     }
 
     fn poll(&mut self, id: usize) {
+        self.world.state().running = id;
         let Some(task) = &mut self.tasks[id] else { return };
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
@@ -162,6 +168,7 @@ impl Simulation {
 
     /// The process is gone, and one like it may come.
     fn end(&mut self, id: usize) {
+        self.world.state().running = id;
         self.tasks[id] = None;
         let mut state = self.world.state();
         state.call_ends(id, Ended::Unknown, None);

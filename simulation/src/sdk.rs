@@ -1,10 +1,10 @@
 //! The same simulation with the real SDK in it, and a real DynamoDB engine under it: what the pure
 //! evaluation says is compared with what that one says, request by request and row by row.
 
-use crate::ledger::{Invariant, ProcessId};
+use crate::ledger::Invariant;
 use crate::network::{Fate, Outcome, Pending};
 use crate::table::{Typed, Write};
-use crate::world::{Message, State, World, same};
+use crate::world::{Message, SORT, State, World, same};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_sdk_dynamodb::types::{AttributeValue, CancellationReason, TransactWriteItem};
@@ -29,12 +29,20 @@ pub(crate) struct Http {
     body: String,
 }
 
+fn key_of(key: &LockKey) -> serde_json::Value {
+    let mut attributes = json!({"key": {"S": key.key()}});
+    if let Some(sort) = key.sort_key() {
+        attributes[SORT] = json!({"S": sort});
+    }
+    attributes
+}
+
 /// The engine, with the lock table and the table of the callers' own writes.
 pub(crate) struct Engine(Table);
 
 impl Engine {
-    pub(crate) fn new() -> Self {
-        let table = Table::new();
+    pub(crate) fn new(sort_key: bool) -> Self {
+        let table = if sort_key { Table::with_keys(&["key", SORT]) } else { Table::new() };
         table.call(
             "CreateTable",
             &json!({
@@ -52,22 +60,29 @@ impl Engine {
     }
 
     fn row(&self, key: &LockKey) -> Option<Item> {
-        let row = self.0.row(key.key())?;
+        let asked = json!({"TableName": "locks", "Key": key_of(key), "ConsistentRead": true});
+        let row = self.0.call("GetItem", &asked).get("Item").cloned()?;
         let value = |value: &serde_json::Value| {
             let text = |name: &str| value[name].as_str().map(str::to_owned);
-            text("S").map(Value::S).or_else(|| text("N").map(Value::N)).unwrap_or(Value::Other("of another type"))
+            let bytes = || Some(Value::B(base64::decode(text("B")?).ok()?));
+            let number = || text("N").map(Value::N);
+            text("S").map(Value::S).or_else(number).or_else(bytes).unwrap_or(Value::Other("of another type"))
         };
         Some(row.as_object()?.iter().map(|(name, given)| (name.clone(), value(given))).collect())
     }
 
     /// What was done to a row by others than this crate's clients.
     pub(crate) fn set(&self, key: &LockKey, row: Option<&Item>) {
-        let Some(row) = row else { return self.0.delete(key.key()) };
+        let Some(row) = row else {
+            self.0.call("DeleteItem", &json!({"TableName": "locks", "Key": key_of(key)}));
+            return;
+        };
         let mut item = serde_json::Map::new();
         for (name, value) in row.iter() {
             let value = match value {
                 Value::S(text) => json!({"S": text}),
                 Value::N(number) => json!({"N": number}),
+                Value::B(bytes) => json!({"B": base64::encode(bytes)}),
                 other => panic!("{other:?} in a simulated row"),
             };
             item.insert(name.to_owned(), value);
@@ -183,29 +198,31 @@ fn sorted(row: Item) -> Vec<(String, Value)> {
 #[derive(Debug)]
 pub(crate) struct Noted {
     world: World,
-    process: ProcessId,
     schema: Schema,
     real: Real,
 }
 
 impl Noted {
-    pub(crate) fn new(world: &World, process: ProcessId) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
         let schema = world.state().schema.clone();
-        let real = Real::new(client(world, process), "locks", schema.clone());
-        Self { world: world.clone(), process, schema, real }
+        let real = Real::new(client(world), "locks", schema.clone());
+        Self { world: world.clone(), schema, real }
     }
 }
 
 impl Network for Noted {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         let typed = Typed::of(&request, Write::all(writes), &self.schema);
-        self.world.state().processes[self.process].noted = Some(typed);
+        let mut state = self.world.state();
+        let process = state.running;
+        state.processes[process].noted = Some(typed);
+        drop(state);
         self.real.send(request, writes)
     }
 }
 
-fn client(world: &World, process: ProcessId) -> Client {
-    let connector = Connector { world: world.clone(), process };
+fn client(world: &World) -> Client {
+    let connector = Connector { world: world.clone() };
     Client::from_conf(
         Config::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -230,7 +247,6 @@ impl AsyncSleep for Never {
 #[derive(Clone, Debug)]
 struct Connector {
     world: World,
-    process: ProcessId,
 }
 
 impl HttpConnector for Connector {
@@ -239,8 +255,9 @@ impl HttpConnector for Connector {
         let operation = target.rsplit('.').next().unwrap().to_owned();
         let body = String::from_utf8(request.body().bytes().unwrap().to_vec()).unwrap();
         let mut state = self.world.state();
-        let typed = state.processes[self.process].noted.take().unwrap();
-        let slot = state.send(self.process, typed, Some(Http { operation, body }));
+        let process = state.running;
+        let typed = state.processes[process].noted.take().unwrap();
+        let slot = state.send(process, typed, Some(Http { operation, body }));
         let pending = Pending::new(&self.world, slot);
         HttpConnectorFuture::new(async move {
             let (outcome, date) = pending.outcome().await;

@@ -71,6 +71,8 @@ invariants! {
     CommittedOnce: "a transaction is applied once, and not after it was said not to be", "P5";
     CommittedIsSo: "what is said of a transaction is so", "P5";
     OnceIsOnce: "a work whose result is stored is not begun again, and its result stays", "idempotent work";
+    DataIsKept: "the payload on the row is what was left there last", "every request";
+    RowOutlivesItsLease: "a row is kept until its lease has been over for the retention", "every request";
     WellFormed: "no request is one that DynamoDB refuses whatever is on the row", "every request";
     SameSeedSameRun: "the same seed runs the same", "the simulation itself";
     SdkAgrees: "the real SDK and a DynamoDB engine give the same run", "the simulation itself";

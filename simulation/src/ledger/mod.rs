@@ -60,6 +60,10 @@ pub(crate) struct Granted {
     /// When the lease of its last write is over, whoever counts it.
     until: Nanos,
     pub(crate) renewed: Nanos,
+    /// Its owner's name was given by its caller.
+    named: bool,
+    /// What the row carried when it was granted.
+    pub(crate) data: Option<Vec<u8>>,
 }
 
 impl Granted {
@@ -83,6 +87,8 @@ pub(crate) enum Reclaims {
 pub(crate) enum CallKind {
     Acquire {
         owner: String,
+        /// Its caller has named the owner: whoever has the same name is the same holder.
+        named: bool,
         reclaims: Reclaims,
     },
     /// Of this grant with this token.
@@ -123,6 +129,8 @@ pub(crate) struct Call {
     pub(crate) faulted: bool,
     /// How often it was refused.
     pub(crate) refusals: u32,
+    /// What it is to leave in the row, if not what is there.
+    pub(crate) wants: Option<Vec<u8>>,
     /// The row that it was shown last, by an answer that it heard.
     pub(crate) shown: Option<Mark>,
 }
@@ -130,7 +138,7 @@ pub(crate) struct Call {
 impl Call {
     /// Whether this call takes this row, even from a living holder. (Not one that it wrote itself.)
     pub(crate) fn takes(&self, row: &Mark) -> bool {
-        let CallKind::Acquire { owner, reclaims } = &self.kind else { return false };
+        let CallKind::Acquire { owner, reclaims, .. } = &self.kind else { return false };
         let same_owner = row.owner == *owner;
         row.own.is_some_and(|own| match reclaims {
             Reclaims::Nobody => false,
@@ -244,10 +252,22 @@ impl Ledger {
         let kind = self.calls[call].kind.clone();
         let previous = self.current[key].map(|previous| &self.grants[previous]);
         let alive = previous.is_some_and(|previous| !previous.ended);
-        let CallKind::Acquire { owner, reclaims } = kind else {
+        let CallKind::Acquire { owner, named, reclaims } = kind else {
             return self.violate(Invariant::OwnRowOnly, format!("a grant {grant} was written by {kind:?}"));
         };
-        let reclaims = reclaims != Reclaims::Nobody;
+        let of_its_line = match reclaims {
+            Reclaims::Grant(grant) => {
+                let earlier = self.grants.iter().rfind(|one| one.grant == Some(grant) && one.key == key);
+                earlier.map(|earlier| earlier.lineage) == previous.map(|previous| previous.lineage)
+            }
+            Reclaims::Owner | Reclaims::Nobody => false,
+        };
+        let same_holder = of_its_line || previous.is_some_and(|previous| previous.named);
+        let named = match reclaims {
+            Reclaims::Grant(_) => previous.is_some_and(|previous| previous.named),
+            Reclaims::Owner | Reclaims::Nobody => named,
+        };
+        let reclaims = reclaims != Reclaims::Nobody && same_holder;
         let inherited = previous.is_some() && reclaims && before.is_some_and(|before| before.owner == owner);
         let lineage = previous.filter(|_| inherited).map_or(self.grants.len(), |previous| previous.lineage);
         let of_peer = previous.is_some_and(|previous| previous.grant.is_none());
@@ -278,6 +298,8 @@ impl Ledger {
             worked: None,
             until: written.read + lease,
             renewed: now,
+            named,
+            data: None,
         });
     }
 
@@ -306,6 +328,8 @@ impl Ledger {
             worked: None,
             until: Nanos::MAX,
             renewed: now,
+            named: true,
+            data: None,
         });
     }
 

@@ -20,15 +20,18 @@ impl Me {
         let lasting = lease * 2;
         let within = self.budget(lasting).reserve(lease / 2).grace(lease / 8);
         let kind = if reclaims { Reclaims::Owner } else { Reclaims::Nobody };
-        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), reclaims: kind });
         // Without a name each acquire has one of its own.
         let named = reclaims || self.one_in(2);
+        self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), named, reclaims: kind });
+        let data = self.some_data();
+        self.wants(data.as_ref());
         let lock_key = self.lock_key(key);
         let tried = if waits {
             let mut acquire = self.locks.acquire(lock_key).within(&within);
             acquire = if budget > 0 { acquire.lease(lease) } else { acquire };
             acquire = if named { acquire.owner(self.owner.as_str()) } else { acquire };
             acquire = if reclaims { acquire.reclaim_own() } else { acquire };
+            acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             self.perhaps(async { acquire.await.map(TryAcquired::Granted) }).await
         } else {
@@ -37,6 +40,7 @@ impl Me {
             acquire = if budget < 2 { acquire.within(&within) } else { acquire };
             acquire = if named { acquire.owner(self.owner.as_str()) } else { acquire };
             acquire = if reclaims { acquire.reclaim_own() } else { acquire };
+            acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             self.perhaps(async { acquire.await }).await
         };
@@ -46,7 +50,7 @@ impl Me {
 
     pub(super) async fn reclaim(&self, key: usize, token: LockToken) -> Option<Lock> {
         let reclaims = Reclaims::Grant(grant_of(&token).0);
-        let kind = CallKind::Acquire { owner: token.owner().to_owned(), reclaims };
+        let kind = CallKind::Acquire { owner: token.owner().to_owned(), named: false, reclaims };
         self.state().call_begins(self.id, key, kind);
         let lease = self.part_of_lease(1.5);
         let reclaimed = self.perhaps(async { self.locks.reclaim(token).lease(lease).await }).await;
@@ -121,9 +125,11 @@ impl Me {
             return;
         }
         let Call { ended, sent_release, .. } = state.ledger.calls[call];
-        // What was written over nonsense is given back if that can be done, and the nonsense is what is said.
-        let nonsense = matches!(tried, Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRecord));
-        if ended == Ended::Refused && !(nonsense && sent_release) {
+        // What was written over nonsense, or cannot be renewed, is given back if that can be done; and why is what is
+        // said.
+        let why =
+            matches!(tried, Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRecord | ErrorKind::Denied));
+        if ended == Ended::Refused && !(why && sent_release) {
             let what = format!("{} while the row carries this call's grant", said(tried));
             state.ledger.violate(Invariant::NotHeldByOurselves, what);
         }
@@ -140,6 +146,10 @@ impl Me {
             state.ledger.violate(Invariant::GuardMatchesRow, what);
             return false;
         };
+        if state.ledger.grants[granted].data.as_deref() != lock.data() {
+            let what = format!("a guard has {:?}, its row {:?}", lock.data(), state.ledger.grants[granted].data);
+            state.ledger.violate(Invariant::DataIsKept, what);
+        }
         let heard = state.slots[state.ledger.grants[granted].slot].heard;
         state.counts().recovered_answers += u64::from(!heard);
         true
@@ -160,7 +170,7 @@ impl Me {
     fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Held) {
         state.counts().held += 1;
         let Some(version) = Version::parse(held.observation.version()) else { return };
-        let own = matches!(&state.ledger.calls[call].kind, CallKind::Acquire { owner, reclaims: Reclaims::Owner }
+        let own = matches!(&state.ledger.calls[call].kind, CallKind::Acquire { owner, reclaims: Reclaims::Owner, .. }
             if *owner == held.holder);
         if own {
             let what = format!("held by {:?} of {:?}, from whom it reclaims", held.observation.version(), held.holder);

@@ -5,7 +5,7 @@ use crate::ledger::{CallKind, Ended, Invariant};
 use crate::table::WORK;
 use crate::world::{Event, Fenced};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::protocol::{Expression, Value};
+use lambda_lock::protocol::{Expression, Grant, Value};
 use lambda_lock::{CommitOutcome, Error, ErrorKind, Lock};
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ impl Me {
     /// Writes something together with a renewal.
     pub(crate) async fn commit(&self, key: usize, lock: &mut Lock, granted: usize) -> Ended {
         let unsettled = self.state().processes[self.id].unsettled.take();
-        if let Some(number) = unsettled {
-            return self.settle(key, lock, number).await;
+        if unsettled.is_some() {
+            return self.settle(key, lock, unsettled).await;
         }
         let number = self.state().ledger.begin_commit(granted);
         let twice = self.one_in(40);
@@ -50,13 +50,18 @@ impl Me {
             self.state().processes[self.id].unsettled = Some(number);
             return ended;
         }
-        self.settle(key, lock, number).await
+        // What was said of already is another one, which came with the lock.
+        let open = self.state().ledger.is_open(number).then_some(number);
+        self.settle(key, lock, open).await
     }
 
     async fn sends_commit(&self, key: usize, lock: &mut Lock, number: usize, writes: Vec<TransactWriteItem>) -> Ended {
         let (grant, token) = grant_of(&lock.token());
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
+        let data = self.some_data();
+        self.wants(data.as_ref());
         let commit = lock.commit(writes);
+        let commit = if let Some(data) = data { commit.data(data) } else { commit };
         self.state().processes[self.id].commits = true;
         let answer = self.perhaps(commit.into_future()).await;
         self.state().processes[self.id].commits = false;
@@ -67,7 +72,7 @@ impl Me {
             let what = format!("grant {grant} is on the row: {error}");
             self.state().ledger.violate(Invariant::NotLostWhileOurs, what);
         }
-        self.commit_ended(number, &answer, Duration::ZERO)
+        self.commit_ended(key, (grant, token), number, &answer, Duration::ZERO)
     }
 
     /// Does once more what an earlier holder of this lock did not hear of, unless the lock says that it may be done.
@@ -90,13 +95,21 @@ impl Me {
             }
         }
         if refused {
-            self.settle(key, lock, number).await;
+            self.settle(key, lock, Some(number)).await;
         }
     }
 
-    fn commit_ended(&self, number: usize, answer: &Option<Result<(), Error>>, more: Duration) -> Ended {
+    fn commit_ended(
+        &self,
+        key: usize,
+        (grant, token): (Grant, u64),
+        number: usize,
+        answer: &Option<Result<(), Error>>,
+        more: Duration,
+    ) -> Ended {
         let limit = self.commit_limit() + more;
         let mut state = self.state();
+        let ours = state.is_held_by(key, grant, token);
         state.say_of(self.id, || format!("commit {number} ended: {answer:?}"));
         let ended = match answer {
             Some(Ok(())) => Ended::Done,
@@ -108,7 +121,7 @@ impl Me {
             // What became of the writes is asked of the books; a release may have followed.
             state.ledger.calls[call].applied = false;
             let still = matches!(error.kind(), ErrorKind::Cancelled(_)) && error.to_string().contains("still ours");
-            if still && !state.ledger.calls[call].owned {
+            if still && !state.ledger.calls[call].owned && !ours {
                 state.ledger.violate(Invariant::CancelledIsOurs, error.to_string());
             }
             state.failed(self.id, call, error);
@@ -131,7 +144,7 @@ impl Me {
     }
 
     /// Asks what became of the last commit, as long as it takes.
-    async fn settle(&self, key: usize, lock: &mut Lock, number: usize) -> Ended {
+    async fn settle(&self, key: usize, lock: &mut Lock, number: Option<usize>) -> Ended {
         for _ in 0..4 {
             let (grant, token) = grant_of(&lock.token());
             self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
@@ -145,10 +158,10 @@ impl Me {
     }
 
     /// `None`: nobody knows yet.
-    fn settling_ended(&self, number: usize, answer: Option<Result<CommitOutcome, Error>>) -> Option<Ended> {
+    fn settling_ended(&self, number: Option<usize>, answer: Option<Result<CommitOutcome, Error>>) -> Option<Ended> {
         let limit = self.commit_limit();
         let mut state = self.state();
-        state.say_of(self.id, || format!("settling {number} ended: {answer:?}"));
+        state.say_of(self.id, || format!("settling {number:?} ended: {answer:?}"));
         let ended = match &answer {
             Some(Ok(_)) => Ended::Done,
             Some(Err(error)) => refused_or_unknown(error),
@@ -162,7 +175,9 @@ impl Me {
             }
             Some(Ok(outcome)) => {
                 state.counts().commits_settled += 1;
-                state.ledger.said_committed(number, outcome == CommitOutcome::Applied, false);
+                if let Some(number) = number {
+                    state.ledger.said_committed(number, outcome == CommitOutcome::Applied, false);
+                }
                 Some(Ended::Unknown)
             }
             Some(Err(error)) if error.is_lost() => Some(Ended::Refused),
@@ -181,7 +196,7 @@ impl Me {
         let answer = self.perhaps(lock.commit_and_release([write(number)]).into_future()).await;
         self.state().processes[self.id].commits = false;
         // The release that follows a failure has its own time.
-        self.commit_ended(number, &answer, self.call_limit());
+        self.commit_ended(key, (grant, token), number, &answer, self.call_limit());
     }
 
     /// Sends a write of its own in a transaction of its own, with a Fence; now and then it takes long.

@@ -6,7 +6,7 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::protocol::Grant;
-use lambda_lock::{Error, Lock};
+use lambda_lock::{Error, ErrorKind, Lock};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -121,7 +121,7 @@ impl Me {
         let whole = self.one_in(2);
         let steps = self.state().rng.u32(0..=3);
         let budget = self.budget(lasting).reserve(lasting / 2).grace(lease / 8);
-        let kind = CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody };
+        let kind = CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody };
         self.state().call_begins(self.id, key, kind);
         let limit = lasting.max(self.call_limit()) + self.call_limit() * 2;
         let begun = Arc::new(Mutex::new(false));
@@ -148,6 +148,11 @@ impl Me {
 
     fn never_began(&self, key: usize, failed: Option<Result<(), Option<Error>>>, limit: Duration) {
         let tried = match failed {
+            Some(Err(Some(error))) if matches!(error.kind(), ErrorKind::CutShort) => {
+                // Granted, and over before the work began.
+                let mut state = self.state();
+                return state.call_ends(self.id, Ended::Unknown, Some(limit));
+            }
             Some(Err(Some(error))) => Some(Err(error)),
             Some(_) => {
                 let what = "a guarded work was said to be done, and did not begin".to_owned();

@@ -12,9 +12,9 @@ mod roles;
 
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
 use crate::network::{Nap, ProcessClock, Wire};
-use crate::plan::Peer;
+use crate::plan::{Peer, RETENTION};
 use crate::sdk::Noted;
-use crate::world::{State, World};
+use crate::world::{SORT, State, TTL, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::protocol::{Grant, Version};
 use lambda_lock::{Budget, Error, ErrorKind, LockClient, LockToken, SharedClock};
@@ -70,11 +70,16 @@ static NOBODY: LazyLock<aws_sdk_dynamodb::Client> = LazyLock::new(|| {
 });
 
 impl Me {
-    pub(crate) fn new(world: World, id: ProcessId) -> Self {
-        let clock = SharedClock::new(ProcessClock { world: world.clone(), process: id });
+    /// With a client of its own, or with one that another process has.
+    pub(crate) fn new(world: World, id: ProcessId, shared: Option<LockClient>) -> Self {
+        let clock = SharedClock::new(ProcessClock { world: world.clone() });
         let state = world.state();
         let plan = state.plan.clone();
         drop(state);
+        if let Some(locks) = shared {
+            let owner = if plan.one_owner { "twin".to_owned() } else { format!("w{id}") };
+            return Self { world, id, clock, owner, locks };
+        }
         let owner = if plan.one_owner { "twin".to_owned() } else { format!("w{id}") };
         let builder = LockClient::builder(NOBODY.clone(), "locks")
             .owner(owner.as_str())
@@ -82,12 +87,11 @@ impl Me {
             .dialect(plan.dialect)
             .request_timeout(plan.timeout)
             .max_clock_skew(plan.skew);
+        let builder = if plan.sort_key { builder.sort_key_attribute(SORT) } else { builder };
+        let builder = if plan.ttl { builder.ttl_attribute(TTL).ttl_retention(RETENTION) } else { builder };
         let by_sdk = world.state().engine.is_some();
-        let builder = if by_sdk {
-            builder.network(Noted::new(&world, id))
-        } else {
-            builder.network(Wire { world: world.clone(), process: id })
-        };
+        let builder =
+            if by_sdk { builder.network(Noted::new(&world)) } else { builder.network(Wire { world: world.clone() }) };
         let builder = if plan.by_wall_clock { builder } else { builder.without_wall_clock_takeover() };
         let locks = builder.build().unwrap();
         Self { world, id, clock, owner, locks }
@@ -160,6 +164,22 @@ impl Me {
         self.state().call_limit()
     }
 
+    /// What the next call is to leave in the row, if anything.
+    pub(crate) fn some_data(&self) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        let some = state.plan.data && state.rng.u8(..3) == 0;
+        some.then(|| state.rng.u32(..).to_le_bytes().to_vec())
+    }
+
+    /// The call that has begun is to leave this in the row.
+    pub(crate) fn wants(&self, data: Option<&Vec<u8>>) {
+        let mut state = self.state();
+        if let (Some(call), Some(data)) = (state.processes[self.id].call, data) {
+            state.ledger.calls[call].wants = Some(data.clone());
+            state.counts().data += 1;
+        }
+    }
+
     /// Lets a call finish, or drops its future somewhere in the middle.
     pub(crate) async fn perhaps<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         let cancelled = {
@@ -209,10 +229,8 @@ impl State {
             self.ledger.violate(Invariant::OnceUnknown, format!("{error}, by {id}, of which a write was applied"));
         }
         let unclear = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
-        // Rivals that are faster can refuse a call until its time is over; and what is sent when it is over already,
-        // or by a copy of the same grant, is refused once.
-        let patient = if acquires { 3 } else { 1 };
-        if unclear && !faulted && disturbed.is_none() && refusals < patient {
+        // Rivals that are faster can refuse a call until its time is over, as can copies of the same grant.
+        if unclear && !faulted && disturbed.is_none() && refusals == 0 {
             self.ledger.violate(Invariant::UnknownHasACause, format!("{error}, by {id}"));
         }
     }

@@ -3,7 +3,7 @@
 use super::commit::write;
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
-use lambda_lock::{Attempt, Budget, Started, TryAcquired};
+use lambda_lock::{Attempt, Budget, LockKey, Started, TryAcquired};
 
 impl Me {
     /// Does idempotent works that others do too.
@@ -28,9 +28,10 @@ impl Me {
         self.state().call_begins(
             self.id,
             key,
-            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+            CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody },
         );
-        let once = self.locks.once(job.to_string()).lease(lease).within(&budget).payload(&job);
+        let sort = self.state().plan.sort_key.then(|| "s".to_owned());
+        let once = self.locks.once(LockKey::new(job.to_string(), sort)).lease(lease).within(&budget).payload(&job);
         let once = if waits { once } else { once.without_waiting() };
         let started = self.perhaps(once.start::<u64>()).await;
         let limit = (lease * 2).max(self.call_limit()) + self.call_limit() * 2;

@@ -18,7 +18,10 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Release { grant, token, later_of });
         // Over from here on.
         self.state().processes[self.id].holds = None;
+        let data = self.some_data().filter(|_| !deleting);
+        self.wants(data.as_ref());
         let release = lock.release();
+        let release = if let Some(data) = data { release.data(data) } else { release };
         let release = if deleting { release.delete_row() } else { release };
         let release = if later { release.or_later_grant_of_owner() } else { release };
         let answer = self.perhaps(release.into_future()).await;

@@ -31,7 +31,10 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let lease = self.part_of_lease(1.5);
         let longer = self.one_in(2);
+        let data = self.some_data();
+        self.wants(data.as_ref());
         let renewal = lock.renew();
+        let renewal = if let Some(data) = data { renewal.data(data) } else { renewal };
         let renewal = if longer { renewal.lease(lease) } else { renewal };
         let renewed = self.perhaps(async { renewal.await }).await;
         self.renewal_ended(key, grant, token, renewed.as_ref().map(|renewed| renewed.as_ref().map(|_| ())))

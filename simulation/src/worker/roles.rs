@@ -93,7 +93,7 @@ impl Me {
         self.state().call_begins(
             self.id,
             key,
-            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+            CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody },
         );
         let mut tried = self.locks.try_acquire(self.lock_key(key)).lease(lease);
         if let Some(observation) = observation {
@@ -138,7 +138,7 @@ impl Me {
         self.state().call_begins(
             self.id,
             key,
-            CallKind::Acquire { owner: self.owner.clone(), reclaims: Reclaims::Nobody },
+            CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody },
         );
         let lease = Duration::from_secs(1);
         let lock = self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).await;

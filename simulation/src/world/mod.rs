@@ -11,12 +11,12 @@ use crate::clocks::{EPOCH, Nanos};
 use crate::counts::Counts;
 use crate::ledger::{Ledger, ProcessId};
 use crate::network::Slot;
-use crate::plan::{Chance, Plan};
+use crate::plan::{Chance, Plan, RETENTION};
 use crate::sdk::Engine;
 use crate::table::{Mark, Rows};
 use crate::worker::Role;
 use fastrand::Rng;
-use lambda_lock::protocol::{Grant, LockKey, Schema};
+use lambda_lock::protocol::{Grant, LockKey, Schema, Ttl};
 use lambda_lock::{LockToken, Observation};
 use processes::Process;
 pub(crate) use processes::Turn;
@@ -30,6 +30,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 pub(crate) use traffic::Message;
+
+/// The names of attributes that only some tables have.
+pub(crate) const SORT: &str = "sort";
+pub(crate) const TTL: &str = "expiresAt";
 
 /// What processes and their clocks and networks share.
 #[derive(Clone)]
@@ -64,6 +68,8 @@ pub(crate) struct State {
     pub(crate) plan: Plan,
     pub(crate) schema: Schema,
     pub(crate) processes: Vec<Process>,
+    /// Which of them runs.
+    pub(crate) running: ProcessId,
     pub(crate) alive: usize,
     timers: Vec<bool>,
     pub(crate) slots: Vec<Slot>,
@@ -92,7 +98,12 @@ impl State {
     pub(crate) fn new(seed: u64, trace: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let plan = Plan::of(&mut rng);
-        let schema = Schema { dialect: plan.dialect, ..Schema::default() };
+        let schema = Schema {
+            dialect: plan.dialect,
+            sort_key_attribute: plan.sort_key.then(|| SORT.to_owned()),
+            ttl: plan.ttl.then(|| Ttl { attribute: TTL.to_owned(), retention: RETENTION }),
+            ..Schema::default()
+        };
         let mut state = Self {
             now: 0,
             queue: BinaryHeap::with_capacity(256),
@@ -100,6 +111,7 @@ impl State {
             rng,
             schema: schema.clone(),
             processes: Vec::new(),
+            running: 0,
             alive: 0,
             timers: Vec::with_capacity(1024),
             slots: Vec::with_capacity(512),
@@ -119,6 +131,11 @@ impl State {
             trace: trace.then(Vec::new),
             plan,
         };
+        let Plan { workers, sort_key, ttl, .. } = state.plan;
+        let counts = state.counts();
+        counts.crowds = u64::from(workers >= 8);
+        counts.sort_keys = u64::from(sort_key);
+        counts.ttls = u64::from(ttl);
         state.say(|state| format!("{:#?}", state.plan));
         state.begin();
         state
@@ -235,8 +252,9 @@ impl State {
 
 /// Locks, then idempotent works.
 fn keys(plan: &Plan) -> Vec<LockKey> {
-    let locks = (0..plan.keys).map(|key| LockKey::from(["a", "b"][key]));
-    locks.chain((0..plan.jobs).map(|job| LockKey::from(format!("once/{job}")))).collect()
+    let key = |key: String| LockKey::new(key, plan.sort_key.then(|| "s".to_owned()));
+    let locks = (0..plan.keys).map(|lock| key(["a", "b"][lock].to_owned()));
+    locks.chain((0..plan.jobs).map(|job| key(format!("once/{job}")))).collect()
 }
 
 pub(crate) fn nanos(duration: Duration) -> Nanos {

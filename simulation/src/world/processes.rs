@@ -12,7 +12,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) role: Role,
-    pub(super) clocks: Clocks,
+    clocks: Clocks,
+    /// Whose clocks and client it uses: its own, or those of another one beside it.
+    pub(crate) shares: ProcessId,
+    beside: bool,
     /// It does nothing before this point in time; while it runs, this is its present.
     pub(crate) local: Nanos,
     /// When its clocks were read last.
@@ -51,6 +54,8 @@ impl State {
         self.processes.push(Process {
             role,
             clocks,
+            shares: self.processes.len(),
+            beside: false,
             local: self.now,
             read: self.now,
             looked: 0,
@@ -66,7 +71,20 @@ impl State {
             noted: None,
         });
         self.alive += 1;
-        self.processes.len() - 1
+        let id = self.processes.len() - 1;
+        if self.plan.shared && role == Role::Worker && self.rng.bool() {
+            // Not of one that is paused, and perhaps frozen with its clocks.
+            let goes = |other: &Process| other.alive && other.role == role && other.local <= self.now;
+            let living = (0..id).filter(|other| goes(&self.processes[*other]));
+            let living: Vec<_> = living.collect();
+            if let Some(other) = self.rng.choice(living) {
+                self.processes[id].shares = self.processes[other].shares;
+                self.processes[other].beside = true;
+                self.processes[id].beside = true;
+                self.counts().shared_clients += 1;
+            }
+        }
+        id
     }
 
     /// Whether a process goes on now, is paused first, or crashes.
@@ -105,7 +123,9 @@ impl State {
         }
         // Peers look at one clock only, so that one has to keep its rate.
         let looks_at_both = !matches!(self.processes[id].role, Role::Peer(_));
-        let freezes = self.plan.clocks.freezes && looks_at_both && self.rng.bool();
+        // A sandbox is frozen with all that is in it.
+        let alone = !self.processes[id].beside;
+        let freezes = self.plan.clocks.freezes && looks_at_both && self.rng.bool() && alone;
         let process = &mut self.processes[id];
         process.local += lasting;
         if freezes {
@@ -125,7 +145,8 @@ impl State {
     pub(crate) fn jump(&mut self, id: ProcessId) {
         let now = self.now;
         let Self { processes, rng, .. } = self;
-        processes[id].clocks.jump(now, rng);
+        let shares = processes[id].shares;
+        processes[shares].clocks.jump(now, rng);
         if let Some(call) = processes[id].call {
             let disturbed = &mut self.ledger.calls[call].disturbed;
             *disturbed = Some(disturbed.unwrap_or(now).max(now));
@@ -140,12 +161,14 @@ impl State {
         if before {
             self.pause(id);
         }
+        let shares = self.processes[id].shares;
         let process = &mut self.processes[id];
         process.read = process.local;
         if process.looked < process.woken {
             process.looked = process.local;
         }
-        let moment = process.clocks.read(process.local);
+        let local = process.local;
+        let moment = self.processes[shares].clocks.read(local);
         if pauses && !before {
             self.pause(id);
         }
@@ -153,11 +176,12 @@ impl State {
     }
 
     pub(crate) fn timer(&mut self, id: ProcessId, duration: Duration) -> (usize, u64, Nanos) {
-        let process = &self.processes[id];
-        let until = process.clocks.monotonic(process.local) + nanos(duration);
+        let Process { local, shares, .. } = self.processes[id];
+        let clocks = &self.processes[shares].clocks;
+        let until = clocks.monotonic(local) + nanos(duration);
         self.timers.push(true);
         let timer = self.timers.len() - 1;
-        let at = process.clocks.when(until);
+        let at = clocks.when(until);
         self.at(at, Event::Wake(id, Some(timer)));
         (timer, until, at)
     }
@@ -170,12 +194,13 @@ impl State {
         until: u64,
         scheduled: Nanos,
     ) -> Result<(), Nanos> {
-        let process = &self.processes[id];
-        if process.clocks.monotonic(process.local) >= until {
+        let Process { local, shares, .. } = self.processes[id];
+        let clocks = &self.processes[shares].clocks;
+        if clocks.monotonic(local) >= until {
             return Ok(());
         }
         // The clock stood still meanwhile.
-        let at = process.clocks.when(until);
+        let at = clocks.when(until);
         if at > scheduled {
             self.at(at, Event::Wake(id, Some(timer)));
         }
@@ -199,6 +224,7 @@ impl State {
             owned: true,
             faulted: false,
             refusals: 0,
+            wants: None,
             shown: None,
         });
         let call = self.ledger.calls.len() - 1;

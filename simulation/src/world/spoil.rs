@@ -2,9 +2,11 @@
 
 use super::queue::Event;
 use super::{State, nanos};
+use crate::clocks::EPOCH;
 use crate::expression::Decimal;
 use crate::table::Mark;
 use lambda_lock::protocol::{Value, schema};
+use std::time::Duration;
 
 /// What was written, and what stood there before.
 #[derive(Clone, Debug)]
@@ -90,7 +92,13 @@ impl State {
             self.spoiled[key] = Some(spoiled);
             return self.at(self.now + nanos(self.plan.lease), Event::Repair(key));
         }
-        let (written, before) = (written.clone(), before.clone());
+        let (written, mut before) = (written.clone(), before.clone());
+        if attribute == schema::ENDS && row.get(schema::RELEASED).is_none() {
+            // As late as whoever holds the lock can believe by now.
+            let lease = Duration::from_millis(Mark::of(row).lease);
+            let latest = EPOCH + Duration::from_nanos(self.now) + lease + self.plan.skew * 2;
+            before = Some(Value::N(latest.as_millis().to_string()));
+        }
         if found.as_ref() == Some(&written) || counted_on {
             self.say(|_| format!("{attribute} of row {key} is made {before:?} again"));
             self.put(key, attribute, before);

@@ -2,15 +2,17 @@
 
 use super::processes::Process;
 use super::queue::Event;
-use super::{State, nanos};
+use super::{State, TTL, nanos};
 use crate::clocks::{EPOCH, Nanos};
 use crate::ledger::{CallKind, Invariant, ProcessId, Written};
 use crate::network::{Fate, Outcome, REJECTIONS, Slot};
 use crate::peer::{Op, What};
+use crate::plan::RETENTION;
 use crate::sdk::{self, Http};
 use crate::table::{Kind, Mark, TOKEN_MEMORY, Typed};
 use lambda_lock::protocol::Answer;
 use lambda_lock::protocol::schema::RELEASED;
+use lambda_lock::protocol::{Value, schema};
 use lambda_lock::simulation::meaning_of_reasons;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -168,6 +170,7 @@ impl State {
         let write = request.kind != Kind::Peek;
         let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
         let before = if write { self.mark(key) } else { None };
+        let data = if write { self.data(key) } else { None };
         self.rows.now = Duration::from_nanos(self.now);
         self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
         let recognised = self.rows.knows(request);
@@ -216,7 +219,9 @@ impl State {
         }
         self.count(&message, key, &answer, recognised);
         if matches!(answer, Answer::Applied(_)) && !recognised {
+            let known = self.ledger.grants.len();
             self.enter(&message, key, before.as_ref());
+            self.extras(&message, key, data, known);
         }
         if !copy {
             self.answers(slot, fate, answer, by_sdk);
@@ -256,6 +261,47 @@ impl State {
         }
         let after = self.mark(key);
         self.ledger.applied(&self.plan, written, before, after.as_ref());
+    }
+
+    fn data(&self, key: usize) -> Option<Vec<u8>> {
+        match self.rows.get(&self.keys[key])?.get(schema::DATA)? {
+            Value::B(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    /// What a write did to the payload and to the TTL attribute; `known` grants were there before.
+    fn extras(&mut self, message: &Message, key: usize, before: Option<Vec<u8>>, known: usize) {
+        let call = &self.ledger.calls[self.slots[message.slot].call];
+        let kind = message.request.kind;
+        let asked = match (&call.kind, kind) {
+            (CallKind::Acquire { .. }, Kind::Claim | Kind::Take) | (CallKind::Release { .. }, Kind::Release) => true,
+            (CallKind::Hold(..), Kind::Renew) => true,
+            _ => false,
+        };
+        let Some(row) = self.rows.get(&self.keys[key]) else { return };
+        let ends = match row.get(schema::ENDS) {
+            Some(Value::N(ends)) => ends.parse::<u128>().ok(),
+            _ => None,
+        };
+        let expires = match row.get(TTL) {
+            Some(Value::N(expires)) => expires.parse::<u128>().ok(),
+            _ => None,
+        };
+        let expected = if kind == Kind::Settle { None } else { call.wants.clone().filter(|_| asked).or(before) };
+        let found = self.data(key);
+        if self.ledger.grants.len() > known {
+            self.ledger.grants[known].data.clone_from(&found);
+        }
+        if found != expected {
+            let what = format!("{kind:?} left {found:?} in the row instead of {expected:?}");
+            self.ledger.violate(Invariant::DataIsKept, what);
+        }
+        let kept = ends.map(|ends| ends + RETENTION.as_millis());
+        if self.plan.ttl && key < self.plan.keys && expires.map(|expires| expires * 1000) < kept {
+            let what = format!("{kind:?} lets the row expire at {expires:?} s, and its lease ends at {ends:?} ms");
+            self.ledger.violate(Invariant::RowOutlivesItsLease, what);
+        }
     }
 
     fn answers(&mut self, slot: usize, fate: Fate, answer: Answer, by_sdk: Option<Outcome>) {
