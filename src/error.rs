@@ -1,7 +1,7 @@
 //! One error, whose kind says what the caller does next.
 
 use crate::protocol::{
-    FailedWrite, HolderSeen, Invalid, InvalidRecord, LockKey, Observation, Rejection, from_epoch_millis,
+    FailedWrite, HolderSeen, Invalid, InvalidRecord, LockKey, Observation, Rejection, from_epoch_millis, quoted,
 };
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -146,8 +146,11 @@ impl Error {
     }
 
     pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
-        let message =
-            format!("the lock {key} is held by {:?}: try again in {:?} at the latest", held.holder, held.retry_after);
+        let message = format!(
+            "the lock {key} is held by {}: try again in {:?} at the latest",
+            quoted(&held.holder),
+            held.retry_after
+        );
         Self::new(ErrorKind::Held(held), message)
     }
 

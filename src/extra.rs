@@ -140,17 +140,15 @@ pub(crate) fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) ->
     }
     // Without a reason for each write it is not known what was looked at.
     let Some(own) = reasons.get(ours) else { return Answer::Unavailable };
-    {
-        match code(own) {
-            "ConditionalCheckFailed" => return Answer::Refused(own.item.clone().map(item)),
-            "None" => {}
-            // Nobody has looked at the lock's row, so nothing is known of it: whatever became of the other writes,
-            // it takes another try to find out whether the lock is still ours.
-            "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => return Answer::Unavailable,
-            _ => {
-                let text = own.message().unwrap_or(code(own)).to_owned();
-                return Answer::Rejected(Rejection::Invalid(text));
-            }
+    match code(own) {
+        "ConditionalCheckFailed" => return Answer::Refused(own.item.clone().map(item)),
+        "None" => {}
+        // Nobody has looked at the lock's row, so nothing is known of it: whatever became of the other writes,
+        // it takes another try to find out whether the lock is still ours.
+        "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => return Answer::Unavailable,
+        _ => {
+            let text = own.message().unwrap_or(code(own)).to_owned();
+            return Answer::Rejected(Rejection::Invalid(text));
         }
     }
     let lasting = |reason: &CancellationReason| {

@@ -917,3 +917,25 @@ async fn every_read_of_a_record_is_consistent() {
         assert_eq!(body["ConsistentRead"], true, "{body}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_result_goes_on_over_a_bad_connection_until_its_time_is_over() {
+    let table = Table::new();
+    let (first, second) = (table.process(), table.process());
+    let doing = attempt(once(&first.locks("first"))).await;
+    let budget = second.budget(secs(60)).reserve(secs(10));
+    let network = second.clone();
+    let waiting = tokio::spawn(async move {
+        let locks = network.locks("second");
+        locks.once("order-42").within(&budget).start::<Value>().await
+    });
+    // Long after a call that waits for nobody would have given up.
+    tokio::time::sleep(secs(10)).await;
+    for fault in [Fault::error("ThrottlingException"), Fault::RequestLost, Fault::BlackHole, Fault::Says(503, "")] {
+        second.next([fault]);
+        tokio::time::sleep(secs(2)).await;
+    }
+    doing.complete("the result").await.unwrap();
+    let started = waiting.await.unwrap().unwrap();
+    assert!(matches!(started, Started::Replayed(result) if result == "the result"));
+}

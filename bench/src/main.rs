@@ -178,7 +178,11 @@ mod tests {
             for (name, value) in values {
                 let (kind, text) = value.as_object_mut().unwrap().iter_mut().next().unwrap();
                 let text = text.as_str().unwrap();
-                if ![":owner", ":one", ":ours", ":released", ":token"].contains(&name.as_str()) {
+                if name == ":owner" {
+                    // Ours has a few digits of its own for each acquire.
+                    assert!(text.starts_with(OWNER), "{text}");
+                    *value = json!(kind.as_str());
+                } else if ![":one", ":ours", ":released", ":token"].contains(&name.as_str()) {
                     *value = json!({ kind.as_str(): text.len() });
                 }
             }

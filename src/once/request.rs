@@ -310,7 +310,6 @@ impl<'a> Once<'a> {
         let (verdict, record) = match driven.verdict {
             OnceVerdict::Settled(record) => return replayed(name, record),
             OnceVerdict::Mismatch(_) => return Err(Error::payload_mismatch(name)),
-            OnceVerdict::InvalidRecord(invalid) => return Err(invalid.into()),
             OnceVerdict::Lock(verdict, record) => (verdict, record),
         };
         match verdict {

@@ -400,10 +400,7 @@ impl<'a> Acquisition<'a> {
         };
         let before = self.attempts.first().filter(|_| mutants::on(Mutant::SpanBeginsBeforeAnswer));
         let after = before.map_or(after, |attempt| attempt.started);
-        let version = match item.get(schema::VERSION) {
-            Some(Value::S(version)) => Some(version.clone()),
-            _ => None,
-        };
+        let ours = self.has_written(&item);
         match Record::read(item, &self.settings.schema) {
             Ok(record) => {
                 self.crowd.see(&record, after);
@@ -411,19 +408,28 @@ impl<'a> Acquisition<'a> {
                 self.watch = Some(Watch::on(record, after, self.watch.take(), carried));
                 self.next = Next::Decide;
             }
-            Err(invalid) if self.is_written_by_us(version.as_deref()) => self.next = Next::GiveBack(invalid),
-            Err(invalid) => self.next = Next::Finish(AcquireVerdict::InvalidRecord(invalid)),
+            Err(invalid) => self.unreadable(ours, invalid),
         }
     }
 
-    fn is_written_by_us(&self, version: Option<&str>) -> bool {
-        let grant = version.and_then(Version::parse).map(|version| version.grant);
+    /// Whether this call has written its grant into the row.
+    pub(super) fn has_written(&self, row: &Item) -> bool {
+        let grant = match row.get(schema::VERSION) {
+            Some(Value::S(version)) => Version::parse(version).map(|version| version.grant),
+            _ => None,
+        };
         grant.is_some() && grant == self.grant
+    }
+
+    /// The row is no lock record. If this call has written its grant into it, the row is given back.
+    pub(super) fn unreadable(&mut self, ours: bool, invalid: InvalidRecord) {
+        self.faults.answered();
+        self.next = if ours { Next::GiveBack(invalid) } else { Next::Finish(AcquireVerdict::InvalidRecord(invalid)) };
     }
 
     fn applied(&mut self, mut row: Item) {
         let token = match row.get(schema::TOKEN) {
-            Some(Value::N(number)) => number.parse().ok().filter(|token| *token < u64::MAX),
+            Some(Value::N(number)) => number.parse().ok().filter(|token| (1..u64::MAX).contains(token)),
             _ => None,
         };
         if let (Some(attempt), Some(token)) = (self.attempts.last(), token) {
@@ -435,7 +441,7 @@ impl<'a> Acquisition<'a> {
             return;
         }
         // The row's token was no number that another can follow, so neither is the one that was written.
-        self.next = match Record::read(row, &self.settings.schema) {
+        self.next = match Record::read_granted(row, &self.settings.schema) {
             Err(invalid) => Next::GiveBack(invalid),
             // The answer lacks what was asked for.
             Ok(_) => {

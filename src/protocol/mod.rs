@@ -81,6 +81,8 @@ pub use moment::{Moment, from_epoch_millis, millis_rounded_up};
 pub use observation::Observation;
 pub use once::{Attempting, OnceRecord, OnceVerdict};
 pub use peek::{PeekVerdict, Peeking};
+#[cfg(feature = "dynamodb")]
+pub(crate) use record::quoted;
 pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseVerdict, Releasing, Spared};
 pub use renew::{RenewVerdict, Renewal};

@@ -127,8 +127,6 @@ pub enum OnceVerdict {
     Settled(OnceRecord),
     /// Its record is of another payload.
     Mismatch(OnceRecord),
-    /// The row is not the record of an idempotent work.
-    InvalidRecord(InvalidRecord),
 }
 
 /// The decision behind idempotent work: an acquire that looks at the record first.
@@ -166,7 +164,10 @@ impl<'a> Attempting<'a> {
         let (Seen::Written(item) | Seen::Refused(item) | Seen::Found(item)) = &seen;
         let record = match OnceRecord::read(item.clone(), &self.settings.schema) {
             Ok(record) => record,
-            Err(invalid) => return Some(OnceVerdict::InvalidRecord(invalid)),
+            Err(invalid) => {
+                self.acquisition.unreadable(self.acquisition.has_written(item), invalid);
+                return None;
+            }
         };
         let over = record.is_over(tick, self.settings);
         let known = self.payload.as_ref().zip(record.payload.as_ref());

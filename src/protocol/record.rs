@@ -56,6 +56,15 @@ impl Record {
         })
     }
 
+    /// Reads a row that was just granted: its token is one more than it was before, so it is not zero.
+    pub(super) fn read_granted(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
+        let record = Self::read(item.clone(), schema)?;
+        match record.token {
+            Some(0) => Err(Fields { item: &mut item, schema }.invalid(schema::TOKEN, "a number below zero".to_owned())),
+            _ => Ok(record),
+        }
+    }
+
     /// Whether the last write was one of ours, so that token and lease end come from it.
     pub fn is_ours(&self) -> bool {
         self.version.starts_with(OURS)
@@ -106,7 +115,7 @@ impl fmt::Display for InvalidRecord {
 impl std::error::Error for InvalidRecord {}
 
 /// A text in quotation marks, cut where it is long.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     match text
         .char_indices()
         .map(|(start, letter)| start + letter.len_utf8())

@@ -158,7 +158,9 @@ impl LockToken {
 /// Undoes what a trip through decimal seconds did to whole milliseconds.
 fn round_to_millis(duration: Duration) -> Duration {
     let nearest = Duration::from_millis((duration.as_secs_f64() * 1000.0).round() as u64);
-    if nearest.abs_diff(duration) < Duration::from_micros(1) { nearest } else { duration }
+    let rounded = if nearest.abs_diff(duration) < Duration::from_micros(1) { nearest } else { duration };
+    // A lease of zero is none.
+    rounded.max(Duration::from_millis(1))
 }
 
 #[cfg(test)]

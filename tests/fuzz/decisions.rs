@@ -426,6 +426,20 @@ fn lease_texts_that_overflow_keep_a_row_from_being_taken_over() {
 }
 
 #[test]
+fn a_holder_with_a_long_name_does_not_make_a_long_error() {
+    let stage = Stage::new();
+    let mut held = without(free(), &[RELEASED, ENDS]);
+    held.push((ENDS, Attribute::FromNow(60_000)));
+    let scene = stage.begin(&with(held, OWNER, Attribute::Text("x".repeat(70_000))));
+    let locks = scene.process.locks("asker");
+    let error = scene.run(async {
+        let budget = scene.process.budget(Duration::from_secs(2));
+        locks.acquire("k").lease(LEASE_OF_OURS).within(&budget).await.map(drop).unwrap_err()
+    });
+    assert!(error.is_held() && error.to_string().len() < 3000, "an error of {} bytes", error.to_string().len());
+}
+
+#[test]
 fn long_texts_on_a_row_do_not_make_long_errors() {
     let stage = Stage::new();
     for name in [VERSION, OWNER, LEASE, RELEASED, WORKFLOW, DATA, TOKEN, ENDS] {

@@ -1,8 +1,8 @@
 //! Hostile input: whatever stands on a row, in a lock that was written down or in an observation is read
 //! without a panic, and all that read it agree on what it says.
 //!
-//! Each test draws new cases in every run. `LAMBDA_LOCK_FUZZ=20` draws twenty times as many, and `.ci/run` does
-//! so. What was found once is a case of its own, beside the test that found it.
+//! Each test draws new cases in every run. `LAMBDA_LOCK_FUZZ=20` draws twenty times as many, and `.ci/run` draws
+//! for about a minute. What was found once is a case of its own, beside the test that found it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 

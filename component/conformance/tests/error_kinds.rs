@@ -9,14 +9,15 @@ const CRATE: &str = include_str!("../../../src/error.rs");
 const WIT: &str = include_str!("../../wit/types.wit");
 
 /// Each kind of the crate, and its case in the WIT package.
-const KINDS: [(&str, Option<&str>); 12] = [
+const KINDS: [(&str, Option<&str>); 13] = [
     ("Held", Some("held")),
     ("Lost", Some("lost")),
     ("Unknown", Some("unknown")),
     // A commit takes the caller's own writes, which no function of the components does.
     ("Cancelled", None),
-    // Of idempotent work, which takes the caller's own future.
+    // Of what takes the caller's own future: idempotent work, and work that a guard runs.
     ("PayloadMismatch", None),
+    ("CutShort", None),
     ("FailedBefore", None),
     ("Unavailable", Some("unavailable")),
     ("OutOfTime", Some("out-of-time")),

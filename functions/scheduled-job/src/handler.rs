@@ -1,9 +1,9 @@
 //! One try for the lock, the work, and the lock back.
 
 use crate::work::{WorkError, work};
-use lambda_lock::protocol::LONGEST_KEY;
+use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock::{Budget, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired};
-use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, optional};
+use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, optional};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
@@ -49,8 +49,10 @@ where
 {
     match deps.locks.try_acquire(&deps.key).within(budget).await? {
         TryAcquired::Held(held) => {
-            tracing::info!(holder = held.holder, "somebody else runs the job");
-            Ok(json!({ "ran": false, "holder": held.holder }))
+            // No owner of this crate is longer; another client's may fill the row.
+            let holder = beginning(&held.holder, LONGEST_NAME);
+            tracing::info!(holder, "somebody else runs the job");
+            Ok(json!({ "ran": false, "holder": holder }))
         }
         TryAcquired::Granted(mut lock) => {
             let done = work(&mut lock).await;

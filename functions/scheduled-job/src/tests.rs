@@ -48,6 +48,15 @@ async fn the_second_of_two_ticks_at_once_does_not_run_and_names_the_first() {
 }
 
 #[tokio::test]
+async fn a_holder_with_a_huge_name_is_named_in_part() {
+    let server = DynamoDb::start().await;
+    let row = [("key", "job/scheduled-job"), ("leaseDuration", "20000"), ("recordVersionNumber", "b2c6")];
+    server.put(&[&row[..], &[("ownerName", "o".repeat(100_000).as_str())]].concat()).await;
+    let held = handler(tick(), &deps(&server, &[]).unwrap()).await.unwrap();
+    assert_eq!(held, json!({ "ran": false, "holder": "o".repeat(2048) }));
+}
+
+#[tokio::test]
 async fn a_tick_after_the_first_has_ended_runs_again_with_a_larger_token() {
     let server = DynamoDb::start().await;
     let deps = deps(&server, &[]).unwrap();

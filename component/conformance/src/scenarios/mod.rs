@@ -48,6 +48,11 @@ impl Scene<'_> {
     }
 }
 
+/// Whether a caller of this name is the owner: named so by itself, or with what the crate adds for each acquire.
+fn is_by(owner: &str, caller: &str) -> bool {
+    owner.strip_prefix(caller).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The list, from modules that each name their functions once.
 macro_rules! scenarios {
     ($($module:ident: { $($name:ident),* $(,)? } $(+ of_clients_only { $($only:ident),* $(,)? })?)*) => {
