@@ -80,6 +80,9 @@ impl Wake for Woken {
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
+/// Some hundred times as many as a seed usually has: what goes on for ever is to fail, not to hang.
+const MOST_EVENTS: u64 = 1_000_000;
+
 struct Simulation {
     world: World,
     /// By process; `None`: it has ended.
@@ -91,14 +94,22 @@ struct Simulation {
 
 impl Simulation {
     fn go(mut self) {
-        loop {
+        for happened in 0.. {
             let mut state = self.world.state();
             if state.ledger.violation.is_some() {
+                break;
+            }
+            if happened > MOST_EVENTS {
+                state.ledger.violate(Invariant::RunEnds, format!("{happened} events, and more to come"));
                 break;
             }
             let Some(event) = state.next() else {
                 // Nothing is on its way any more, late copies included.
                 if self.last == state.plan.keys {
+                    if let Some(id) = self.tasks.iter().position(Option::is_some) {
+                        let what = format!("{:?} {id} waits for nothing that is to come", state.processes[id].role);
+                        state.ledger.violate(Invariant::RunEnds, what);
+                    }
                     break;
                 }
                 let now = state.now;

@@ -64,6 +64,7 @@ invariants! {
     UnknownHasACause: "unknown or unavailable is said only after something went wrong", "P5";
     OnceUnknown: "that nothing was applied is said only if nothing was", "P5";
     UnreadableIsLeft: "a row that is not a lock record is never taken over", "P2";
+    RunEnds: "every call comes to an end", "every call";
     NoPanic: "nothing panics", "every call";
     GuardMatchesRow: "a guard stands for a grant that was applied, with its token", "P1";
     TakenOver: "a dead holder is replaced within its bound", "P4";

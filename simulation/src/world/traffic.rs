@@ -215,7 +215,9 @@ impl State {
             format!("{of}{:?} of {process} arrives: {}", request.kind, brief(&answer))
         });
         if !copy && request.transaction.is_some() {
-            self.slots[slot].cancelled = matches!(answer, Answer::Cancelled(_) | Answer::Unavailable);
+            // Or refused by nonsense, which is repaired before a copy of it arrives.
+            let by_nonsense = matches!(answer, Answer::Refused(_)) && self.is_unreadable(key, before.as_ref());
+            self.slots[slot].cancelled = by_nonsense || matches!(answer, Answer::Cancelled(_) | Answer::Unavailable);
         }
         self.count(&message, key, &answer, recognised);
         if matches!(answer, Answer::Applied(_)) && !recognised {

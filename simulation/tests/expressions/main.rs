@@ -31,6 +31,7 @@ use requests::{Operation, Sequence};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const SEQUENCES: u64 = 1_000;
 const LONGEST: usize = 30;
@@ -82,8 +83,15 @@ fn summary(operation: &Operation, outcome: &Outcome) -> String {
     format!("{} {repeated}{what}", operation.name())
 }
 
+/// Some times as long as it takes on a busy machine.
+const LONGEST_RUN: Duration = Duration::from_secs(900);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_mean_the_same_everywhere() {
+    timeout(LONGEST_RUN, all_sequences()).await.unwrap();
+}
+
+async fn all_sequences() {
     let embedded = LocalDynamoDb::in_memory().await.unwrap();
     let by_aws = DynamoDbLocal::start().await.unwrap();
     let mut endpoints = vec![("embedded", embedded.endpoint().to_owned())];
