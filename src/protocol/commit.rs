@@ -27,7 +27,8 @@ use super::backoff::Faults;
 use super::holding::{Holding, PendingCommit};
 use super::machine::{Answer, FailedWrite, Machine, Rejection, Step, Tick};
 use super::moment::Moment;
-use super::record::InvalidRecord;
+use super::once;
+use super::record::{InvalidRecord, Record};
 use super::renew::{RenewVerdict, Renewal};
 use super::request::{Action, DataChange, Request, Scope, StoredOutcome, TransactionId};
 use super::schema;
@@ -233,6 +234,10 @@ impl<'a> Committing<'a> {
         if self.unsettled && self.is_forgotten(after) && !self.is_older_than_sent(row.as_ref()) {
             return self.untold();
         }
+        if self.unsettled && row.as_ref().is_some_and(|row| self.is_unreadable(row)) {
+            // What cannot be read is not past this transaction: when it is repaired, an earlier copy may be applied.
+            return self.finish(CommitVerdict::Unknown);
+        }
         self.not_applied();
         self.renewal.refused(row);
         match self.renewal.take_verdict() {
@@ -242,6 +247,10 @@ impl<'a> Committing<'a> {
             Some(RenewVerdict::InvalidRecord(invalid)) => self.finish(CommitVerdict::InvalidRecord(invalid)),
             Some(_) => self.finish(CommitVerdict::Lost),
         }
+    }
+
+    fn is_unreadable(&self, row: &Item) -> bool {
+        !once::is_settled(row) && Record::read(row.clone(), &self.renewal.settings.schema).is_err()
     }
 
     /// Whether DynamoDB may have forgotten the transaction's token by now.

@@ -47,7 +47,7 @@ pub enum RenewVerdict {
 /// The decision behind checkpoint, renew and resume.
 #[derive(Debug)]
 pub struct Renewal<'a> {
-    settings: &'a Settings,
+    pub(super) settings: &'a Settings,
     pub(super) holding: &'a mut Holding,
     data: DataChange,
     sent: Option<Attempt>,
