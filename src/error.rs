@@ -70,7 +70,8 @@ pub enum ErrorKind {
     },
     /// Fix the call. No request was sent, or DynamoDB found it invalid.
     InvalidRequest,
-    /// Look at the row. It is not a lock record, and this call has not locked it.
+    /// Look at the row. It is not a lock record. It was left as it is; where that showed only after the call had
+    /// written to it, it was released again.
     InvalidRecord,
     /// Fix the deployment. The table is missing, is not ready, or has another key schema.
     Table,

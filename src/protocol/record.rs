@@ -106,8 +106,7 @@ impl fmt::Display for InvalidRecord {
         let Self { key, attribute, found } = self;
         write!(
             f,
-            "the row {key} is not a lock record: its attribute {attribute:?} is {found}; it is not locked by this call, \
-             look at the row and repair or delete it"
+            "the row {key} is not a lock record: its attribute {attribute:?} is {found}; look at the row and repair or delete it"
         )
     }
 }
