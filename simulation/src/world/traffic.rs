@@ -276,11 +276,12 @@ impl State {
     fn extras(&mut self, message: &Message, key: usize, before: Option<Vec<u8>>, known: usize) {
         let call = &self.ledger.calls[self.slots[message.slot].call];
         let kind = message.request.kind;
-        let asked = match (&call.kind, kind) {
-            (CallKind::Acquire { .. }, Kind::Claim | Kind::Take) | (CallKind::Release { .. }, Kind::Release) => true,
-            (CallKind::Hold(..), Kind::Renew) => true,
-            _ => false,
-        };
+        let asked = matches!(
+            (&call.kind, kind),
+            (CallKind::Acquire { .. }, Kind::Claim | Kind::Take)
+                | (CallKind::Release { .. }, Kind::Release)
+                | (CallKind::Hold(..), Kind::Renew)
+        );
         let Some(row) = self.rows.get(&self.keys[key]) else { return };
         let ends = match row.get(schema::ENDS) {
             Some(Value::N(ends)) => ends.parse::<u128>().ok(),
@@ -312,9 +313,8 @@ impl State {
         if let (Answer::Refused(_), Some(call)) = (&answer, self.ledger.calls.get_mut(self.slots[slot].call)) {
             call.refusals += 1;
         }
-        self.slots[slot].means = told.then(|| {
-            (matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_) | Answer::Rejected(_)))
-        });
+        let means = (matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_) | Answer::Rejected(_)));
+        self.slots[slot].means = told.then_some(means);
         let kind = self.ledger.calls.get(self.slots[slot].call).map(|call| &call.kind);
         if let (true, Some(CallKind::Acquire { .. }), Answer::Refused(row) | Answer::Found(row)) = (told, kind, &answer)
         {
@@ -383,7 +383,7 @@ impl State {
         let wrong = &mut self.processes[id].wrong_dates;
         *wrong += 1;
         let by = Duration::from_secs(u64::from(*wrong) * 60);
-        if *wrong % 2 == 0 { right + by } else { right - by }
+        if wrong.is_multiple_of(2) { right + by } else { right - by }
     }
 }
 
