@@ -310,6 +310,36 @@ async fn a_copy_that_lands_just_before_it_would_be_called_cancelled_is_called_co
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_guard_say_ours() {
+    let table = table();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let acquire = locks.try_acquire("k").lease(Duration::from_millis(2_100)).within(&budget);
+    let mut lock = acquire.await.unwrap().granted().unwrap();
+    lock.commit([created("o-1")]).await.unwrap();
+    // As above the first copy is applied after the second one was refused. No renewal arrives before the lease is
+    // over and another call has been granted the lock.
+    process.next([Fault::ArrivesLate(Duration::from_millis(1200)), Fault::Slow(Duration::ZERO)]);
+    process.next(vec![Fault::BlackHole; 5]);
+    let orders = table.clone();
+    let other = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        forget(&orders, "o-1");
+        tokio::time::sleep(secs(4)).await;
+        acquired(&orders.process().locks("other")).await
+    });
+
+    lock.commit([created("o-1"), counted("o-2")]).await.unwrap();
+
+    let other = other.await.unwrap();
+    assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 1));
+    assert!(!other.remaining().is_zero());
+    assert_eq!(lock.remaining(), Duration::ZERO, "beside the next holder");
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
     let all_unheard = || std::iter::repeat_n(Fault::NeverAnswers, 3);
     let none_arrived = || std::iter::repeat_n(Fault::BlackHole, 3);

@@ -24,7 +24,7 @@
 //! again: DynamoDB recognises one that it has applied, and refuses the other one because of the row.
 
 use super::backoff::Faults;
-use super::holding::{Holding, PendingCommit};
+use super::holding::{Belief, Holding, PendingCommit};
 use super::machine::{Answer, FailedWrite, Machine, Rejection, Step, Tick};
 use super::moment::Moment;
 use super::once;
@@ -317,7 +317,12 @@ impl<'a> Committing<'a> {
                 Some(PendingCommit::NotApplied) | None => self.not_applied_after_all(),
                 Some(PendingCommit::Untold | PendingCommit::Sent(_)) => self.ask_again(),
             },
-            Some(RenewVerdict::Lost | RenewVerdict::InvalidRecord(_)) => self.ask_again(),
+            Some(RenewVerdict::Lost) => {
+                // Also if the transaction was applied: that was before.
+                self.renewal.holding.belief = Belief::none(after);
+                self.ask_again();
+            }
+            Some(RenewVerdict::InvalidRecord(_)) => self.ask_again(),
             Some(RenewVerdict::Rejected(_) | RenewVerdict::Unavailable | RenewVerdict::Unknown) => {
                 self.finish(CommitVerdict::Unknown);
             }

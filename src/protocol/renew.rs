@@ -128,6 +128,8 @@ impl<'a> Renewal<'a> {
 
     /// Refused: either the grant is over, or a copy of ours knows more than we do.
     pub(super) fn refused(&mut self, row: Option<Item>) {
+        // Nothing of it is on the row, whatever turns out to have been applied before.
+        self.sent = None;
         if row.as_ref().is_some_and(once::is_settled) {
             return self.verdict = Some(RenewVerdict::Lost);
         }
