@@ -61,6 +61,14 @@ impl What {
             What::Workflows { key, .. } => key,
         }
     }
+
+    /// Who holds it, where that is known.
+    fn owner(&self) -> Option<&str> {
+        match self {
+            What::Held(hold) => Some(&hold.holding.owner),
+            What::Workflows { .. } => None,
+        }
+    }
 }
 
 impl Release {
@@ -150,7 +158,8 @@ impl Release {
         let key = what.key().clone();
         let settings = self.client.settings();
         // Even so the lock is to be free: nobody else can release it any more.
-        let too_large = settings.check_write(&key, self.client.owner(), None, &self.data).err();
+        let owner = what.owner().unwrap_or(self.client.owner());
+        let too_large = settings.check_write(&key, owner, None, &self.data).err();
         if too_large.is_some() {
             self.data = DataChange::Keep;
         }
@@ -171,7 +180,8 @@ impl Release {
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
         match driven.verdict {
-            verdict @ (ReleaseVerdict::Released | ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone) => {
+            verdict @ (ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone) => Ok(verdict),
+            verdict @ ReleaseVerdict::Released => {
                 too_large.map_or(Ok(verdict), |invalid| Err(Error::released_without_data(&key, &invalid)))
             }
             ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),

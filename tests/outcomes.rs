@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::{CommitOutcome, ErrorKind, Lock, LockClient, LockToken};
+use lambda_lock::{CommitOutcome, ErrorKind, Lock, LockClient, LockToken, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table};
 use serde_json::json;
 use std::future::IntoFuture;
@@ -226,6 +226,32 @@ async fn a_lock_is_released_without_data_that_does_not_fit_and_the_error_says_so
     assert_eq!(process.take_operations(), ["UpdateItem"]);
     assert!(table.attribute("k", "isReleased").is_some());
     assert_eq!(table.attribute("k", "data"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_a_holder_with_a_long_name_is_released_without_data_that_does_not_fit_beside_the_name() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let acquire = locks.try_acquire("k").lease(LEASE).owner("o".repeat(2048));
+    let lock = acquire.await.unwrap().granted().unwrap();
+
+    let error = lock.release().data(vec![0; 400 * 1024 - 2048]).await.unwrap_err();
+
+    assert!(error.to_string().contains("was released, but without its data"), "{error}");
+    assert!(table.attribute("k", "isReleased").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_came_too_late_does_not_say_that_it_released_whatever_became_of_its_data() {
+    let table = Table::new();
+    let lock = acquired(&table.process().locks("me")).await;
+    tokio::time::sleep(secs(60)).await;
+    let other = acquired(&table.process().locks("other")).await;
+
+    let gone = lock.release().data(vec![0; 400 * 1024]).await;
+
+    assert!(matches!(gone, Ok(ReleaseOutcome::AlreadyGone)), "{gone:?}");
+    other.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
