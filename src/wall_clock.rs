@@ -174,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn wrong_answers_with_a_right_one_in_between_correct_nothing() {
+        let check = WallClockCheck::new(Some(Duration::from_secs(2)));
+        let right = SERVER * 1000;
+        for off in [3600, 0, 3600] {
+            check.compare(at(right), at(right), server(SERVER - off));
+        }
+        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+    }
+
+    #[test]
     fn two_answers_that_contradict_each_other_correct_nothing() {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         let right = SERVER * 1000;

@@ -395,3 +395,18 @@ async fn ttl_is_written_by_every_write_and_lies_after_the_retention() {
     lock.release().await.unwrap();
     assert_eq!(table.attribute("k", "expiresAt"), expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_request_is_waited_for_much_longer_than_the_time_of_its_call() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(Duration::from_millis(1_200)));
+    process.next(vec![Fault::BlackHole; 10]);
+    let started = tokio::time::Instant::now();
+
+    let error = locks.try_acquire("k").within(&budget).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    // The clean-up, and the request before it, have 250 ms each.
+    assert!(started.elapsed() <= Duration::from_millis(1_700), "{:?}", started.elapsed());
+}

@@ -306,3 +306,94 @@ async fn a_release_whose_answer_was_lost_does_not_make_good_work_an_error() {
 
     assert_eq!(answer.unwrap(), 7);
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_learns_of_its_loss_and_goes_on_all_the_same_is_not_polled() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let polled = Polled::new();
+    let (work, lost) = (polled.clone(), Arc::new(Mutex::new(None)));
+
+    let answer: Result<(), Error> = locks
+        .acquire("k")
+        .lease(LEASE)
+        .within(&budget)
+        .run(async |lock| {
+            let stolen = locks.reclaim(lock.token()).lease(secs(30)).await?;
+            assert!(lock.checkpoint().await.unwrap_err().is_lost());
+            *lost.lock().unwrap() = Some(Instant::now());
+            work.clone().work().await;
+            stolen.release().await.map(|_| ())
+        })
+        .await;
+
+    let error = answer.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(polled.last() <= lost.lock().unwrap().unwrap(), "polled after its lock was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_seen_to_have_ended_does_not_come_back_with_a_clock_that_is_set_back() {
+    for seen_before in [false, true] {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.builder().request_timeout(secs(1)).build().unwrap();
+        let mut lock = acquired(&locks).await;
+        let (polled, clock) = (Polled::new(), process.clock.clone());
+        goes_dark(&process);
+        if seen_before {
+            clock.jump_wall(60_000);
+            assert!(lock.remaining().is_zero());
+            clock.jump_wall(-60_000);
+        }
+        let ended = Instant::now() + Duration::from_millis(if seen_before { 0 } else { 100 });
+        let jumps = tokio::spawn(async move {
+            if !seen_before {
+                sleep(Duration::from_millis(95)).await;
+                clock.jump_wall(60_000);
+                sleep(Duration::from_millis(100)).await;
+                clock.jump_wall(-60_000);
+            }
+        });
+
+        let error = lock.keep_alive(polled.clone().work()).await.unwrap_err();
+
+        jumps.await.unwrap();
+        assert!(error.is_unknown(), "{error}");
+        assert!(polled.last() <= ended, "polled {:?} after the end was seen", polled.last() - ended);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_work_that_has_renewed_is_dropped_when_its_new_lease_ends() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let started = Instant::now();
+
+    let answer: Result<(), Error> = locks
+        .acquire("k")
+        .lease(LEASE)
+        .within(&budget)
+        .run(async |lock| {
+            sleep(secs(1)).await;
+            lock.checkpoint().await?;
+            std::future::pending().await
+        })
+        .await;
+
+    assert!(matches!(answer.unwrap_err().kind(), ErrorKind::CutShort));
+    let ended = started.elapsed();
+    assert!(ended > secs(1) + BELIEVED && ended < secs(1) + BELIEVED + ROUND_TRIP * 4, "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_fail_are_tried_again_well_before_the_end_of_the_lease() {
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me")).await;
+    process.next([(); 3].map(|()| Fault::error("ExpiredTokenException")));
+    assert!(lock.keep_alive(sleep(secs(3))).await.is_ok());
+    lock.release().await.unwrap();
+}

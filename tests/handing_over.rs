@@ -480,3 +480,43 @@ async fn a_lock_whose_budget_is_spent_is_released_although_a_request_is_lost() {
     assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
     assert!(table.attribute("k", "isReleased").is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_workflows_lock_stays_the_workflows_through_every_hand_over() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let lock = locks.try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap();
+    let token = locks.resume(lock.into_token()).await.unwrap().into_token();
+    assert_eq!(token.workflow(), Some("arn:1"));
+
+    let lock = locks.reclaim(token).lease(LEASE).await.unwrap();
+
+    assert_eq!(lock.token().workflow(), Some("arn:1"));
+    assert_eq!(table.attribute("k", "workflow").as_deref(), Some("arn:1"));
+    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::Released);
+    let _ = lock.into_token();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_release_ends_the_grant_of_another_client_whose_attributes_look_like_ours() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let acquire = locks.try_acquire("k").lease(LEASE).owner("the same").workflow("arn:1");
+    let lock = acquire.await.unwrap().granted().unwrap();
+    // Go's client copies attributes that it does not know.
+    table.set("k", json!({"recordVersionNumber": {"S": "b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e"}}));
+
+    let released = locks.release(lock.into_token()).or_later_grant_of_owner().await;
+
+    assert_eq!(released.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(table.attribute("k", "isReleased"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_finds_no_row_has_released_nothing() {
+    let table = Table::new();
+    let lock = acquired(&table.process().locks("me")).await;
+    table.delete("k");
+    assert_eq!(lock.release().delete_row().await.unwrap(), ReleaseOutcome::AlreadyGone);
+}

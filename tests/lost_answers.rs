@@ -524,3 +524,59 @@ async fn an_expired_identity_after_an_unknown_attempt_is_still_unknown() {
     assert!(error.is_unknown(), "{error}");
     assert!(format!("{:?}", std::error::Error::source(&error)).contains("ExpiredToken"), "{error:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_gives_up_frees_what_any_of_its_attempts_got_also_when_the_clock_was_set_back() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    process.next([Fault::ArrivesLate(Duration::from_millis(1_500)), Fault::None]);
+    process.next([Fault::BlackHole, Fault::BlackHole]);
+    let clock = process.clock.clone();
+    let back = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        clock.jump_wall(-1_800);
+    });
+
+    let error = locks.try_acquire("k").lease(Duration::from_secs(20)).await.unwrap_err();
+
+    back.await.unwrap();
+    assert!(error.is_unknown(), "{error}");
+    assert!(table.attribute("k", "isReleased").is_some(), "{:?}", table.row("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_of_the_server_is_no_refusal_whatever_code_it_names() {
+    for code in ["AccessDeniedException", "ThrottlingException", "ValidationException"] {
+        let table = Table::new();
+        let process = table.process();
+        let Fault::Says(_, body) = Fault::error(code) else { panic!("a scripted answer") };
+        process.next([Fault::AppliedButSays(500, body)]);
+        let lock = process.locks("me").try_acquire("k").lease(Duration::from_secs(20)).await.unwrap().granted();
+        lock.unwrap_or_else(|| panic!("{code}")).release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
+    let denied = || vec![Fault::error("ExpiredTokenException"); 10];
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = process.locks("me").try_acquire("k").lease(Duration::from_secs(20)).await.unwrap().granted().unwrap();
+    // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
+    process.next([Fault::AnswerLost, Fault::error("ConditionalCheckFailedException"), Fault::RequestLost]);
+    process.next(denied());
+    let error = lock.checkpoint().await.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+
+    process.clear();
+    const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
+        "CancellationReasons":[{"Code":"ConditionalCheckFailed"}]}"#;
+    process.next([Fault::AnswerLost, Fault::Says(400, REASONS), Fault::RequestLost]);
+    process.next(denied());
+    let error = lock.commit([]).await.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+    process.clear();
+    assert_eq!(lock.settle_commit().await.unwrap(), lambda_lock::CommitOutcome::Applied);
+    lock.release().await.unwrap();
+}

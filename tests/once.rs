@@ -939,3 +939,37 @@ async fn whoever_waits_for_a_result_goes_on_over_a_bad_connection_until_its_time
     let started = waiting.await.unwrap().unwrap();
     assert!(matches!(started, Started::Replayed(result) if result == "the result"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_time_has_just_ended_can_be_begun_by_whoever_finds_it_free() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    attempt(once(&locks).keep_for(secs(10))).await.give_back().await.unwrap();
+    // Over by its own clock, and not yet by everybody's.
+    tokio::time::sleep(secs(11)).await;
+
+    let again = attempt(once(&locks).keep_for(secs(10))).await;
+
+    assert_eq!(again.number(), 2);
+    again.give_back().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_given_back_counts_for_its_time_from_then_on() {
+    for unheard in [false, true] {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        if unheard {
+            process.next([Fault::AnswerLost, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+            assert!(once(&locks).keep_for(secs(100)).start::<Value>().await.unwrap_err().is_unknown());
+        } else {
+            let attempt = attempt(once(&locks).keep_for(secs(100))).await;
+            tokio::time::sleep(secs(60)).await;
+            attempt.give_back().await.unwrap();
+        }
+        let number = |name| table.attribute(ROW, name).unwrap().parse::<u64>().unwrap();
+        assert!(table.attribute(ROW, "isReleased").is_some());
+        assert_eq!(number("keptUntilAt"), number("leaseEndsAt") + 100_000, "unheard: {unheard}");
+    }
+}

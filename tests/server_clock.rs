@@ -25,7 +25,9 @@ async fn wrong_dates_do_not_make_a_living_holder_look_dead() {
             }
 
             let now = one.clock.wall_millis();
+            one.take_sent();
             let lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+            assert_eq!(one.take_operations(), ["UpdateItem"], "its end is right from its first write on");
 
             let tried = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap();
             assert!(tried.granted().is_none(), "granted to two holders after {wrong} dates that were {off} s off");

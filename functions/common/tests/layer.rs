@@ -236,3 +236,52 @@ async fn an_event_without_a_key_and_an_invocation_without_a_deadline_are_invalid
         assert_eq!(Diagnostic::from(error).error_type, "InvalidRequest", "{key:?}");
     }
 }
+
+#[tokio::test]
+async fn a_layer_that_does_not_wait_answers_at_once() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let held = locks.try_acquire("k").lease(Duration::from_secs(60)).await.unwrap().granted().unwrap();
+    let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
+    let started = Instant::now();
+
+    let error = by_payload(&locks).without_waiting().layer(handler).oneshot(event("k", context(10.0))).await;
+
+    assert_eq!(Diagnostic::from(error.unwrap_err()).error_type, "LockHeld");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    held.release().await.unwrap();
+}
+
+/// Takes a call only when it was polled ready for it, as tower allows a service to.
+struct Readied(bool);
+
+impl Clone for Readied {
+    fn clone(&self) -> Self {
+        Self(false)
+    }
+}
+
+impl Service<LambdaEvent<Locked<String>>> for Readied {
+    type Response = ();
+    type Error = Error;
+    type Future = std::future::Ready<Result<(), Error>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Error>> {
+        self.0 = true;
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: LambdaEvent<Locked<String>>) -> Self::Future {
+        assert!(std::mem::take(&mut self.0), "called without having been ready");
+        std::future::ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let mut service = by_payload(&locks).layer(Readied(false));
+    for _ in 0..2 {
+        let answer = service.ready().await.unwrap().call(event("k", context(10.0))).await;
+        assert!(answer.is_ok());
+    }
+}
