@@ -268,7 +268,8 @@ impl Ledger {
             Reclaims::Owner | Reclaims::Nobody => named,
         };
         let reclaims = reclaims != Reclaims::Nobody && same_holder;
-        let inherited = previous.is_some() && reclaims && before.is_some_and(|before| of_its_line || before.owner == owner);
+        let inherited =
+            previous.is_some() && reclaims && before.is_some_and(|before| of_its_line || before.owner == owner);
         let lineage = previous.filter(|_| inherited).map_or(self.grants.len(), |previous| previous.lineage);
         let of_peer = previous.is_some_and(|previous| previous.grant.is_none());
         self.counts.reclaims += u64::from(inherited && alive);
