@@ -43,6 +43,11 @@ pub(crate) struct Running {
     since: Instant,
 }
 
+thread_local! {
+    /// When the first process of the test on this thread was made.
+    static BEGUN: Instant = Instant::now();
+}
+
 static RUNNING: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 
 impl Running {
@@ -51,7 +56,10 @@ impl Running {
         static WATCHING: Once = Once::new();
         WATCHING.call_once(|| drop(std::thread::spawn(|| watch(longest_test()))));
         let test = std::thread::current().name().unwrap_or("a test without a name").to_owned();
-        let running = Arc::new(Self { test, since: Instant::now() });
+        // Also of a test that makes a new process each time round: every test has a thread of its own, unless all run
+        // on the main one.
+        let since = if test == "main" { Instant::now() } else { BEGUN.with(|begun| *begun) };
+        let running = Arc::new(Self { test, since });
         let mut all = RUNNING.lock().unwrap();
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&running));
