@@ -562,7 +562,8 @@ async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
     let denied = || vec![Fault::error("ExpiredTokenException"); 10];
     let table = Table::new();
     let process = table.process();
-    let mut lock = process.locks("me").try_acquire("k").lease(Duration::from_secs(20)).await.unwrap().granted().unwrap();
+    let mut lock =
+        process.locks("me").try_acquire("k").lease(Duration::from_secs(20)).await.unwrap().granted().unwrap();
     // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
     process.next([Fault::AnswerLost, Fault::error("ConditionalCheckFailedException"), Fault::RequestLost]);
     process.next(denied());
@@ -579,4 +580,19 @@ async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
     process.clear();
     assert_eq!(lock.settle_commit().await.unwrap(), lambda_lock::CommitOutcome::Applied);
     lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_the_token_that_was_asked_for_leaves_nothing_taken() {
+    let table = Table::new();
+    let process = table.process();
+    const BODY: &str = r#"{"Attributes":{"key":{"S":"k"},"ownerName":{"S":"me"},"leaseDuration":{"S":"20000"},
+        "recordVersionNumber":{"S":"ll1-00000000000000000000000000000000-0000000000000000"},"leaseEndsAt":{"N":"1"}}}"#;
+    process.next([Fault::AppliedButSays(200, BODY)]);
+    process.next(vec![Fault::BlackHole; 3]);
+
+    let error = process.locks("me").try_acquire("k").lease(Duration::from_secs(20)).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    assert!(table.attribute("k", "isReleased").is_some());
 }

@@ -973,3 +973,36 @@ async fn an_attempt_that_is_given_back_counts_for_its_time_from_then_on() {
         assert_eq!(number("keptUntilAt"), number("leaseEndsAt") + 100_000, "unheard: {unheard}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn wrong_dates_do_not_make_a_result_be_forgotten_early() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    process.set_date_offset(Some(-3600));
+    for _ in 0..2 {
+        locks.peek("another").await.unwrap();
+    }
+    let attempt = attempt(once(&locks).keep_for(secs(100))).await;
+    let now = process.clock.wall_millis();
+
+    attempt.complete(&json!("done")).await.unwrap();
+
+    let kept: u64 = table.attribute(ROW, "keptUntilAt").unwrap().parse().unwrap();
+    assert!(kept >= now + 100_000, "until {} ms from then", kept as i64 - now as i64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_does_not_fit_beside_its_key_is_refused_before_it_is_sent() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let attempt = attempt(once(&locks)).await;
+    process.take_sent();
+
+    let error = attempt.complete(&"r".repeat(400 * 1024 - 100)).await.unwrap_err();
+
+    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+    assert_eq!(process.take_operations(), ["UpdateItem"], "given back, and nothing else");
+    assert!(table.attribute(ROW, "isReleased").is_some());
+}
