@@ -6,7 +6,7 @@ use crate::drive::{Term, drive_with};
 use crate::error::Error;
 use crate::extra::{Deletion, Extra, Nothing};
 use crate::lock::Hold;
-use crate::protocol::{DataChange, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
+use crate::protocol::{DataChange, Invalid, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -183,6 +183,9 @@ impl Release {
             verdict @ (ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone) => Ok(verdict),
             verdict @ ReleaseVerdict::Released => {
                 too_large.map_or(Ok(verdict), |invalid| Err(Error::released_without_data(&key, &invalid)))
+            }
+            ReleaseVerdict::ReleasedWithoutData(reason) => {
+                Err(Error::released_without_data(&key, &Invalid::new(reason)))
             }
             ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),
             ReleaseVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),

@@ -242,6 +242,18 @@ async fn a_lock_of_a_holder_with_a_long_name_is_released_without_data_that_does_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_is_released_without_data_that_does_not_fit_beside_what_others_have_stored_in_its_row() {
+    let table = Table::new();
+    let lock = acquired(&table.process().locks("me")).await;
+    table.set("k", json!({"note": {"S": "n".repeat(5000)}}));
+
+    let error = lock.release().data(vec![0; 400 * 1024 - 3000]).await.unwrap_err();
+
+    assert!(error.to_string().contains("was released, but without its data"), "{error}");
+    assert!(table.attribute("k", "isReleased").is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_that_came_too_late_does_not_say_that_it_released_whatever_became_of_its_data() {
     let table = Table::new();
     let lock = acquired(&table.process().locks("me")).await;

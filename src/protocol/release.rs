@@ -8,6 +8,7 @@
 //!  │   ├ the owner's, where that counts . Release that version, or it is free already
 //!  │   └ anything else .................. lost before, or gone: see below
 //!  ├ refused without a row .............. Peek: no row → as above
+//!  ├ the payload is not taken ........... Release without it
 //!  ├ rejected ........................... so, unless an earlier attempt has no answer: then unknown
 //!  └ nobody answers ..................... Release again
 //! ```
@@ -36,6 +37,8 @@ use std::time::Duration;
 pub enum ReleaseVerdict {
     /// The lock is free.
     Released,
+    /// The lock is free, and the row keeps the payload that it had: DynamoDB did not take the new one, and said this.
+    ReleasedWithoutData(String),
     /// The grant was over before this release: another one has the row, or the row is gone.
     Lost,
     /// The grant is no longer the row's: released and taken since, or lost before; nobody can
@@ -62,6 +65,8 @@ pub struct Releasing<'a> {
     /// What to end next; `None`: look at the row first.
     scope: Option<Scope>,
     data: DataChange,
+    /// Why the payload was left out.
+    left_out: Option<String>,
     /// For an idempotent work: how long after its lease the record counts.
     keep: Option<Duration>,
     delete: bool,
@@ -166,6 +171,7 @@ impl<'a> Releasing<'a> {
             newest,
             scope,
             data: DataChange::Keep,
+            left_out: None,
             keep: None,
             delete: false,
             faults: Faults::none(),
@@ -304,7 +310,10 @@ impl Machine for Releasing<'_> {
 
     fn answered(&mut self, _after: Moment, answer: Answer) {
         match answer {
-            Answer::Applied(_) => self.verdict = Some(ReleaseVerdict::Released),
+            Answer::Applied(_) => {
+                let left_out = self.left_out.take();
+                self.verdict = Some(left_out.map_or(ReleaseVerdict::Released, ReleaseVerdict::ReleasedWithoutData));
+            }
             Answer::Refused(None) => {
                 self.go_on();
                 self.looks = true;
@@ -314,6 +323,12 @@ impl Machine for Releasing<'_> {
                 self.see(row);
             }
             Answer::Unavailable => self.faults.unavailable(),
+            // Such as a row that grows too large. Whoever releases has to leave the lock free.
+            Answer::Rejected(Rejection::Invalid(message)) if matches!(self.data, DataChange::Set(_)) => {
+                self.go_on();
+                self.data = DataChange::Keep;
+                self.left_out = Some(message);
+            }
             Answer::Rejected(_) if self.wrote => self.verdict = Some(ReleaseVerdict::Unknown),
             Answer::Rejected(rejection) => self.verdict = Some(ReleaseVerdict::Rejected(rejection)),
             Answer::Unknown | Answer::Cancelled(_) => {

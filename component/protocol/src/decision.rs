@@ -6,7 +6,7 @@ use crate::bindings::exports::lambda_lock::lock::decisions::{
 use crate::bindings::exports::lambda_lock::lock::types::{self, PeekedLock, ReleaseOutcome};
 use crate::call::{Call, NoVerdict};
 use crate::convert::millis;
-use crate::error::{lost, rejected, unavailable, unknown};
+use crate::error::{lost, rejected, released_without_data, unavailable, unknown};
 use crate::lock::{Hold, Lock, State};
 use crate::machines::AnyVerdict;
 use crate::table::Shared;
@@ -90,6 +90,7 @@ impl Decision {
         match verdict {
             ReleaseVerdict::Released => Ok(Verdict::Released(ReleaseOutcome::Released)),
             ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone => Ok(Verdict::Released(ReleaseOutcome::AlreadyGone)),
+            ReleaseVerdict::ReleasedWithoutData(reason) => Err(released_without_data(&self.key, &reason)),
             ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),
             ReleaseVerdict::Rejected(rejection) => Err(rejected(&self.key, rejection)),
             ReleaseVerdict::Unavailable => Err(unavailable(&self.key, "released")),

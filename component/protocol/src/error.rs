@@ -23,6 +23,10 @@ pub(crate) fn unavailable(key: &LockKey, what: &str) -> Error {
     error(ErrorKind::Unavailable, message)
 }
 
+pub(crate) fn released_without_data(key: &LockKey, reason: &str) -> Error {
+    error(ErrorKind::InvalidRequest, format!("the lock {key} was released, but without its data: {reason}"))
+}
+
 pub(crate) fn rejected(key: &LockKey, rejection: Rejection) -> Error {
     match rejection {
         Rejection::Invalid(message) => error(
