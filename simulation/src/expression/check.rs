@@ -151,13 +151,16 @@ mod tests {
         );
     }
 
+    /// Condition, update and values, and what is said of them.
+    type Refused<'a> = (&'a str, &'a str, &'a [(&'static str, Value)], &'a str);
+
     #[test]
     fn what_dynamodb_refuses_before_it_looks_at_a_row_is_refused() {
         let one = [(":n", n("1"))];
         let two = [(":n", n("1")), (":m", s("x"))];
         let no_number = [(":n", n("7e")), (":m", s("x"))];
         let long = [(":n", Value::N("1".repeat(39)))];
-        let expected: &[(&str, &str, &[(&'static str, Value)], &str)] = &[
+        let expected: &[Refused<'_>] = &[
             ("a = :n", "", &two, "unused"),
             ("a = :n AND b = :m", "", &one, "not defined"),
             ("a = #q AND b = :n", "", &one, "not defined"),
