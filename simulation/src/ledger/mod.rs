@@ -268,8 +268,13 @@ impl Ledger {
             Reclaims::Owner | Reclaims::Nobody => named,
         };
         let reclaims = reclaims != Reclaims::Nobody && same_holder;
-        let inherited =
-            previous.is_some() && reclaims && before.is_some_and(|before| of_its_line || before.owner == owner);
+        // The name that the request went by: somebody may have written another one over it since it was seen.
+        let granted_to = previous.and_then(|previous| match &self.calls.get(previous.call)?.kind {
+            CallKind::Acquire { owner, .. } => Some(owner),
+            _ => None,
+        });
+        let same_name = |before: &Mark| before.owner == owner || granted_to == Some(&owner);
+        let inherited = previous.is_some() && reclaims && before.is_some_and(|before| of_its_line || same_name(before));
         let lineage = previous.filter(|_| inherited).map_or(self.grants.len(), |previous| previous.lineage);
         let of_peer = previous.is_some_and(|previous| previous.grant.is_none());
         self.counts.reclaims += u64::from(inherited && alive);
