@@ -73,7 +73,8 @@
 //!   [`Unknown`](ErrorKind::Unknown), never "lost", "released" or "not acquired". (Where the network
 //!   delivers a request twice, the late copy of a refused Claim can still be applied, if a release that was in
 //!   flight then, or as far as clocks tell, has freed the row meanwhile: that grant is nobody's, and ends as a
-//!   dead holder's does. So can that of a [cancelled transaction](Lock::commit).)
+//!   dead holder's does. So can that of a [cancelled transaction](Lock::commit), or of one that
+//!   was refused while the row was no lock record, once somebody has repaired the row.)
 //!
 //! # What is not
 //!

@@ -10,7 +10,8 @@ pub(crate) struct Commit {
     pub(crate) applied: usize,
     /// It was said that it was not applied.
     denied: bool,
-    /// The caller's own writes were refused: what P5 excepts is a late copy, for which they are not.
+    /// It was refused for what can change while the lock stays ours: the caller's own writes, or a row that is no
+    /// lock record until somebody repairs it. What P5 excepts is a late copy, for which it has changed.
     cancelled: bool,
     by_copy: bool,
     /// Its caller knows what became of it.

@@ -131,7 +131,9 @@ impl Me {
             Ended::Done => state.ledger.said_committed(number, true, false),
             Ended::Refused => {
                 let failed = answer.as_ref().and_then(|answer| answer.as_ref().err());
-                let cancelled = failed.is_some_and(|error| matches!(error.kind(), ErrorKind::Cancelled(_)));
+                // A row that is no lock record is not past the transaction either: somebody repairs it.
+                let excused = |kind: &ErrorKind| matches!(kind, ErrorKind::Cancelled(_) | ErrorKind::InvalidRecord);
+                let cancelled = failed.is_some_and(|error| excused(error.kind()));
                 state.ledger.said_committed(number, false, cancelled);
             }
             Ended::Unknown | Ended::Running => state.counts().commits_unknown += 1,

@@ -35,7 +35,7 @@ pub(crate) struct Process {
     pub(crate) commits: bool,
     /// Its credentials are no good before this point in time.
     pub(super) denied_until: Nanos,
-    /// How many wrong dates it has seen.
+    /// How many wrong dates its client has seen, where that client is its own.
     pub(super) wrong_dates: u32,
     /// What the request is that the SDK is about to send.
     pub(crate) noted: Option<Typed>,

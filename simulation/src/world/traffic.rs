@@ -373,14 +373,15 @@ impl State {
     }
 
     /// The server's clock as a `Date` header says it to a process: in whole seconds, and now and then wrong. No two
-    /// wrong ones that it sees agree.
+    /// wrong ones that a client sees agree.
     pub(crate) fn server_time(&mut self, id: ProcessId) -> SystemTime {
         let right = UNIX_EPOCH + EPOCH + Duration::from_secs(self.now / 1_000_000_000);
         if !self.chance(self.plan.faults.wrong_date) {
             return right;
         }
         self.counts().wrong_dates += 1;
-        let wrong = &mut self.processes[id].wrong_dates;
+        let client = self.processes[id].shares;
+        let wrong = &mut self.processes[client].wrong_dates;
         *wrong += 1;
         let by = Duration::from_secs(u64::from(*wrong) * 60);
         if wrong.is_multiple_of(2) { right + by } else { right - by }
