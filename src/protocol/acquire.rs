@@ -21,26 +21,28 @@
 //! left, and the third one pauses. A row that this call would take is never reported as held: when the time is
 //! over, the lock was not to be had for now.
 
-use super::backoff::{Backoff, Faults, varied};
+use super::backoff::{Backoff, OutOfTime, Retry, varied};
 use super::crowd::Crowd;
+use super::failure::Failure;
 use super::holding::{Belief, Holding, PendingCommit};
 use super::key::LockKey;
 use super::lease::Lease;
-use super::machine::{Answer, Machine, Rejection, Step, Tick};
 use super::moment::{Moment, millis_rounded_up};
 use super::observation::{Observation, Watch};
+use super::port::{Answer, Now, Port, Rejection};
 use super::record::{InvalidRecord, Record};
 use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Grant, Stamp, Version};
-use crate::mutants::{self, Mutant};
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct AcquireOptions {
     /// Which lock.
     pub key: LockKey,
     /// Who will hold it.
@@ -72,7 +74,7 @@ pub enum Reclaim {
 
 /// How an acquire ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AcquireVerdict {
+pub enum Acquired {
     /// The lock is held.
     Granted {
         /// The lock.
@@ -84,16 +86,6 @@ pub enum AcquireVerdict {
     },
     /// Somebody else holds it.
     Held(HolderSeen),
-    /// The grant that was to be reclaimed, or our own, is no longer the row's.
-    Gone,
-    /// The row is not a lock record.
-    InvalidRecord(InvalidRecord),
-    /// DynamoDB will not take the request.
-    Rejected(Rejection),
-    /// DynamoDB refuses for now; nothing was applied.
-    Unavailable,
-    /// Nobody knows whether the lock was granted. What could be done to give it back was done.
-    Unknown,
 }
 
 /// Somebody else's hold on a lock, as it was seen.
@@ -109,33 +101,135 @@ pub struct HolderSeen {
     pub observation: Observation,
 }
 
-/// The decision behind acquire, try-acquire and reclaim.
-#[derive(Debug)]
-pub struct Acquisition<'a> {
+/// Acquires a lock, waiting for somebody else's for as long as [`Now`] says; with no time to wait it tries once.
+///
+/// Fails with [`Failure::Lost`] where the grant that was to be reclaimed is no longer the row's.
+pub async fn acquire(port: &mut impl Port, settings: &Settings, options: AcquireOptions) -> Result<Acquired, Failure> {
+    match acquire_for(port, settings, options, &mut PlainLock).await? {
+        Ended::Lock(acquired) => Ok(acquired),
+    }
+}
+
+/// What a lock is for, where its row says more than a lock's.
+pub(super) trait Purpose: Send {
+    /// How else a call can end.
+    type Settled: Send;
+
+    /// Adds to a request what it writes beside the lock.
+    fn with_record(&self, request: Request) -> Request;
+
+    /// Looks at a row before the lock does.
+    fn look(&mut self, now: &Now, settings: &Settings, row: Item) -> Result<Look<Self::Settled>, InvalidRecord>;
+
+    /// Whether a free row of ours can be claimed as it is. Otherwise exactly that version is taken.
+    fn is_claimable(&self) -> bool;
+
+    /// What a grant is to remember.
+    fn keep(&self) -> Option<Duration>;
+}
+
+/// What a row means beside its lock.
+pub(super) enum Look<S> {
+    /// It is for the lock to decide.
+    Lock(Item),
+    Settled(S),
+}
+
+/// How a call for some purpose ended.
+pub(super) enum Ended<S> {
+    Lock(Acquired),
+    Settled(S),
+}
+
+/// A lock and nothing else.
+struct PlainLock;
+
+impl Purpose for PlainLock {
+    type Settled = Infallible;
+
+    fn with_record(&self, request: Request) -> Request {
+        request
+    }
+
+    fn look(&mut self, _: &Now, _: &Settings, row: Item) -> Result<Look<Infallible>, InvalidRecord> {
+        Ok(Look::Lock(row))
+    }
+
+    fn is_claimable(&self) -> bool {
+        true
+    }
+
+    fn keep(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Acquires a lock for this purpose.
+pub(super) async fn acquire_for<U: Purpose>(
+    port: &mut impl Port,
+    settings: &Settings,
+    options: AcquireOptions,
+    purpose: &mut U,
+) -> Result<Ended<U::Settled>, Failure> {
+    let mut call = Call {
+        settings,
+        options,
+        purpose,
+        grant: None,
+        attempts: Vec::new(),
+        outcome_unknown: false,
+        watch: None,
+        poll: Backoff::behind_a_holder(),
+        crowd: Crowd::default(),
+        retry: Retry::new(),
+        refused_as_invalid: None,
+        follow_ups: 0,
+    };
+    let ControlFlow::Break(end) = call.until_end(port).await;
+    call.finish(port, end).await
+}
+
+/// How the requests of a call ended.
+enum End<S> {
+    Granted {
+        attempt: Attempt,
+        token: u64,
+        data: Option<Vec<u8>>,
+    },
+    Held(HolderSeen),
+    Settled(S),
+    Failed(Failure),
+    /// The grant was written into a row that is no lock record.
+    Unreadable(InvalidRecord),
+}
+
+/// `Break` ends the call.
+type Flow<S, T> = ControlFlow<End<S>, T>;
+
+struct Call<'a, U> {
     settings: &'a Settings,
-    wanted: Wanted,
+    options: AcquireOptions,
+    purpose: &'a mut U,
     grant: Option<Grant>,
-    /// Every attempt, because a later answer may show that an earlier one was applied.
+    /// Every attempt, because a later response may show that an earlier one was applied.
     attempts: Vec<Attempt>,
+    /// A write without a response may be applied even now.
+    outcome_unknown: bool,
     watch: Option<Watch>,
     poll: Backoff,
     crowd: Crowd,
-    faults: Faults,
-    /// An attempt whose outcome nobody knows: it may be applied even now.
-    unsettled: bool,
-    /// DynamoDB found an attempt invalid: perhaps because of what stands on the row.
-    complaint: Option<String>,
+    retry: Retry,
+    /// DynamoDB found a write invalid: perhaps because of what stands on the row.
+    refused_as_invalid: Option<String>,
     /// Writes in a row that followed a refusal at once.
     follow_ups: u32,
-    /// A free row of ours is not claimed again, since the record in it is past its time.
-    only_takes: bool,
-    next: Next,
 }
 
+/// A write that makes the lock ours.
 #[derive(Clone, Debug)]
 struct Attempt {
     version: Version,
-    /// Before the request was first sent.
+    /// Before the request was sent.
     started: Moment,
     now: u64,
     lease: Lease,
@@ -144,290 +238,206 @@ struct Attempt {
     replaces: Option<Version>,
 }
 
-#[derive(Debug)]
-enum Next {
+/// The write that comes next.
+enum Write {
     Claim,
-    Take {
-        seen: String,
-        held: bool,
-        token: NextToken,
-    },
-    Peek,
-    /// The row is known: what does it mean?
-    Decide,
-    /// Waited behind a holder: take over if it is dead by now, else look again.
-    Waited,
-    Granted {
-        attempt: Attempt,
-        token: u64,
-        data: Option<Vec<u8>>,
-    },
-    /// The grant was written into a row that is no lock record.
-    GiveBack(InvalidRecord),
-    /// The grant is released; then this is the verdict.
-    CleanUp(AcquireVerdict),
-    Finish(AcquireVerdict),
+    Take { seen: String, held: bool, token: NextToken },
 }
 
-impl<'a> Acquisition<'a> {
-    /// A new acquire call.
-    pub fn new(settings: &'a Settings, wanted: Wanted) -> Self {
-        let next = match &wanted.reclaim {
+/// A row, or that there is none, and both clocks as they were read after the response.
+type Seen = (Moment, Option<Item>);
+
+impl<U: Purpose> Call<'_, U> {
+    async fn until_end(&mut self, port: &mut impl Port) -> Flow<U::Settled, Infallible> {
+        let mut write = match &self.options.reclaim {
             // Whether it is still held nobody has seen: a lock that was released can be reclaimed too.
-            Reclaim::Only(version) => Next::Take { seen: version.to_string(), held: false, token: NextToken::FromRow },
-            Reclaim::Nobody | Reclaim::SameOwner => Next::Claim,
+            Reclaim::Only(version) => Write::Take { seen: version.to_string(), held: false, token: NextToken::FromRow },
+            Reclaim::Nobody | Reclaim::SameOwner => Write::Claim,
         };
-        Self {
-            settings,
-            wanted,
-            grant: None,
-            attempts: Vec::new(),
-            watch: None,
-            poll: Backoff::behind_a_holder(),
-            crowd: Crowd::default(),
-            faults: Faults::none(),
-            unsettled: false,
-            complaint: None,
-            follow_ups: 0,
-            only_takes: false,
-            next,
+        loop {
+            let seen = self.write(port, &write).await?;
+            write = self.next_write(port, seen).await?;
         }
     }
 
-    /// A new attempt: a version never used before, counted from before it is sent.
-    fn attempt(&mut self, tick: &Tick<'_>, replaces: Option<Version>) -> NewGrant {
-        let grant = *self.grant.get_or_insert_with(|| Grant::from_random((tick.random)()));
-        let stamp = Stamp::after(self.newest(), tick.wall.millis, tick.random_u16());
-        let lease = self.settings.lease(tick.lease);
-        let attempt = Attempt {
-            version: Version { grant, stamp },
-            started: tick.now,
-            now: tick.wall.written,
-            ends: tick.wall.written.saturating_add(millis_rounded_up(lease.duration())),
-            lease,
-            replaces,
-        };
-        self.attempts.push(attempt.clone());
-        NewGrant {
-            version: attempt.version,
-            owner: self.wanted.owner.clone(),
-            lease: attempt.lease,
-            now: tick.wall.millis,
-            ends: attempt.ends,
-            data: self.wanted.data.clone(),
-            workflow: self.wanted.workflow.clone(),
-            once: None,
+    /// Sends a write until it has a response that says something. Returns the row that is in its way.
+    async fn write(&mut self, port: &mut impl Port, write: &Write) -> Flow<U::Settled, Seen> {
+        loop {
+            let now = self.ready(port).await?;
+            let action = self.action(port, &now, write);
+            let (after, answer) = self.send(port, action).await;
+            match answer {
+                Answer::Applied(row) => {
+                    self.retry.answered();
+                    self.applied(&port.now(), row)?;
+                    // The response lacks what was asked for.
+                    self.outcome_unknown = true;
+                    return self.look(port).await;
+                }
+                Answer::Refused(Some(row)) | Answer::Found(Some(row)) => {
+                    self.retry.answered();
+                    return ControlFlow::Continue((after, Some(row)));
+                }
+                // A row that is not there refuses no Claim, and a reclaim has to know: look.
+                Answer::Refused(None) | Answer::Found(None) if self.has_to_look(write) => {
+                    self.retry.throttled();
+                    return self.look(port).await;
+                }
+                Answer::Refused(None) | Answer::Found(None) => {
+                    self.retry.answered();
+                    return ControlFlow::Continue((after, None));
+                }
+                Answer::Unavailable => self.retry.throttled(),
+                Answer::Rejected(Rejection::Invalid(message)) => {
+                    self.refused_as_invalid = Some(message);
+                    return self.look(port).await;
+                }
+                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
+                Answer::Unknown | Answer::Cancelled(_) => {
+                    // What became of a first write shows on the row: look at once. Where writes keep failing while
+                    // reads succeed, pause.
+                    if self.outcome_unknown {
+                        self.retry.after_pause()
+                    } else {
+                        self.retry.at_once()
+                    }
+                    self.outcome_unknown = true;
+                    return self.look(port).await;
+                }
+            }
         }
     }
 
-    fn newest(&self) -> Option<Stamp> {
-        self.attempts.last().map(|attempt| attempt.version.stamp)
+    /// Reads the row.
+    async fn look(&mut self, port: &mut impl Port) -> Flow<U::Settled, Seen> {
+        loop {
+            self.ready(port).await?;
+            let (after, answer) = self.send(port, Action::Peek).await;
+            match answer {
+                Answer::Found(row) | Answer::Refused(row) => {
+                    self.retry.answered();
+                    return ControlFlow::Continue((after, row));
+                }
+                Answer::Unavailable => self.retry.throttled(),
+                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
+                Answer::Unknown | Answer::Applied(_) | Answer::Cancelled(_) => self.retry.after_pause(),
+            }
+        }
     }
 
-    fn send(&self, action: Action) -> Step<AcquireVerdict> {
-        Step::Send(Request::alone(self.wanted.key.clone(), action))
+    /// What the row means. Waits behind a holder until there is something to write.
+    async fn next_write(&mut self, port: &mut impl Port, seen: Seen) -> Flow<U::Settled, Write> {
+        let (mut after, mut row) = seen;
+        loop {
+            let now = port.now();
+            let Some(item) = row else { return self.without_row() };
+            let watch = self.watch_row(&now, after, item)?;
+            let write = self.decide(&now, &watch);
+            let pause = matches!(write, ControlFlow::Continue(None)).then(|| self.pause(port, &now, &watch));
+            self.watch = Some(watch);
+            if let Some(write) = write? {
+                return ControlFlow::Continue(write);
+            }
+            port.sleep(pause.unwrap_or_default()).await;
+            let now = port.now();
+            if let Some(watch) = self.watch.as_ref().filter(|watch| self.is_dead(&now, watch)) {
+                return ControlFlow::Continue(take(watch.record(), &now));
+            }
+            (after, row) = self.look(port).await?;
+        }
     }
 
-    fn claim(&mut self, tick: &Tick<'_>) -> Step<AcquireVerdict> {
-        let skew = self.settings.rules.max_clock_skew().filter(|_| tick.wall.trusted);
-        let trusted = skew.map(|skew| tick.wall.millis.saturating_sub(millis_rounded_up(skew)));
-        let grant = self.attempt(tick, None);
-        self.send(Action::Claim { grant, trusted })
+    /// There is no row: it was deleted since.
+    fn without_row(&mut self) -> Flow<U::Settled, Write> {
+        self.watch = None;
+        match self.refused_as_invalid.take() {
+            Some(message) => failed(Failure::Rejected(Rejection::Invalid(message))),
+            None if matches!(self.options.reclaim, Reclaim::Only(_)) => failed(Failure::Lost),
+            None => ControlFlow::Continue(Write::Claim),
+        }
     }
 
-    /// What a known row means, now.
-    fn decide(&mut self, tick: &Tick<'_>, watch: &Watch) -> Next {
+    /// Reads the row as a lock record, and goes on watching it.
+    fn watch_row(&mut self, now: &Now, after: Moment, item: Item) -> Flow<U::Settled, Watch> {
+        let ours = self.has_written(&item);
+        let record = match self.purpose.look(now, self.settings, item) {
+            Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
+            Ok(Look::Lock(item)) => Record::read(item, &self.settings.schema),
+            Err(invalid) => Err(invalid),
+        };
+        match record {
+            Ok(record) => {
+                self.crowd.see(&record, after);
+                let carried = self.options.observation.as_ref();
+                ControlFlow::Continue(Watch::on(record, after, self.watch.take(), carried))
+            }
+            Err(invalid) if ours => ControlFlow::Break(End::Unreadable(invalid)),
+            Err(invalid) => failed(Failure::InvalidRecord(invalid)),
+        }
+    }
+
+    /// What a known row means, now: the write that follows, or `None` to wait behind its holder.
+    fn decide(&mut self, now: &Now, watch: &Watch) -> Flow<U::Settled, Option<Write>> {
         let record = watch.record();
-        let own = record.own_version.filter(|version| Some(version.grant) == self.grant);
-        if let Some(version) = own.filter(|_| !mutants::on(Mutant::NoRecognition)) {
-            return self.recognised(version, record, tick);
+        if let Some(version) = record.own_version.filter(|version| Some(version.grant) == self.grant) {
+            return self.recognised(version, record);
         }
-        if let Some(complaint) = self.complaint.take() {
-            return Next::Finish(AcquireVerdict::Rejected(Rejection::Invalid(complaint)));
+        if let Some(message) = self.refused_as_invalid.take() {
+            return failed(Failure::Rejected(Rejection::Invalid(message)));
         }
-        if let Reclaim::Only(earlier) = &self.wanted.reclaim {
-            return if self.is_to_reclaim(record, earlier) {
-                self.follow_up(take(record, tick))
-            } else {
-                Next::Finish(AcquireVerdict::Gone)
-            };
+        if let Reclaim::Only(earlier) = &self.options.reclaim {
+            if !self.is_to_reclaim(record, earlier) {
+                return failed(Failure::Lost);
+            }
+            return self.follow_up(take(record, now));
         }
-        if self.would_take(tick, watch) {
+        if self.would_take(now, watch) {
             // Any free version satisfies a Claim, so a rival that takes and releases the lock does not refuse it.
-            let claim = record.is_free_of_ours(tick.wall.millis) && !self.only_takes;
-            return self.follow_up(if claim { Next::Claim } else { take(record, tick) });
+            let claim = record.is_free_of_ours(now.wall.millis) && self.purpose.is_claimable();
+            return self.follow_up(if claim { Write::Claim } else { take(record, now) });
         }
         self.follow_ups = 0;
-        if tick.wait_left.is_zero() {
-            return Next::Finish(AcquireVerdict::Held(self.holder(tick, watch)));
+        if now.wait_left.is_zero() {
+            return ControlFlow::Break(End::Held(self.holder(now, watch)));
         }
-        Next::Waited
-    }
-
-    /// Another write, because of the row that refused the one before.
-    fn follow_up(&mut self, write: Next) -> Next {
-        self.follow_ups += 1;
-        match self.follow_ups {
-            1 => {}
-            2 => self.faults.go_on_at_once(),
-            _ => self.faults.go_on_after_pause(),
-        }
-        write
-    }
-
-    /// Whether this call takes the lock from whom the row names: nobody, somebody dead, or the caller itself.
-    fn would_take(&self, tick: &Tick<'_>, watch: &Watch) -> bool {
-        let record = watch.record();
-        let reclaimed = match &self.wanted.reclaim {
-            Reclaim::Nobody => false,
-            Reclaim::SameOwner => self.is_same_owner(record),
-            Reclaim::Only(earlier) => self.is_to_reclaim(record, earlier),
-        };
-        record.released || reclaimed || watch.dead_in(tick, &self.settings.rules).is_zero()
-    }
-
-    /// The grant that was written down, or a later one of the same holder.
-    fn is_to_reclaim(&self, record: &Record, earlier: &Version) -> bool {
-        let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
-        same_grant || self.is_same_owner(record)
-    }
-
-    /// Whether a free row is only taken, and never claimed.
-    pub(super) fn only_takes(&mut self, only: bool) {
-        self.only_takes = only;
-    }
-
-    fn is_same_owner(&self, record: &Record) -> bool {
-        record.is_ours() && record.owner == self.wanted.owner
+        ControlFlow::Continue(None)
     }
 
     /// The row carries our grant: which of our attempts wrote it, and is it still held?
-    fn recognised(&self, version: Version, record: &Record, tick: &Tick<'_>) -> Next {
+    fn recognised(&self, version: Version, record: &Record) -> Flow<U::Settled, Option<Write>> {
         let written = self.attempts.iter().find(|attempt| attempt.version == version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
-                let polled = mutants::on(Mutant::RecognisedCountsFromPoll);
-                let started = if polled { tick.now } else { attempt.started };
-                Next::Granted { attempt: Attempt { started, ..attempt.clone() }, token, data: record.data.clone() }
+                let (attempt, data) = (attempt.clone(), record.data.clone());
+                ControlFlow::Break(End::Granted { attempt, token, data })
             }
             // Released by whoever cleans up after our workflow, or not written by an attempt of ours.
-            _ => Next::Finish(AcquireVerdict::Gone),
+            _ => failed(Failure::Lost),
         }
     }
 
-    fn holder(&self, tick: &Tick<'_>, watch: &Watch) -> HolderSeen {
-        HolderSeen {
-            owner: watch.record().owner.clone(),
-            ends: watch.record().believable_end(),
-            retry_after: watch.dead_in(tick, &self.settings.rules),
-            observation: watch.observation(tick.now),
+    /// Another write, because of the row that refused the one before.
+    fn follow_up(&mut self, write: Write) -> Flow<U::Settled, Option<Write>> {
+        self.follow_ups += 1;
+        match self.follow_ups {
+            1 => {}
+            2 => self.retry.at_once(),
+            _ => self.retry.after_pause(),
         }
+        ControlFlow::Continue(Some(write))
     }
 
-    /// Behind a holder: until the next look, later in a crowd, but no longer than until the holder could be proven
-    /// dead (a little later, so that not all waiters strike at once), or the caller's time is over.
-    fn pause(&mut self, tick: &Tick<'_>, watch: &Watch) -> Duration {
-        let dead_in = watch.dead_in(tick, &self.settings.rules);
-        let jitter = Duration::from_millis(20).mul_f64(tick.random_fraction());
-        let pause = self.poll.pause(tick).max(varied(self.crowd.pause(), tick));
-        pause.min(dead_in + jitter).min(tick.wait_left).max(Duration::from_millis(1))
-    }
-
-    fn granted(&self, tick: &Tick<'_>, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> AcquireVerdict {
-        let until_end = Duration::from_millis(attempt.ends.saturating_sub(attempt.now));
-        let started = if mutants::on(Mutant::LeaseCountsFromReceipt) { tick.now } else { attempt.started };
-        let belief = Belief::of(started, &attempt.lease, until_end, &self.settings.rules);
-        let newest = self.newest().unwrap_or(attempt.version.stamp);
-        AcquireVerdict::Granted {
-            renew_first: belief.remaining(tick.now) * 2 < attempt.lease.duration(),
-            data,
-            holding: Box::new(Holding {
-                key: self.wanted.key.clone(),
-                owner: self.wanted.owner.clone(),
-                workflow: self.wanted.workflow.clone(),
-                token,
-                newest: Version { grant: attempt.version.grant, stamp: newest },
-                seen: attempt.version.stamp,
-                lease: attempt.lease.clone(),
-                ends: attempt.ends,
-                belief,
-                keep: None,
-                pending: self.wanted.commit.map(|commit| self.settled(commit, attempt.replaces)),
-            }),
-        }
-    }
-
-    /// What the version that the new grant replaced says of the last commit under the earlier one.
-    fn settled(&self, commit: PendingCommit, replaced: Option<Version>) -> PendingCommit {
-        match &self.wanted.reclaim {
-            Reclaim::Only(earlier) => commit.settled_by(replaced, earlier.grant),
-            Reclaim::Nobody | Reclaim::SameOwner => commit,
-        }
-    }
-
-    /// The caller's time is over.
-    fn give_up(&self, tick: &Tick<'_>) -> AcquireVerdict {
-        match &self.watch {
-            Some(watch) if !self.would_take(tick, watch) => AcquireVerdict::Held(self.holder(tick, watch)),
-            _ if self.faults.was_unavailable() || self.follow_ups > 0 => AcquireVerdict::Unavailable,
-            _ => AcquireVerdict::Unknown,
-        }
-    }
-
-    /// Gives back what an attempt of unknown outcome may have got, or may still get.
-    fn clean_up(&self, tick: &Tick<'_>) -> Option<Step<AcquireVerdict>> {
-        let attempt = self.attempts.last()?;
-        let Version { grant, stamp: up_to } = attempt.version;
-        let ends = tick.wall.millis.max(up_to.millis() + 1);
-        let scope = Scope::Mine { grant, up_to, token: None };
-        Some(self.send(Action::Release { scope, ends, data: DataChange::Keep, keep: None }))
-    }
-
-    /// Whether a refusal without a row says too little.
-    fn has_to_look(&self) -> bool {
-        matches!(self.next, Next::Claim) || matches!(self.wanted.reclaim, Reclaim::Only(_))
-    }
-
-    fn see(&mut self, after: Moment, row: Option<Item>) {
-        let Some(item) = row else {
-            self.watch = None;
-            self.next = match self.complaint.take() {
-                Some(complaint) => Next::Finish(AcquireVerdict::Rejected(Rejection::Invalid(complaint))),
-                None if matches!(self.wanted.reclaim, Reclaim::Only(_)) => Next::Finish(AcquireVerdict::Gone),
-                None => Next::Claim,
-            };
-            return;
+    /// A write was applied. Breaks with the grant, or goes on where the response lacks what was asked for.
+    fn applied(&mut self, now: &Now, row: Item) -> Flow<U::Settled, ()> {
+        // A response without a version has no row.
+        let mut row = match row.get(schema::VERSION) {
+            None => row,
+            Some(_) => match self.purpose.look(now, self.settings, row) {
+                Ok(Look::Lock(row)) => row,
+                Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
+                Err(invalid) => return ControlFlow::Break(End::Unreadable(invalid)),
+            },
         };
-        let before = self.attempts.first().filter(|_| mutants::on(Mutant::SpanBeginsBeforeAnswer));
-        let after = before.map_or(after, |attempt| attempt.started);
-        let ours = self.has_written(&item);
-        match Record::read(item, &self.settings.schema) {
-            Ok(record) => {
-                self.crowd.see(&record, after);
-                let carried = self.wanted.observation.as_ref();
-                self.watch = Some(Watch::on(record, after, self.watch.take(), carried));
-                self.next = Next::Decide;
-            }
-            Err(invalid) => self.unreadable(ours, invalid),
-        }
-    }
-
-    /// Whether this call has written its grant into the row.
-    pub(super) fn has_written(&self, row: &Item) -> bool {
-        let grant = match row.get(schema::VERSION) {
-            Some(Value::S(version)) => Version::parse(version).map(|version| version.grant),
-            _ => None,
-        };
-        grant.is_some() && grant == self.grant
-    }
-
-    /// The row is no lock record. If this call has written its grant into it, the row is given back.
-    pub(super) fn unreadable(&mut self, ours: bool, invalid: InvalidRecord) {
-        self.faults.answered();
-        self.next = if ours { Next::GiveBack(invalid) } else { Next::Finish(AcquireVerdict::InvalidRecord(invalid)) };
-    }
-
-    fn applied(&mut self, mut row: Item) {
         let token = match row.get(schema::TOKEN) {
             Some(Value::N(number)) => number.parse().ok().filter(|token| (1..u64::MAX).contains(token)),
             _ => None,
@@ -437,134 +447,206 @@ impl<'a> Acquisition<'a> {
                 Some(Value::B(bytes)) => Some(bytes),
                 _ => None,
             };
-            self.next = Next::Granted { attempt: attempt.clone(), token, data };
-            return;
+            return ControlFlow::Break(End::Granted { attempt: attempt.clone(), token, data });
         }
-        // The row's token was no number that another can follow, so neither is the one that was written.
-        self.next = match Record::read_granted(row, &self.settings.schema) {
-            Err(invalid) => Next::GiveBack(invalid),
-            // The answer lacks what was asked for.
-            Ok(_) => {
-                self.unsettled = true;
-                Next::Peek
+        match Record::read_granted(row, &self.settings.schema) {
+            // The row's token was no number that another can follow, so neither is the one that was written.
+            Err(invalid) => ControlFlow::Break(End::Unreadable(invalid)),
+            Ok(_) => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Waits until the next request may be sent. Breaks when the caller's time is over.
+    async fn ready(&mut self, port: &mut impl Port) -> Flow<U::Settled, Now> {
+        match self.retry.ready(port).await {
+            Ok(now) => ControlFlow::Continue(now),
+            Err(OutOfTime) => ControlFlow::Break(self.out_of_time(&port.now())),
+        }
+    }
+
+    fn out_of_time(&self, now: &Now) -> End<U::Settled> {
+        match &self.watch {
+            Some(watch) if !self.would_take(now, watch) => End::Held(self.holder(now, watch)),
+            _ if self.retry.was_throttled() || self.follow_ups > 0 => End::Failed(Failure::Throttled),
+            _ => End::Failed(Failure::OutcomeUnknown),
+        }
+    }
+
+    /// Makes of the end what the caller is told. What an attempt may have got, or may still get, is released first.
+    async fn finish(&mut self, port: &mut impl Port, end: End<U::Settled>) -> Result<Ended<U::Settled>, Failure> {
+        match end {
+            End::Granted { attempt, token, data } => Ok(Ended::Lock(self.granted(&port.now(), &attempt, token, data))),
+            End::Settled(settled) => Ok(Ended::Settled(settled)),
+            End::Unreadable(invalid) => {
+                self.release(port).await;
+                Err(Failure::InvalidRecord(invalid))
             }
+            End::Held(_) | End::Failed(_) if self.outcome_unknown => {
+                self.release(port).await;
+                Err(Failure::OutcomeUnknown)
+            }
+            End::Held(seen) => Ok(Ended::Lock(Acquired::Held(seen))),
+            End::Failed(failure) => Err(failure),
+        }
+    }
+
+    fn granted(&self, now: &Now, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> Acquired {
+        let until_end = Duration::from_millis(attempt.ends.saturating_sub(attempt.now));
+        let belief = Belief::of(attempt.started, &attempt.lease, until_end, &self.settings.rules);
+        let newest = self.newest().unwrap_or(attempt.version.stamp);
+        Acquired::Granted {
+            renew_first: belief.remaining(now.moment) * 2 < attempt.lease.duration(),
+            data,
+            holding: Box::new(Holding {
+                key: self.options.key.clone(),
+                owner: self.options.owner.clone(),
+                workflow: self.options.workflow.clone(),
+                token,
+                newest: Version { grant: attempt.version.grant, stamp: newest },
+                seen: attempt.version.stamp,
+                lease: attempt.lease.clone(),
+                ends: attempt.ends,
+                belief,
+                keep: self.purpose.keep(),
+                pending: self.options.commit.map(|commit| self.settled(commit, attempt.replaces)),
+            }),
+        }
+    }
+
+    /// What the version that the new grant replaced says of the last commit under the earlier one.
+    fn settled(&self, commit: PendingCommit, replaced: Option<Version>) -> PendingCommit {
+        match &self.options.reclaim {
+            Reclaim::Only(earlier) => commit.settled_by(replaced, earlier.grant),
+            Reclaim::Nobody | Reclaim::SameOwner => commit,
+        }
+    }
+
+    /// Releases whatever the attempts got, or may still get.
+    async fn release(&mut self, port: &mut impl Port) {
+        let Some(attempt) = self.attempts.last() else { return };
+        let Version { grant, stamp: up_to } = attempt.version;
+        let ends = port.now().wall.millis.max(up_to.millis() + 1);
+        let scope = Scope::Mine { grant, up_to, token: None };
+        self.send(port, Action::Release { scope, ends, data: DataChange::Keep, keep: None }).await;
+    }
+
+    async fn send(&mut self, port: &mut impl Port, action: Action) -> (Moment, Answer) {
+        port.send(self.purpose.with_record(Request::alone(self.options.key.clone(), action))).await
+    }
+
+    fn action(&mut self, port: &mut impl Port, now: &Now, write: &Write) -> Action {
+        match write {
+            Write::Claim => {
+                let skew = self.settings.rules.max_clock_skew().filter(|_| now.wall.trusted);
+                let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
+                Action::Claim { grant: self.attempt(port, now, None), trusted }
+            }
+            Write::Take { seen, held, token } => {
+                let grant = self.attempt(port, now, Version::parse(seen));
+                Action::Take { grant, seen: seen.clone(), held: *held, token: *token }
+            }
+        }
+    }
+
+    /// A new attempt: with a version that was never used before.
+    fn attempt(&mut self, port: &mut impl Port, now: &Now, replaces: Option<Version>) -> NewGrant {
+        let grant = *self.grant.get_or_insert_with(|| Grant::from_random(port.random()));
+        let stamp = Stamp::after(self.newest(), now.wall.millis, port.random_u16());
+        let lease = self.settings.lease(now.lease);
+        let attempt = Attempt {
+            version: Version { grant, stamp },
+            started: now.moment,
+            now: now.wall.written,
+            ends: now.wall.written.saturating_add(millis_rounded_up(lease.duration())),
+            lease,
+            replaces,
         };
+        self.attempts.push(attempt.clone());
+        NewGrant {
+            version: attempt.version,
+            owner: self.options.owner.clone(),
+            lease: attempt.lease,
+            now: now.wall.millis,
+            ends: attempt.ends,
+            data: self.options.data.clone(),
+            workflow: self.options.workflow.clone(),
+            once: None,
+        }
+    }
+
+    fn newest(&self) -> Option<Stamp> {
+        self.attempts.last().map(|attempt| attempt.version.stamp)
+    }
+
+    /// Whether a refusal without a row says too little.
+    fn has_to_look(&self, write: &Write) -> bool {
+        matches!(write, Write::Claim) || matches!(self.options.reclaim, Reclaim::Only(_))
+    }
+
+    /// Whether this call has written its grant into the row.
+    fn has_written(&self, row: &Item) -> bool {
+        let grant = match row.get(schema::VERSION) {
+            Some(Value::S(version)) => Version::parse(version).map(|version| version.grant),
+            _ => None,
+        };
+        grant.is_some() && grant == self.grant
+    }
+
+    /// Whether this call takes the lock from whom the row names: nobody, somebody dead, or the caller itself.
+    fn would_take(&self, now: &Now, watch: &Watch) -> bool {
+        let record = watch.record();
+        let reclaimed = match &self.options.reclaim {
+            Reclaim::Nobody => false,
+            Reclaim::SameOwner => self.is_same_owner(record),
+            Reclaim::Only(earlier) => self.is_to_reclaim(record, earlier),
+        };
+        record.released || reclaimed || self.is_dead(now, watch)
+    }
+
+    fn is_dead(&self, now: &Now, watch: &Watch) -> bool {
+        watch.dead_in(now, &self.settings.rules).is_zero()
+    }
+
+    /// The grant that was written down, or a later one of the same holder.
+    fn is_to_reclaim(&self, record: &Record, earlier: &Version) -> bool {
+        let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
+        same_grant || self.is_same_owner(record)
+    }
+
+    fn is_same_owner(&self, record: &Record) -> bool {
+        record.is_ours() && record.owner == self.options.owner
+    }
+
+    fn holder(&self, now: &Now, watch: &Watch) -> HolderSeen {
+        HolderSeen {
+            owner: watch.record().owner.clone(),
+            ends: watch.record().believable_end(),
+            retry_after: watch.dead_in(now, &self.settings.rules),
+            observation: watch.observation(now.moment),
+        }
+    }
+
+    /// Behind a holder: until the next look, later in a crowd, but no longer than until the holder could be proven
+    /// dead (a little later, so that not all waiters strike at once), or the caller's time is over.
+    fn pause(&mut self, port: &mut impl Port, now: &Now, watch: &Watch) -> Duration {
+        let dead_in = watch.dead_in(now, &self.settings.rules);
+        let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
+        let pause = self.poll.pause(port).max(varied(self.crowd.pause(), port));
+        pause.min(dead_in + jitter).min(now.wait_left).max(Duration::from_millis(1))
     }
 }
 
-/// Take over exactly this version. Under a peer's version the row's token may be stale, so the new
+fn failed<S, T>(failure: Failure) -> Flow<S, T> {
+    ControlFlow::Break(End::Failed(failure))
+}
+
+/// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new
 /// one is also as large as the clock.
-fn take(record: &Record, tick: &Tick<'_>) -> Next {
-    let clock = if mutants::on(Mutant::TokenNotFromTheClock) { 0 } else { tick.wall.millis };
-    let token = if record.is_ours() || mutants::on(Mutant::PeersRowWithoutMaximum) {
+fn take(record: &Record, now: &Now) -> Write {
+    let token = if record.is_ours() {
         NextToken::FromRow
     } else {
-        NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(clock))
+        NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(now.wall.millis))
     };
-    Next::Take { seen: record.version.clone(), held: !record.released, token }
-}
-
-impl Machine for Acquisition<'_> {
-    type Verdict = AcquireVerdict;
-
-    fn step(&mut self, tick: &Tick<'_>) -> Step<AcquireVerdict> {
-        loop {
-            match std::mem::replace(&mut self.next, Next::Peek) {
-                next @ (Next::Claim | Next::Take { .. } | Next::Peek) => match self.faults.due_pause(tick) {
-                    Err(_) => self.next = Next::Finish(self.give_up(tick)),
-                    Ok(Some(pause)) => {
-                        self.next = next;
-                        return Step::Wait(pause);
-                    }
-                    Ok(None) => match next {
-                        Next::Claim => {
-                            self.next = Next::Claim;
-                            return self.claim(tick);
-                        }
-                        Next::Take { seen, held, token } => {
-                            self.next = Next::Take { seen: seen.clone(), held, token };
-                            let grant = self.attempt(tick, Version::parse(&seen));
-                            return self.send(Action::Take { grant, seen, held, token });
-                        }
-                        _ => return self.send(Action::Peek),
-                    },
-                },
-                Next::Decide => {
-                    let Some(watch) = self.watch.take() else { continue };
-                    self.next = self.decide(tick, &watch);
-                    let waiting = matches!(self.next, Next::Waited).then(|| self.pause(tick, &watch));
-                    self.watch = Some(watch);
-                    if let Some(pause) = waiting {
-                        return Step::Wait(pause);
-                    }
-                }
-                Next::Waited => {
-                    if let Some(watch) = &self.watch
-                        && watch.dead_in(tick, &self.settings.rules).is_zero()
-                    {
-                        self.next = take(watch.record(), tick);
-                    }
-                }
-                Next::Granted { attempt, token, data } => return Step::Done(self.granted(tick, &attempt, token, data)),
-                Next::Finish(AcquireVerdict::Held(seen)) if self.unsettled && mutants::on(Mutant::HeldAfterUnknown) => {
-                    return Step::Done(AcquireVerdict::Held(seen));
-                }
-                Next::Finish(_) if self.unsettled => {
-                    self.next = Next::CleanUp(AcquireVerdict::Unknown);
-                    if mutants::on(Mutant::NoCleanup) {
-                        continue;
-                    }
-                    if let Some(release) = self.clean_up(tick) {
-                        return release;
-                    }
-                }
-                Next::GiveBack(invalid) => {
-                    self.next = Next::CleanUp(AcquireVerdict::InvalidRecord(invalid));
-                    if let Some(release) = self.clean_up(tick) {
-                        return release;
-                    }
-                }
-                Next::CleanUp(verdict) | Next::Finish(verdict) => return Step::Done(verdict),
-            }
-        }
-    }
-
-    fn answered(&mut self, after: Moment, answer: Answer) {
-        if matches!(self.next, Next::CleanUp(_)) {
-            return;
-        }
-        let was_write = !matches!(self.next, Next::Peek);
-        match answer {
-            Answer::Applied(row) => {
-                self.faults.answered();
-                self.applied(row);
-            }
-            // A row that is not there refuses no Claim, and a reclaim has to know: look.
-            Answer::Refused(None) if self.has_to_look() => {
-                self.faults.unavailable();
-                self.next = Next::Peek;
-            }
-            Answer::Refused(row) | Answer::Found(row) => {
-                self.faults.answered();
-                self.see(after, row);
-            }
-            Answer::Unavailable => self.faults.unavailable(),
-            Answer::Rejected(Rejection::Invalid(message)) if was_write => {
-                self.complaint = Some(message);
-                self.next = Next::Peek;
-            }
-            Answer::Rejected(rejection) => self.next = Next::Finish(AcquireVerdict::Rejected(rejection)),
-            Answer::Unknown | Answer::Cancelled(_) => {
-                // Whatever became of a first write shows on the row: look at once. Where writes keep
-                // failing while reads are answered, pause.
-                if was_write && !self.unsettled {
-                    self.faults.go_on_at_once();
-                } else {
-                    self.faults.go_on_after_pause();
-                }
-                self.unsettled |= was_write;
-                self.next = Next::Peek;
-            }
-        }
-    }
+    Write::Take { seen: record.version.clone(), held: !record.released, token }
 }

@@ -1,6 +1,6 @@
 //! How long to pause: after a fault briefly, behind a holder for longer and longer.
 
-use super::machine::Tick;
+use super::port::{Now, Port};
 use std::time::Duration;
 
 /// After a fault: 25 ms, then twice as long each time, up to 400 ms.
@@ -29,80 +29,83 @@ impl Backoff {
         Self { next: SHORTEST_POLL, longest: LONGEST_POLL, growth: 1.5 }
     }
 
-    pub(crate) fn pause(&mut self, tick: &Tick<'_>) -> Duration {
+    pub(crate) fn pause(&mut self, port: &mut impl Port) -> Duration {
         let nominal = self.next;
         self.next = nominal.mul_f64(self.growth).min(self.longest);
-        varied(nominal, tick)
+        varied(nominal, port)
     }
 }
 
 /// Between half and all of it.
-pub(crate) fn varied(nominal: Duration, tick: &Tick<'_>) -> Duration {
-    nominal.mul_f64(0.5 + tick.random_fraction() / 2.0)
+pub(crate) fn varied(nominal: Duration, port: &mut impl Port) -> Duration {
+    nominal.mul_f64(0.5 + port.random_fraction() / 2.0)
 }
 
-/// What one call met that was no answer: when to pause, and when to give up.
+/// When one call sends its next request, after what it met so far.
 #[derive(Clone, Debug)]
-pub(crate) struct Faults {
+pub(crate) struct Retry {
     backoff: Backoff,
-    pending: Option<Pending>,
-    unavailable: bool,
+    due: Option<Due>,
+    throttled: bool,
 }
 
-/// How the next request after a fault goes out.
+/// How the next request goes out after one that has not ended the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
-    /// At once: it asks what became of the one before.
+enum Due {
     AtOnce,
     AfterPause,
 }
 
-impl Faults {
-    pub(crate) fn none() -> Self {
-        Self { backoff: Backoff::after_fault(), pending: None, unavailable: false }
+impl Retry {
+    pub(crate) fn new() -> Self {
+        Self { backoff: Backoff::after_fault(), due: None, throttled: false }
     }
 
-    /// The next request may go at once, if the caller still has time.
-    pub(crate) fn go_on_at_once(&mut self) {
-        self.pending = Some(Pending::AtOnce);
-        self.unavailable = false;
+    /// The next request goes at once, if the caller still has time.
+    pub(crate) fn at_once(&mut self) {
+        self.due = Some(Due::AtOnce);
+        self.throttled = false;
     }
 
     /// The next request goes after a pause, if the caller still has time.
-    pub(crate) fn go_on_after_pause(&mut self) {
-        self.pending = Some(Pending::AfterPause);
-        self.unavailable = false;
+    pub(crate) fn after_pause(&mut self) {
+        self.due = Some(Due::AfterPause);
+        self.throttled = false;
     }
 
-    /// DynamoDB refused for now: the next request goes after a pause.
-    pub(crate) fn unavailable(&mut self) {
-        self.pending = Some(Pending::AfterPause);
-        self.unavailable = true;
+    /// DynamoDB refuses for now: the next request goes after a pause.
+    pub(crate) fn throttled(&mut self) {
+        self.due = Some(Due::AfterPause);
+        self.throttled = true;
     }
 
-    /// An answer came.
+    /// The row was seen: the next request goes whether or not the caller still has time.
     pub(crate) fn answered(&mut self) {
-        self.pending = None;
-        self.unavailable = false;
+        self.due = None;
+        self.throttled = false;
     }
 
-    /// Whether the last answer was that DynamoDB refuses for now.
-    pub(crate) fn was_unavailable(&self) -> bool {
-        self.unavailable
+    /// Whether DynamoDB refused the last request for now.
+    pub(crate) fn was_throttled(&self) -> bool {
+        self.throttled
     }
 
-    /// The pause that is due, never longer than the caller's time; `Err` when a fault is pending
-    /// and no time is left to go on.
-    pub(crate) fn due_pause(&mut self, tick: &Tick<'_>) -> Result<Option<Duration>, OutOfTime> {
-        let Some(pending) = self.pending else { return Ok(None) };
-        if tick.time_left.is_zero() {
+    /// Waits until the next request may be sent, never longer than the caller's time, and reads the clocks for it.
+    /// Fails when the caller's time is over.
+    pub(crate) async fn ready(&mut self, port: &mut impl Port) -> Result<Now, OutOfTime> {
+        let now = port.now();
+        let Some(due) = self.due else { return Ok(now) };
+        if now.time_left.is_zero() {
             return Err(OutOfTime);
         }
-        if pending == Pending::AtOnce {
-            return Ok(None);
+        if due == Due::AtOnce {
+            return Ok(now);
         }
-        self.pending = Some(Pending::AtOnce);
-        Ok(Some(self.backoff.pause(tick).min(tick.time_left)))
+        self.due = Some(Due::AtOnce);
+        let pause = self.backoff.pause(port).min(now.time_left);
+        port.sleep(pause).await;
+        let now = port.now();
+        if now.time_left.is_zero() { Err(OutOfTime) } else { Ok(now) }
     }
 }
 

@@ -23,78 +23,81 @@
 //! replaces tells whether the copy had been applied. Where it does not tell, the same transaction is sent
 //! again: DynamoDB recognises one that it has applied, and refuses the other one because of the row.
 
-use super::backoff::Faults;
+use super::backoff::Retry;
+use super::failure::Failure;
 use super::holding::{Belief, Holding, PendingCommit};
-use super::machine::{Answer, FailedWrite, Machine, Rejection, Step, Tick};
 use super::moment::Moment;
 use super::once;
-use super::record::{InvalidRecord, Record};
-use super::renew::{RenewVerdict, Renewal};
+use super::peek::{NotSeen, look};
+use super::port::{Answer, FailedWrite, Now, Port};
+use super::record::Record;
+use super::renew::{self, Renewed, renew_unless};
 use super::request::{Action, DataChange, Request, Scope, StoredOutcome, TransactionId};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// For how long a transaction is repeated: well within the ten minutes for which DynamoDB recognises
 /// its token (AWS documents them with `TransactWriteItems`).
 const REPEATABLE: Duration = Duration::from_secs(8 * 60);
 
-/// How a commit ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommitVerdict {
-    /// The caller's writes were applied, and the lock's own with them.
-    Committed,
-    /// Nothing was applied: another grant has the lock, or it was released.
-    Lost,
-    /// Nothing was applied: the caller's own writes were refused. The lock is held as before.
-    Cancelled(Vec<FailedWrite>),
-    /// Nothing was applied: the row is not a lock record.
-    InvalidRecord(InvalidRecord),
-    /// Nothing was applied: DynamoDB will not take the request.
-    Rejected(Rejection),
-    /// Nothing was applied: DynamoDB refuses for now.
-    Unavailable,
-    /// Nobody knows whether everything or nothing was applied.
-    Unknown,
+/// Applies the caller's writes. The lock stays held and is renewed.
+pub async fn commit(
+    port: &mut impl Port,
+    settings: &Settings,
+    holding: &mut Holding,
+    data: DataChange,
+) -> Result<(), Failure> {
+    Call::new(settings, holding, Ending::Renewed { data }).until_ended(port).await
 }
 
-/// The decision behind commit, and commit and release.
-#[derive(Debug)]
-pub struct Committing<'a> {
-    renewal: Renewal<'a>,
-    ending: Ending,
+/// Applies the caller's writes, and gives the lock back with them. The guard is over from the first request on.
+pub async fn commit_and_release(
+    port: &mut impl Port,
+    settings: &Settings,
+    holding: &mut Holding,
     data: DataChange,
-    sent: Option<Sent>,
-    faults: Faults,
-    /// The last transaction may have been applied, or may be even now.
-    unsettled: bool,
-    /// Why the caller's writes were refused, while it is found out whether an earlier copy of them was applied.
-    cancelled: Option<Cancelled>,
-    /// A refusal brought no row: look at it before anything is concluded.
-    looks: bool,
-    verdict: Option<CommitVerdict>,
+) -> Result<(), Failure> {
+    Call::new(settings, holding, Ending::Released { data }).until_ended(port).await
+}
+
+/// Stores the outcome of an idempotent work, which ends the grant: alone, or with the caller's writes. The guard is
+/// over from the first request on.
+pub async fn settle(
+    port: &mut impl Port,
+    settings: &Settings,
+    holding: &mut Holding,
+    outcome: StoredOutcome,
+    alone: bool,
+) -> Result<(), Failure> {
+    Call::new(settings, holding, Ending::Settled { outcome, alone }).until_ended(port).await
 }
 
 /// What becomes of the lock.
 #[derive(Debug)]
 enum Ending {
-    /// It goes on, renewed.
-    Renewed,
+    /// It stays held.
+    Renewed { data: DataChange },
     /// It is given back.
-    Released,
+    Released { data: DataChange },
     /// It ends with the outcome of its work.
     Settled { outcome: StoredOutcome, alone: bool },
 }
 
-/// A transaction that was cancelled because of the caller's writes, after an attempt that had no answer.
-#[derive(Debug)]
-struct Cancelled {
-    failed: Vec<FailedWrite>,
-    /// A Renew has been at the row, so the same transaction is sent to ask what became of it.
-    renewed: bool,
+struct Call<'a> {
+    settings: &'a Settings,
+    holding: &'a mut Holding,
+    ending: Ending,
+    retry: Retry,
+    /// The last transaction.
+    sent: Option<Sent>,
+    /// The last transaction may have been applied, or may be even now.
+    outcome_unknown: bool,
+    /// Why the caller's writes were refused, while the same transaction is sent once more to learn whether an
+    /// earlier copy of it was applied.
+    cancelled: Option<Vec<FailedWrite>>,
 }
 
 /// A transaction as it was first sent.
@@ -104,153 +107,180 @@ struct Sent {
     /// The version that a Commit writes.
     version: Version,
     first: Moment,
+    /// What a Commit changes in the holding once it is applied.
+    renewal: Option<renew::Attempt>,
 }
 
-impl<'a> Committing<'a> {
-    /// The caller's writes, while the lock stays held and is renewed.
-    pub fn renewing(settings: &'a Settings, holding: &'a mut Holding, data: DataChange) -> Self {
-        Self::new(settings, holding, data, Ending::Renewed)
+impl<'a> Call<'a> {
+    fn new(settings: &'a Settings, holding: &'a mut Holding, ending: Ending) -> Self {
+        let retry = Retry::new();
+        Self { settings, holding, ending, retry, sent: None, outcome_unknown: false, cancelled: None }
     }
 
-    /// The caller's writes, and the lock is given back with them. The guard is over from the first
-    /// request on.
-    pub fn releasing(settings: &'a Settings, holding: &'a mut Holding, data: DataChange) -> Self {
-        Self::new(settings, holding, data, Ending::Released)
-    }
-
-    /// Stores the outcome of an idempotent work, which ends the grant: alone, or with the caller's
-    /// writes. The guard is over from the first request on.
-    pub fn settling(settings: &'a Settings, holding: &'a mut Holding, outcome: StoredOutcome, alone: bool) -> Self {
-        Self::new(settings, holding, DataChange::Remove, Ending::Settled { outcome, alone })
-    }
-
-    fn new(settings: &'a Settings, holding: &'a mut Holding, data: DataChange, ending: Ending) -> Self {
-        Self {
-            renewal: Renewal::new(settings, holding, data.clone()),
-            ending,
-            data,
-            sent: None,
-            faults: Faults::none(),
-            unsettled: false,
-            cancelled: None,
-            looks: false,
-            verdict: None,
+    async fn until_ended(mut self, port: &mut impl Port) -> Result<(), Failure> {
+        loop {
+            let Ok(now) = self.retry.ready(port).await else { return Err(self.unless_unknown(Failure::Throttled)) };
+            let request = self.transaction(port, &now)?;
+            let (after, answer) = port.send(request).await;
+            match answer {
+                Answer::Applied(_) => return self.committed(),
+                Answer::Refused(row) | Answer::Found(row) => {
+                    let (after, row) = match row {
+                        Some(row) => (after, Some(row)),
+                        None => self.look(port).await?,
+                    };
+                    if self.is_ours(after, row)? {
+                        return self.committed();
+                    }
+                }
+                Answer::Cancelled(failed) => {
+                    if self.ruled_out(port, failed).await? {
+                        return self.committed();
+                    }
+                }
+                Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
+                Answer::Unavailable => {
+                    if !self.outcome_unknown {
+                        self.not_applied();
+                    }
+                    self.retry.throttled();
+                }
+                Answer::Unknown => {
+                    self.repeat();
+                    self.outcome_unknown = true;
+                }
+            }
         }
     }
 
     /// The same transaction again while the outcome of the last one is unknown, else a new one.
-    fn transaction(&mut self, tick: &Tick<'_>) -> Step<CommitVerdict> {
-        if let Some(sent) = self.sent.as_ref().filter(|_| self.unsettled && !mutants::on(Mutant::CommitSentAnew)) {
-            return if tick.now.longest_since(sent.first) < REPEATABLE {
-                Step::Send(sent.request.clone())
-            } else {
-                Step::Done(CommitVerdict::Unknown)
-            };
+    fn transaction(&mut self, port: &mut impl Port, now: &Now) -> Result<Request, Failure> {
+        if let Some(sent) = self.sent.as_ref().filter(|_| self.outcome_unknown) {
+            let repeatable = now.moment.longest_since(sent.first) < REPEATABLE;
+            return if repeatable { Ok(sent.request.clone()) } else { Err(Failure::OutcomeUnknown) };
         }
-        let part = match &self.ending {
-            Ending::Renewed => {
-                let renew = self.renewal.request(tick);
-                self.renewal.holding.pending = Some(PendingCommit::Sent(self.renewal.holding.newest.stamp));
-                renew
+        let mut renewal = None;
+        let action = match &self.ending {
+            Ending::Renewed { data } => {
+                let (action, attempt) = renew::attempt(port, self.settings, self.holding, data, now);
+                self.holding.pending = Some(PendingCommit::Sent(self.holding.newest.stamp));
+                renewal = Some(attempt);
+                action
             }
-            Ending::Released => release(self.renewal.holding, self.data.clone(), tick),
-            Ending::Settled { outcome, .. } => settle(self.renewal.holding, outcome.clone(), tick),
+            Ending::Released { data } => release(self.holding, data.clone(), now),
+            Ending::Settled { outcome, .. } => store(port, self.holding, outcome.clone(), now),
         };
         let alone = matches!(self.ending, Ending::Settled { alone: true, .. });
-        let transaction = (!alone).then(|| TransactionId::from_random((tick.random)()));
-        let request = Request { transaction, ..part };
-        self.sent = Some(Sent { request: request.clone(), version: self.renewal.holding.newest, first: tick.now });
-        Step::Send(request)
+        let transaction = (!alone).then(|| TransactionId::from_random(port.random()));
+        let request = Request { key: self.holding.key.clone(), action, transaction };
+        self.sent = Some(Sent { request: request.clone(), version: self.holding.newest, first: now.moment, renewal });
+        Ok(request)
+    }
+
+    /// The lock's own condition did not hold, so nothing was applied; nor will it be, because the row is past the
+    /// version, lease and end that this transaction asks for. Returns whether it had been applied before, and fails
+    /// unless the lock is still ours.
+    fn is_ours(&mut self, after: Moment, row: Option<Item>) -> Result<bool, Failure> {
+        if row.as_ref().is_some_and(|row| self.has_written(row)) {
+            return Ok(true);
+        }
+        if self.outcome_unknown && self.is_forgotten(after) && !self.is_older_than_sent(row.as_ref()) {
+            return Err(self.untold());
+        }
+        if self.outcome_unknown && row.as_ref().is_some_and(|row| self.is_unreadable(row)) {
+            // What cannot be read is not past this transaction: when it is repaired, an earlier copy may be applied.
+            return Err(Failure::OutcomeUnknown);
+        }
+        self.not_applied();
+        renew::adopt(self.settings, self.holding, row)?;
+        if let Some(failed) = self.cancelled.take() {
+            return Err(Failure::Cancelled(failed));
+        }
+        self.retry.after_pause();
+        Ok(false)
+    }
+
+    /// The caller's writes were refused. Returns whether an earlier copy of them was applied all the same, or fails if
+    /// none was and none will be.
+    async fn ruled_out(&mut self, port: &mut impl Port, failed: Vec<FailedWrite>) -> Result<bool, Failure> {
+        let first = self.cancelled.take();
+        if first.is_some() || !self.outcome_unknown {
+            self.not_applied();
+            return Err(Failure::Cancelled(first.unwrap_or(failed)));
+        }
+        let ours = self.sent.as_ref().map(|sent| sent.written_by(&self.ending));
+        let recognises = |row: &Item| ours.as_ref().is_some_and(|ours| ours.is_on(row));
+        let renewed = renew_unless(port, self.settings, self.holding, &DataChange::Keep, recognises).await;
+        let pending = self.holding.pending;
+        match renewed {
+            Ok(Renewed::Recognised) => return Ok(true),
+            Ok(Renewed::Renewed) if pending == Some(PendingCommit::Applied) => {
+                // The Renew came after it, and has told the holding all that the commit would.
+                if let Some(sent) = &mut self.sent {
+                    sent.renewal = None;
+                }
+                return Ok(true);
+            }
+            // A commit and release that was applied would have refused the Renew.
+            Ok(Renewed::Renewed) if matches!(pending, Some(PendingCommit::NotApplied) | None) => {
+                self.not_applied();
+                return Err(Failure::Cancelled(failed));
+            }
+            // The row has not told. DynamoDB still knows whether it has applied the transaction.
+            Ok(Renewed::Renewed) | Err(Failure::InvalidRecord(_)) => {}
+            Err(Failure::Lost) => {
+                // Also if the transaction was applied: that was before.
+                self.holding.belief = Belief::none(port.now().moment);
+            }
+            Err(_) => return Err(Failure::OutcomeUnknown),
+        }
+        self.cancelled = Some(failed);
+        self.retry.at_once();
+        Ok(false)
+    }
+
+    async fn look(&mut self, port: &mut impl Port) -> Result<(Moment, Option<Item>), Failure> {
+        self.repeat();
+        look(port, &mut self.retry, &self.holding.key).await.map_err(|not_seen| match not_seen {
+            NotSeen::OutOfTime => self.unless_unknown(Failure::Throttled),
+            NotSeen::Rejected(rejection) => self.unless_unknown(Failure::Rejected(rejection)),
+        })
+    }
+
+    /// The first repetition goes at once. Later ones pause.
+    fn repeat(&mut self) {
+        if self.outcome_unknown { self.retry.after_pause() } else { self.retry.at_once() }
     }
 
     /// The last transaction was not applied, and no copy of it ever will be.
     fn not_applied(&mut self) {
-        self.unsettled = false;
-        self.renewal.holding.pending = None;
+        self.outcome_unknown = false;
+        self.holding.pending = None;
     }
 
-    fn finish(&mut self, verdict: CommitVerdict) {
-        self.verdict = Some(verdict);
-    }
-
-    /// What an answer means to a transaction.
-    fn transacted(&mut self, after: Moment, answer: Answer) {
-        match answer {
-            Answer::Applied(_) => self.committed(),
-            Answer::Refused(None) => {
-                self.go_on();
-                self.looks = true;
-            }
-            Answer::Refused(row) | Answer::Found(row) => {
-                self.looks = false;
-                self.refused(after, row);
-            }
-            Answer::Cancelled(_) if self.cancelled.is_some() => self.not_applied_after_all(),
-            Answer::Cancelled(failed) if self.unsettled => {
-                self.faults.go_on_at_once();
-                self.cancelled = Some(Cancelled { failed, renewed: false });
-            }
-            Answer::Cancelled(failed) => {
-                self.not_applied();
-                self.finish(CommitVerdict::Cancelled(failed));
-            }
-            Answer::Unavailable => {
-                if !self.unsettled {
-                    self.not_applied();
-                }
-                self.faults.unavailable();
-            }
-            Answer::Rejected(_) if self.unsettled => self.finish(CommitVerdict::Unknown),
-            Answer::Rejected(rejection) => {
-                self.not_applied();
-                self.finish(CommitVerdict::Rejected(rejection));
-            }
-            Answer::Unknown => {
-                self.go_on();
-                self.unsettled |= !self.looks;
-            }
-        }
-    }
-
-    /// The first repetition goes at once; then pauses.
-    fn go_on(&mut self) {
-        if self.unsettled || self.looks { self.faults.go_on_after_pause() } else { self.faults.go_on_at_once() }
-    }
-
-    fn committed(&mut self) {
+    fn committed(mut self) -> Result<(), Failure> {
         self.not_applied();
-        if matches!(self.ending, Ending::Renewed) {
-            self.renewal.applied(Item::default());
+        if let Some(renewal) = self.sent.take().and_then(|sent| sent.renewal) {
+            renewal.applied(self.settings, self.holding, Item::default());
         }
-        self.finish(CommitVerdict::Committed);
+        Ok(())
     }
 
-    /// The lock's own condition did not hold, so nothing was applied; nor will it be, because the
-    /// row is past the version, lease and end that this transaction asks for.
-    fn refused(&mut self, after: Moment, row: Option<Item>) {
-        if self.is_our_commit(row.as_ref()) {
-            return self.committed();
-        }
-        if self.unsettled && self.is_forgotten(after) && !self.is_older_than_sent(row.as_ref()) {
-            return self.untold();
-        }
-        if self.unsettled && row.as_ref().is_some_and(|row| self.is_unreadable(row)) {
-            // What cannot be read is not past this transaction: when it is repaired, an earlier copy may be applied.
-            return self.finish(CommitVerdict::Unknown);
+    /// A failure that says that nothing was applied, unless that is not known.
+    fn unless_unknown(&mut self, failure: Failure) -> Failure {
+        if self.outcome_unknown {
+            return Failure::OutcomeUnknown;
         }
         self.not_applied();
-        self.renewal.refused(row);
-        match self.renewal.take_verdict() {
-            // Still ours.
-            None if self.cancelled.is_some() => self.not_applied_after_all(),
-            None => self.faults.go_on_after_pause(),
-            Some(RenewVerdict::InvalidRecord(invalid)) => self.finish(CommitVerdict::InvalidRecord(invalid)),
-            Some(_) => self.finish(CommitVerdict::Lost),
-        }
+        failure
+    }
+
+    fn has_written(&self, row: &Item) -> bool {
+        self.sent.as_ref().is_some_and(|sent| sent.written_by(&self.ending).is_on(row))
     }
 
     fn is_unreadable(&self, row: &Item) -> bool {
-        !once::is_settled(row) && Record::read(row.clone(), &self.renewal.settings.schema).is_err()
+        !once::is_settled(row) && Record::read(row.clone(), &self.settings.schema).is_err()
     }
 
     /// Whether DynamoDB may have forgotten the transaction's token by now.
@@ -272,119 +302,44 @@ impl<'a> Committing<'a> {
     }
 
     /// Neither the row nor DynamoDB tells any more what became of the transaction.
-    fn untold(&mut self) {
-        if matches!(self.ending, Ending::Renewed) {
-            self.renewal.holding.pending = Some(PendingCommit::Untold);
+    fn untold(&mut self) -> Failure {
+        if matches!(self.ending, Ending::Renewed { .. }) {
+            self.holding.pending = Some(PendingCommit::Untold);
         }
-        self.finish(CommitVerdict::Unknown);
+        Failure::OutcomeUnknown
     }
+}
 
-    /// The caller's writes were refused, and no copy of them was applied before.
-    fn not_applied_after_all(&mut self) {
-        self.not_applied();
-        let failed = self.cancelled.take().map(|cancelled| cancelled.failed);
-        self.finish(CommitVerdict::Cancelled(failed.unwrap_or_default()));
+/// What a transaction that was applied leaves on the row, where that tells it from others.
+struct Trace(Option<String>);
+
+impl Trace {
+    fn is_on(&self, row: &Item) -> bool {
+        matches!((row.get(schema::VERSION), &self.0), (Some(Value::S(found)), Some(trace)) if found == trace)
     }
+}
 
-    fn is_our_commit(&self, row: Option<&Item>) -> bool {
-        let (Some(Value::S(version)), Some(sent)) = (row.and_then(|row| row.get(schema::VERSION)), &self.sent) else {
-            return false;
-        };
-        match self.ending {
-            Ending::Renewed => *version == sent.version.text(),
-            Ending::Settled { .. } => *version == sent.version.settled(),
+impl Sent {
+    fn written_by(&self, ending: &Ending) -> Trace {
+        Trace(match ending {
+            Ending::Renewed { .. } => Some(self.version.text()),
+            Ending::Settled { .. } => Some(self.version.settled()),
             // A release leaves no version of its own.
-            Ending::Released => false,
-        }
-    }
-
-    /// What an answer means to the Renew that follows a refusal of the caller's writes.
-    fn renewed(&mut self, after: Moment, answer: Answer) {
-        if let Answer::Refused(row) = &answer
-            && self.is_our_commit(row.as_ref())
-        {
-            return self.committed();
-        }
-        self.renewal.answered(after, answer);
-        match self.renewal.take_verdict() {
-            None => {}
-            Some(RenewVerdict::Renewed) => match self.renewal.holding.pending {
-                Some(PendingCommit::Applied) => {
-                    self.not_applied();
-                    self.finish(CommitVerdict::Committed);
-                }
-                // A commit and release that was applied would have refused the Renew.
-                Some(PendingCommit::NotApplied) | None => self.not_applied_after_all(),
-                Some(PendingCommit::Untold | PendingCommit::Sent(_)) => self.ask_again(),
-            },
-            Some(RenewVerdict::Lost) => {
-                // Also if the transaction was applied: that was before.
-                self.renewal.holding.belief = Belief::none(after);
-                self.ask_again();
-            }
-            Some(RenewVerdict::InvalidRecord(_)) => self.ask_again(),
-            Some(RenewVerdict::Rejected(_) | RenewVerdict::Unavailable | RenewVerdict::Unknown) => {
-                self.finish(CommitVerdict::Unknown);
-            }
-        }
-    }
-
-    /// The row has not told: DynamoDB still knows whether it has applied the transaction.
-    fn ask_again(&mut self) {
-        if let Some(cancelled) = &mut self.cancelled {
-            cancelled.renewed = true;
-        }
-        self.faults.go_on_at_once();
-    }
-
-    /// Whether a Renew is to find out what became of the transaction.
-    fn renews(&self) -> bool {
-        self.cancelled.as_ref().is_some_and(|cancelled| !cancelled.renewed)
-    }
-
-    fn give_up(&self) -> CommitVerdict {
-        if self.unsettled { CommitVerdict::Unknown } else { CommitVerdict::Unavailable }
+            Ending::Released { .. } => None,
+        })
     }
 }
 
 /// Release's part of a transaction.
-fn release(holding: &Holding, data: DataChange, tick: &Tick<'_>) -> Request {
+fn release(holding: &Holding, data: DataChange, now: &Now) -> Action {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
-    let ends = tick.wall.written.max(holding.newest.stamp.millis() + 1);
-    Request::alone(holding.key.clone(), Action::Release { scope, ends, data, keep: holding.keep })
+    let ends = now.wall.written.max(holding.newest.stamp.millis() + 1);
+    Action::Release { scope, ends, data, keep: holding.keep }
 }
 
 /// The outcome's part of a transaction, or all there is of it.
-fn settle(holding: &mut Holding, outcome: StoredOutcome, tick: &Tick<'_>) -> Request {
-    let now = tick.wall.written;
-    holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), tick.wall.millis, tick.random_u16());
+fn store(port: &mut impl Port, holding: &mut Holding, outcome: StoredOutcome, now: &Now) -> Action {
+    holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u16());
     let (version, token, keep) = (holding.newest, holding.token, holding.keep.unwrap_or_default());
-    Request::alone(holding.key.clone(), Action::Settle { version, token, outcome, now, keep })
-}
-
-impl Machine for Committing<'_> {
-    type Verdict = CommitVerdict;
-
-    fn step(&mut self, tick: &Tick<'_>) -> Step<CommitVerdict> {
-        if let Some(verdict) = self.verdict.take() {
-            return Step::Done(verdict);
-        }
-        if self.renews() {
-            return match self.renewal.step(tick) {
-                Step::Send(request) => Step::Send(request),
-                Step::Wait(pause) => Step::Wait(pause),
-                Step::Done(_) => Step::Done(CommitVerdict::Unknown),
-            };
-        }
-        match self.faults.due_pause(tick) {
-            Err(_) => Step::Done(self.give_up()),
-            Ok(Some(pause)) => Step::Wait(pause),
-            Ok(None) if self.looks => Step::Send(Request::alone(self.renewal.holding.key.clone(), Action::Peek)),
-            Ok(None) => self.transaction(tick),
-        }
-    }
-
-    fn answered(&mut self, after: Moment, answer: Answer) {
-        if self.renews() { self.renewed(after, answer) } else { self.transacted(after, answer) }
-    }
+    Action::Settle { version, token, outcome, now: now.wall.written, keep }
 }

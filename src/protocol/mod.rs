@@ -1,8 +1,8 @@
-//! The lock protocol as pure data and pure decisions: answers in, requests and verdicts out.
+//! The lock protocol without a clock, a connection or an SDK.
 //!
-//! Nothing in here reads a clock, sends a request or names an SDK. What drives it (the client of
-//! this crate, a simulation, a host of the WebAssembly component) asks a [`Machine`] for its next
-//! [`Step`], carries it out, and tells the machine the [`Answer`].
+//! Each operation is an `async` function over a [`Port`], which reads the clocks, sends requests and lets time pass.
+//! The client of this crate implements the port on the SDK. A host that cannot await, such as that of the WebAssembly
+//! component, drives an operation by [`Steps`].
 //!
 //! # The item
 //!
@@ -49,49 +49,53 @@ mod acquire;
 mod backoff;
 mod commit;
 mod crowd;
+mod error_code;
 mod expression;
+mod failure;
 mod holding;
 mod key;
 mod lease;
-mod machine;
 mod moment;
 mod observation;
 pub mod once;
 mod peek;
+mod port;
 mod record;
-mod refusal;
 mod release;
 mod renew;
 mod request;
 mod rules;
 pub mod schema;
 mod settings;
+mod steps;
 mod token;
 mod value;
 mod version;
 
-pub use acquire::{AcquireVerdict, Acquisition, HolderSeen, Reclaim, Wanted};
-pub use commit::{CommitVerdict, Committing};
+pub use acquire::{AcquireOptions, Acquired, HolderSeen, Reclaim, acquire};
+pub use commit::{commit, commit_and_release, settle};
 pub use expression::{Expression, Returns};
+pub use failure::{Failure, Operation};
 pub use holding::{Belief, Holding, PendingCommit};
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
-pub use machine::{Answer, FailedWrite, Machine, Rejection, Step, Tick, WallClock};
 pub use moment::{Moment, from_epoch_millis, millis_rounded_up};
 pub use observation::Observation;
-pub use once::{Attempting, OnceRecord, OnceVerdict};
-pub use peek::{PeekVerdict, Peeking};
+pub use once::OnceRecord;
+pub use peek::{peek, peek_once};
+pub use port::{Answer, FailedWrite, Now, Port, Rejection, WallClock};
 #[cfg(feature = "dynamodb")]
 pub(crate) use record::quoted;
 pub use record::{InvalidRecord, Record};
-pub use release::{ReleaseVerdict, Releasing, Spared};
-pub use renew::{RenewVerdict, Renewal};
+pub use release::{ReleaseOptions, Released, release, release_workflow};
+pub use renew::renew;
 pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
 #[cfg(feature = "dynamodb")]
 pub(crate) use rules::DEFAULT_SKEW;
 pub use rules::Rules;
 pub use schema::{Schema, Ttl};
 pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
+pub use steps::{Driven, Step, Steps};
 pub use token::LockToken;
 pub use value::{Item, Value};
 pub use version::{Grant, OURS, Stamp, Version};

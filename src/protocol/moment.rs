@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///
 /// The monotonic part counts from an origin of the clock's own choice: only differences mean
 /// anything, and only between readings of the same clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Time on the monotonic clock, since an arbitrary origin.
     pub monotonic: Duration,

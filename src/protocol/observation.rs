@@ -1,8 +1,8 @@
 //! When is a holder dead? Either because its version stood still for a whole lease, or because the
 //! end it wrote itself is long past.
 
-use super::machine::Tick;
 use super::moment::{Moment, millis_rounded_up};
+use super::port::Now;
 use super::record::Record;
 use super::rules::Rules;
 use crate::mutants::{self, Mutant};
@@ -107,19 +107,19 @@ impl Watch {
     }
 
     /// How long until the holder is proven dead, by whichever rule comes first. Zero: it is.
-    pub(crate) fn dead_in(&self, tick: &Tick<'_>, rules: &Rules) -> Duration {
-        let observed = rules.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(tick.now));
-        match self.ended_in(tick, rules) {
+    pub(crate) fn dead_in(&self, now: &Now, rules: &Rules) -> Duration {
+        let observed = rules.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(now.moment));
+        match self.ended_in(now, rules) {
             Some(by_wall_clock) => observed.min(by_wall_clock),
             None => observed,
         }
     }
 
     /// How long until `leaseEndsAt + max_clock_skew < now`, where the wall clock proves anything.
-    fn ended_in(&self, tick: &Tick<'_>, rules: &Rules) -> Option<Duration> {
-        let skew = millis_rounded_up(rules.max_clock_skew().filter(|_| tick.wall.trusted)?);
+    fn ended_in(&self, now: &Now, rules: &Rules) -> Option<Duration> {
+        let skew = millis_rounded_up(rules.max_clock_skew().filter(|_| now.wall.trusted)?);
         let ends = self.record.believable_end()?;
         let dead_from = ends.saturating_add(skew).saturating_add(1);
-        Some(Duration::from_millis(dead_from.saturating_sub(tick.wall.millis)))
+        Some(Duration::from_millis(dead_from.saturating_sub(now.wall.millis)))
     }
 }

@@ -52,16 +52,16 @@
 //! A late finisher overwrites nobody's outcome: Complete and Fail ask for their own grant. One whose
 //! answer was lost is recognised by its version.
 
-use super::acquire::{AcquireVerdict, Acquisition, Wanted};
-use super::machine::{Answer, Machine, Step, Tick};
-use super::moment::{Moment, millis_rounded_up};
+use super::acquire::{AcquireOptions, Acquired, Ended, Look, Purpose, acquire_for};
+use super::failure::Failure;
+use super::moment::millis_rounded_up;
+use super::port::{Now, Port};
 use super::record::{Fields, InvalidRecord, quoted};
 use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
 use super::schema::{self, Schema};
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::SETTLED;
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// What every key of an idempotent work begins with.
@@ -102,9 +102,9 @@ impl OnceRecord {
     }
 
     /// Whether the record no longer counts. Clocks disagree, so it counts a little longer than it says.
-    fn is_over(&self, tick: &Tick<'_>, settings: &Settings) -> bool {
+    fn is_over(&self, now: &Now, settings: &Settings) -> bool {
         let skew = settings.rules.max_clock_skew().map_or(0, millis_rounded_up);
-        self.kept_until.saturating_add(skew) < tick.wall.millis
+        self.kept_until.saturating_add(skew) < now.wall.millis
     }
 }
 
@@ -118,86 +118,53 @@ fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecor
     Ok((outcome, fields.required_number(schema::OUTCOME_AT)?))
 }
 
-/// How asking for an idempotent work ended.
+/// How the start of an idempotent work ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OnceVerdict {
+pub enum Started {
     /// As for a lock. When granted: what its record says, this attempt counted.
-    Lock(AcquireVerdict, Option<OnceRecord>),
+    Lock(Acquired, Option<OnceRecord>),
     /// It has an outcome.
     Settled(OnceRecord),
     /// Its record is of another payload.
     Mismatch(OnceRecord),
 }
 
-/// The decision behind idempotent work: an acquire that looks at the record first.
-#[derive(Debug)]
-pub struct Attempting<'a> {
-    settings: &'a Settings,
-    acquisition: Acquisition<'a>,
+/// Starts an idempotent work: an acquire that looks at the record first.
+///
+/// `options.key` has the [namespace](NAMESPACE). `payload` is the fingerprint that the record is compared with, and
+/// `keep` is for how long after its lease, or its outcome, the record counts.
+pub async fn start(
+    port: &mut impl Port,
+    settings: &Settings,
+    options: AcquireOptions,
     payload: Option<String>,
     keep: Duration,
-    /// A row that was answered and not yet looked at: that takes a wall clock.
-    answered: Option<(Moment, Seen)>,
-    /// The newest record.
+) -> Result<Started, Failure> {
+    let mut work = Work { payload, keep, record: None, over: false, claimable: true };
+    match acquire_for(port, settings, options, &mut work).await? {
+        Ended::Lock(acquired) => Ok(Started::Lock(acquired, work.record)),
+        Ended::Settled(started) => Ok(started),
+    }
+}
+
+/// An idempotent work as a call asks for it, and what its row said last.
+struct Work {
+    payload: Option<String>,
+    keep: Duration,
     record: Option<OnceRecord>,
     /// Its time is over.
-    anew: bool,
+    over: bool,
+    claimable: bool,
 }
 
-/// How a row came back.
-#[derive(Debug)]
-enum Seen {
-    Written(Item),
-    Refused(Item),
-    Found(Item),
-}
+impl Purpose for Work {
+    type Settled = Started;
 
-impl<'a> Attempting<'a> {
-    /// A new call. `wanted.key` has the [namespace](NAMESPACE).
-    pub fn new(settings: &'a Settings, wanted: Wanted, payload: Option<String>, keep: Duration) -> Self {
-        let acquisition = Acquisition::new(settings, wanted);
-        Self { settings, acquisition, payload, keep, answered: None, record: None, anew: false }
-    }
-
-    /// Looks at the row, and passes it on to the acquire where it is for that one to decide.
-    fn look(&mut self, tick: &Tick<'_>, after: Moment, seen: Seen) -> Option<OnceVerdict> {
-        let (Seen::Written(item) | Seen::Refused(item) | Seen::Found(item)) = &seen;
-        let record = match OnceRecord::read(item.clone(), &self.settings.schema) {
-            Ok(record) => record,
-            Err(invalid) => {
-                self.acquisition.unreadable(self.acquisition.has_written(item), invalid);
-                return None;
-            }
-        };
-        let over = record.is_over(tick, self.settings);
-        let known = self.payload.as_ref().zip(record.payload.as_ref());
-        if !over && known.is_some_and(|(ours, theirs)| ours != theirs) {
-            return Some(OnceVerdict::Mismatch(record));
-        }
-        if !over && record.settled.is_some() && !mutants::on(Mutant::SettledIsFree) {
-            return Some(OnceVerdict::Settled(record));
-        }
-        self.anew = over;
-        // A Claim asks for a record whose time is not over, and allows for no skew.
-        self.acquisition.only_takes(over || record.kept_until < tick.wall.millis);
-        let settled = record.settled.is_some();
-        self.record = Some(record);
-        let row = |item| if settled { as_released(item) } else { item };
-        let answer = match seen {
-            Seen::Written(item) => Answer::Applied(item),
-            Seen::Refused(item) => Answer::Refused(Some(row(item))),
-            Seen::Found(item) => Answer::Found(Some(row(item))),
-        };
-        self.acquisition.answered(after, answer);
-        None
-    }
-
-    /// What the acquire sends, with what an idempotent work writes beside the lock.
     fn with_record(&self, mut request: Request) -> Request {
         match &mut request.action {
             Action::Claim { grant, .. } | Action::Take { grant, .. } => {
-                grant.once = Some(OnceClaim { payload: self.payload.clone(), keep: self.keep, anew: self.anew });
-                if self.anew && grant.data == DataChange::Keep {
+                grant.once = Some(OnceClaim { payload: self.payload.clone(), keep: self.keep, anew: self.over });
+                if self.over && grant.data == DataChange::Keep {
                     grant.data = DataChange::Remove;
                 }
             }
@@ -207,44 +174,36 @@ impl<'a> Attempting<'a> {
         request
     }
 
-    fn done(&mut self, mut verdict: AcquireVerdict) -> OnceVerdict {
-        if let AcquireVerdict::Granted { holding, .. } = &mut verdict {
-            holding.keep = Some(self.keep);
+    fn look(&mut self, now: &Now, settings: &Settings, row: Item) -> Result<Look<Started>, InvalidRecord> {
+        let record = OnceRecord::read(row.clone(), &settings.schema)?;
+        let over = record.is_over(now, settings);
+        let known = self.payload.as_ref().zip(record.payload.as_ref());
+        if !over && known.is_some_and(|(ours, theirs)| ours != theirs) {
+            return Ok(Look::Settled(Started::Mismatch(record)));
         }
-        OnceVerdict::Lock(verdict, self.record.take())
+        let settled = record.settled.is_some();
+        if !over && settled {
+            return Ok(Look::Settled(Started::Settled(record)));
+        }
+        self.over = over;
+        // A Claim asks for a record whose time is not over, and allows for no skew.
+        self.claimable = !over && record.kept_until >= now.wall.millis;
+        self.record = Some(record);
+        Ok(Look::Lock(if settled { as_released(row) } else { row }))
+    }
+
+    fn is_claimable(&self) -> bool {
+        self.claimable
+    }
+
+    fn keep(&self) -> Option<Duration> {
+        Some(self.keep)
     }
 }
 
 /// A settled record whose time is over, as the acquire sees it: a lock that was released.
-fn as_released(mut item: Item) -> Item {
-    item.set(schema::LEASE, Value::S("1".to_owned()));
-    item.set(schema::RELEASED, Value::S("1".to_owned()));
-    item
-}
-
-impl Machine for Attempting<'_> {
-    type Verdict = OnceVerdict;
-
-    fn step(&mut self, tick: &Tick<'_>) -> Step<OnceVerdict> {
-        if let Some((after, seen)) = self.answered.take()
-            && let Some(verdict) = self.look(tick, after, seen)
-        {
-            return Step::Done(verdict);
-        }
-        match self.acquisition.step(tick) {
-            Step::Send(request) => Step::Send(self.with_record(request)),
-            Step::Wait(pause) => Step::Wait(pause),
-            Step::Done(verdict) => Step::Done(self.done(verdict)),
-        }
-    }
-
-    fn answered(&mut self, after: Moment, answer: Answer) {
-        self.answered = match answer {
-            // A write that was asked for nothing, such as the last release, brings no row.
-            Answer::Applied(item) if item.get(schema::VERSION).is_some() => Some((after, Seen::Written(item))),
-            Answer::Refused(Some(item)) => Some((after, Seen::Refused(item))),
-            Answer::Found(Some(item)) => Some((after, Seen::Found(item))),
-            other => return self.acquisition.answered(after, other),
-        };
-    }
+fn as_released(mut row: Item) -> Item {
+    row.set(schema::LEASE, Value::S("1".to_owned()));
+    row.set(schema::RELEASED, Value::S("1".to_owned()));
+    row
 }

@@ -1,4 +1,4 @@
-//! Release: give the lock back, and never anybody else's.
+//! Release: gives a lock back, and never anybody else's.
 //!
 //! ```text
 //! Release (for a workflow: Peek first)
@@ -16,106 +16,83 @@
 //! Whoever finds another grant on the row has lost the lock before, if each of its releases was answered. If one
 //! was not, it may have been applied, and the other grant came after it.
 
-use super::backoff::Faults;
+use super::backoff::Retry;
+use super::failure::Failure;
 use super::holding::Holding;
 use super::key::LockKey;
-use super::machine::{Answer, Machine, Rejection, Step, Tick};
-use super::moment::Moment;
 use super::once;
-use super::record::{InvalidRecord, Record};
+use super::peek::{NotSeen, look};
+use super::port::{Answer, Now, Port, Rejection};
+use super::record::Record;
 use super::request::{Action, DataChange, Request, Scope};
 use super::settings::Settings;
 use super::value::Item;
-use super::version::{Grant, Stamp};
-use crate::mutants::{self, Mutant};
-use std::fmt;
-use std::sync::Arc;
+use super::version::Stamp;
 use std::time::Duration;
 
 /// How a release ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReleaseVerdict {
+pub enum Released {
     /// The lock is free.
     Released,
-    /// The lock is free, and the row keeps the payload that it had: DynamoDB did not take the new one, and said this.
-    ReleasedWithoutData(String),
+    /// The lock is free, and the row keeps the payload that it had. DynamoDB did not take the new one, and said this.
+    WithoutData(String),
     /// The grant was over before this release: another one has the row, or the row is gone.
     Lost,
-    /// The grant is no longer the row's: released and taken since, or lost before; nobody can
-    /// tell which.
+    /// The grant is no longer the row's: released and taken since, or lost before; nobody can tell which.
     AlreadyGone,
-    /// The row is not a lock record.
-    InvalidRecord(InvalidRecord),
-    /// DynamoDB will not take the request.
-    Rejected(Rejection),
-    /// DynamoDB refuses for now; nothing was applied.
-    Unavailable,
-    /// Nobody knows whether the lock is free; its lease frees it.
-    Unknown,
 }
 
-/// The decision behind every way to give a lock back.
-#[derive(Debug)]
-pub struct Releasing<'a> {
-    settings: &'a Settings,
-    key: LockKey,
-    whose: Whose,
-    /// The newest stamp known of the grant: the release ends after it.
-    newest: Option<Stamp>,
-    /// What to end next; `None`: look at the row first.
-    scope: Option<Scope>,
-    data: DataChange,
-    /// Why the payload was left out.
-    left_out: Option<String>,
-    /// For an idempotent work: how long after its lease the record counts.
-    keep: Option<Duration>,
-    delete: bool,
-    faults: Faults,
-    /// It is not the first request any more: the next one but one pauses.
-    repeats: bool,
-    /// Whether a write of unknown outcome was sent.
-    wrote: bool,
-    /// A refusal brought no row: look at it before anything is concluded.
-    looks: bool,
-    verdict: Option<ReleaseVerdict>,
+/// What a release does beside making the lock free.
+#[derive(Clone, Debug, Default)]
+pub struct ReleaseOptions {
+    /// What becomes of the payload.
+    pub data: DataChange,
+    /// Deletes the row instead of marking it, and with it the memory of its fencing token.
+    pub delete_row: bool,
+    /// Releases also a later grant of the same owner: a retried task releases what its first run, whose answer was
+    /// lost, had acquired again.
+    pub or_later_grant_of_owner: bool,
+}
+
+/// Gives this lock back.
+pub async fn release(
+    port: &mut impl Port,
+    settings: &Settings,
+    holding: &Holding,
+    options: ReleaseOptions,
+) -> Result<Released, Failure> {
+    let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
+    let held = Held { holding, or_later_grant_of_owner: options.or_later_grant_of_owner };
+    let mut call = Call::new(settings, &holding.key, held, options);
+    call.newest = Some(holding.newest.stamp);
+    call.keep = holding.keep;
+    call.until_released(port, scope).await
+}
+
+/// Gives back whatever this workflow holds on this key, after it has ended, but for owners that are `spared`: a
+/// workflow that was started again under its old name may hold locks anew.
+pub async fn release_workflow(
+    port: &mut impl Port,
+    settings: &Settings,
+    key: &LockKey,
+    workflow: &str,
+    spared: impl Fn(&str) -> bool + Send,
+) -> Result<Released, Failure> {
+    let mut call = Call::new(settings, key, Workflows { workflow, spared }, ReleaseOptions::default());
+    match call.look(port).await? {
+        Next::Ended(released) => Ok(released),
+        Next::Release(scope) => call.until_released(port, scope).await,
+    }
 }
 
 /// Whose grant is to end.
-#[derive(Debug)]
-enum Whose {
-    /// This one.
-    Mine { grant: Grant, token: u64 },
-    /// This one, or a later one of the same owner.
-    OwnersToo { grant: Grant, token: u64, owner: String },
-    /// Whichever this workflow holds, but for owners that are spared.
-    Workflows { workflow: String, spared: Spared },
-}
+trait Whose: Send {
+    /// What a row that is a lock record means.
+    fn meaning(&self, record: &Record, wrote: Option<&Scope>) -> Meaning;
 
-/// Owners whose grants a release for a workflow leaves alone: a workflow that was started again under
-/// its old name may hold locks anew.
-#[derive(Clone)]
-pub struct Spared(Arc<dyn Fn(&str) -> bool + Send + Sync>);
-
-impl Spared {
-    /// The owners of whom this says yes.
-    pub fn owners(those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(those))
-    }
-
-    /// No owner at all.
-    pub fn nobody() -> Self {
-        Self::owners(|_| false)
-    }
-
-    fn names(&self, owner: &str) -> bool {
-        (self.0)(owner)
-    }
-}
-
-impl fmt::Debug for Spared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Spared")
-    }
+    /// Whether the grant was held when the release began.
+    fn was_held(&self) -> bool;
 }
 
 /// What a row means for a release.
@@ -126,216 +103,194 @@ enum Meaning {
     Ours(Scope),
 }
 
-impl<'a> Releasing<'a> {
-    /// Gives back this lock.
-    pub fn mine(settings: &'a Settings, holding: &Holding) -> Self {
-        let (grant, token) = (holding.newest.grant, holding.token);
-        let scope = Scope::Mine { grant, up_to: holding.seen, token: Some(token) };
-        let (whose, newest) = (Whose::Mine { grant, token }, Some(holding.newest.stamp));
-        let whose = match whose {
-            _ if mutants::on(Mutant::ReleaseOnOwnerOnly) => {
-                Whose::OwnersToo { grant, token, owner: holding.owner.clone() }
+/// The grant of a lock that was held.
+struct Held<'a> {
+    holding: &'a Holding,
+    or_later_grant_of_owner: bool,
+}
+
+impl Whose for Held<'_> {
+    fn meaning(&self, record: &Record, _: Option<&Scope>) -> Meaning {
+        let Holding { newest, token, owner, .. } = self.holding;
+        match record.own_version {
+            Some(version) if version.grant == newest.grant && record.token == Some(*token) => {
+                // A copy of ours renewed it: end that version, and no newer one.
+                Meaning::Ours(Scope::Mine { grant: newest.grant, up_to: version.stamp, token: Some(*token) })
             }
-            whose => whose,
-        };
-        Self { keep: holding.keep, ..Self::new(settings, holding.key.clone(), whose, Some(scope), newest) }
-    }
-
-    /// Gives back this lock, or a later grant of the same owner: a retried task releases what its
-    /// first run, whose answer was lost, had acquired again.
-    pub fn owners(settings: &'a Settings, holding: &Holding) -> Self {
-        let Holding { newest, token, owner, .. } = holding;
-        let whose = Whose::OwnersToo { grant: newest.grant, token: *token, owner: owner.clone() };
-        Self { whose, ..Self::mine(settings, holding) }
-    }
-
-    /// Gives back whatever this workflow holds on this key, after it has ended.
-    pub fn workflows(settings: &'a Settings, key: LockKey, workflow: String) -> Self {
-        Self::new(settings, key, Whose::Workflows { workflow, spared: Spared::nobody() }, None, None)
-    }
-
-    /// Leaves a workflow's grant alone whose owner is one of these.
-    #[must_use]
-    pub fn sparing(mut self, owners: Spared) -> Self {
-        if let Whose::Workflows { spared, .. } = &mut self.whose {
-            *spared = owners;
+            _ if !(self.or_later_grant_of_owner && record.is_ours() && record.owner == *owner) => Meaning::Gone,
+            _ if record.released => Meaning::Free,
+            _ => Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow: None }),
         }
-        self
     }
 
-    fn new(settings: &'a Settings, key: LockKey, whose: Whose, scope: Option<Scope>, newest: Option<Stamp>) -> Self {
+    fn was_held(&self) -> bool {
+        true
+    }
+}
+
+/// Whichever grant this workflow holds, but for owners that are spared.
+struct Workflows<'a, S> {
+    workflow: &'a str,
+    spared: S,
+}
+
+impl<S: Fn(&str) -> bool + Send> Whose for Workflows<'_, S> {
+    fn meaning(&self, record: &Record, wrote: Option<&Scope>) -> Meaning {
+        if record.believable_workflow() == Some(self.workflow) && !(self.spared)(&record.owner) {
+            let workflow = Some(self.workflow.to_owned());
+            return Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow });
+        }
+        // Our own release, of which only the answer was lost.
+        let aimed_at = matches!(wrote, Some(Scope::Exactly { version, .. }) if *version == record.version);
+        if aimed_at && record.released { Meaning::Free } else { Meaning::Gone }
+    }
+
+    fn was_held(&self) -> bool {
+        false
+    }
+}
+
+struct Call<'a, W> {
+    settings: &'a Settings,
+    key: &'a LockKey,
+    whose: W,
+    options: ReleaseOptions,
+    /// The newest stamp known of the grant: the release ends after it.
+    newest: Option<Stamp>,
+    /// For an idempotent work: how long after its lease the record counts.
+    keep: Option<Duration>,
+    /// Why the payload was left out.
+    left_out: Option<String>,
+    retry: Retry,
+    /// The next request is at least the second one.
+    repeats: bool,
+    /// What was last sent without a response.
+    wrote: Option<Scope>,
+}
+
+/// What a look at the row comes to.
+enum Next {
+    Ended(Released),
+    Release(Scope),
+}
+
+impl<'a, W: Whose> Call<'a, W> {
+    fn new(settings: &'a Settings, key: &'a LockKey, whose: W, options: ReleaseOptions) -> Self {
         Self {
             settings,
             key,
             whose,
-            newest,
-            scope,
-            data: DataChange::Keep,
-            left_out: None,
+            options,
+            newest: None,
             keep: None,
-            delete: false,
-            faults: Faults::none(),
+            left_out: None,
+            retry: Retry::new(),
             repeats: false,
-            wrote: false,
-            looks: false,
-            verdict: None,
+            wrote: None,
         }
     }
 
-    /// Changes the payload along with the release.
-    #[must_use]
-    pub fn with_data(mut self, data: DataChange) -> Self {
-        self.data = data;
-        self
+    async fn until_released(&mut self, port: &mut impl Port, mut scope: Scope) -> Result<Released, Failure> {
+        loop {
+            let Ok(now) = self.retry.ready(port).await else { return Err(self.out_of_time()) };
+            let request = Request::alone(self.key.clone(), self.action(&now, &scope));
+            let (_, answer) = port.send(request).await;
+            let next = match answer {
+                Answer::Applied(_) => {
+                    return Ok(self.left_out.take().map_or(Released::Released, Released::WithoutData));
+                }
+                Answer::Refused(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
+                Answer::Refused(None) | Answer::Found(None) => {
+                    self.repeat();
+                    self.look(port).await?
+                }
+                // Such as a row that grows too large. Whoever releases has to leave the lock free.
+                Answer::Rejected(Rejection::Invalid(message)) if matches!(self.options.data, DataChange::Set(_)) => {
+                    self.repeat();
+                    self.options.data = DataChange::Keep;
+                    self.left_out = Some(message);
+                    continue;
+                }
+                Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
+                Answer::Unavailable => {
+                    self.retry.throttled();
+                    continue;
+                }
+                Answer::Unknown | Answer::Cancelled(_) => {
+                    // Harmless to repeat.
+                    self.repeat();
+                    self.wrote = Some(scope.clone());
+                    continue;
+                }
+            };
+            scope = match next {
+                Next::Ended(released) => return Ok(released),
+                Next::Release(scope) => scope,
+            };
+        }
     }
 
-    /// Deletes the row instead of marking it, and with it the memory of its fencing token.
-    #[must_use]
-    pub fn deleting(mut self, delete: bool) -> Self {
-        self.delete = delete;
-        self
+    fn action(&self, now: &Now, scope: &Scope) -> Action {
+        if self.options.delete_row {
+            return Action::Delete { scope: scope.clone() };
+        }
+        let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
+        let ends = now.wall.written.max(after_newest);
+        Action::Release { scope: scope.clone(), ends, data: self.options.data.clone(), keep: self.keep }
     }
 
-    fn request(&mut self, tick: &Tick<'_>) -> Request {
-        let action = match self.scope.clone() {
-            _ if self.looks => Action::Peek,
-            None => Action::Peek,
-            Some(scope) if self.delete => Action::Delete { scope },
-            Some(scope) => {
-                let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
-                let ends = tick.wall.written.max(after_newest);
-                Action::Release { scope, ends, data: self.data.clone(), keep: self.keep }
-            }
-        };
-        Request::alone(self.key.clone(), action)
+    async fn look(&mut self, port: &mut impl Port) -> Result<Next, Failure> {
+        match look(port, &mut self.retry, self.key).await {
+            Ok((_, row)) => self.decide(row),
+            Err(NotSeen::OutOfTime) => Err(self.out_of_time()),
+            Err(NotSeen::Rejected(rejection)) => Err(self.unless_unknown(Failure::Rejected(rejection))),
+        }
     }
 
-    fn see(&mut self, row: Option<Item>) {
+    /// What the row that refused the release means.
+    fn decide(&mut self, row: Option<Item>) -> Result<Next, Failure> {
         let Some(row) = row else {
             // Our own Delete, of which only the answer was lost, leaves no row behind.
-            let ours = self.delete && self.wrote;
-            return self.verdict = Some(if ours { ReleaseVerdict::Released } else { self.gone() });
+            let ours = self.options.delete_row && self.wrote.is_some();
+            return Ok(Next::Ended(if ours { Released::Released } else { self.gone() }));
         };
         if once::is_settled(&row) {
-            return self.verdict = Some(self.gone());
+            return Ok(Next::Ended(self.gone()));
         }
-        let record = match Record::read(row, &self.settings.schema) {
-            Ok(record) => record,
-            Err(invalid) => return self.verdict = Some(ReleaseVerdict::InvalidRecord(invalid)),
-        };
+        let record = Record::read(row, &self.settings.schema)?;
         if let Some(version) = record.own_version {
             self.newest = self.newest.max(Some(version.stamp));
         }
-        match self.meaning(&record) {
-            Meaning::Free => self.verdict = Some(ReleaseVerdict::Released),
-            Meaning::Gone => self.verdict = Some(self.gone()),
+        Ok(match self.whose.meaning(&record, self.wrote.as_ref()) {
+            Meaning::Free => Next::Ended(Released::Released),
+            Meaning::Gone => Next::Ended(self.gone()),
             Meaning::Ours(scope) => {
-                self.go_on();
-                self.scope = Some(scope);
+                self.repeat();
+                Next::Release(scope)
             }
-        }
-    }
-
-    fn meaning(&self, record: &Record) -> Meaning {
-        let exactly = |workflow: Option<&String>| {
-            Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow: workflow.cloned() })
-        };
-        match &self.whose {
-            Whose::Workflows { workflow, spared }
-                if record.believable_workflow() == Some(workflow) && !spared.names(&record.owner) =>
-            {
-                exactly(Some(workflow))
-            }
-            // Our own release, of which only the answer was lost.
-            Whose::Workflows { .. } if self.wrote && record.released && self.aims_at(&record.version) => Meaning::Free,
-            Whose::Workflows { .. } => Meaning::Gone,
-            Whose::Mine { grant, token } | Whose::OwnersToo { grant, token, .. } => {
-                match record.own_version {
-                    Some(version) if version.grant == *grant && record.token == Some(*token) => {
-                        // A copy of ours renewed it: end that version, and no newer one.
-                        Meaning::Ours(Scope::Mine { grant: *grant, up_to: version.stamp, token: Some(*token) })
-                    }
-                    _ => match &self.whose {
-                        Whose::OwnersToo { owner, .. } if record.is_ours() && record.owner == *owner => {
-                            if record.released { Meaning::Free } else { exactly(None) }
-                        }
-                        _ => Meaning::Gone,
-                    },
-                }
-            }
-        }
+        })
     }
 
     /// The row is not this grant's any more.
-    fn gone(&self) -> ReleaseVerdict {
-        let was_held = matches!(self.whose, Whose::Mine { .. } | Whose::OwnersToo { .. });
-        if was_held && !self.wrote { ReleaseVerdict::Lost } else { ReleaseVerdict::AlreadyGone }
+    fn gone(&self) -> Released {
+        if self.whose.was_held() && self.wrote.is_none() { Released::Lost } else { Released::AlreadyGone }
     }
 
-    fn aims_at(&self, seen: &str) -> bool {
-        matches!(&self.scope, Some(Scope::Exactly { version, .. }) if version == seen)
-    }
-
-    /// The first repetition goes at once; then pauses, also so as not to race a busy copy of ours.
-    fn go_on(&mut self) {
+    /// The first repetition goes at once. Later ones pause, also so as not to race a busy copy of ours.
+    fn repeat(&mut self) {
         if self.repeats {
-            self.faults.go_on_after_pause()
+            self.retry.after_pause()
         } else {
-            self.faults.go_on_at_once()
+            self.retry.at_once()
         }
         self.repeats = true;
     }
 
-    fn give_up(&self) -> ReleaseVerdict {
-        if mutants::on(Mutant::ReleaseUnknownIsReleased) {
-            return ReleaseVerdict::Released;
-        }
-        if self.faults.was_unavailable() && !self.wrote { ReleaseVerdict::Unavailable } else { ReleaseVerdict::Unknown }
-    }
-}
-
-impl Machine for Releasing<'_> {
-    type Verdict = ReleaseVerdict;
-
-    fn step(&mut self, tick: &Tick<'_>) -> Step<ReleaseVerdict> {
-        if let Some(verdict) = self.verdict.take() {
-            return Step::Done(verdict);
-        }
-        match self.faults.due_pause(tick) {
-            Err(_) => Step::Done(self.give_up()),
-            Ok(Some(pause)) => Step::Wait(pause),
-            Ok(None) => Step::Send(self.request(tick)),
-        }
+    fn out_of_time(&self) -> Failure {
+        if self.retry.was_throttled() { self.unless_unknown(Failure::Throttled) } else { Failure::OutcomeUnknown }
     }
 
-    fn answered(&mut self, _after: Moment, answer: Answer) {
-        match answer {
-            Answer::Applied(_) => {
-                let left_out = self.left_out.take();
-                self.verdict = Some(left_out.map_or(ReleaseVerdict::Released, ReleaseVerdict::ReleasedWithoutData));
-            }
-            Answer::Refused(None) => {
-                self.go_on();
-                self.looks = true;
-            }
-            Answer::Refused(row) | Answer::Found(row) => {
-                self.looks = false;
-                self.see(row);
-            }
-            Answer::Unavailable => self.faults.unavailable(),
-            // Such as a row that grows too large. Whoever releases has to leave the lock free.
-            Answer::Rejected(Rejection::Invalid(message)) if matches!(self.data, DataChange::Set(_)) => {
-                self.go_on();
-                self.data = DataChange::Keep;
-                self.left_out = Some(message);
-            }
-            Answer::Rejected(_) if self.wrote => self.verdict = Some(ReleaseVerdict::Unknown),
-            Answer::Rejected(rejection) => self.verdict = Some(ReleaseVerdict::Rejected(rejection)),
-            Answer::Unknown | Answer::Cancelled(_) => {
-                // Harmless to repeat.
-                self.go_on();
-                self.wrote |= self.scope.is_some() && !self.looks;
-            }
-        }
+    fn unless_unknown(&self, failure: Failure) -> Failure {
+        if self.wrote.is_some() { Failure::OutcomeUnknown } else { failure }
     }
 }

@@ -1,4 +1,4 @@
-//! Renew: go on holding. Safe to repeat, and never shortens the lease that others count.
+//! Renew: goes on holding. Safe to repeat, and never shortens the lease that others count.
 //!
 //! ```text
 //! Renew
@@ -11,212 +11,187 @@
 //!  └ nobody answers ..................... Renew again, with a newer version
 //! ```
 
-use super::backoff::Faults;
+use super::backoff::Retry;
+use super::failure::Failure;
 use super::holding::{Belief, Holding};
 use super::lease::Lease;
-use super::machine::{Answer, Machine, Rejection, Step, Tick};
 use super::moment::{Moment, millis_rounded_up};
 use super::once;
-use super::record::{InvalidRecord, Record};
+use super::peek::{NotSeen, look};
+use super::port::{Answer, Now, Port};
+use super::record::Record;
 use super::request::{Action, DataChange, Request};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
-/// How a renewal ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RenewVerdict {
-    /// The lock is still ours, for a whole lease from the moment before the request.
+/// Renews a lock for the lease that [`Now`] asks for.
+///
+/// After [`Failure::Throttled`] and [`Failure::OutcomeUnknown`] the holder goes on believing what it believed before.
+pub async fn renew(
+    port: &mut impl Port,
+    settings: &Settings,
+    holding: &mut Holding,
+    data: &DataChange,
+) -> Result<(), Failure> {
+    renew_unless(port, settings, holding, data, |_| false).await.map(|_| ())
+}
+
+/// What came of a renewal that stops at a row that its caller recognises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewed {
     Renewed,
-    /// Another grant has it, or it was released.
-    Lost,
-    /// The row is not a lock record.
-    InvalidRecord(InvalidRecord),
-    /// DynamoDB will not take the request.
-    Rejected(Rejection),
-    /// DynamoDB refuses for now; nothing was applied.
-    Unavailable,
-    /// Nobody knows whether the lease was renewed. What the guard believed before, it may go on
-    /// believing.
-    Unknown,
+    Recognised,
 }
 
-/// The decision behind checkpoint, renew and resume.
-#[derive(Debug)]
-pub struct Renewal<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) holding: &'a mut Holding,
-    data: DataChange,
-    sent: Option<Attempt>,
-    faults: Faults,
-    /// It is not the first request any more: the next one but one pauses.
+/// Renews, unless a row that refuses the renewal is one that the caller `recognises`.
+pub(super) async fn renew_unless(
+    port: &mut impl Port,
+    settings: &Settings,
+    holding: &mut Holding,
+    data: &DataChange,
+    recognises: impl Fn(&Item) -> bool + Send,
+) -> Result<Renewed, Failure> {
+    let mut call = Call { retry: Retry::new(), repeats: false, outcome_unknown: false };
+    loop {
+        let Ok(now) = call.retry.ready(port).await else { return Err(call.out_of_time()) };
+        let (action, attempt) = attempt(port, settings, holding, data, &now);
+        let (_, answer) = port.send(Request::alone(holding.key.clone(), action)).await;
+        let row = match answer {
+            Answer::Applied(replaced) => {
+                attempt.applied(settings, holding, replaced);
+                return Ok(Renewed::Renewed);
+            }
+            Answer::Refused(Some(row)) | Answer::Found(Some(row)) => Some(row),
+            Answer::Refused(None) | Answer::Found(None) => {
+                call.repeat();
+                match look(port, &mut call.retry, &holding.key).await {
+                    Ok((_, row)) => row,
+                    Err(NotSeen::OutOfTime) => return Err(call.out_of_time()),
+                    Err(NotSeen::Rejected(rejection)) => return Err(call.unless_unknown(Failure::Rejected(rejection))),
+                }
+            }
+            Answer::Rejected(rejection) => return Err(call.unless_unknown(Failure::Rejected(rejection))),
+            Answer::Unavailable => {
+                call.retry.throttled();
+                continue;
+            }
+            Answer::Unknown | Answer::Cancelled(_) => {
+                // Safe to repeat: the next attempt has a newer stamp of the same grant.
+                call.repeat();
+                call.outcome_unknown = true;
+                continue;
+            }
+        };
+        if row.as_ref().is_some_and(&recognises) {
+            return Ok(Renewed::Recognised);
+        }
+        call.repeat();
+        adopt(settings, holding, row)?;
+    }
+}
+
+struct Call {
+    retry: Retry,
+    /// The next request is at least the second one.
     repeats: bool,
-    /// An attempt had no answer, so it may have been applied.
-    unknown: bool,
-    /// A refusal brought no row: look at it before anything is concluded.
-    looks: bool,
-    verdict: Option<RenewVerdict>,
+    /// An attempt without a response may have been applied.
+    outcome_unknown: bool,
 }
 
+impl Call {
+    /// The first repetition goes at once. Later ones pause, also so as not to race a busy copy of ours.
+    fn repeat(&mut self) {
+        if self.repeats {
+            self.retry.after_pause()
+        } else {
+            self.retry.at_once()
+        }
+        self.repeats = true;
+    }
+
+    fn out_of_time(&self) -> Failure {
+        if self.retry.was_throttled() { self.unless_unknown(Failure::Throttled) } else { Failure::OutcomeUnknown }
+    }
+
+    fn unless_unknown(&self, failure: Failure) -> Failure {
+        if self.outcome_unknown { Failure::OutcomeUnknown } else { failure }
+    }
+}
+
+/// A renewal as it was sent.
 #[derive(Debug)]
-struct Attempt {
+pub(super) struct Attempt {
     stamp: Stamp,
+    /// Before the request was sent.
     started: Moment,
     now: u64,
     lease: Lease,
     ends: u64,
 }
 
-impl<'a> Renewal<'a> {
-    /// A renewal of this lock. The lease asked for comes with each [`Tick`].
-    pub fn new(settings: &'a Settings, holding: &'a mut Holding, data: DataChange) -> Self {
-        Self {
-            settings,
-            holding,
-            data,
-            sent: None,
-            faults: Faults::none(),
-            repeats: false,
-            unknown: false,
-            looks: false,
-            verdict: None,
-        }
-    }
+/// A new attempt: with a version that was never used before.
+pub(super) fn attempt(
+    port: &mut impl Port,
+    settings: &Settings,
+    holding: &mut Holding,
+    data: &DataChange,
+    now: &Now,
+) -> (Action, Attempt) {
+    let stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u16());
+    let longer = now.lease > holding.lease.duration();
+    let lease = if longer { settings.lease(now.lease) } else { holding.lease.clone() };
+    let wanted_end = now.wall.written.saturating_add(millis_rounded_up(lease.duration()));
+    let ends = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends);
+    holding.newest.stamp = stamp;
+    let action = Action::Renew {
+        version: holding.newest,
+        token: holding.token,
+        known_lease: holding.lease.clone(),
+        lease: lease.clone(),
+        ends,
+        data: data.clone(),
+        keep: holding.keep,
+    };
+    (action, Attempt { stamp, started: now.moment, now: now.wall.written, lease, ends })
+}
 
-    /// A new attempt: a version never used before, counted from before it is sent.
-    pub(super) fn request(&mut self, tick: &Tick<'_>) -> Request {
-        let stamp = Stamp::after(Some(self.holding.newest.stamp), tick.wall.millis, tick.random_u16());
-        let longer = tick.lease > self.holding.lease.duration() || mutants::on(Mutant::RenewShortens);
-        mutants::note(Version { stamp: self.holding.seen, ..self.holding.newest });
-        let lease = if longer { self.settings.lease(tick.lease) } else { self.holding.lease.clone() };
-        let wanted_end = tick.wall.written.saturating_add(millis_rounded_up(lease.duration()));
-        let ends = wanted_end.min(tick.latest_end.unwrap_or(u64::MAX)).max(self.holding.ends);
-        let ends = if mutants::on(Mutant::RenewShortens) { wanted_end } else { ends };
-        self.holding.newest.stamp = stamp;
-        self.sent = Some(Attempt { stamp, started: tick.now, now: tick.wall.written, lease: lease.clone(), ends });
-        let action = Action::Renew {
-            version: self.holding.newest,
-            token: self.holding.token,
-            known_lease: self.holding.lease.clone(),
-            lease,
-            ends,
-            data: self.data.clone(),
-            keep: self.holding.keep,
-        };
-        Request::alone(self.holding.key.clone(), action)
-    }
-
-    /// The lease counts from before the request. What the write replaced settles an earlier commit.
-    pub(super) fn applied(&mut self, mut replaced: Item) {
+impl Attempt {
+    /// The lease counts from before the request. The version that the write replaced settles an earlier commit.
+    pub(super) fn applied(self, settings: &Settings, holding: &mut Holding, mut replaced: Item) {
         let replaced = match replaced.remove(schema::VERSION) {
             Some(Value::S(version)) => Version::parse(&version),
             _ => None,
         };
-        let grant = self.holding.newest.grant;
-        self.holding.pending = self.holding.pending.map(|commit| commit.settled_by(replaced, grant));
-        let Some(Attempt { stamp, started, now, lease, ends }) = self.sent.take() else { return };
-        let until_end = Duration::from_millis(ends.saturating_sub(now));
-        self.holding.belief = Belief::of(started, &lease, until_end, &self.settings.rules);
-        self.holding.seen = stamp;
-        self.holding.lease = lease;
-        self.holding.ends = ends;
-        self.verdict = Some(RenewVerdict::Renewed);
-    }
-
-    /// Refused: either the grant is over, or a copy of ours knows more than we do.
-    pub(super) fn refused(&mut self, row: Option<Item>) {
-        // Nothing of it is on the row, whatever turns out to have been applied before.
-        self.sent = None;
-        if row.as_ref().is_some_and(once::is_settled) {
-            return self.verdict = Some(RenewVerdict::Lost);
-        }
-        let record = match row.map(|row| Record::read(row, &self.settings.schema)) {
-            None => return self.verdict = Some(RenewVerdict::Lost),
-            Some(Err(invalid)) => return self.verdict = Some(RenewVerdict::InvalidRecord(invalid)),
-            Some(Ok(record)) => record,
-        };
-        match record.own_version {
-            _ if self.repeats && mutants::on(Mutant::RenewGivesUpAfterTwoRefusals) => {
-                self.verdict = Some(RenewVerdict::Lost);
-            }
-            Some(version) if self.is_still_ours(version, &record) => self.adopt(version, record),
-            _ => self.verdict = Some(RenewVerdict::Lost),
-        }
-    }
-
-    pub(super) fn take_verdict(&mut self) -> Option<RenewVerdict> {
-        self.verdict.take()
-    }
-
-    fn is_still_ours(&self, version: Version, record: &Record) -> bool {
-        !mutants::on(Mutant::RenewOnExactVersion)
-            && version.grant == self.holding.newest.grant
-            && record.token == Some(self.holding.token)
-            && !record.released
-    }
-
-    /// Takes over what a copy of this grant wrote, and tries again.
-    fn adopt(&mut self, version: Version, record: Record) {
-        let newest = &mut self.holding.newest.stamp;
-        *newest = version.stamp.max(*newest);
-        self.holding.seen = version.stamp;
-        self.holding.ends = self.holding.ends.max(record.ends.unwrap_or(0));
-        self.holding.lease = record.lease;
-        self.repeats = true;
-    }
-
-    /// The first repetition goes at once; then pauses, also so as not to race a busy copy of ours.
-    fn go_on(&mut self) {
-        if self.repeats { self.faults.go_on_after_pause() } else { self.faults.go_on_at_once() }
-    }
-
-    fn give_up(&self) -> RenewVerdict {
-        if mutants::on(Mutant::RenewUnknownIsLost) {
-            return RenewVerdict::Lost;
-        }
-        if self.faults.was_unavailable() && !self.unknown { RenewVerdict::Unavailable } else { RenewVerdict::Unknown }
+        let grant = holding.newest.grant;
+        holding.pending = holding.pending.map(|commit| commit.settled_by(replaced, grant));
+        let until_end = Duration::from_millis(self.ends.saturating_sub(self.now));
+        holding.belief = Belief::of(self.started, &self.lease, until_end, &settings.rules);
+        holding.seen = self.stamp;
+        holding.lease = self.lease;
+        holding.ends = self.ends;
     }
 }
 
-impl Machine for Renewal<'_> {
-    type Verdict = RenewVerdict;
-
-    fn step(&mut self, tick: &Tick<'_>) -> Step<RenewVerdict> {
-        if let Some(verdict) = self.verdict.take() {
-            return Step::Done(verdict);
-        }
-        match self.faults.due_pause(tick) {
-            Err(_) => Step::Done(self.give_up()),
-            Ok(Some(pause)) => Step::Wait(pause),
-            Ok(None) if self.looks => Step::Send(Request::alone(self.holding.key.clone(), Action::Peek)),
-            Ok(None) => Step::Send(self.request(tick)),
-        }
+/// The row refused a write of this grant: takes over what a copy of ours wrote. Fails where the grant is over.
+pub(super) fn adopt(settings: &Settings, holding: &mut Holding, row: Option<Item>) -> Result<(), Failure> {
+    let Some(row) = row else { return Err(Failure::Lost) };
+    if once::is_settled(&row) {
+        return Err(Failure::Lost);
     }
+    let record = Record::read(row, &settings.schema)?;
+    let Some(version) = record.own_version.filter(|version| is_still_ours(holding, *version, &record)) else {
+        return Err(Failure::Lost);
+    };
+    holding.newest.stamp = version.stamp.max(holding.newest.stamp);
+    holding.seen = version.stamp;
+    holding.ends = holding.ends.max(record.ends.unwrap_or(0));
+    holding.lease = record.lease;
+    Ok(())
+}
 
-    fn answered(&mut self, _after: Moment, answer: Answer) {
-        match answer {
-            Answer::Applied(replaced) => self.applied(replaced),
-            Answer::Refused(None) => {
-                self.go_on();
-                (self.repeats, self.looks) = (true, true);
-            }
-            Answer::Refused(row) | Answer::Found(row) => {
-                self.looks = false;
-                self.go_on();
-                self.refused(row);
-            }
-            Answer::Unavailable => self.faults.unavailable(),
-            Answer::Rejected(_) if self.unknown => self.verdict = Some(RenewVerdict::Unknown),
-            Answer::Rejected(rejection) => self.verdict = Some(RenewVerdict::Rejected(rejection)),
-            Answer::Unknown | Answer::Cancelled(_) => {
-                // Safe to repeat: the next attempt has a newer stamp of the same grant.
-                self.go_on();
-                self.repeats = true;
-                self.unknown |= !self.looks;
-            }
-        }
-    }
+fn is_still_ours(holding: &Holding, version: Version, record: &Record) -> bool {
+    version.grant == holding.newest.grant && record.token == Some(holding.token) && !record.released
 }

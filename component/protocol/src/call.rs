@@ -2,11 +2,11 @@
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, Next, Sending};
 use crate::convert::millis;
-use crate::machines::{AnyMachine, AnyVerdict};
 use crate::request::{answer, rendered};
 use crate::table::Shared;
-use lambda_lock::protocol::{Moment, Returns, Step, Tick, WallClock, millis_rounded_up};
-use std::cell::Cell;
+use lambda_lock::protocol::{
+    Acquired, Failure, Moment, Now, Record, Released, Returns, Step, Steps, WallClock, millis_rounded_up,
+};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,9 +34,17 @@ impl Terms {
     }
 }
 
+/// How one of the operations ended.
+pub(crate) enum Ended {
+    Acquired(Result<Acquired, Failure>),
+    Renewed(Result<(), Failure>),
+    Released(Result<Released, Failure>),
+    Peeked(Result<Option<Record>, Failure>),
+}
+
 pub(crate) struct Call {
     shared: Rc<Shared>,
-    machine: AnyMachine,
+    steps: Steps<Ended>,
     terms: Terms,
     started: Option<Moment>,
     returns: Returns,
@@ -46,7 +54,7 @@ pub(crate) struct Call {
 /// How far the call has come.
 enum End {
     Open,
-    Reached(AnyVerdict),
+    Reached(Ended),
     /// The host gave too few random bytes.
     Random(usize),
     Taken,
@@ -60,8 +68,8 @@ pub(crate) enum NoVerdict {
 }
 
 impl Call {
-    pub(crate) fn new(shared: Rc<Shared>, machine: AnyMachine, terms: Terms) -> Self {
-        Self { shared, machine, terms, started: None, returns: Returns::Nothing, end: End::Open }
+    pub(crate) fn new(shared: Rc<Shared>, steps: Steps<Ended>, terms: Terms) -> Self {
+        Self { shared, steps, terms, started: None, returns: Returns::Nothing, end: End::Open }
     }
 
     pub(crate) fn step(&mut self, now: Clocks, random: &[u8]) -> Next {
@@ -76,16 +84,16 @@ impl Call {
         let passed = moment.longest_since(*self.started.get_or_insert(moment));
         let answers = self.terms.wait.max(self.shared.request_timeout * TIMEOUTS_PER_CALL);
         let time_left = answers.saturating_sub(passed);
-        let random = Random { bytes: random, drawn: Cell::new(0) };
-        let step = self.machine.step(&Tick {
-            now: moment,
+        let now = Now {
+            moment,
             wall: WallClock { millis: now.wall, written: now.wall, trusted: now.wall_is_right },
             wait_left: self.terms.wait.saturating_sub(passed),
             time_left,
             lease: self.terms.lease,
             latest_end: self.terms.latest_end,
-            random: &|| random.draw(),
-        });
+        };
+        let mut random = Random { bytes: random.to_vec(), drawn: 0 };
+        let step = self.steps.step(now, move || random.draw());
         match step {
             Step::Wait(pause) => Next::Wait(millis_rounded_up(pause)),
             Step::Done(verdict) => {
@@ -104,12 +112,12 @@ impl Call {
     pub(crate) fn answered(&mut self, after: Clocks, given: decisions::Answer) {
         if matches!(self.end, End::Open) {
             // What is seen must not look as if it had been seen earlier.
-            self.machine.answered(latest_moment(&after), answer(given, self.returns));
+            self.steps.answered(latest_moment(&after), answer(given, self.returns));
         }
     }
 
     /// How it ended, once.
-    pub(crate) fn verdict(&mut self) -> Result<AnyVerdict, NoVerdict> {
+    pub(crate) fn verdict(&mut self) -> Result<Ended, NoVerdict> {
         match std::mem::replace(&mut self.end, End::Taken) {
             End::Reached(verdict) => Ok(verdict),
             End::Random(given) => Err(NoVerdict::Random(given)),
@@ -119,10 +127,6 @@ impl Call {
                 Err(NoVerdict::Open)
             }
         }
-    }
-
-    pub(crate) fn into_machine(self) -> AnyMachine {
-        self.machine
     }
 }
 
@@ -138,15 +142,15 @@ pub(crate) fn latest_moment(clocks: &Clocks) -> Moment {
 
 /// The host's bytes, sixteen at a time. A grant is drawn first of all; what is drawn after the first
 /// two only spreads pauses, so it may repeat.
-struct Random<'a> {
-    bytes: &'a [u8],
-    drawn: Cell<usize>,
+struct Random {
+    bytes: Vec<u8>,
+    drawn: usize,
 }
 
-impl Random<'_> {
-    fn draw(&self) -> [u8; 16] {
-        let from = self.drawn.get();
-        self.drawn.set(from + 16);
+impl Random {
+    fn draw(&mut self) -> [u8; 16] {
+        let from = self.drawn;
+        self.drawn += 16;
         std::array::from_fn(|index| {
             self.bytes.get((from + index) % self.bytes.len().max(1)).copied().unwrap_or_default()
         })

@@ -1,17 +1,16 @@
-//! An operation on its way: steps and answers go to the call, its verdict comes out as the host's.
+//! An operation on its way: steps and answers go to the call, and its verdict is the host's.
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{
     self, Answer, Clocks, Grant, GuestDecision, Next, Verdict,
 };
 use crate::bindings::exports::lambda_lock::lock::types::{self, PeekedLock, ReleaseOutcome};
-use crate::call::{Call, NoVerdict};
+use crate::call::{Call, Ended, NoVerdict};
 use crate::convert::millis;
-use crate::error::{lost, rejected, released_without_data, unavailable, unknown};
-use crate::lock::{Hold, Lock, State};
-use crate::machines::AnyVerdict;
+use crate::error::{failed, released_without_data};
+use crate::lock::{Hold, Lock};
 use crate::table::Shared;
 use lambda_lock::LockKey;
-use lambda_lock::protocol::{AcquireVerdict, PeekVerdict, Record, ReleaseVerdict, RenewVerdict};
+use lambda_lock::protocol::{Acquired, Failure, Operation, Record, Released};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -21,90 +20,53 @@ type Result<T> = std::result::Result<T, types::Error>;
 pub(crate) struct Decision {
     shared: Rc<Shared>,
     key: LockKey,
-    purpose: Purpose,
+    /// Whose renewal it is, if it is one.
+    renewed: Option<Rc<Hold>>,
     /// `None`: the verdict was taken.
     call: RefCell<Option<Call>>,
 }
 
-/// What a verdict changes beyond its own operation.
-pub(crate) enum Purpose {
-    Acquire,
-    /// What it learns is the lock's.
-    Renew(Rc<Hold>),
-    Release,
-    Peek,
-}
-
 impl Decision {
-    pub(crate) fn resource(shared: &Rc<Shared>, key: LockKey, purpose: Purpose, call: Call) -> decisions::Decision {
+    pub(crate) fn resource(shared: &Rc<Shared>, key: LockKey, call: Call) -> decisions::Decision {
         let call = RefCell::new(Some(call));
-        decisions::Decision::new(Self { shared: Rc::clone(shared), key, purpose, call })
+        decisions::Decision::new(Self { shared: Rc::clone(shared), key, renewed: None, call })
     }
 
-    /// Hands what a renewal learnt to its lock: also when the host gave it up.
-    fn settle(&self, call: Call) {
-        if let (Purpose::Renew(hold), Some(holding)) = (&self.purpose, call.into_machine().into_renewed()) {
-            hold.learn(holding);
-        }
+    /// Of a renewal, whose verdict is the lock's.
+    pub(crate) fn of_renewal(shared: &Rc<Shared>, key: LockKey, hold: &Rc<Hold>, call: Call) -> decisions::Decision {
+        let (call, renewed) = (RefCell::new(Some(call)), Some(Rc::clone(hold)));
+        decisions::Decision::new(Self { shared: Rc::clone(shared), key, renewed, call })
     }
 
-    fn acquired(&self, verdict: AcquireVerdict) -> Result<Verdict> {
-        match verdict {
-            AcquireVerdict::Granted { holding, data, renew_first } => {
-                let lock = decisions::Lock::new(Lock::new(Rc::clone(&self.shared), *holding));
-                Ok(Verdict::Granted(Grant { lock, data, renew_first }))
-            }
-            AcquireVerdict::Held(seen) => Ok(Verdict::Held(seen.into())),
-            AcquireVerdict::Gone => Err(lost(&self.key)),
-            AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            AcquireVerdict::Rejected(rejection) => Err(rejected(&self.key, rejection)),
-            AcquireVerdict::Unavailable => Err(unavailable(&self.key, "acquired")),
-            AcquireVerdict::Unknown => Err(unknown(&self.key, "acquired")),
-        }
-    }
-
-    fn renewed(&self, verdict: RenewVerdict) -> Result<Verdict> {
-        match verdict {
-            RenewVerdict::Renewed => {
-                self.is_now(State::Held);
+    fn reached(&self, ended: Ended) -> Result<Verdict> {
+        let failed = |operation| move |failure: Failure| failed(&failure, operation, &self.key);
+        match ended {
+            Ended::Acquired(acquired) => Ok(self.acquired(acquired.map_err(failed(Operation::Acquire))?)),
+            Ended::Renewed(renewed) => {
+                if let Some(hold) = &self.renewed {
+                    hold.is_renewed(&renewed);
+                }
+                renewed.map_err(failed(Operation::Renew))?;
                 Ok(Verdict::Renewed)
             }
-            RenewVerdict::Lost => {
-                self.is_now(State::Over);
-                Err(lost(&self.key))
+            Ended::Released(released) => match released.map_err(failed(Operation::Release))? {
+                Released::Released => Ok(Verdict::Released(ReleaseOutcome::Released)),
+                Released::Lost | Released::AlreadyGone => Ok(Verdict::Released(ReleaseOutcome::AlreadyGone)),
+                Released::WithoutData(reason) => Err(released_without_data(&self.key, &reason)),
+            },
+            Ended::Peeked(record) => {
+                Ok(Verdict::Peeked(record.map_err(failed(Operation::Read))?.map(PeekedLock::from)))
             }
-            RenewVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            RenewVerdict::Rejected(rejection) => Err(rejected(&self.key, rejection)),
-            RenewVerdict::Unavailable => Err(unavailable(&self.key, "renewed")),
-            RenewVerdict::Unknown => Err(unknown(&self.key, "renewed")),
         }
     }
 
-    fn is_now(&self, state: State) {
-        if let Purpose::Renew(hold) = &self.purpose {
-            hold.is_now(state);
-        }
-    }
-
-    fn released(&self, verdict: ReleaseVerdict) -> Result<Verdict> {
-        match verdict {
-            ReleaseVerdict::Released => Ok(Verdict::Released(ReleaseOutcome::Released)),
-            ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone => Ok(Verdict::Released(ReleaseOutcome::AlreadyGone)),
-            ReleaseVerdict::ReleasedWithoutData(reason) => Err(released_without_data(&self.key, &reason)),
-            ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            ReleaseVerdict::Rejected(rejection) => Err(rejected(&self.key, rejection)),
-            ReleaseVerdict::Unavailable => Err(unavailable(&self.key, "released")),
-            ReleaseVerdict::Unknown => Err(unknown(&self.key, "released")),
-        }
-    }
-
-    fn peeked(&self, verdict: PeekVerdict) -> Result<Verdict> {
-        match verdict {
-            PeekVerdict::Seen(record) => Ok(Verdict::Peeked(record.map(PeekedLock::from))),
-            PeekVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            PeekVerdict::Rejected(rejection) => Err(rejected(&self.key, rejection)),
-            PeekVerdict::Unavailable => Err(unavailable(&self.key, "read")),
-            PeekVerdict::Unknown => Err(unknown(&self.key, "read")),
+    fn acquired(&self, acquired: Acquired) -> Verdict {
+        match acquired {
+            Acquired::Granted { holding, data, renew_first } => {
+                let lock = decisions::Lock::new(Lock::new(Rc::clone(&self.shared), *holding));
+                Verdict::Granted(Grant { lock, data, renew_first })
+            }
+            Acquired::Held(seen) => Verdict::Held(seen.into()),
         }
     }
 }
@@ -128,23 +90,7 @@ impl GuestDecision for Decision {
                 Err(NoVerdict::Open.into())
             }
             Err(no_verdict) => Err(no_verdict.into()),
-            Ok(verdict) => {
-                self.settle(call);
-                match verdict {
-                    AnyVerdict::Acquire(verdict) => self.acquired(verdict),
-                    AnyVerdict::Renew(verdict) => self.renewed(verdict),
-                    AnyVerdict::Release(verdict) => self.released(verdict),
-                    AnyVerdict::Peek(verdict) => self.peeked(verdict),
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Decision {
-    fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            self.settle(call);
+            Ok(ended) => self.reached(ended),
         }
     }
 }

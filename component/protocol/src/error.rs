@@ -3,60 +3,38 @@
 use crate::bindings::exports::lambda_lock::lock::types::{Error, ErrorKind};
 use crate::call::NoVerdict;
 use lambda_lock::LockKey;
-use lambda_lock::protocol::{Invalid, InvalidRecord, Rejection};
+use lambda_lock::protocol::{Failure, Invalid, Operation, Rejection};
 
 fn error(kind: ErrorKind, message: String) -> Error {
     Error { kind, message, cause: None }
 }
 
 pub(crate) fn lost(key: &LockKey) -> Error {
-    error(ErrorKind::Lost, format!("the lock {key} is no longer ours: stop, and do not write"))
+    failed(&Failure::Lost, Operation::Renew, key)
 }
 
-pub(crate) fn unknown(key: &LockKey, what: &str) -> Error {
-    let message = format!("nobody knows whether the lock {key} was {what}: no usable answer came in time; ask again");
-    error(ErrorKind::Unknown, message)
-}
-
-pub(crate) fn unavailable(key: &LockKey, what: &str) -> Error {
-    let message = format!("the lock {key} was not {what}: DynamoDB refuses requests for now; ask again later");
-    error(ErrorKind::Unavailable, message)
+/// The error that a failure of an operation on this lock is for the host.
+pub(crate) fn failed(failure: &Failure, operation: Operation, key: &LockKey) -> Error {
+    let kind = match failure {
+        Failure::Lost => ErrorKind::Lost,
+        Failure::InvalidRecord(_) => ErrorKind::InvalidRecord,
+        Failure::Rejected(Rejection::Table(_)) => ErrorKind::Table,
+        Failure::Rejected(Rejection::Denied(_)) => ErrorKind::Denied,
+        // (This world has no transactions.)
+        Failure::Rejected(Rejection::Invalid(_)) | Failure::Cancelled(_) => ErrorKind::InvalidRequest,
+        Failure::Throttled => ErrorKind::Unavailable,
+        Failure::OutcomeUnknown => ErrorKind::Unknown,
+    };
+    error(kind, failure.text(operation, key))
 }
 
 pub(crate) fn released_without_data(key: &LockKey, reason: &str) -> Error {
     error(ErrorKind::InvalidRequest, format!("the lock {key} was released, but without its data: {reason}"))
 }
 
-pub(crate) fn rejected(key: &LockKey, rejection: Rejection) -> Error {
-    match rejection {
-        Rejection::Invalid(message) => error(
-            ErrorKind::InvalidRequest,
-            format!("DynamoDB finds the request for the lock {key} invalid: {message}"),
-        ),
-        Rejection::Table(message) => error(
-            ErrorKind::Table,
-            format!(
-                "the lock table cannot be used for the lock {key}: {message}; check its name, Region and key schema"
-            ),
-        ),
-        Rejection::Denied(message) => error(
-            ErrorKind::Denied,
-            format!(
-                "access is denied for the lock {key}: {message}; check the credentials, the Region, and the role's actions on the table"
-            ),
-        ),
-    }
-}
-
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {
         error(ErrorKind::InvalidRequest, invalid.to_string())
-    }
-}
-
-impl From<InvalidRecord> for Error {
-    fn from(invalid: InvalidRecord) -> Self {
-        error(ErrorKind::InvalidRecord, invalid.to_string())
     }
 }
 

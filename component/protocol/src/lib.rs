@@ -7,7 +7,6 @@ mod convert;
 mod decision;
 mod error;
 mod lock;
-mod machines;
 mod request;
 mod table;
 

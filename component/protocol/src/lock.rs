@@ -2,14 +2,13 @@
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, GuestLock, ReleaseOptions, RenewOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
-use crate::call::{Call, Terms, latest_moment};
+use crate::call::{Call, Ended, Terms, latest_moment};
 use crate::convert::millis;
-use crate::decision::{Decision, Purpose};
+use crate::decision::Decision;
 use crate::error::lost;
-use crate::machines::{AnyMachine, OwnedReleasing, OwnedRenewal, Renewed};
 use crate::request::fence;
 use crate::table::{Shared, data_change};
-use lambda_lock::protocol::{self, Holding, Lease, LockToken};
+use lambda_lock::protocol::{self, Failure, Holding, Lease, LockToken, Steps};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ pub(crate) struct Hold {
 
 /// What is known of a hold besides its lease.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+enum State {
     Held,
     /// The lease was seen to have run out: not ours again until a renewal succeeds.
     Expired,
@@ -34,18 +33,36 @@ pub(crate) enum State {
 
 impl Hold {
     /// What a renewal left, unless a newer one has been here.
-    pub(crate) fn learn(&self, renewed: Holding) {
+    fn learn(&self, renewed: Holding) {
         let mut holding = self.holding.borrow_mut();
         if renewed.newest.stamp >= holding.newest.stamp {
             *holding = renewed;
         }
     }
 
-    /// A lock that is over stays so.
-    pub(crate) fn is_now(&self, state: State) {
+    /// How a renewal of it ended. A lock that is over stays so.
+    pub(crate) fn is_renewed(&self, renewed: &std::result::Result<(), Failure>) {
+        let state = match renewed {
+            Ok(()) => State::Held,
+            Err(Failure::Lost) => State::Over,
+            Err(_) => return,
+        };
         if self.state.get() != State::Over {
             self.state.set(state);
         }
+    }
+}
+
+/// A holding that is lent to a renewal. It hands what the renewal learnt to its lock, also when the host gave the
+/// renewal up.
+struct Lent {
+    home: Rc<Hold>,
+    holding: Holding,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.home.learn(self.holding.clone());
     }
 }
 
@@ -116,13 +133,14 @@ impl GuestLock for Lock {
         Lease::check(lease)?;
         self.shared.settings.check_write(&holding.key, &holding.owner, None, &data)?;
         let key = holding.key.clone();
-        let owner = Renewed::new(Rc::clone(&self.shared.settings), holding);
-        let machine = OwnedRenewal::new(owner, |owner| {
-            protocol::Renewal::new(owner.settings(), owner.holding().borrow_mut(), data)
+        let (settings, home) = (Rc::clone(&self.shared.settings), Rc::clone(&self.hold));
+        let steps = Steps::new(|mut port| async move {
+            let mut lent = Lent { home, holding };
+            Ended::Renewed(protocol::renew(&mut port, &settings, &mut lent.holding, &data).await)
         });
         let terms = Terms { wait: Duration::ZERO, lease, latest_end };
-        let call = Call::new(Rc::clone(&self.shared), AnyMachine::Renewal(machine), terms);
-        Ok(Decision::resource(&self.shared, key, Purpose::Renew(Rc::clone(&self.hold)), call))
+        let call = Call::new(Rc::clone(&self.shared), steps, terms);
+        Ok(Decision::of_renewal(&self.shared, key, &self.hold, call))
     }
 
     fn release(&self, options: ReleaseOptions) -> Result<decisions::Decision> {
@@ -130,15 +148,12 @@ impl GuestLock for Lock {
         let (holding, data) = (self.holding(), data_change(data));
         self.shared.settings.check_write(&holding.key, &holding.owner, None, &data)?;
         self.hold.state.set(State::Over);
-        let machine = OwnedReleasing::new(Rc::clone(&self.shared.settings), |settings| {
-            let releasing = if or_later_grant_of_owner {
-                protocol::Releasing::owners(settings, &holding)
-            } else {
-                protocol::Releasing::mine(settings, &holding)
-            };
-            releasing.with_data(data).deleting(delete_row)
+        let (key, settings) = (holding.key.clone(), Rc::clone(&self.shared.settings));
+        let options = protocol::ReleaseOptions { data, delete_row, or_later_grant_of_owner };
+        let steps = Steps::new(|mut port| async move {
+            Ended::Released(protocol::release(&mut port, &settings, &holding, options).await)
         });
-        let call = Call::new(Rc::clone(&self.shared), AnyMachine::Releasing(machine), Terms::none());
-        Ok(Decision::resource(&self.shared, holding.key, Purpose::Release, call))
+        let call = Call::new(Rc::clone(&self.shared), steps, Terms::none());
+        Ok(Decision::resource(&self.shared, key, call))
     }
 }

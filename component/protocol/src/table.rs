@@ -4,12 +4,11 @@ use crate::bindings::exports::lambda_lock::lock::decisions::{
     self, Clocks, GuestTable, Reclaim as WantedReclaim, Settings, Wanted as WantedOptions,
 };
 use crate::bindings::exports::lambda_lock::lock::types;
-use crate::call::{Call, Terms, moment};
+use crate::call::{Call, Ended, Terms, moment};
 use crate::convert::millis;
-use crate::decision::{Decision, Purpose};
+use crate::decision::Decision;
 use crate::lock::Lock;
-use crate::machines::{AnyMachine, OwnedAcquisition, OwnedPeeking, OwnedReleasing};
-use lambda_lock::protocol::{self, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Ttl, Wanted};
+use lambda_lock::protocol::{self, AcquireOptions, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Steps, Ttl};
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
 use std::time::Duration;
@@ -51,12 +50,14 @@ impl GuestTable for Table {
         let lease = Duration::from_millis(wanted.lease);
         Lease::check(lease)?;
         let terms = Terms { wait: Duration::from_millis(wanted.wait), lease, latest_end: None };
-        let wanted = self.wanted(wanted)?;
-        let key = wanted.key.clone();
-        let machine =
-            OwnedAcquisition::new(Rc::clone(&self.0.settings), |settings| protocol::Acquisition::new(settings, wanted));
-        let call = Call::new(Rc::clone(&self.0), AnyMachine::Acquisition(machine), terms);
-        Ok(Decision::resource(&self.0, key, Purpose::Acquire, call))
+        let options = self.options(wanted)?;
+        let (key, settings) = (options.key.clone(), Rc::clone(&self.0.settings));
+        let steps =
+            Steps::new(
+                |mut port| async move { Ended::Acquired(protocol::acquire(&mut port, &settings, options).await) },
+            );
+        let call = Call::new(Rc::clone(&self.0), steps, terms);
+        Ok(Decision::resource(&self.0, key, call))
     }
 
     fn resume(&self, token: types::LockToken, now: Clocks) -> Result<decisions::Lock> {
@@ -69,25 +70,27 @@ impl GuestTable for Table {
     fn release_workflow(&self, key: types::LockKey, workflow: String) -> Result<decisions::Decision> {
         let key = LockKey::from(key);
         self.0.settings.check_write(&key, &workflow, Some(&workflow), &DataChange::Keep)?;
-        let machine = OwnedReleasing::new(Rc::clone(&self.0.settings), |settings| {
-            protocol::Releasing::workflows(settings, key.clone(), workflow)
+        let (settings, of) = (Rc::clone(&self.0.settings), key.clone());
+        let steps = Steps::new(|mut port| async move {
+            Ended::Released(protocol::release_workflow(&mut port, &settings, &of, &workflow, |_| false).await)
         });
-        let call = Call::new(Rc::clone(&self.0), AnyMachine::Releasing(machine), Terms::none());
-        Ok(Decision::resource(&self.0, key, Purpose::Release, call))
+        let call = Call::new(Rc::clone(&self.0), steps, Terms::none());
+        Ok(Decision::resource(&self.0, key, call))
     }
 
     fn peek(&self, key: types::LockKey) -> Result<decisions::Decision> {
         let key = LockKey::from(key);
         self.0.settings.check_key(&key)?;
-        let machine =
-            OwnedPeeking::new(Rc::clone(&self.0.settings), |settings| protocol::Peeking::new(settings, key.clone()));
-        let call = Call::new(Rc::clone(&self.0), AnyMachine::Peeking(machine), Terms::none());
-        Ok(Decision::resource(&self.0, key, Purpose::Peek, call))
+        let (settings, of) = (Rc::clone(&self.0.settings), key.clone());
+        let steps =
+            Steps::new(|mut port| async move { Ended::Peeked(protocol::peek(&mut port, &settings, &of).await) });
+        let call = Call::new(Rc::clone(&self.0), steps, Terms::none());
+        Ok(Decision::resource(&self.0, key, call))
     }
 }
 
 impl Table {
-    fn wanted(&self, wanted: WantedOptions) -> Result<Wanted> {
+    fn options(&self, wanted: WantedOptions) -> Result<AcquireOptions> {
         let settings = &self.0.settings;
         let (mut key, mut owner, mut workflow) = (LockKey::from(wanted.key), wanted.owner, wanted.workflow);
         let reclaim = match wanted.reclaim {
@@ -104,7 +107,7 @@ impl Table {
         let data = data_change(wanted.data);
         settings.check_write(&key, &owner, workflow.as_deref(), &data)?;
         let observation = wanted.observation.map(Into::into);
-        Ok(Wanted { key, owner, workflow, data, reclaim, observation, commit: None })
+        Ok(AcquireOptions { key, owner, workflow, data, reclaim, observation, commit: None })
     }
 }
 

@@ -1,10 +1,10 @@
 //! How calls go on, and what must hold when they have ended.
 
 use super::Lock;
-use super::machines::{Next, replay};
+use super::operations::{Next, replay};
 use super::sometimes::count;
 use super::state::{Call, Caller, Input, Message, State, WaitsFor, print_of};
-use lambda_lock::protocol::{AcquireVerdict, Answer, Holding, ReleaseVerdict, RenewVerdict, Value, schema};
+use lambda_lock::protocol::{Acquired, Answer, Failure, Holding, Released, Value, schema};
 
 impl Lock {
     pub(super) fn begin(&self, state: &mut State, caller: usize, call: Call) {
@@ -16,7 +16,7 @@ impl Lock {
         self.go_on(state, caller, call, held, Vec::new());
     }
 
-    /// The caller's machine makes its next step now.
+    /// The caller's operation makes its next step now.
     pub(super) fn go_on(
         &self,
         state: &mut State,
@@ -26,7 +26,7 @@ impl Lock {
         mut inputs: Vec<Input>,
     ) {
         inputs.push(Input::Step(state.now));
-        let (next, print, renewed) = replay(caller, state.calls[caller], call, held.as_ref(), &inputs);
+        let (next, print) = replay(caller, state.calls[caller], call, held.as_ref(), &inputs);
         let waits_for = match next {
             Next::Pauses => WaitsFor::Time,
             Next::Sends(request) => {
@@ -36,9 +36,9 @@ impl Lock {
                 state.messages.push(Message { caller, number, request, print });
                 WaitsFor::Answer(number)
             }
-            Next::Acquired(verdict) => return self.acquired(state, caller, verdict),
-            Next::Renewed(verdict) => return self.renewed(state, caller, verdict, held, renewed),
-            Next::Released(verdict) => return self.given_back(state, verdict, held),
+            Next::Acquired(acquired) => return self.acquired(state, caller, acquired),
+            Next::Renewed(renewed, after) => return self.renewed(state, caller, renewed, held, after),
+            Next::Released(released) => return self.given_back(state, &released, held),
         };
         state.callers[caller] = Caller::Calling { call, held, inputs, waits_for, print };
     }
@@ -59,10 +59,10 @@ impl Lock {
         self.go_on(state, caller, call, held, inputs);
     }
 
-    fn acquired(&self, state: &mut State, caller: usize, verdict: AcquireVerdict) {
-        match verdict {
-            AcquireVerdict::Granted { holding, .. } => state.callers[caller] = Caller::Holding(*holding),
-            AcquireVerdict::Held(seen) => {
+    fn acquired(&self, state: &mut State, caller: usize, acquired: Result<Acquired, Failure>) {
+        match acquired {
+            Ok(Acquired::Granted { holding, .. }) => state.callers[caller] = Caller::Holding(*holding),
+            Ok(Acquired::Held(seen)) => {
                 count(&self.sometimes.held);
                 if seen.owner == format!("caller {caller}")
                     && seen.observation.version().contains(&self.grant_of(state, caller))
@@ -70,8 +70,8 @@ impl Lock {
                     state.breaks("held by a grant of the call itself");
                 }
             }
-            AcquireVerdict::Unknown => count(&self.sometimes.unknown),
-            _ => {}
+            Err(Failure::OutcomeUnknown) => count(&self.sometimes.unknown),
+            Err(_) => {}
         }
     }
 
@@ -80,31 +80,30 @@ impl Lock {
         format!("ll1-{:02x}00", state.calls[caller]) + &format!("{:02x}", caller + 1)
     }
 
-    pub(super) fn renewed(
+    fn renewed(
         &self,
         state: &mut State,
         caller: usize,
-        verdict: RenewVerdict,
+        renewed: Result<(), Failure>,
         before: Option<Holding>,
-        after: Option<Holding>,
+        after: Holding,
     ) {
-        let (Some(before), Some(after)) = (before, after) else { return };
-        if verdict == RenewVerdict::Lost {
+        let Some(before) = before else { return };
+        if renewed == Err(Failure::Lost) {
             count(&self.sometimes.lost);
             if state.is_held_by(&before) {
                 state.breaks("lost while the row is ours");
             }
             return;
         }
-        if verdict == RenewVerdict::Unknown {
+        if renewed == Err(Failure::OutcomeUnknown) {
             count(&self.sometimes.unknown);
         }
         state.callers[caller] = Caller::Holding(after);
     }
 
-    fn given_back(&self, state: &mut State, verdict: ReleaseVerdict, held: Option<Holding>) {
-        let said = matches!(verdict, ReleaseVerdict::Released | ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone);
-        if held.is_some_and(|held| said && state.is_held_by(&held)) {
+    fn given_back(&self, state: &mut State, released: &Result<Released, Failure>, held: Option<Holding>) {
+        if held.is_some_and(|held| released.is_ok() && state.is_held_by(&held)) {
             state.breaks("released while the row is ours");
         }
     }

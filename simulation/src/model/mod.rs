@@ -1,11 +1,11 @@
 //! The exhaustive model: two callers, one key, small abstract time, and every order of what may happen.
 //!
-//! The decisions are the protocol's own machines, the table is the pure evaluation of the protocol's
+//! The operations are the protocol's own, the table is the pure evaluation of the protocol's
 //! own expressions. A request may be applied and answered, applied unheard, applied twice, or arrive at any
 //! later time; callers time out, crash, and come back as somebody else; leases run out and are taken over.
 
 mod calls;
-mod machines;
+mod operations;
 mod requests;
 mod sometimes;
 mod state;

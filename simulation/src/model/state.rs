@@ -1,7 +1,7 @@
 //! One state of the model, and what can be read from it.
 
 use super::CALLERS;
-use super::machines::moment;
+use super::operations::moment;
 use lambda_lock::protocol::{Answer, Holding, Item, Request, Value, schema};
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +14,7 @@ pub(super) enum Call {
     Release,
 }
 
-/// What a machine was told, and when: enough to make it anew, as machines cannot be copied.
+/// What an operation was told, and when: enough to begin it anew, as a future cannot be copied.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
     Step(u8),

@@ -1,57 +1,60 @@
-//! How a decision is driven: it says what to send, is told what came back, and says what comes next.
+//! What an operation needs of the world: clocks, randomness, time to pass, and a way to send a request.
+//!
+//! An operation is an `async` function over a [`Port`]. The client of this crate implements it on the SDK and awaits
+//! the operation. Whoever cannot await drives it by [steps](super::Steps).
 
 use super::moment::Moment;
 use super::request::Request;
 use super::value::Item;
+use std::future::Future;
 use std::time::Duration;
 
-/// A decision that is reached over several requests.
-///
-/// The driver calls [`step`](Machine::step) and carries the step out. After a [`Step::Send`] it
-/// calls [`answered`](Machine::answered) with what came back, then `step` again; after a
-/// [`Step::Wait`] it calls `step` once the time has passed.
-pub trait Machine {
-    /// What the decision ends with.
-    type Verdict;
+/// The world, as an operation sees it.
+pub trait Port: Send {
+    /// Reads the clocks, and what is left of the caller's time.
+    fn now(&mut self) -> Now;
 
-    /// What to do now. `tick.now` must have been read **before** `tick.wall`.
-    fn step(&mut self, tick: &Tick<'_>) -> Step<Self::Verdict>;
+    /// Draws random bytes.
+    fn random(&mut self) -> [u8; 16];
 
-    /// What came back for the request that was sent last. `after` was read after the answer arrived.
-    fn answered(&mut self, after: Moment, answer: Answer);
+    /// Sends a request, once. Returns what came back, and both clocks as they were read after that.
+    fn send(&mut self, request: Request) -> impl Future<Output = (Moment, Answer)> + Send;
+
+    /// Lets time pass.
+    fn sleep(&mut self, pause: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Draws the random digits of a stamp.
+    fn random_u16(&mut self) -> u16 {
+        let bytes = self.random();
+        u16::from_le_bytes([bytes[0], bytes[1]])
+    }
+
+    /// Draws a fraction in `0..1`, in 2³² steps.
+    fn random_fraction(&mut self) -> f64 {
+        let bytes = self.random();
+        f64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])) / f64::from(u32::MAX)
+    }
 }
 
-/// What a machine wants its driver to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<V> {
-    /// Send this request, once.
-    Send(Request),
-    /// Let this much time pass.
-    Wait(Duration),
-    /// Nothing more: this is the verdict.
-    Done(V),
-}
-
-/// The world at one step: clocks, what is left of the caller's time, and randomness.
-pub struct Tick<'a> {
-    /// Both clocks, read before anything else of this step.
-    pub now: Moment,
-    /// The wall clock, read after `now`, corrected where the server showed that it is wrong.
+/// The clocks at one moment, and what is left of the caller's time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Both clocks, read before anything else.
+    pub moment: Moment,
+    /// The wall clock, read after `moment`, corrected where the server showed that it is wrong.
     pub wall: WallClock,
     /// How much longer the caller wants to wait for somebody else's lock.
     pub wait_left: Duration,
     /// How much longer the caller can wait for an answer at all, faults included.
     pub time_left: Duration,
-    /// The lease that a new grant, or a renewal, shall ask for.
+    /// The lease that a new grant, or a renewal, asks for.
     pub lease: Duration,
     /// Renewals do not push the lease's end beyond this epoch millisecond.
     pub latest_end: Option<u64>,
-    /// Fresh random bytes.
-    pub random: &'a dyn Fn() -> [u8; 16],
 }
 
 /// A wall clock and whether it may be used against others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
     /// Epoch milliseconds. No earlier than the end of a lease that the same client has released: within the
     /// same millisecond its next Claim would otherwise look like a delayed copy.
@@ -61,20 +64,6 @@ pub struct WallClock {
     pub written: u64,
     /// Whether another holder may be declared dead by it.
     pub trusted: bool,
-}
-
-impl Tick<'_> {
-    /// Random digits for a stamp.
-    pub(crate) fn random_u16(&self) -> u16 {
-        let bytes = (self.random)();
-        u16::from_le_bytes([bytes[0], bytes[1]])
-    }
-
-    /// A random fraction in `0..1`, in 2³² steps.
-    pub(crate) fn random_fraction(&self) -> f64 {
-        let bytes = (self.random)();
-        f64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])) / f64::from(u32::MAX)
-    }
 }
 
 /// What came back for a request.

@@ -1,6 +1,6 @@
 //! What DynamoDB's error codes mean for a request that was refused.
 
-use super::machine::{Answer, Rejection};
+use super::port::{Answer, Rejection};
 
 impl Answer {
     /// The answer that an error of DynamoDB stands for, by its code and message: only for an answer with

@@ -1,0 +1,121 @@
+//! Why an operation did not do what was asked: one list for all of them, and the text of each.
+
+use super::key::LockKey;
+use super::port::{FailedWrite, Rejection};
+use super::record::InvalidRecord;
+
+/// Why an operation failed. Each operation returns those that can happen to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Another grant has the lock, or it was released. Nothing was applied.
+    Lost,
+    /// The row is not a lock record. It was left as it is, or released again where this call had written to it.
+    InvalidRecord(InvalidRecord),
+    /// The caller's own writes were refused, so that nothing of the transaction was applied. The lock is held as before.
+    Cancelled(Vec<FailedWrite>),
+    /// DynamoDB will not take the request. Nothing was applied.
+    Rejected(Rejection),
+    /// DynamoDB refuses requests for now. Nothing was applied.
+    Throttled,
+    /// A request without a response may have been applied, or may still be.
+    OutcomeUnknown,
+}
+
+impl From<InvalidRecord> for Failure {
+    fn from(invalid: InvalidRecord) -> Self {
+        Failure::InvalidRecord(invalid)
+    }
+}
+
+/// What was asked for, as the text of a failure names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Acquire, try to acquire, reclaim.
+    Acquire,
+    /// Renew, resume.
+    Renew,
+    /// Release.
+    Release,
+    /// Peek.
+    Read,
+    /// A transaction with the caller's writes.
+    Commit,
+    /// The end of an idempotent work.
+    Settle,
+}
+
+impl Operation {
+    fn done(self) -> &'static str {
+        match self {
+            Operation::Acquire => "acquired",
+            Operation::Renew => "renewed",
+            Operation::Release => "released",
+            Operation::Read => "read",
+            Operation::Commit => "committed",
+            Operation::Settle => "settled",
+        }
+    }
+
+    fn is_transaction(self) -> bool {
+        matches!(self, Operation::Commit | Operation::Settle)
+    }
+}
+
+impl Failure {
+    /// What happened to the lock, and what its caller should do about it.
+    pub fn text(&self, operation: Operation, key: &LockKey) -> String {
+        match self {
+            Failure::Lost => format!("the lock {key} is no longer ours: stop, and do not write"),
+            Failure::InvalidRecord(invalid) => invalid.to_string(),
+            Failure::Cancelled(failed) => format!(
+                "the transaction under the lock {key} was cancelled, nothing was applied: {}; the lock was still ours",
+                reasons(failed)
+            ),
+            Failure::Rejected(Rejection::Table(message)) if operation.is_transaction() => format!(
+                "a table of the transaction under the lock {key} cannot be used: {message}; check the names, Regions \
+                 and key schemas of the lock table and of your own"
+            ),
+            Failure::Rejected(rejection) => rejection.text(Some(key)),
+            Failure::Throttled if operation.is_transaction() => format!(
+                "the transaction under the lock {key} was not applied: DynamoDB refuses it for now, throttled or in \
+                 conflict with other transactions; ask again later"
+            ),
+            Failure::Throttled => format!(
+                "the lock {key} was not {}: DynamoDB refuses requests for now; ask again later",
+                operation.done()
+            ),
+            Failure::OutcomeUnknown if operation == Operation::Commit => format!(
+                "nobody knows whether the transaction under the lock {key} was applied: no usable answer came in \
+                 time; ask settle_commit, or look at what it would have written"
+            ),
+            Failure::OutcomeUnknown => format!(
+                "nobody knows whether the lock {key} was {}: no usable answer came in time; ask again",
+                operation.done()
+            ),
+        }
+    }
+}
+
+impl Rejection {
+    /// What DynamoDB said, and what to do about it.
+    pub fn text(&self, key: Option<&LockKey>) -> String {
+        let on = key.map_or(String::new(), |key| format!(" for the lock {key}"));
+        match self {
+            Rejection::Invalid(message) => format!("DynamoDB finds the request{on} invalid: {message}"),
+            Rejection::Table(message) => {
+                format!("the lock table cannot be used{on}: {message}; check its name, Region and key schema")
+            }
+            Rejection::Denied(message) => format!(
+                "access is denied{on}: {message}; check the credentials, the Region, and the role's actions on the table"
+            ),
+        }
+    }
+}
+
+fn reasons(failed: &[FailedWrite]) -> String {
+    let reason = |FailedWrite { index, code, message }: &FailedWrite| match message {
+        Some(message) => format!("write {index}: {code} ({message})"),
+        None => format!("write {index}: {code}"),
+    };
+    failed.iter().map(reason).collect::<Vec<_>>().join(", ")
+}
