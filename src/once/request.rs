@@ -3,11 +3,11 @@
 use super::attempt::Attempt;
 use super::payload::fingerprint;
 use super::status::{self, OnceStatus};
-use crate::budget::Budget;
 use crate::client::{LockClient, term};
-use crate::drive::{Driven, drive};
-use crate::error::{Error, Held};
-use crate::lock::Lock;
+use crate::engine::budget::Budget;
+use crate::engine::drive::{Driven, drive};
+use crate::engine::error::{Error, Held};
+use crate::lock::guard::Lock;
 use crate::protocol::once::NAMESPACE;
 use crate::protocol::{
     AcquireVerdict, Attempting, DataChange, Invalid, LockKey, OnceRecord, OnceVerdict, Reclaim, StoredOutcome, Wanted,
@@ -24,7 +24,7 @@ use tracing::field::Empty;
 /// caller goes on retrying.
 pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An idempotent work before it is begun, see [`LockClient::once`].
+/// An idempotent work before it is begun, see [`LockClient::once`](crate::LockClient::once).
 #[must_use = "an idempotent work does nothing until it is run or started"]
 pub struct Once<'a> {
     client: &'a LockClient,
@@ -169,11 +169,11 @@ impl<'a> Once<'a> {
     ///
     /// # Requests and IAM actions
     /// First call: two writes. Later ones: one write that is refused. While somebody else does it: as a
-    /// [waiting acquire](LockClient::acquire). One read or write more after a lost answer.
+    /// [waiting acquire](crate::LockClient::acquire). One read or write more after a lost answer.
     /// `dynamodb:UpdateItem`, `dynamodb:GetItem`.
     ///
     /// # Cancel safety
-    /// As [`with_lock`](LockClient::with_lock): the attempt stays open until its lease ends, and the
+    /// As [`with_lock`](crate::LockClient::with_lock): the attempt stays open until its lease ends, and the
     /// next one then takes over.
     pub async fn run<T, E, F>(self, work: F) -> Result<Outcome<T>, E>
     where
@@ -244,7 +244,7 @@ impl<'a> Once<'a> {
     /// Those of the first half of [`run`](Once::run).
     ///
     /// # Cancel safety
-    /// As [`acquire`](LockClient::acquire).
+    /// As [`acquire`](crate::LockClient::acquire).
     pub async fn start<T: DeserializeOwned>(mut self) -> Result<Started<T>, Error> {
         let payload = self.payload.take().transpose()?;
         let wanted = self.wanted()?;

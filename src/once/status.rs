@@ -1,8 +1,8 @@
 //! Status: what the record of an idempotent work says, for people and dashboards.
 
 use crate::client::LockClient;
-use crate::drive::{Term, drive};
-use crate::error::Error;
+use crate::engine::drive::{Term, drive};
+use crate::engine::error::Error;
 use crate::protocol::{LockKey, OnceRecord, PeekVerdict, Peeking, StoredOutcome, from_epoch_millis};
 use std::time::{Duration, SystemTime};
 use tracing::Span;

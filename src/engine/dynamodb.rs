@@ -4,11 +4,11 @@
 //! repeat requests themselves and must know of each attempt whether it may have been applied. The
 //! calls share the connections of the caller's client.
 
-use crate::error::BoxError;
-use crate::extra::Extra;
+use crate::engine::error::BoxError;
+use crate::engine::extra::Extra;
+use crate::engine::seen::{Watch, watched};
+use crate::engine::transport::{Response, Transport};
 use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, Value};
-use crate::seen::{Watch, watched};
-use crate::transport::{Response, Transport};
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Intercept, RuntimeComponents, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -334,7 +334,7 @@ fn value(attribute: AttributeValue) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extra::Nothing;
+    use crate::engine::extra::Nothing;
     use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
     use aws_smithy_runtime_api::client::http::{
         HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,

@@ -1,8 +1,8 @@
 //! Peek: who holds a lock, for people and dashboards.
 
 use crate::client::LockClient;
-use crate::drive::{Term, drive};
-use crate::error::Error;
+use crate::engine::drive::{Term, drive};
+use crate::engine::error::Error;
 use crate::protocol::{LockKey, PeekVerdict, Peeking, Record, from_epoch_millis};
 use std::fmt;
 use std::time::{Duration, SystemTime};

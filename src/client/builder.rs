@@ -1,12 +1,12 @@
 //! The client's settings: every default with its reason, every mistake with a sentence.
 
 use crate::client::{Inner, LockClient};
-use crate::clock::SharedClock;
-use crate::dynamodb::{DynamoDb, Sdk};
-use crate::error::Error;
+use crate::engine::clock::SharedClock;
+use crate::engine::dynamodb::{DynamoDb, Sdk};
+use crate::engine::error::Error;
+use crate::engine::transport::Transport;
+use crate::engine::wall_clock::WallClockCheck;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
-use crate::transport::Transport;
-use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
 use aws_smithy_async::rt::sleep::default_async_sleep;
 use std::sync::Arc;

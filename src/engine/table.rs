@@ -1,8 +1,8 @@
 //! The lock table: create it where nobody else does, and say precisely what is wrong with it.
 
 use crate::client::LockClient;
-use crate::dynamodb::{answer_to, naming};
-use crate::error::{BoxError, Error};
+use crate::engine::dynamodb::{answer_to, naming};
+use crate::engine::error::{BoxError, Error};
 use crate::protocol::{Answer, Schema};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{

@@ -1,18 +1,18 @@
 //! Commit: the caller's writes and the lock's own in one transaction.
 
-use crate::budget::Budget;
 use crate::client::LockClient;
-use crate::drive::{Driven, Limits, Term, drive_with};
-use crate::dynamodb::transaction_item;
-use crate::error::Error;
-use crate::extra::Transaction;
-use crate::lock::{HELD, LOST, Lock};
+use crate::engine::budget::Budget;
+use crate::engine::drive::{Driven, Limits, Term, drive_with};
+use crate::engine::dynamodb::transaction_item;
+use crate::engine::error::Error;
+use crate::engine::extra::Transaction;
+use crate::engine::transaction;
+use crate::lock::guard::{HELD, LOST, Lock};
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
 use crate::protocol::{
     Action, CommitVerdict, Committing, DataChange, Holding, Invalid, LockKey, PendingCommit, Request,
 };
-use crate::transaction;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture};

@@ -1,21 +1,23 @@
 //! The client: one per lock table, built once, shared by everything in the process.
 
-use crate::acquire::{Acquire, AcquireRequest, TryAcquire};
-use crate::budget::Budget;
-use crate::builder::LockClientBuilder;
-use crate::clock::{Clock, SharedClock};
-use crate::commit;
-use crate::drive::{Limits, Term};
-use crate::dynamodb::Sdk;
-use crate::error::Error;
-use crate::lock::Lock;
-use crate::peek::{self, PeekedLock};
+pub(crate) mod builder;
+
+use crate::client::builder::LockClientBuilder;
+use crate::engine::budget::Budget;
+use crate::engine::clock::{Clock, SharedClock};
+use crate::engine::drive::{Limits, Term};
+use crate::engine::dynamodb::Sdk;
+use crate::engine::error::Error;
+use crate::engine::table;
+use crate::engine::transport::Transport;
+use crate::engine::wall_clock::WallClockCheck;
+use crate::lock::acquire::{Acquire, AcquireRequest, TryAcquire};
+use crate::lock::commit;
+use crate::lock::guard::Lock;
+use crate::lock::peek::{self, PeekedLock};
+use crate::lock::release::Release;
+use crate::lock::resume::Resume;
 use crate::protocol::{Invalid, LockKey, LockToken, Rules, Settings};
-use crate::release::Release;
-use crate::resume::Resume;
-use crate::table;
-use crate::transport::Transport;
-use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_sdk_dynamodb::{Client, Config};
 use std::sync::Arc;

@@ -1,17 +1,17 @@
 //! Resume: go on holding a lock that was written down.
 
-use crate::budget::Budget;
 use crate::client::LockClient;
-use crate::drive::Term;
-use crate::error::Error;
-use crate::lock::Lock;
+use crate::engine::budget::Budget;
+use crate::engine::drive::Term;
+use crate::engine::error::Error;
+use crate::lock::guard::Lock;
 use crate::protocol::{DataChange, LONGEST_LEASE, Lease, LockToken};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`] for errors,
+/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`](crate::LockClient::resume) for errors,
 /// requests and cancel safety.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct Resume<'a> {

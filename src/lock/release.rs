@@ -1,11 +1,11 @@
 //! Release: give a lock back, from its guard, from a token, or for a workflow that ended.
 
-use crate::budget::Budget;
 use crate::client::LockClient;
-use crate::drive::{Term, drive_with};
-use crate::error::Error;
-use crate::extra::{Deletion, Extra, Nothing};
-use crate::lock::Hold;
+use crate::engine::budget::Budget;
+use crate::engine::drive::{Term, drive_with};
+use crate::engine::error::Error;
+use crate::engine::extra::{Deletion, Extra, Nothing};
+use crate::lock::guard::Hold;
 use crate::protocol::{DataChange, Invalid, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -36,7 +36,7 @@ pub enum ReleaseOutcome {
 ///
 /// # Cancel safety
 /// When the future is dropped the lock may or may not be released; its lease frees it. A release
-/// from a [token](LockClient::release) can simply be repeated.
+/// from a [token](crate::LockClient::release) can simply be repeated.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
 pub struct Release {
     client: LockClient,
@@ -132,7 +132,7 @@ impl Release {
         self
     }
 
-    /// With [`release_workflow`](LockClient::release_workflow): leaves the lock alone when its owner is
+    /// With [`release_workflow`](crate::LockClient::release_workflow): leaves the lock alone when its owner is
     /// one of these. A Step Functions execution that was redriven has its old ARN; where owners say
     /// which attempt they belong to, a late clean-up of an earlier attempt can spare those of the later
     /// one. Decided on the very version that would be released. Default: nobody. Changes nothing on

@@ -1,16 +1,16 @@
 //! The guard: a held lock, and what may be done with it.
 
-use crate::budget::Budget;
 use crate::client::LockClient;
-use crate::commit::{self, Commit, CommitAndRelease};
-use crate::drive::{Term, drive};
-use crate::error::{Error, ErrorKind};
+use crate::engine::budget::Budget;
+use crate::engine::drive::{Term, drive};
+use crate::engine::error::{Error, ErrorKind};
+use crate::lock::commit::{self, Commit, CommitAndRelease};
+use crate::lock::release::{Release, ReleaseOutcome};
+use crate::lock::validity::Validity;
 use crate::mutants::{self, Mutant};
 use crate::protocol::{
     DataChange, Holding, LockKey, LockToken, ReleaseVerdict, RenewVerdict, Renewal, from_epoch_millis,
 };
-use crate::release::{Release, ReleaseOutcome};
-use crate::validity::Validity;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
@@ -31,7 +31,7 @@ use tracing::field::Empty;
 /// Give it back with [`release`](Lock::release). Dropping it **cannot** release it, since a frozen
 /// or killed sandbox runs nothing: a dropped lock stays taken until its lease ends (and, for others,
 /// [`max_clock_skew`](crate::LockClientBuilder::max_clock_skew) longer), and a warning says until when.
-/// [`LockClient::with_lock`] releases on success and on error alike.
+/// [`LockClient::with_lock`](crate::LockClient::with_lock) releases on success and on error alike.
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
     pub(crate) client: LockClient,
@@ -89,7 +89,7 @@ impl Lock {
     }
 
     /// The payload that the lock's row had when it was acquired: what the last holder left, or what
-    /// was given with [`data`](crate::Acquire::data). `None` after [`resume`](LockClient::resume).
+    /// was given with [`data`](crate::Acquire::data). `None` after [`resume`](crate::LockClient::resume).
     pub fn data(&self) -> Option<&[u8]> {
         self.data.as_deref()
     }
@@ -331,8 +331,8 @@ impl Lock {
         (lease / 3).min(latest).max(Duration::from_millis(10))
     }
 
-    /// Writes the lock down, to be [resumed](LockClient::resume), [reclaimed](LockClient::reclaim)
-    /// or [released](LockClient::release) by the next function or state. The lease keeps running:
+    /// Writes the lock down, to be [resumed](crate::LockClient::resume), [reclaimed](crate::LockClient::reclaim)
+    /// or [released](crate::LockClient::release) by the next function or state. The lease keeps running:
     /// checkpoint first if the next one comes late.
     pub fn into_token(self) -> LockToken {
         self.hold.state.store(OVER, Ordering::Relaxed);

@@ -1,12 +1,12 @@
 //! Carries out what a decision asks for, step by step, within the caller's time.
 
-use crate::budget::Budget;
 use crate::client::LockClient;
-use crate::error::BoxError;
-use crate::extra::{Extra, Nothing};
+use crate::engine::budget::Budget;
+use crate::engine::error::BoxError;
+use crate::engine::extra::{Extra, Nothing};
+use crate::engine::transport::Response;
 use crate::mutants::{self, Mutant};
 use crate::protocol::{Action, Answer, LONGEST_LEASE, Machine, Moment, Request, Rules, Step, Tick};
-use crate::transport::Response;
 use aws_smithy_async::future::timeout::Timeout;
 use std::future::Future;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Acquire, try-acquire and reclaim: what the caller may say, and what the verdict means.
 
-use crate::budget::Budget;
 use crate::client::{LockClient, term};
-use crate::drive::{Limits, drive};
-use crate::error::{BoxError, Error, Held};
-use crate::lock::Lock;
+use crate::engine::budget::Budget;
+use crate::engine::drive::{Limits, drive};
+use crate::engine::error::{BoxError, Error, Held};
+use crate::lock::guard::Lock;
 use crate::protocol::{
     AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Wanted,
 };
@@ -58,7 +58,7 @@ impl TryAcquired {
     }
 }
 
-/// An acquire before it is awaited. See [`LockClient::acquire`] and [`LockClient::try_acquire`] for
+/// An acquire before it is awaited. See [`LockClient::acquire`](crate::LockClient::acquire) and [`LockClient::try_acquire`](crate::LockClient::try_acquire) for
 /// errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquireRequest<'a, Mode> {
@@ -128,7 +128,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     /// The workflow that holds the lock (a Step Functions execution's ARN), so that
-    /// [`release_workflow`](LockClient::release_workflow) can give it back when the workflow ends
+    /// [`release_workflow`](crate::LockClient::release_workflow) can give it back when the workflow ends
     /// without doing so. Default: none.
     pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
         self.workflow = Some(workflow.into());
@@ -274,7 +274,7 @@ impl Acquire<'_> {
     }
 
     /// Acquires the lock, runs the work and releases the lock, as
-    /// [`with_lock`](LockClient::with_lock) does, with the settings made here. Errors, requests and
+    /// [`with_lock`](crate::LockClient::with_lock) does, with the settings made here. Errors, requests and
     /// cancel safety are those of `with_lock`.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
