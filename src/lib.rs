@@ -143,8 +143,7 @@ pub use protocol::{Dialect, FailedWrite, LockKey, LockToken, Observation};
 
 #[cfg(feature = "dynamodb")]
 pub use crate::{
-    client::LockClient,
-    client::builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder},
+    client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder},
     engine::budget::{Budget, DEFAULT_GRACE},
     engine::clock::{Clock, SharedClock, Sleep},
     engine::error::{Error, ErrorKind, Held},

@@ -1,9 +1,9 @@
 //! Where the project's own simulation is plugged in: a network of its own under the real client, and the
 //! real way to DynamoDB to compare it with. Not part of the public interface.
 
-use crate::client::builder::LockClientBuilder;
-use crate::engine::dynamodb::{DynamoDb, Sdk};
+use crate::client::LockClientBuilder;
 use crate::engine::extra::{self, Deletion, Extra, Transaction};
+use crate::engine::sdk::{DynamoDb, Sdk};
 use crate::engine::transport::{Response, Transport};
 use crate::protocol::{Answer, Request, Schema};
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
@@ -57,7 +57,7 @@ impl Transport for Plugged {
 impl LockClientBuilder {
     /// Sends lock requests over this network instead of to DynamoDB.
     pub fn network(mut self, network: impl Network + 'static) -> Self {
-        self.network = Some(Plugged(Box::new(network)));
+        self.network = Some(Box::new(Plugged(Box::new(network))));
         self
     }
 }

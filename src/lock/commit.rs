@@ -1,13 +1,14 @@
 //! Commit: the caller's writes and the lock's own in one transaction.
 
-use crate::client::LockClient;
+use super::guard::{HELD, LOST, Lock};
+use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::drive::{Driven, Limits, Term, drive_with};
-use crate::engine::dynamodb::transaction_item;
+use crate::engine::deadline::{Limits, Term};
+use crate::engine::drive::{Driven, drive_with};
 use crate::engine::error::Error;
 use crate::engine::extra::Transaction;
+use crate::engine::sdk::transaction_item;
 use crate::engine::transaction;
-use crate::lock::guard::{HELD, LOST, Lock};
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
 use crate::protocol::{
@@ -34,10 +35,10 @@ pub enum CommitOutcome {
 }
 
 /// The fence as a part of the caller's own transaction: applied only while this grant is current.
-pub(crate) fn fence(client: &LockClient, holding: &Holding) -> Result<TransactWriteItem, Error> {
+pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteItem, Error> {
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
     let request = Request::alone(holding.key.clone(), action);
-    transaction_item(client.table(), &client.settings().schema, &request).map_err(|error| Error::unbuildable(&error))
+    transaction_item(engine.table(), &engine.settings().schema, &request).map_err(|error| Error::unbuildable(&error))
 }
 
 /// A commit before it is awaited. See [`Lock::commit`] for errors, requests and cancel safety.
@@ -70,9 +71,9 @@ impl<'a> Commit<'a> {
         let Self { lock, writes, data } = self;
         lock.check_commit(&writes, &data)?;
         let (term, key) = (lock.term(lock.hold.holding.lease.duration()), lock.key().clone());
-        let limits = limits(&lock.client, term, lock.budget.as_ref());
-        let committing = Committing::renewing(lock.client.settings(), &mut lock.hold.holding, data);
-        let driven = run(&lock.client, &limits, &key, committing, &writes).await;
+        let limits = limits(&lock.engine, term, lock.budget.as_ref());
+        let committing = Committing::renewing(lock.engine.settings(), &mut lock.hold.holding, data);
+        let driven = run(&lock.engine, &limits, &key, committing, &writes).await;
         match driven.verdict {
             CommitVerdict::Committed => lock.is_now(HELD),
             CommitVerdict::Lost => lock.is_now(LOST),
@@ -141,9 +142,9 @@ impl CommitAndRelease {
 
 async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
     let key = lock.key().clone();
-    let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
-    let committing = Committing::releasing(lock.client.settings(), &mut lock.hold.holding, data);
-    let driven = run(&lock.client, &limits, &key, committing, writes).await;
+    let limits = limits(&lock.engine, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
+    let committing = Committing::releasing(lock.engine.settings(), &mut lock.hold.holding, data);
+    let driven = run(&lock.engine, &limits, &key, committing, writes).await;
     if driven.verdict == CommitVerdict::Lost {
         lock.hold.state.store(LOST, Ordering::Relaxed);
     }
@@ -172,12 +173,12 @@ pub(crate) async fn settle(
 #[cfg(feature = "once")]
 async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactWriteItem]) -> Result<(), Error> {
     let key = lock.key().clone();
-    lock.client.settings().check_outcome(&key, lock.owner(), &result)?;
+    lock.engine.settings().check_outcome(&key, lock.owner(), &result)?;
     lock.check_commit(writes, &DataChange::Remove)?;
-    let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
+    let limits = limits(&lock.engine, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
     let alone = writes.is_empty();
-    let committing = Committing::settling(lock.client.settings(), &mut lock.hold.holding, result, alone);
-    let driven = run(&lock.client, &limits, &key, committing, writes).await;
+    let committing = Committing::settling(lock.engine.settings(), &mut lock.hold.holding, result, alone);
+    let driven = run(&lock.engine, &limits, &key, committing, writes).await;
     if driven.verdict == CommitVerdict::Lost {
         lock.hold.state.store(LOST, Ordering::Relaxed);
     }
@@ -217,8 +218,8 @@ impl Lock {
             ))
             .into());
         }
-        self.client.settings().check_write(self.key(), self.owner(), None, data)?;
-        transaction::check(&self.client, self.key(), writes)?;
+        self.engine.settings().check_write(self.key(), self.owner(), None, data)?;
+        transaction::check(&self.engine, self.key(), writes)?;
         Ok(())
     }
 
@@ -256,14 +257,14 @@ impl Lock {
 }
 
 /// The caller's whole time: another transaction on one of the items may take a while.
-fn limits(client: &LockClient, term: Term, budget: Option<&Budget>) -> Limits {
-    let limits = client.limits(term, None);
+fn limits(engine: &Engine, term: Term, budget: Option<&Budget>) -> Limits {
+    let limits = engine.limits(term, None);
     let answers = budget.and_then(Budget::remaining).unwrap_or(limits.answers);
     Limits { answers, ..limits }
 }
 
 async fn run(
-    client: &LockClient,
+    engine: &Engine,
     limits: &Limits,
     key: &LockKey,
     committing: Committing<'_>,
@@ -272,7 +273,7 @@ async fn run(
     let span = tracing::info_span!(
         "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
     );
-    let driven = drive_with(client, limits, committing, &span, &Transaction::of(writes)).await;
+    let driven = drive_with(engine, limits, committing, &span, &Transaction::of(writes)).await;
     span.record("outcome", tracing::field::debug(&driven.verdict));
     if driven.verdict == CommitVerdict::Lost {
         tracing::warn!(%key, "the lock was lost; the transaction was not applied");

@@ -1,12 +1,13 @@
 //! The guard: a held lock, and what may be done with it.
 
-use crate::client::LockClient;
+use super::commit::{self, Commit, CommitAndRelease};
+use super::release::{Release, ReleaseOutcome};
+use super::validity::Validity;
+use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::drive::{Term, drive};
+use crate::engine::deadline::Term;
+use crate::engine::drive::drive;
 use crate::engine::error::{Error, ErrorKind};
-use crate::lock::commit::{self, Commit, CommitAndRelease};
-use crate::lock::release::{Release, ReleaseOutcome};
-use crate::lock::validity::Validity;
 use crate::mutants::{self, Mutant};
 use crate::protocol::{
     DataChange, Holding, LockKey, LockToken, ReleaseVerdict, RenewVerdict, Renewal, from_epoch_millis,
@@ -15,6 +16,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -34,7 +36,7 @@ use tracing::field::Empty;
 /// [`LockClient::with_lock`](crate::LockClient::with_lock) releases on success and on error alike.
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
-    pub(crate) client: LockClient,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Hold,
     pub(crate) budget: Option<Budget>,
     data: Option<Vec<u8>>,
@@ -59,12 +61,12 @@ const OVER: u8 = 3;
 
 impl Lock {
     pub(crate) fn granted(
-        client: LockClient,
+        engine: Arc<Engine>,
         holding: Box<Holding>,
         budget: Option<Budget>,
         data: Option<Vec<u8>>,
     ) -> Self {
-        Self { client, hold: Hold { holding, state: AtomicU8::new(HELD) }, budget, data, validity: None }
+        Self { engine, hold: Hold { holding, state: AtomicU8::new(HELD) }, budget, data, validity: None }
     }
 
     /// Which lock.
@@ -102,7 +104,7 @@ impl Lock {
         }
         let remaining = match &self.validity {
             Some(validity) => validity.remaining(),
-            None => self.hold.holding.belief.remaining(self.client.clock().now()),
+            None => self.hold.holding.belief.remaining(self.engine.clock().now()),
         };
         if remaining.is_zero() && !mutants::on(Mutant::ExpiredGuardComesBack) {
             self.hold.state.store(EXPIRED, Ordering::Relaxed);
@@ -178,7 +180,7 @@ impl Lock {
         let validity = self.validity();
         let mut work = pin!(work);
         loop {
-            let mut pause = self.client.clock().sleep(self.until_next_renewal());
+            let mut pause = self.engine.clock().sleep(self.until_next_renewal());
             let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
                 // After a freeze the lease may have ended long before the pause: renew at once.
                 Poll::Ready(done) => Poll::Ready(done),
@@ -211,7 +213,7 @@ impl Lock {
     /// For whoever polls work while the guard is lent to it.
     pub(crate) fn validity(&mut self) -> Validity {
         let belief = (!self.remaining().is_zero()).then_some(self.hold.holding.belief);
-        let clock = self.client.shared_clock();
+        let clock = self.engine.shared_clock();
         self.validity.get_or_insert_with(|| Validity::new(clock.clone(), belief)).clone()
     }
 
@@ -250,7 +252,7 @@ impl Lock {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
         }
-        commit::fence(&self.client, &self.hold.holding)
+        commit::fence(&self.engine, &self.hold.holding)
     }
 
     /// Applies writes of yours, and renews the lock, in one transaction: all of it while the lock is
@@ -323,7 +325,7 @@ impl Lock {
     }
 
     fn until_next_renewal(&self) -> Duration {
-        let lease = self.client.rules().believed(self.hold.holding.lease.duration());
+        let lease = self.engine.rules().believed(self.hold.holding.lease.duration());
         let remaining = self.remaining();
         // Near its end a lease that can be prolonged is renewed more often; one that ends with the
         // budget is not.
@@ -358,7 +360,7 @@ impl Lock {
     /// ```
     pub fn release(self) -> Release {
         self.hold.state.store(OVER, Ordering::Relaxed);
-        Release::of_hold(self.client, self.hold, self.budget)
+        Release::of_hold(self.engine, self.hold, self.budget)
     }
 
     /// Releases after work that ended well. The caller has to know if the lock was lost before: another holder may
@@ -431,7 +433,7 @@ impl Lock {
     }
 
     async fn renewed(&mut self, lease: Option<Duration>, data: DataChange) -> Result<(), Error> {
-        self.client.settings().check_write(self.key(), &self.hold.holding.owner, None, &data)?;
+        self.engine.settings().check_write(self.key(), &self.hold.holding.owner, None, &data)?;
         // The lease on the row may be longer, where a copy of this lock was renewed elsewhere.
         lease.map_or(Ok(()), crate::protocol::Lease::check)?;
         let lease = lease.unwrap_or(self.hold.holding.lease.duration());
@@ -451,13 +453,13 @@ impl Lock {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
         }
-        let limits = self.client.limits(term, self.budget.as_ref());
-        let Self { client, hold: Hold { holding, .. }, .. } = self;
+        let limits = self.engine.limits(term, self.budget.as_ref());
+        let Self { engine, hold: Hold { holding, .. }, .. } = self;
         let key = holding.key.clone();
         let span = tracing::info_span!(
             "lock_renew", %key, token = holding.token, attempts = Empty, waited_ms = Empty, outcome = Empty
         );
-        let driven = drive(client, &limits, Renewal::new(client.settings(), holding, data), &span).await;
+        let driven = drive(engine, &limits, Renewal::new(engine.settings(), holding, data), &span).await;
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
         match driven.verdict {

@@ -1,15 +1,17 @@
 //! Release: give a lock back, from its guard, from a token, or for a workflow that ended.
 
-use crate::client::LockClient;
+use super::guard::Hold;
+use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::drive::{Term, drive_with};
+use crate::engine::deadline::Term;
+use crate::engine::drive::drive_with;
 use crate::engine::error::Error;
 use crate::engine::extra::{Deletion, Extra, Nothing};
-use crate::lock::guard::Hold;
 use crate::protocol::{DataChange, Invalid, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tracing::field::Empty;
 
@@ -39,7 +41,7 @@ pub enum ReleaseOutcome {
 /// from a [token](crate::LockClient::release) can simply be repeated.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
 pub struct Release {
-    client: LockClient,
+    engine: Arc<Engine>,
     what: Result<What, Error>,
     budget: Option<Budget>,
     data: DataChange,
@@ -72,28 +74,28 @@ impl What {
 }
 
 impl Release {
-    fn new(client: LockClient, what: Result<What, Error>, budget: Option<Budget>) -> Self {
-        Self { client, what, budget, data: DataChange::Keep, deletion: None, later_grants: false }
+    fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
+        Self { engine, what, budget, data: DataChange::Keep, deletion: None, later_grants: false }
     }
 
-    pub(crate) fn of_hold(client: LockClient, hold: Hold, budget: Option<Budget>) -> Self {
-        Self::new(client, Ok(What::Held(hold)), budget)
+    pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
+        Self::new(engine, Ok(What::Held(hold)), budget)
     }
 
-    pub(crate) fn of_token(client: &LockClient, token: LockToken) -> Self {
-        let settings = client.settings();
-        let holding = settings.check_token(&token).and_then(|()| token.holding(client.clock().now(), settings));
+    pub(crate) fn of_token(engine: &Arc<Engine>, token: LockToken) -> Self {
+        let settings = engine.settings();
+        let holding = settings.check_token(&token).and_then(|()| token.holding(engine.clock().now(), settings));
         let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
-        Self::new(client.clone(), what, None)
+        Self::new(engine.clone(), what, None)
     }
 
-    pub(crate) fn of_workflow(client: &LockClient, key: LockKey, workflow: String) -> Self {
-        let settings = client.settings();
+    pub(crate) fn of_workflow(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
+        let settings = engine.settings();
         let checked = settings
             .check_lock_key(&key)
-            .and_then(|()| settings.check_write(&key, client.owner(), Some(&workflow), &DataChange::Keep));
+            .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
         let what = checked.map(|()| What::Workflows { key, workflow, spared: Spared::nobody() }).map_err(Error::from);
-        Self::new(client.clone(), what, None)
+        Self::new(engine.clone(), what, None)
     }
 
     /// The time that the release may take. Default: the budget of the lock, else three request
@@ -156,9 +158,9 @@ impl Release {
     pub(crate) async fn verdict(mut self) -> Result<ReleaseVerdict, Error> {
         let what = self.what?;
         let key = what.key().clone();
-        let settings = self.client.settings();
+        let settings = self.engine.settings();
         // Even so the lock is to be free: nobody else can release it any more.
-        let owner = what.owner().unwrap_or(self.client.owner());
+        let owner = what.owner().unwrap_or(self.engine.owner());
         let too_large = settings.check_write(&key, owner, None, &self.data).err();
         if too_large.is_some() {
             self.data = DataChange::Keep;
@@ -172,11 +174,11 @@ impl Release {
         };
         let releasing = releasing.with_data(self.data).deleting(self.deletion.is_some());
         let extra = self.deletion.unwrap_or(&Nothing);
-        let mut limits = self.client.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());
+        let mut limits = self.engine.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());
         // A lock whose budget is spent is still worth one answer.
-        limits.answers = limits.answers.max(self.client.request_timeout() / 4);
+        limits.answers = limits.answers.max(self.engine.request_timeout() / 4);
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let driven = drive_with(&self.client, &limits, releasing, &span, extra).await;
+        let driven = drive_with(&self.engine, &limits, releasing, &span, extra).await;
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
         match driven.verdict {
