@@ -149,9 +149,10 @@ pub use crate::{
     engine::error::{Error, ErrorKind, Held},
     lock::acquire::{Acquire, AcquireRequest, TryAcquire, TryAcquired, Trying, Waiting},
     lock::commit::{Commit, CommitAndRelease, CommitOutcome},
-    lock::guard::{Lock, Renew},
+    lock::guard::Lock,
     lock::peek::PeekedLock,
     lock::release::{Release, ReleaseOutcome},
+    lock::renew::Renew,
     lock::resume::Resume,
 };
 

@@ -6,7 +6,7 @@ use crate::engine::budget::Budget;
 use crate::engine::deadline::Limits;
 use crate::engine::deadline::term;
 use crate::engine::drive::drive;
-use crate::engine::error::{BoxError, Error, Held};
+use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
     AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Wanted,
 };
@@ -337,5 +337,22 @@ impl<Mode> fmt::Debug for AcquireRequest<'_, Mode> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the payload: it is the caller's and does not belong into logs.
         f.debug_struct("AcquireRequest").field("key", &self.key).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    /// For a grant that was recognised late, when half of its lease was gone already: renewed before
+    /// anybody works with it. A call that fails leaves nothing behind, if that can be helped. One that lost
+    /// it meanwhile never held it for its caller, who has nothing to stop and may ask again.
+    pub(crate) async fn renewed_or_given_back(mut self) -> Result<Self, Error> {
+        let Err(error) = self.checkpoint().await else { return Ok(self) };
+        let key = self.key().clone();
+        self.finish().await;
+        Err(match error.kind() {
+            ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
+                Error::unknown(&key, "acquired").because(Some(Box::new(error)))
+            }
+            _ => error,
+        })
     }
 }

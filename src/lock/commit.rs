@@ -206,6 +206,105 @@ impl fmt::Debug for CommitAndRelease {
 }
 
 impl Lock {
+    /// A [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for a transaction of your own: its
+    /// writes are applied only while this grant is current, neither lost nor released. Sends nothing.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(
+    /// #     lock: &lambda_lock::Lock, dynamodb: &aws_sdk_dynamodb::Client, record: TransactWriteItem,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// dynamodb.transact_write_items().transact_items(record).transact_items(lock.condition_check()?).send().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// When the lock was lost the transaction is cancelled, and the reason at this item's place is
+    /// `ConditionalCheckFailed`. It orders grants, not the writes of one grant: your own retry of a
+    /// transaction needs your own client request token. [`commit`](Lock::commit) does all of that.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when the guard knows already.
+    ///
+    /// # IAM actions
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, beside the actions of its
+    /// other items.
+    pub fn condition_check(&self) -> Result<TransactWriteItem, Error> {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            return Err(Error::lost(self.key()));
+        }
+        fence(&self.engine, &self.hold.holding)
+    }
+
+    /// Applies writes of yours, and renews the lock, in one transaction: all of it while the lock is
+    /// ours, or nothing.
+    ///
+    /// A holder that was paused and has lost the lock writes nothing. A commit whose answer was lost is
+    /// asked for again with the same client request token, so its writes are applied once. Await the
+    /// answer; afterwards the lease is as after a [`checkpoint`](Lock::checkpoint).
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(lock: &mut lambda_lock::Lock, record: TransactWriteItem) -> Result<(), lambda_lock::Error> {
+    /// lock.commit([record]).await?; // applied, or an error that says why not
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// * [`Lost`](crate::ErrorKind::Lost): stop; nothing was applied.
+    /// * [`Cancelled`](crate::ErrorKind::Cancelled): one of *your* writes was refused, the error says which one
+    ///   and why; nothing was applied. The guard believes what it believed before.
+    /// * [`Unknown`](crate::ErrorKind::Unknown): no answer within the budget. Do not commit the same writes
+    ///   again: [`settle_commit`](Lock::settle_commit) tells what became of them.
+    /// * `Unavailable`: throttled, or other transactions had the items, for the whole budget; nothing
+    ///   was applied. `InvalidRequest`: more than 99 writes, more than 4 MB, one of them on the lock's
+    ///   own row, or what DynamoDB itself finds invalid. `InvalidRecord`, `Table`, `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// One `TransactWriteItems`, which DynamoDB bills as two writes per item:
+    /// `dynamodb:UpdateItem` on the lock table, and the actions of your writes on theirs. One more
+    /// after a lost answer, a conflict with another transaction, or when a copy of this lock renewed it
+    /// elsewhere; conflicts are retried within the budget, without a budget within three request
+    /// timeouts. A read as with [`checkpoint`](Lock::checkpoint).
+    ///
+    /// # Limits
+    /// A network that delivers a request twice, long after the first was cancelled because of your own
+    /// writes, can still have the second one applied until the lock is next renewed or released. (One
+    /// that was never answered is not called cancelled before a renewal has ruled that out.)
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, all of it or nothing may have been applied:
+    /// [`settle_commit`](Lock::settle_commit) tells.
+    pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
+        Commit::new(self, writes.into_iter().collect())
+    }
+
+    /// Applies writes of yours, and gives the lock back, in one transaction: all of it while the lock
+    /// is ours, or nothing. The guard is over from here on.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(lock: lambda_lock::Lock, record: TransactWriteItem) -> Result<(), lambda_lock::Error> {
+    /// lock.commit_and_release([record]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`commit`](Lock::commit). Whatever the error, the lock is given back as well as can be, by a
+    /// plain release, unless it is lost already. After [`Unknown`](crate::ErrorKind::Unknown) nobody can tell
+    /// from the lock whether the writes were applied: look at them.
+    ///
+    /// # Requests and IAM actions
+    /// As [`commit`](Lock::commit), and after an error one write (`dynamodb:UpdateItem`).
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, all of it or nothing may have been applied; the lease frees the lock.
+    pub fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> CommitAndRelease {
+        CommitAndRelease::new(self, writes.into_iter().collect())
+    }
+
     fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));

@@ -5,5 +5,6 @@ pub(crate) mod commit;
 pub(crate) mod guard;
 pub(crate) mod peek;
 pub(crate) mod release;
+pub(crate) mod renew;
 pub(crate) mod resume;
 pub(crate) mod validity;

@@ -1,6 +1,6 @@
 //! Release: give a lock back, from its guard, from a token, or for a workflow that ended.
 
-use super::guard::Hold;
+use super::guard::{Hold, LOST, Lock, OVER};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::Term;
@@ -12,8 +12,85 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracing::field::Empty;
+
+impl Lock {
+    /// Gives the lock back. The guard is over from here on, whatever the answer.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: lambda_lock::Lock) -> Result<(), lambda_lock::Error> {
+    /// use lambda_lock::ReleaseOutcome;
+    /// match lock.release().await? {
+    ///     ReleaseOutcome::Released => {}
+    ///     ReleaseOutcome::AlreadyGone => { /* ours no more: fenced writes were refused */ }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release(self) -> Release {
+        self.hold.state.store(OVER, Ordering::Relaxed);
+        Release::of_hold(self.engine, self.hold, self.budget)
+    }
+
+    /// Releases after work that ended well. The caller has to know if the lock was lost before: another holder may
+    /// have worked at the same time.
+    pub(crate) async fn finish_work(self) -> Result<(), Error> {
+        let key = self.key().clone();
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            self.abandon();
+            return Err(Error::lost_by_work(&key));
+        }
+        match self.release().verdict().await {
+            Ok(ReleaseVerdict::Lost) => Err(Error::lost_by_work(&key)),
+            Ok(ReleaseVerdict::Released) => Ok(()),
+            other => {
+                not_released(&key, other.err());
+                Ok(())
+            }
+        }
+    }
+
+    /// Releases after work that was stopped because its lease ended.
+    pub(crate) async fn cut_short(self) -> Error {
+        let key = self.key().clone();
+        tracing::warn!(%key, token = self.fencing_token(), "the lease ended while the work ran: the work was stopped");
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            self.abandon();
+            return Error::lost(&key);
+        }
+        match self.release().verdict().await {
+            Ok(ReleaseVerdict::Released) => Error::cut_short(&key, true),
+            other => {
+                not_released(&key, other.err());
+                Error::cut_short(&key, false)
+            }
+        }
+    }
+
+    /// Releases after the work, unless the lock is known to be lost; a failure is only logged,
+    /// because the work is done and the lease frees the lock.
+    pub(crate) async fn finish(self) {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            return self.abandon();
+        }
+        let key = self.key().clone();
+        match self.release().await {
+            Ok(ReleaseOutcome::Released) => {}
+            Ok(ReleaseOutcome::AlreadyGone) => not_released(&key, None),
+            Err(error) => not_released(&key, Some(error)),
+        }
+    }
+}
+
+/// What is not told to whoever hears of the work's own outcome.
+fn not_released(key: &LockKey, error: Option<Error>) {
+    match error {
+        None => tracing::warn!(%key, "the lock was no longer ours when it was released"),
+        Some(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),
+    }
+}
 
 /// What a release found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
