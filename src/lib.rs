@@ -125,25 +125,9 @@ mod mutants;
 pub mod mutants;
 
 #[cfg(feature = "dynamodb")]
-mod acquire;
-#[cfg(feature = "dynamodb")]
-mod budget;
-#[cfg(feature = "dynamodb")]
-mod builder;
-#[cfg(feature = "dynamodb")]
 mod client;
 #[cfg(feature = "dynamodb")]
-mod clock;
-#[cfg(feature = "dynamodb")]
-mod commit;
-#[cfg(feature = "dynamodb")]
-mod drive;
-#[cfg(feature = "dynamodb")]
-mod dynamodb;
-#[cfg(feature = "dynamodb")]
-mod error;
-#[cfg(feature = "dynamodb")]
-mod extra;
+mod engine;
 #[cfg(feature = "lambda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
 pub mod lambda;
@@ -151,43 +135,25 @@ pub mod lambda;
 mod lock;
 #[cfg(feature = "once")]
 mod once;
-#[cfg(feature = "dynamodb")]
-mod peek;
-#[cfg(feature = "dynamodb")]
-mod release;
-#[cfg(feature = "dynamodb")]
-mod resume;
-#[cfg(feature = "dynamodb")]
-mod seen;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
-#[cfg(feature = "dynamodb")]
-mod table;
-#[cfg(feature = "dynamodb")]
-mod transaction;
-#[cfg(feature = "dynamodb")]
-mod transport;
-#[cfg(feature = "dynamodb")]
-mod validity;
-#[cfg(feature = "dynamodb")]
-mod wall_clock;
 
 pub use protocol::{Dialect, FailedWrite, LockKey, LockToken, Observation};
 
 #[cfg(feature = "dynamodb")]
 pub use crate::{
-    acquire::{Acquire, AcquireRequest, TryAcquire, TryAcquired, Trying, Waiting},
-    budget::{Budget, DEFAULT_GRACE},
-    builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder},
-    client::LockClient,
-    clock::{Clock, SharedClock, Sleep},
-    commit::{Commit, CommitAndRelease, CommitOutcome},
-    error::{Error, ErrorKind, Held},
-    lock::{Lock, Renew},
-    peek::PeekedLock,
-    release::{Release, ReleaseOutcome},
-    resume::Resume,
+    client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder},
+    engine::budget::{Budget, DEFAULT_GRACE},
+    engine::clock::{Clock, SharedClock, Sleep},
+    engine::error::{Error, ErrorKind, Held},
+    lock::acquire::{Acquire, AcquireRequest, TryAcquire, TryAcquired, Trying, Waiting},
+    lock::commit::{Commit, CommitAndRelease, CommitOutcome},
+    lock::guard::Lock,
+    lock::peek::PeekedLock,
+    lock::release::{Release, ReleaseOutcome},
+    lock::renew::Renew,
+    lock::resume::Resume,
 };
 
 #[cfg(feature = "once")]

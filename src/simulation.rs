@@ -1,11 +1,11 @@
 //! Where the project's own simulation is plugged in: a network of its own under the real client, and the
 //! real way to DynamoDB to compare it with. Not part of the public interface.
 
-use crate::builder::LockClientBuilder;
-use crate::dynamodb::{DynamoDb, Sdk};
-use crate::extra::{self, Deletion, Extra, Transaction};
+use crate::client::LockClientBuilder;
+use crate::engine::extra::{self, Deletion, Extra, Transaction};
+use crate::engine::sdk::{DynamoDb, Sdk};
+use crate::engine::transport::{Response, Transport};
 use crate::protocol::{Answer, Request, Schema};
-use crate::transport::{Response, Transport};
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use std::fmt;
 use std::future::Future;
@@ -57,7 +57,7 @@ impl Transport for Plugged {
 impl LockClientBuilder {
     /// Sends lock requests over this network instead of to DynamoDB.
     pub fn network(mut self, network: impl Network + 'static) -> Self {
-        self.network = Some(Plugged(Box::new(network)));
+        self.network = Some(Box::new(Plugged(Box::new(network))));
         self
     }
 }

@@ -1,6 +1,6 @@
 //! An invocation's deadline and name, as a budget.
 
-use crate::budget::Budget;
+use crate::engine::budget::Budget;
 use crate::protocol::from_epoch_millis;
 use lambda_runtime::Context;
 
@@ -43,7 +43,7 @@ fn invocation(context: &Context) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SharedClock;
+    use crate::engine::clock::SharedClock;
     use lambda_runtime::Config;
     use std::sync::Arc;
     use std::time::Duration;

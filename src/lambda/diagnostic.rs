@@ -1,6 +1,6 @@
 //! Errors by name: what leaves a function so that `Retry` and `Catch` can match it.
 
-use crate::error::{Error, ErrorKind};
+use crate::engine::error::{Error, ErrorKind};
 use lambda_runtime::Diagnostic;
 use std::error::Error as StdError;
 use std::iter::successors;
@@ -79,7 +79,7 @@ pub(super) fn named(error: &(dyn StdError + 'static)) -> Option<Diagnostic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Held;
+    use crate::engine::error::Held;
     use crate::protocol::{Invalid, LockKey, Rejection};
     use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! An attempt: a held lock whose work ends with an outcome that is stored.
 
-use crate::commit;
-use crate::error::Error;
-use crate::lock::Lock;
+use crate::engine::error::Error;
+use crate::lock::commit;
+use crate::lock::guard::Lock;
+use crate::lock::release::ReleaseOutcome;
 use crate::protocol::{Invalid, OnceRecord, StoredOutcome, from_epoch_millis};
-use crate::release::ReleaseOutcome;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
 use std::ops::{Deref, DerefMut};

@@ -3,11 +3,12 @@
 use super::attempt::Attempt;
 use super::payload::fingerprint;
 use super::status::{self, OnceStatus};
-use crate::budget::Budget;
-use crate::client::{LockClient, term};
-use crate::drive::{Driven, drive};
-use crate::error::{Error, Held};
-use crate::lock::Lock;
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::deadline::term;
+use crate::engine::drive::{Driven, drive};
+use crate::engine::error::{Error, Held};
+use crate::lock::guard::Lock;
 use crate::protocol::once::NAMESPACE;
 use crate::protocol::{
     AcquireVerdict, Attempting, DataChange, Invalid, LockKey, OnceRecord, OnceVerdict, Reclaim, StoredOutcome, Wanted,
@@ -16,6 +17,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -24,10 +26,10 @@ use tracing::field::Empty;
 /// caller goes on retrying.
 pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An idempotent work before it is begun, see [`LockClient::once`].
+/// An idempotent work before it is begun, see [`LockClient::once`](crate::LockClient::once).
 #[must_use = "an idempotent work does nothing until it is run or started"]
 pub struct Once<'a> {
-    client: &'a LockClient,
+    engine: &'a Arc<Engine>,
     /// As the caller calls it.
     name: LockKey,
     payload: Option<Result<String, Invalid>>,
@@ -72,9 +74,9 @@ pub enum Started<T> {
 }
 
 impl<'a> Once<'a> {
-    pub(crate) fn new(client: &'a LockClient, name: LockKey) -> Self {
+    pub(crate) fn new(engine: &'a Arc<Engine>, name: LockKey) -> Self {
         Self {
-            client,
+            engine,
             name,
             payload: None,
             keep: DEFAULT_RETENTION,
@@ -169,11 +171,11 @@ impl<'a> Once<'a> {
     ///
     /// # Requests and IAM actions
     /// First call: two writes. Later ones: one write that is refused. While somebody else does it: as a
-    /// [waiting acquire](LockClient::acquire). One read or write more after a lost answer.
+    /// [waiting acquire](crate::LockClient::acquire). One read or write more after a lost answer.
     /// `dynamodb:UpdateItem`, `dynamodb:GetItem`.
     ///
     /// # Cancel safety
-    /// As [`with_lock`](LockClient::with_lock): the attempt stays open until its lease ends, and the
+    /// As [`with_lock`](crate::LockClient::with_lock): the attempt stays open until its lease ends, and the
     /// next one then takes over.
     pub async fn run<T, E, F>(self, work: F) -> Result<Outcome<T>, E>
     where
@@ -244,12 +246,12 @@ impl<'a> Once<'a> {
     /// Those of the first half of [`run`](Once::run).
     ///
     /// # Cancel safety
-    /// As [`acquire`](LockClient::acquire).
+    /// As [`acquire`](crate::LockClient::acquire).
     pub async fn start<T: DeserializeOwned>(mut self) -> Result<Started<T>, Error> {
         let payload = self.payload.take().transpose()?;
         let wanted = self.wanted()?;
         let term = term(&self.name, self.lease, self.budget.as_ref())?;
-        let mut limits = self.client.limits(term, self.budget.as_ref());
+        let mut limits = self.engine.limits(term, self.budget.as_ref());
         if self.waits {
             limits.wait = self.budget.as_ref().and_then(Budget::wait).unwrap_or_default();
             limits.answers = limits.answers.max(limits.wait);
@@ -258,8 +260,8 @@ impl<'a> Once<'a> {
             "lock_once", key = %self.name, owner = wanted.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
         );
-        let attempting = Attempting::new(self.client.settings(), wanted, payload, self.keep);
-        let driven = drive(self.client, &limits, attempting, &span).await;
+        let attempting = Attempting::new(self.engine.settings(), wanted, payload, self.keep);
+        let driven = drive(self.engine, &limits, attempting, &span).await;
         let started = self.verdict(driven).instrument(span.clone()).await;
         match &started {
             Ok(Started::Attempt(attempt)) => span.record("token", attempt.fencing_token()).record("outcome", "granted"),
@@ -280,7 +282,7 @@ impl<'a> Once<'a> {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn status(self) -> Result<Option<OnceStatus>, Error> {
-        status::read(self.client, &self.name, self.key()).await
+        status::read(self.engine, &self.name, self.key()).await
     }
 
     fn key(&self) -> LockKey {
@@ -291,9 +293,9 @@ impl<'a> Once<'a> {
         if self.name.key().is_empty() {
             return Err(Invalid::new("the key of the work is empty: give text that names it").into());
         }
-        let owner = self.client.owner_of_call(self.owner.take(), self.budget.as_ref());
+        let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
         let key = self.key();
-        self.client.settings().check_write(&key, &owner, None, &DataChange::Keep)?;
+        self.engine.settings().check_write(&key, &owner, None, &DataChange::Keep)?;
         Ok(Wanted {
             key,
             owner,
@@ -314,7 +316,7 @@ impl<'a> Once<'a> {
         };
         match verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
-                let lock = Lock::granted(self.client.clone(), holding, self.budget, data);
+                let lock = Lock::granted(self.engine.clone(), holding, self.budget, data);
                 let lock = if renew_first { Box::pin(lock.renewed_or_given_back()).await? } else { lock };
                 Ok(Started::Attempt(Attempt::new(lock, record)))
             }

@@ -1,8 +1,9 @@
 //! Status: what the record of an idempotent work says, for people and dashboards.
 
-use crate::client::LockClient;
-use crate::drive::{Term, drive};
-use crate::error::Error;
+use crate::engine::Engine;
+use crate::engine::deadline::Term;
+use crate::engine::drive::drive;
+use crate::engine::error::Error;
 use crate::protocol::{LockKey, OnceRecord, PeekVerdict, Peeking, StoredOutcome, from_epoch_millis};
 use std::time::{Duration, SystemTime};
 use tracing::Span;
@@ -50,10 +51,10 @@ impl From<OnceRecord> for OnceStatus {
     }
 }
 
-pub(super) async fn read(client: &LockClient, name: &LockKey, key: LockKey) -> Result<Option<OnceStatus>, Error> {
-    client.settings().check_key(&key)?;
-    let limits = client.limits(Term::Fixed(Duration::ZERO), None);
-    let driven = drive(client, &limits, Peeking::once(client.settings(), key), &Span::none()).await;
+pub(super) async fn read(engine: &Engine, name: &LockKey, key: LockKey) -> Result<Option<OnceStatus>, Error> {
+    engine.settings().check_key(&key)?;
+    let limits = engine.limits(Term::Fixed(Duration::ZERO), None);
+    let driven = drive(engine, &limits, Peeking::once(engine.settings(), key), &Span::none()).await;
     let cause = driven.cause;
     match driven.verdict {
         PeekVerdict::Seen(record) => Ok(record.map(OnceStatus::from)),

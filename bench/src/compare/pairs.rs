@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(20);
 const COUNTED: u64 = 20;
 /// How many locks the timed pairs go round. With one alone, our next acquire within the millisecond is refused by the
 /// end that the release before it wrote, at least a millisecond after the grant, as soon as the client is 20 ms ahead
-/// of its clock (`src/wall_clock.rs`). On AWS no client is so fast; here a round takes longer than those 20 ms.
+/// of its clock (`src/engine/wall_clock.rs`). On AWS no client is so fast; here a round takes longer than those 20 ms.
 pub(crate) const LOCKS: u32 = 100;
 
 /// How much is timed.

@@ -5,7 +5,7 @@
 //! for its place in `component/client/src/error.rs`, `component/conformance/src/native.rs` and, for
 //! `protocol`, in `component/protocol/src/error.rs`.
 
-const CRATE: &str = include_str!("../../../src/error.rs");
+const CRATE: &str = include_str!("../../../src/engine/error.rs");
 const WIT: &str = include_str!("../../wit/types.wit");
 
 /// Each kind of the crate, and its case in the WIT package.

@@ -1,6 +1,6 @@
 //! What a guarded handler fails with: the lock's error, or its own.
 
-use crate::error::Error;
+use crate::engine::error::Error;
 use crate::lambda::diagnostic::named;
 use lambda_runtime::Diagnostic;
 use std::any::Any;

@@ -1,9 +1,9 @@
 //! The layer: which lock, for how long to wait, and what to answer when somebody else holds it.
 
 use super::service::LockService;
-use crate::budget::Budget;
 use crate::client::LockClient;
-use crate::error::Held;
+use crate::engine::budget::Budget;
+use crate::engine::error::Held;
 use crate::protocol::LockKey;
 use lambda_runtime::Context;
 use std::fmt;

@@ -2,9 +2,9 @@
 
 use super::error::LockServiceError;
 use super::layer::{Settings, WhenHeld};
-use crate::acquire::TryAcquired;
-use crate::error::Error;
-use crate::lock::Lock;
+use crate::engine::error::Error;
+use crate::lock::acquire::TryAcquired;
+use crate::lock::guard::Lock;
 use crate::protocol::{LockKey, LockToken};
 use lambda_runtime::{Context, LambdaEvent};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What can be seen to be wrong with the caller's writes before a transaction is sent.
 
-use crate::client::LockClient;
+use super::Engine;
 use crate::protocol::{Invalid, LockKey};
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ type Attributes = HashMap<String, AttributeValue>;
 
 /// Checks the limits that AWS documents for `TransactWriteItems`, and that none of the writes is on
 /// the lock's own row, of which DynamoDB takes only one in a transaction.
-pub(crate) fn check(client: &LockClient, key: &LockKey, writes: &[TransactWriteItem]) -> Result<(), Invalid> {
+pub(crate) fn check(engine: &Engine, key: &LockKey, writes: &[TransactWriteItem]) -> Result<(), Invalid> {
     if writes.len() >= MOST_ITEMS {
         return Err(Invalid::new(format!(
             "{} writes and the lock's own do not fit into one transaction: DynamoDB takes {MOST_ITEMS} at most, so \
@@ -31,7 +31,7 @@ pub(crate) fn check(client: &LockClient, key: &LockKey, writes: &[TransactWriteI
                  condition check"
             )));
         };
-        if is_lock_table(client.table(), table) && is_row_of(client, key, row) {
+        if is_lock_table(engine.table(), table) && is_row_of(engine, key, row) {
             return Err(Invalid::new(format!(
                 "the write {index} of the transaction is on the row of the lock {key} itself, which the commit \
                  writes: leave it out; use the commit's own .data(…) to store something there"
@@ -82,8 +82,8 @@ fn is_lock_table(ours: &str, named: &str) -> bool {
     name(ours) == name(named)
 }
 
-fn is_row_of(client: &LockClient, key: &LockKey, row: &Attributes) -> bool {
-    let schema = &client.settings().schema;
+fn is_row_of(engine: &Engine, key: &LockKey, row: &Attributes) -> bool {
+    let schema = &engine.settings().schema;
     let is = |name: &str, wanted: &str| matches!(row.get(name), Some(AttributeValue::S(text)) if text == wanted);
     let sort_key = match (&schema.sort_key_attribute, key.sort_key()) {
         (Some(name), Some(wanted)) => is(name, wanted),

@@ -1,21 +1,22 @@
 //! Resume: go on holding a lock that was written down.
 
-use crate::budget::Budget;
-use crate::client::LockClient;
-use crate::drive::Term;
-use crate::error::Error;
-use crate::lock::Lock;
+use super::guard::Lock;
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::deadline::Term;
+use crate::engine::error::Error;
 use crate::protocol::{DataChange, LONGEST_LEASE, Lease, LockToken};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`] for errors,
+/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`](crate::LockClient::resume) for errors,
 /// requests and cancel safety.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct Resume<'a> {
-    client: &'a LockClient,
+    engine: &'a Arc<Engine>,
     token: LockToken,
     lease: Option<Duration>,
     budget: Option<Budget>,
@@ -23,8 +24,8 @@ pub struct Resume<'a> {
 }
 
 impl<'a> Resume<'a> {
-    pub(crate) fn new(client: &'a LockClient, token: LockToken) -> Self {
-        Self { client, token, lease: None, budget: None, data: DataChange::Keep }
+    pub(crate) fn new(engine: &'a Arc<Engine>, token: LockToken) -> Self {
+        Self { engine, token, lease: None, budget: None, data: DataChange::Keep }
     }
 
     /// The work that the lock is resumed for: the lease covers it, and checkpoints renew up to its
@@ -47,19 +48,19 @@ impl<'a> Resume<'a> {
     }
 
     async fn go(self) -> Result<Lock, Error> {
-        let Self { client, token, lease, budget, data } = self;
-        let settings = client.settings();
+        let Self { engine, token, lease, budget, data } = self;
+        let settings = engine.settings();
         settings.check_token(&token)?;
         settings.check_write(&token.key(), token.owner(), token.workflow(), &data)?;
         lease.map_or(Ok(()), Lease::check)?;
-        let holding = token.holding(client.clock().now(), settings)?;
+        let holding = token.holding(engine.clock().now(), settings)?;
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.rules));
         let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
         let term = match &budget {
             Some(budget) => Term::Within(wanted, budget.clone()),
             None => Term::Fixed(wanted),
         };
-        let mut lock = Lock::granted(client.clone(), Box::new(holding), budget, None);
+        let mut lock = Lock::granted(engine.clone(), Box::new(holding), budget, None);
         match lock.renew_for(term, data).await {
             Ok(()) => Ok(lock),
             Err(error) => {

@@ -1,17 +1,96 @@
 //! Release: give a lock back, from its guard, from a token, or for a workflow that ended.
 
-use crate::budget::Budget;
-use crate::client::LockClient;
-use crate::drive::{Term, drive_with};
-use crate::error::Error;
-use crate::extra::{Deletion, Extra, Nothing};
-use crate::lock::Hold;
+use super::guard::{Hold, LOST, Lock, OVER};
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::deadline::Term;
+use crate::engine::drive::drive_with;
+use crate::engine::error::Error;
+use crate::engine::extra::{Deletion, Extra, Nothing};
 use crate::protocol::{DataChange, Invalid, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracing::field::Empty;
+
+impl Lock {
+    /// Gives the lock back. The guard is over from here on, whatever the answer.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: lambda_lock::Lock) -> Result<(), lambda_lock::Error> {
+    /// use lambda_lock::ReleaseOutcome;
+    /// match lock.release().await? {
+    ///     ReleaseOutcome::Released => {}
+    ///     ReleaseOutcome::AlreadyGone => { /* ours no more: fenced writes were refused */ }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release(self) -> Release {
+        self.hold.state.store(OVER, Ordering::Relaxed);
+        Release::of_hold(self.engine, self.hold, self.budget)
+    }
+
+    /// Releases after work that ended well. The caller has to know if the lock was lost before: another holder may
+    /// have worked at the same time.
+    pub(crate) async fn finish_work(self) -> Result<(), Error> {
+        let key = self.key().clone();
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            self.abandon();
+            return Err(Error::lost_by_work(&key));
+        }
+        match self.release().verdict().await {
+            Ok(ReleaseVerdict::Lost) => Err(Error::lost_by_work(&key)),
+            Ok(ReleaseVerdict::Released) => Ok(()),
+            other => {
+                not_released(&key, other.err());
+                Ok(())
+            }
+        }
+    }
+
+    /// Releases after work that was stopped because its lease ended.
+    pub(crate) async fn cut_short(self) -> Error {
+        let key = self.key().clone();
+        tracing::warn!(%key, token = self.fencing_token(), "the lease ended while the work ran: the work was stopped");
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            self.abandon();
+            return Error::lost(&key);
+        }
+        match self.release().verdict().await {
+            Ok(ReleaseVerdict::Released) => Error::cut_short(&key, true),
+            other => {
+                not_released(&key, other.err());
+                Error::cut_short(&key, false)
+            }
+        }
+    }
+
+    /// Releases after the work, unless the lock is known to be lost; a failure is only logged,
+    /// because the work is done and the lease frees the lock.
+    pub(crate) async fn finish(self) {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            return self.abandon();
+        }
+        let key = self.key().clone();
+        match self.release().await {
+            Ok(ReleaseOutcome::Released) => {}
+            Ok(ReleaseOutcome::AlreadyGone) => not_released(&key, None),
+            Err(error) => not_released(&key, Some(error)),
+        }
+    }
+}
+
+/// What is not told to whoever hears of the work's own outcome.
+fn not_released(key: &LockKey, error: Option<Error>) {
+    match error {
+        None => tracing::warn!(%key, "the lock was no longer ours when it was released"),
+        Some(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),
+    }
+}
 
 /// What a release found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +115,10 @@ pub enum ReleaseOutcome {
 ///
 /// # Cancel safety
 /// When the future is dropped the lock may or may not be released; its lease frees it. A release
-/// from a [token](LockClient::release) can simply be repeated.
+/// from a [token](crate::LockClient::release) can simply be repeated.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
 pub struct Release {
-    client: LockClient,
+    engine: Arc<Engine>,
     what: Result<What, Error>,
     budget: Option<Budget>,
     data: DataChange,
@@ -72,28 +151,28 @@ impl What {
 }
 
 impl Release {
-    fn new(client: LockClient, what: Result<What, Error>, budget: Option<Budget>) -> Self {
-        Self { client, what, budget, data: DataChange::Keep, deletion: None, later_grants: false }
+    fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
+        Self { engine, what, budget, data: DataChange::Keep, deletion: None, later_grants: false }
     }
 
-    pub(crate) fn of_hold(client: LockClient, hold: Hold, budget: Option<Budget>) -> Self {
-        Self::new(client, Ok(What::Held(hold)), budget)
+    pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
+        Self::new(engine, Ok(What::Held(hold)), budget)
     }
 
-    pub(crate) fn of_token(client: &LockClient, token: LockToken) -> Self {
-        let settings = client.settings();
-        let holding = settings.check_token(&token).and_then(|()| token.holding(client.clock().now(), settings));
+    pub(crate) fn of_token(engine: &Arc<Engine>, token: LockToken) -> Self {
+        let settings = engine.settings();
+        let holding = settings.check_token(&token).and_then(|()| token.holding(engine.clock().now(), settings));
         let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
-        Self::new(client.clone(), what, None)
+        Self::new(engine.clone(), what, None)
     }
 
-    pub(crate) fn of_workflow(client: &LockClient, key: LockKey, workflow: String) -> Self {
-        let settings = client.settings();
+    pub(crate) fn of_workflow(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
+        let settings = engine.settings();
         let checked = settings
             .check_lock_key(&key)
-            .and_then(|()| settings.check_write(&key, client.owner(), Some(&workflow), &DataChange::Keep));
+            .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
         let what = checked.map(|()| What::Workflows { key, workflow, spared: Spared::nobody() }).map_err(Error::from);
-        Self::new(client.clone(), what, None)
+        Self::new(engine.clone(), what, None)
     }
 
     /// The time that the release may take. Default: the budget of the lock, else three request
@@ -132,7 +211,7 @@ impl Release {
         self
     }
 
-    /// With [`release_workflow`](LockClient::release_workflow): leaves the lock alone when its owner is
+    /// With [`release_workflow`](crate::LockClient::release_workflow): leaves the lock alone when its owner is
     /// one of these. A Step Functions execution that was redriven has its old ARN; where owners say
     /// which attempt they belong to, a late clean-up of an earlier attempt can spare those of the later
     /// one. Decided on the very version that would be released. Default: nobody. Changes nothing on
@@ -156,9 +235,9 @@ impl Release {
     pub(crate) async fn verdict(mut self) -> Result<ReleaseVerdict, Error> {
         let what = self.what?;
         let key = what.key().clone();
-        let settings = self.client.settings();
+        let settings = self.engine.settings();
         // Even so the lock is to be free: nobody else can release it any more.
-        let owner = what.owner().unwrap_or(self.client.owner());
+        let owner = what.owner().unwrap_or(self.engine.owner());
         let too_large = settings.check_write(&key, owner, None, &self.data).err();
         if too_large.is_some() {
             self.data = DataChange::Keep;
@@ -172,11 +251,11 @@ impl Release {
         };
         let releasing = releasing.with_data(self.data).deleting(self.deletion.is_some());
         let extra = self.deletion.unwrap_or(&Nothing);
-        let mut limits = self.client.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());
+        let mut limits = self.engine.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());
         // A lock whose budget is spent is still worth one answer.
-        limits.answers = limits.answers.max(self.client.request_timeout() / 4);
+        limits.answers = limits.answers.max(self.engine.request_timeout() / 4);
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let driven = drive_with(&self.client, &limits, releasing, &span, extra).await;
+        let driven = drive_with(&self.engine, &limits, releasing, &span, extra).await;
         span.record("outcome", tracing::field::debug(&driven.verdict));
         let cause = driven.cause;
         match driven.verdict {

@@ -1,8 +1,9 @@
 //! Peek: who holds a lock, for people and dashboards.
 
-use crate::client::LockClient;
-use crate::drive::{Term, drive};
-use crate::error::Error;
+use crate::engine::Engine;
+use crate::engine::deadline::Term;
+use crate::engine::drive::drive;
+use crate::engine::error::Error;
 use crate::protocol::{LockKey, PeekVerdict, Peeking, Record, from_epoch_millis};
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -66,11 +67,11 @@ impl fmt::Debug for PeekedLock {
     }
 }
 
-pub(crate) async fn peek(client: &LockClient, key: LockKey) -> Result<Option<PeekedLock>, Error> {
-    client.settings().check_lock_key(&key)?;
-    let limits = client.limits(Term::Fixed(Duration::ZERO), None);
+pub(crate) async fn peek(engine: &Engine, key: LockKey) -> Result<Option<PeekedLock>, Error> {
+    engine.settings().check_lock_key(&key)?;
+    let limits = engine.limits(Term::Fixed(Duration::ZERO), None);
     let span = tracing::info_span!("lock_peek", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let driven = drive(client, &limits, Peeking::new(client.settings(), key.clone()), &span).await;
+    let driven = drive(engine, &limits, Peeking::new(engine.settings(), key.clone()), &span).await;
     let cause = driven.cause;
     match driven.verdict {
         PeekVerdict::Seen(record) => {

@@ -6,7 +6,7 @@
 //! stands in the client's configuration, and leaves them where whoever polls the call finds them: the SDK runs
 //! interceptors in the task that waits for the call, while that is polled.
 
-use crate::error::BoxError;
+use super::error::BoxError;
 use aws_sdk_dynamodb::config::{Intercept, RuntimeComponents};
 use aws_smithy_runtime_api::client::interceptors::context::{
     BeforeDeserializationInterceptorContextRef, BeforeTransmitInterceptorContextRef,

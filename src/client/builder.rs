@@ -1,15 +1,16 @@
 //! The client's settings: every default with its reason, every mistake with a sentence.
 
-use crate::client::{Inner, LockClient};
-use crate::clock::SharedClock;
-use crate::dynamodb::{DynamoDb, Sdk};
-use crate::error::Error;
+use super::LockClient;
+use crate::engine::Engine;
+use crate::engine::clock::SharedClock;
+use crate::engine::error::Error;
+use crate::engine::sdk::{DynamoDb, Sdk};
+use crate::engine::transport::Transport;
+use crate::engine::wall_clock::WallClockCheck;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
-use crate::transport::Transport;
-use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
+use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_async::rt::sleep::default_async_sleep;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one request may take, unless told otherwise.
@@ -33,7 +34,27 @@ pub struct LockClientBuilder {
     sleep: Option<SharedAsyncSleep>,
     clock: Option<SharedClock>,
     #[cfg(feature = "simulation")]
-    pub(crate) network: Option<crate::simulation::Plugged>,
+    pub(crate) network: Option<Box<dyn Transport>>,
+}
+
+impl LockClient {
+    /// Begins a client of this table, on the connections of a client of the SDK. Sends nothing.
+    ///
+    /// The SDK's retries and its stalled stream protection are off for lock requests, because the lock asks again
+    /// by its own rules; the caller's own calls on `dynamodb` keep both. A client whose configuration names its
+    /// `http_client` saves each lock request about 5 % of its CPU.
+    pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
+        LockClientBuilder::new(Sdk::Client(dynamodb), table.into())
+    }
+
+    /// The same from the configuration for a client, where nothing else needs that client: the lock makes the only
+    /// one, which saves a cold start a little time and memory. Sends nothing.
+    ///
+    /// Connections are shared with whoever else has the configuration's `http_client`; without one the lock has
+    /// connections of its own.
+    pub fn builder_from_conf(config: Config, table: impl Into<String>) -> LockClientBuilder {
+        LockClientBuilder::new(config.into(), table.into())
+    }
 }
 
 impl LockClientBuilder {
@@ -187,10 +208,10 @@ impl LockClientBuilder {
         #[cfg(not(feature = "simulation"))]
         let transport: Box<dyn Transport> = dynamo_db();
         #[cfg(feature = "simulation")]
-        let transport = network.map_or_else(|| dynamo_db() as Box<dyn Transport>, |network| Box::new(network));
+        let transport = network.unwrap_or_else(|| dynamo_db());
         let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
-        let inner = Inner { transport, sdk, table, settings, owner, request_timeout, clock, wall_clock };
-        Ok(LockClient { inner: Arc::new(inner) })
+        let engine = Engine { transport, sdk, table, settings, owner, request_timeout, clock, wall_clock };
+        Ok(LockClient::new(engine))
     }
 }
 

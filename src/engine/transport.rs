@@ -1,7 +1,7 @@
 //! The one seam between decisions and the world: a typed request in, a typed answer out.
 
-use crate::error::BoxError;
-use crate::extra::Extra;
+use super::error::BoxError;
+use super::extra::Extra;
 use crate::protocol::{Answer, Request};
 use std::fmt;
 use std::future::Future;

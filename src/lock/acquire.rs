@@ -1,10 +1,12 @@
 //! Acquire, try-acquire and reclaim: what the caller may say, and what the verdict means.
 
-use crate::budget::Budget;
-use crate::client::{LockClient, term};
-use crate::drive::{Limits, drive};
-use crate::error::{BoxError, Error, Held};
-use crate::lock::Lock;
+use super::guard::Lock;
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::deadline::Limits;
+use crate::engine::deadline::term;
+use crate::engine::drive::drive;
+use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
     AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Wanted,
 };
@@ -12,6 +14,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -58,11 +61,11 @@ impl TryAcquired {
     }
 }
 
-/// An acquire before it is awaited. See [`LockClient::acquire`] and [`LockClient::try_acquire`] for
+/// An acquire before it is awaited. See [`LockClient::acquire`](crate::LockClient::acquire) and [`LockClient::try_acquire`](crate::LockClient::try_acquire) for
 /// errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquireRequest<'a, Mode> {
-    client: &'a LockClient,
+    engine: &'a Arc<Engine>,
     key: LockKey,
     owner: Option<String>,
     workflow: Option<String>,
@@ -78,9 +81,9 @@ pub struct AcquireRequest<'a, Mode> {
 }
 
 impl<'a, Mode> AcquireRequest<'a, Mode> {
-    pub(crate) fn new(client: &'a LockClient, key: LockKey) -> Self {
+    pub(crate) fn new(engine: &'a Arc<Engine>, key: LockKey) -> Self {
         Self {
-            client,
+            engine,
             key,
             owner: None,
             workflow: None,
@@ -95,13 +98,13 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         }
     }
 
-    pub(crate) fn reclaiming(client: &'a LockClient, token: LockToken) -> Self {
+    pub(crate) fn reclaiming(engine: &'a Arc<Engine>, token: LockToken) -> Self {
         let key = token.key();
         Self {
             owner: Some(token.owner().to_owned()),
             workflow: token.workflow().map(str::to_owned),
             reclaimed: Some(token),
-            ..Self::new(client, key)
+            ..Self::new(engine, key)
         }
     }
 
@@ -128,7 +131,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     /// The workflow that holds the lock (a Step Functions execution's ARN), so that
-    /// [`release_workflow`](LockClient::release_workflow) can give it back when the workflow ends
+    /// [`release_workflow`](crate::LockClient::release_workflow) can give it back when the workflow ends
     /// without doing so. Default: none.
     pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
         self.workflow = Some(workflow.into());
@@ -174,8 +177,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             ))
             .into());
         }
-        let owner = self.client.owner_of_call(self.owner.take(), self.budget.as_ref());
-        let settings = self.client.settings();
+        let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
+        let settings = self.engine.settings();
         settings.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
@@ -197,18 +200,18 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     async fn go(&mut self, wait: fn(&Self) -> Result<Duration, Error>) -> Result<TryAcquired, Error> {
         let wanted = self.wanted()?;
         let term = term(&self.key, self.lease, self.budget.as_ref())?;
-        let mut limits = self.client.limits(term, self.budget.as_ref());
+        let mut limits = self.engine.limits(term, self.budget.as_ref());
         limits.wait = wait(self)?;
         limits.answers = limits.answers.max(limits.wait);
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = wanted.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
         );
-        let acquisition = Acquisition::new(self.client.settings(), wanted);
-        let driven = drive(self.client, &limits, acquisition, &span).await;
+        let acquisition = Acquisition::new(self.engine.settings(), wanted);
+        let driven = drive(self.engine, &limits, acquisition, &span).await;
         let acquired = match driven.verdict {
             AcquireVerdict::Granted { holding, data, renew_first } => {
-                let lock = Lock::granted(self.client.clone(), holding, self.budget.take(), data);
+                let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
                 if renew_first {
                     let renewed = Box::pin(lock.renewed_or_given_back());
                     renewed.instrument(span.clone()).await.map(TryAcquired::Granted)
@@ -241,7 +244,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             AcquireVerdict::Unavailable => Err(Error::unavailable(key, "acquired").because(cause)),
             // (A grant does not come here.)
             AcquireVerdict::Granted { .. } | AcquireVerdict::Unknown => {
-                let lease = limits.term.lease(self.client.rules());
+                let lease = limits.term.lease(self.engine.rules());
                 tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");
                 Err(Error::unknown(key, "acquired").because(cause))
             }
@@ -274,7 +277,7 @@ impl Acquire<'_> {
     }
 
     /// Acquires the lock, runs the work and releases the lock, as
-    /// [`with_lock`](LockClient::with_lock) does, with the settings made here. Errors, requests and
+    /// [`with_lock`](crate::LockClient::with_lock) does, with the settings made here. Errors, requests and
     /// cancel safety are those of `with_lock`.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
@@ -334,5 +337,22 @@ impl<Mode> fmt::Debug for AcquireRequest<'_, Mode> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the payload: it is the caller's and does not belong into logs.
         f.debug_struct("AcquireRequest").field("key", &self.key).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    /// For a grant that was recognised late, when half of its lease was gone already: renewed before
+    /// anybody works with it. A call that fails leaves nothing behind, if that can be helped. One that lost
+    /// it meanwhile never held it for its caller, who has nothing to stop and may ask again.
+    pub(crate) async fn renewed_or_given_back(mut self) -> Result<Self, Error> {
+        let Err(error) = self.checkpoint().await else { return Ok(self) };
+        let key = self.key().clone();
+        self.finish().await;
+        Err(match error.kind() {
+            ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
+                Error::unknown(&key, "acquired").because(Some(Box::new(error)))
+            }
+            _ => error,
+        })
     }
 }

@@ -1,28 +1,21 @@
 //! The client: one per lock table, built once, shared by everything in the process.
 
-use crate::acquire::{Acquire, AcquireRequest, TryAcquire};
-use crate::budget::Budget;
-use crate::builder::LockClientBuilder;
-use crate::clock::{Clock, SharedClock};
-use crate::commit;
-use crate::drive::{Limits, Term};
-use crate::dynamodb::Sdk;
-use crate::error::Error;
-use crate::lock::Lock;
-use crate::peek::{self, PeekedLock};
-use crate::protocol::{Invalid, LockKey, LockToken, Rules, Settings};
-use crate::release::Release;
-use crate::resume::Resume;
-use crate::table;
-use crate::transport::Transport;
-use crate::wall_clock::WallClockCheck;
-use aws_sdk_dynamodb::types::TransactWriteItem;
-use aws_sdk_dynamodb::{Client, Config};
-use std::sync::Arc;
-use std::time::Duration;
+mod builder;
 
-/// How many request timeouts a call without a budget may spend on faults.
-const TIMEOUTS_PER_CALL: u32 = 3;
+pub use builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder};
+
+use crate::engine::budget::Budget;
+use crate::engine::error::Error;
+use crate::engine::{Engine, table};
+use crate::lock::acquire::{Acquire, AcquireRequest, TryAcquire};
+use crate::lock::commit;
+use crate::lock::guard::Lock;
+use crate::lock::peek::{self, PeekedLock};
+use crate::lock::release::Release;
+use crate::lock::resume::Resume;
+use crate::protocol::{LockKey, LockToken};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use std::sync::Arc;
 
 /// Locks in one DynamoDB table.
 ///
@@ -46,39 +39,16 @@ const TIMEOUTS_PER_CALL: u32 = 3;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockClient {
-    pub(crate) inner: Arc<Inner>,
-}
-
-/// What all clones of a client share.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) transport: Box<dyn Transport>,
-    pub(crate) sdk: Sdk,
-    pub(crate) table: String,
-    pub(crate) settings: Settings,
-    pub(crate) owner: String,
-    pub(crate) request_timeout: Duration,
-    pub(crate) clock: SharedClock,
-    pub(crate) wall_clock: WallClockCheck,
+    engine: Arc<Engine>,
 }
 
 impl LockClient {
-    /// Begins a client of this table, on the connections of a client of the SDK. Sends nothing.
-    ///
-    /// The SDK's retries and its stalled stream protection are off for lock requests, because the lock asks again
-    /// by its own rules; the caller's own calls on `dynamodb` keep both. A client whose configuration names its
-    /// `http_client` saves each lock request about 5 % of its CPU.
-    pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
-        LockClientBuilder::new(Sdk::Client(dynamodb), table.into())
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine: Arc::new(engine) }
     }
 
-    /// The same from the configuration for a client, where nothing else needs that client: the lock makes the only
-    /// one, which saves a cold start a little time and memory. Sends nothing.
-    ///
-    /// Connections are shared with whoever else has the configuration's `http_client`; without one the lock has
-    /// connections of its own.
-    pub fn builder_from_conf(config: Config, table: impl Into<String>) -> LockClientBuilder {
-        LockClientBuilder::new(config.into(), table.into())
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
@@ -130,38 +100,6 @@ impl LockClient {
         self.acquire(key).within(budget).run(work).await
     }
 
-    /// An idempotent work: done once for each key, and answered from its record afterwards.
-    ///
-    /// One item holds the lock and the result: the first call claims it and works, later calls get the
-    /// stored result, each with one request. While somebody else is at it, a call waits for the result
-    /// within its budget. An attempt that crashed is taken over by the rules of every lock.
-    ///
-    /// The key is a name of the work, such as an order's number or a message's id. It has a
-    /// [namespace](crate::protocol::once) of its own: a lock with the same key is another lock.
-    ///
-    /// A work that crashed is done again. Give an effect outside of DynamoDB an idempotency key made of the work's own
-    /// key, so that the other side recognises the repetition:
-    ///
-    /// ```no_run
-    /// # use lambda_lock::{Budget, Error, LockClient, Outcome};
-    /// # use std::time::Duration;
-    /// # #[derive(serde::Serialize)] struct Order { id: String }
-    /// # async fn charge(order: &Order, idempotency_key: &str) -> Result<String, Error> { Ok(String::new()) }
-    /// # async fn example(locks: &LockClient, order: &Order, budget: &Budget) -> Result<String, Error> {
-    /// let once = locks.once(&order.id).payload(order).keep_for(Duration::from_secs(86_400)).within(budget);
-    /// match once.run(async |_attempt| charge(order, &order.id).await).await? {
-    ///     Outcome::Done(receipt) | Outcome::Replayed(receipt) => Ok(receipt),
-    /// }
-    /// # }
-    /// ```
-    ///
-    /// See [`Once::run`](crate::Once::run) for errors, requests and cancel safety.
-    #[cfg(feature = "once")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
-    pub fn once(&self, key: impl Into<LockKey>) -> crate::once::Once<'_> {
-        crate::once::Once::new(self, key.into())
-    }
-
     /// Acquires a lock, waiting for it if somebody else holds it.
     ///
     /// Say [`within`](Acquire::within) which budget: it gives both the lease and how long to wait.
@@ -185,7 +123,7 @@ impl LockClient {
     /// Not cancel safe: when the future is dropped after its request was sent, the lock may be
     /// taken, and stays taken until its lease ends.
     pub fn acquire(&self, key: impl Into<LockKey>) -> Acquire<'_> {
-        AcquireRequest::new(self, key.into())
+        AcquireRequest::new(&self.engine, key.into())
     }
 
     /// Tries once to acquire a lock, and answers at once when somebody else holds it.
@@ -207,7 +145,7 @@ impl LockClient {
     /// # Cancel safety
     /// As [`acquire`](LockClient::acquire).
     pub fn try_acquire(&self, key: impl Into<LockKey>) -> TryAcquire<'_> {
-        AcquireRequest::new(self, key.into())
+        AcquireRequest::new(&self.engine, key.into())
     }
 
     /// Goes on holding a lock that was written down with [`Lock::into_token`]: same grant, same
@@ -224,7 +162,7 @@ impl LockClient {
     /// # Cancel safety
     /// Dropping the future may leave the lease renewed. The token stays good.
     pub fn resume(&self, token: LockToken) -> Resume<'_> {
-        Resume::new(self, token)
+        Resume::new(&self.engine, token)
     }
 
     /// Takes a lock that was written down as a **new** grant with a larger fencing token: every
@@ -242,7 +180,7 @@ impl LockClient {
     /// # Cancel safety
     /// As [`acquire`](LockClient::acquire).
     pub fn reclaim(&self, token: LockToken) -> Acquire<'_> {
-        AcquireRequest::reclaiming(self, token)
+        AcquireRequest::reclaiming(&self.engine, token)
     }
 
     /// [`Lock::condition_check`] for a lock that was written down: fences a transaction of whoever was
@@ -255,16 +193,16 @@ impl LockClient {
     /// # IAM actions
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
     pub fn condition_check(&self, token: &LockToken) -> Result<TransactWriteItem, Error> {
-        let settings = self.settings();
+        let settings = self.engine.settings();
         settings.check_token(token)?;
-        commit::fence(self, &token.holding(self.clock().now(), settings)?)
+        commit::fence(&self.engine, &token.holding(self.engine.clock().now(), settings)?)
     }
 
     /// Gives back a lock that was written down, without renewing it first.
     ///
     /// Harmless to repeat. See [`Release`] for errors, requests and cancel safety.
     pub fn release(&self, token: LockToken) -> Release {
-        Release::of_token(self, token)
+        Release::of_token(&self.engine, token)
     }
 
     /// Gives back whatever this workflow holds on this key, for cleaning up after a workflow that
@@ -277,7 +215,7 @@ impl LockClient {
     /// See [`Release`] for errors and cancel safety; requests: one consistent read, then one write
     /// for what is held (`dynamodb:GetItem`, `dynamodb:UpdateItem`).
     pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> Release {
-        Release::of_workflow(self, key.into(), workflow.into())
+        Release::of_workflow(&self.engine, key.into(), workflow.into())
     }
 
     /// Reads who holds a lock, until when, and with which token; `None` when the lock has no row.
@@ -294,7 +232,7 @@ impl LockClient {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn peek(&self, key: impl Into<LockKey>) -> Result<Option<PeekedLock>, Error> {
-        peek::peek(self, key.into()).await
+        peek::peek(&self.engine, key.into()).await
     }
 
     /// Creates the lock table if it is missing: on demand, with this client's key attributes, and TTL
@@ -314,7 +252,7 @@ impl LockClient {
     /// # Cancel safety
     /// Cancel safe: call it again.
     pub async fn create_table(&self) -> Result<(), Error> {
-        table::create(self).await
+        table::create(&self.engine).await
     }
 
     /// Checks that the table exists, is active, and has the key attributes and TTL that this client
@@ -331,94 +269,11 @@ impl LockClient {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn check_table(&self) -> Result<(), Error> {
-        table::check(self).await
+        table::check(&self.engine).await
     }
 
     /// The name of the lock table.
     pub fn table(&self) -> &str {
-        &self.inner.table
-    }
-
-    pub(crate) fn transport(&self) -> &dyn Transport {
-        &*self.inner.transport
-    }
-
-    /// As the caller has configured it, with its retries.
-    pub(crate) fn dynamodb(&self) -> &Client {
-        self.inner.sdk.client()
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.inner.settings
-    }
-
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.inner.settings.rules
-    }
-
-    /// Who holds what a call acquires: whom the caller names, else a name for this call alone, with that of the
-    /// budget or the client in front. Two holders must not have one name by accident: a reclaim goes by it.
-    pub(crate) fn owner_of_call(&self, named: Option<String>, budget: Option<&Budget>) -> String {
-        named.unwrap_or_else(|| {
-            let [a, b, c, d, ..] = self.clock().random();
-            let name = budget.and_then(Budget::owner_name).unwrap_or(&self.inner.owner);
-            format!("{name}/{:08x}", u32::from_le_bytes([a, b, c, d]))
-        })
-    }
-
-    /// The name that people know this client by.
-    pub(crate) fn owner(&self) -> &str {
-        &self.inner.owner
-    }
-
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.inner.clock
-    }
-
-    pub(crate) fn shared_clock(&self) -> &SharedClock {
-        &self.inner.clock
-    }
-
-    pub(crate) fn wall_clock(&self) -> &WallClockCheck {
-        &self.inner.wall_clock
-    }
-
-    pub(crate) fn request_timeout(&self) -> Duration {
-        self.inner.request_timeout
-    }
-
-    /// The time for one call that does not wait for anybody: enough for faults, never more than the
-    /// budget has.
-    pub(crate) fn limits(&self, term: Term, budget: Option<&Budget>) -> Limits {
-        // Before the budget is asked: a pause in between must not give time back.
-        let started = self.clock().now();
-        let answers = self.request_timeout().saturating_mul(TIMEOUTS_PER_CALL);
-        let left = budget.and_then(Budget::remaining).unwrap_or(answers);
-        Limits { started, wait: Duration::ZERO, answers: answers.min(left), term }
-    }
-}
-
-/// The lease of a call: from its budget, or given by the caller.
-pub(crate) fn term(key: &LockKey, lease: Option<Duration>, budget: Option<&Budget>) -> Result<Term, Error> {
-    if let Some(lease) = lease {
-        crate::protocol::Lease::check(lease)?;
-    }
-    match (lease, budget) {
-        (Some(lease), Some(budget)) => Ok(Term::Within(lease, budget.clone())),
-        (Some(lease), None) => Ok(Term::Fixed(lease)),
-        (None, Some(budget)) => match budget.remaining() {
-            Some(remaining) if remaining.is_zero() => {
-                Err(Error::out_of_time(key, "budget", Duration::from_millis(1), remaining))
-            }
-            Some(_) => Ok(Term::Covering(budget.clone())),
-            None => Err(Invalid::new(format!(
-                "the end of this budget is unknown, so it gives no lease for the lock {key}: give one with .lease(…)"
-            ))
-            .into()),
-        },
-        (None, None) => Err(Invalid::new(format!(
-            "the lock {key} needs a lease: give the budget it must cover with .within(&budget), or a .lease(…)"
-        ))
-        .into()),
+        self.engine.table()
     }
 }

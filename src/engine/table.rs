@@ -1,8 +1,8 @@
 //! The lock table: create it where nobody else does, and say precisely what is wrong with it.
 
-use crate::client::LockClient;
-use crate::dynamodb::{answer_to, naming};
-use crate::error::{BoxError, Error};
+use super::Engine;
+use super::error::{BoxError, Error};
+use super::sdk::{answer_to, naming};
 use crate::protocol::{Answer, Schema};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
@@ -16,13 +16,13 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
-pub(crate) async fn create(client: &LockClient) -> Result<(), Error> {
-    let schema = &client.settings().schema;
-    tracing::info!(table = client.table(), "creating the lock table");
-    let created = client
+pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
+    let schema = &engine.settings().schema;
+    tracing::info!(table = engine.table(), "creating the lock table");
+    let created = engine
         .dynamodb()
         .create_table()
-        .table_name(client.table())
+        .table_name(engine.table())
         .billing_mode(BillingMode::PayPerRequest)
         .set_attribute_definitions(Some(definitions(schema)?))
         .set_key_schema(Some(key_schema(schema)?))
@@ -31,63 +31,63 @@ pub(crate) async fn create(client: &LockClient) -> Result<(), Error> {
     match created {
         Ok(_) => {}
         Err(error) if error.code() == Some("ResourceInUseException") => {
-            tracing::info!(table = client.table(), "the lock table exists already");
+            tracing::info!(table = engine.table(), "the lock table exists already");
         }
-        Err(error) => return Err(failure(client, "created", error)),
+        Err(error) => return Err(failure(engine, "created", error)),
     }
-    wait_until_active(client).await?;
+    wait_until_active(engine).await?;
     if let Some(ttl) = &schema.ttl
-        && !is_ttl_on(&ttl_of(client).await?, &ttl.attribute)
+        && !is_ttl_on(&ttl_of(engine).await?, &ttl.attribute)
     {
-        tracing::info!(table = client.table(), attribute = ttl.attribute, "switching on TTL");
+        tracing::info!(table = engine.table(), attribute = ttl.attribute, "switching on TTL");
         let specification = TimeToLiveSpecification::builder().attribute_name(&ttl.attribute).enabled(true).build();
         let specification = specification.map_err(incomplete)?;
-        let switched = client.dynamodb().update_time_to_live().table_name(client.table());
+        let switched = engine.dynamodb().update_time_to_live().table_name(engine.table());
         let switched = switched.time_to_live_specification(specification).send().await;
-        switched.map_err(|error| failure(client, "given a TTL", error))?;
+        switched.map_err(|error| failure(engine, "given a TTL", error))?;
     }
-    check(client).await
+    check(engine).await
 }
 
-pub(crate) async fn check(client: &LockClient) -> Result<(), Error> {
-    let mut findings = findings(&client.settings().schema, &describe(client).await?);
-    if let Some(ttl) = &client.settings().schema.ttl {
-        findings.extend(ttl_finding(&ttl.attribute, &ttl_of(client).await?));
+pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
+    let mut findings = findings(&engine.settings().schema, &describe(engine).await?);
+    if let Some(ttl) = &engine.settings().schema.ttl {
+        findings.extend(ttl_finding(&ttl.attribute, &ttl_of(engine).await?));
     }
     if findings.is_empty() {
         return Ok(());
     }
-    Err(Error::table(format!("the table {:?} cannot be used as it is: {}", client.table(), findings.join("; "))))
+    Err(Error::table(format!("the table {:?} cannot be used as it is: {}", engine.table(), findings.join("; "))))
 }
 
-async fn wait_until_active(client: &LockClient) -> Result<(), Error> {
-    let started = client.clock().now();
+async fn wait_until_active(engine: &Engine) -> Result<(), Error> {
+    let started = engine.clock().now();
     loop {
-        let status = describe(client).await?.table_status;
+        let status = describe(engine).await?.table_status;
         if status == Some(TableStatus::Active) {
             return Ok(());
         }
-        if client.clock().now().longest_since(started) > PATIENCE {
+        if engine.clock().now().longest_since(started) > PATIENCE {
             return Err(Error::table(format!(
                 "the table {:?} is not active after {PATIENCE:?}: its status is {}",
-                client.table(),
+                engine.table(),
                 status_name(status.as_ref())
             )));
         }
-        tracing::info!(table = client.table(), status = status_name(status.as_ref()), "waiting for the lock table");
-        client.clock().sleep(BETWEEN_LOOKS).await;
+        tracing::info!(table = engine.table(), status = status_name(status.as_ref()), "waiting for the lock table");
+        engine.clock().sleep(BETWEEN_LOOKS).await;
     }
 }
 
-async fn describe(client: &LockClient) -> Result<TableDescription, Error> {
-    let described = client.dynamodb().describe_table().table_name(client.table()).send().await;
-    let described = described.map_err(|error| failure(client, "described", error))?;
-    described.table.ok_or_else(|| Error::table(format!("DynamoDB describes the table {:?} as nothing", client.table())))
+async fn describe(engine: &Engine) -> Result<TableDescription, Error> {
+    let described = engine.dynamodb().describe_table().table_name(engine.table()).send().await;
+    let described = described.map_err(|error| failure(engine, "described", error))?;
+    described.table.ok_or_else(|| Error::table(format!("DynamoDB describes the table {:?} as nothing", engine.table())))
 }
 
-async fn ttl_of(client: &LockClient) -> Result<Option<TimeToLiveDescription>, Error> {
-    let described = client.dynamodb().describe_time_to_live().table_name(client.table()).send().await;
-    Ok(described.map_err(|error| failure(client, "asked for its TTL", error))?.time_to_live_description)
+async fn ttl_of(engine: &Engine) -> Result<Option<TimeToLiveDescription>, Error> {
+    let described = engine.dynamodb().describe_time_to_live().table_name(engine.table()).send().await;
+    Ok(described.map_err(|error| failure(engine, "asked for its TTL", error))?.time_to_live_description)
 }
 
 /// Everything in which a table differs from what the client expects.
@@ -170,13 +170,13 @@ fn status_name(status: Option<&TableStatus>) -> &str {
 }
 
 /// A request about the table that did not succeed, as the error that its caller needs.
-fn failure<E>(client: &LockClient, what: &str, error: SdkError<E, HttpResponse>) -> Error
+fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
-    let answer = naming(client.table(), answer_to(&error));
+    let answer = naming(engine.table(), answer_to(&error));
     let cause: Option<BoxError> = Some(Box::new(error));
-    let table = client.table();
+    let table = engine.table();
     match answer {
         Answer::Rejected(rejection) => Error::rejected(None, rejection).because(cause),
         Answer::Unavailable => Error::table_unavailable(table, what).because(cause),

@@ -4,10 +4,8 @@
 //! for them only if it asks for them: for `lock-task`, which does not, they were 0.13 MB of 4.1
 //! (`bench/cold-start/README.md`).
 
-use crate::dynamodb::{
-    DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, send, transaction_item, values_map,
-};
-use crate::error::BoxError;
+use super::error::BoxError;
+use super::sdk::{DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, send, transaction_item, values_map};
 use crate::protocol::{Answer, Expression, FailedWrite, Item, Rejection, Request, TransactionId};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;

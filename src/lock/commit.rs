@@ -1,18 +1,19 @@
 //! Commit: the caller's writes and the lock's own in one transaction.
 
-use crate::budget::Budget;
-use crate::client::LockClient;
-use crate::drive::{Driven, Limits, Term, drive_with};
-use crate::dynamodb::transaction_item;
-use crate::error::Error;
-use crate::extra::Transaction;
-use crate::lock::{HELD, LOST, Lock};
+use super::guard::{HELD, LOST, Lock};
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::deadline::{Limits, Term};
+use crate::engine::drive::{Driven, drive_with};
+use crate::engine::error::Error;
+use crate::engine::extra::Transaction;
+use crate::engine::sdk::transaction_item;
+use crate::engine::transaction;
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
 use crate::protocol::{
     Action, CommitVerdict, Committing, DataChange, Holding, Invalid, LockKey, PendingCommit, Request,
 };
-use crate::transaction;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -34,10 +35,10 @@ pub enum CommitOutcome {
 }
 
 /// The fence as a part of the caller's own transaction: applied only while this grant is current.
-pub(crate) fn fence(client: &LockClient, holding: &Holding) -> Result<TransactWriteItem, Error> {
+pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteItem, Error> {
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
     let request = Request::alone(holding.key.clone(), action);
-    transaction_item(client.table(), &client.settings().schema, &request).map_err(|error| Error::unbuildable(&error))
+    transaction_item(engine.table(), &engine.settings().schema, &request).map_err(|error| Error::unbuildable(&error))
 }
 
 /// A commit before it is awaited. See [`Lock::commit`] for errors, requests and cancel safety.
@@ -70,9 +71,9 @@ impl<'a> Commit<'a> {
         let Self { lock, writes, data } = self;
         lock.check_commit(&writes, &data)?;
         let (term, key) = (lock.term(lock.hold.holding.lease.duration()), lock.key().clone());
-        let limits = limits(&lock.client, term, lock.budget.as_ref());
-        let committing = Committing::renewing(lock.client.settings(), &mut lock.hold.holding, data);
-        let driven = run(&lock.client, &limits, &key, committing, &writes).await;
+        let limits = limits(&lock.engine, term, lock.budget.as_ref());
+        let committing = Committing::renewing(lock.engine.settings(), &mut lock.hold.holding, data);
+        let driven = run(&lock.engine, &limits, &key, committing, &writes).await;
         match driven.verdict {
             CommitVerdict::Committed => lock.is_now(HELD),
             CommitVerdict::Lost => lock.is_now(LOST),
@@ -141,9 +142,9 @@ impl CommitAndRelease {
 
 async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
     let key = lock.key().clone();
-    let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
-    let committing = Committing::releasing(lock.client.settings(), &mut lock.hold.holding, data);
-    let driven = run(&lock.client, &limits, &key, committing, writes).await;
+    let limits = limits(&lock.engine, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
+    let committing = Committing::releasing(lock.engine.settings(), &mut lock.hold.holding, data);
+    let driven = run(&lock.engine, &limits, &key, committing, writes).await;
     if driven.verdict == CommitVerdict::Lost {
         lock.hold.state.store(LOST, Ordering::Relaxed);
     }
@@ -172,12 +173,12 @@ pub(crate) async fn settle(
 #[cfg(feature = "once")]
 async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactWriteItem]) -> Result<(), Error> {
     let key = lock.key().clone();
-    lock.client.settings().check_outcome(&key, lock.owner(), &result)?;
+    lock.engine.settings().check_outcome(&key, lock.owner(), &result)?;
     lock.check_commit(writes, &DataChange::Remove)?;
-    let limits = limits(&lock.client, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
+    let limits = limits(&lock.engine, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
     let alone = writes.is_empty();
-    let committing = Committing::settling(lock.client.settings(), &mut lock.hold.holding, result, alone);
-    let driven = run(&lock.client, &limits, &key, committing, writes).await;
+    let committing = Committing::settling(lock.engine.settings(), &mut lock.hold.holding, result, alone);
+    let driven = run(&lock.engine, &limits, &key, committing, writes).await;
     if driven.verdict == CommitVerdict::Lost {
         lock.hold.state.store(LOST, Ordering::Relaxed);
     }
@@ -205,6 +206,105 @@ impl fmt::Debug for CommitAndRelease {
 }
 
 impl Lock {
+    /// A [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for a transaction of your own: its
+    /// writes are applied only while this grant is current, neither lost nor released. Sends nothing.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(
+    /// #     lock: &lambda_lock::Lock, dynamodb: &aws_sdk_dynamodb::Client, record: TransactWriteItem,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// dynamodb.transact_write_items().transact_items(record).transact_items(lock.condition_check()?).send().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// When the lock was lost the transaction is cancelled, and the reason at this item's place is
+    /// `ConditionalCheckFailed`. It orders grants, not the writes of one grant: your own retry of a
+    /// transaction needs your own client request token. [`commit`](Lock::commit) does all of that.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when the guard knows already.
+    ///
+    /// # IAM actions
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, beside the actions of its
+    /// other items.
+    pub fn condition_check(&self) -> Result<TransactWriteItem, Error> {
+        if self.hold.state.load(Ordering::Relaxed) == LOST {
+            return Err(Error::lost(self.key()));
+        }
+        fence(&self.engine, &self.hold.holding)
+    }
+
+    /// Applies writes of yours, and renews the lock, in one transaction: all of it while the lock is
+    /// ours, or nothing.
+    ///
+    /// A holder that was paused and has lost the lock writes nothing. A commit whose answer was lost is
+    /// asked for again with the same client request token, so its writes are applied once. Await the
+    /// answer; afterwards the lease is as after a [`checkpoint`](Lock::checkpoint).
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(lock: &mut lambda_lock::Lock, record: TransactWriteItem) -> Result<(), lambda_lock::Error> {
+    /// lock.commit([record]).await?; // applied, or an error that says why not
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// * [`Lost`](crate::ErrorKind::Lost): stop; nothing was applied.
+    /// * [`Cancelled`](crate::ErrorKind::Cancelled): one of *your* writes was refused, the error says which one
+    ///   and why; nothing was applied. The guard believes what it believed before.
+    /// * [`Unknown`](crate::ErrorKind::Unknown): no answer within the budget. Do not commit the same writes
+    ///   again: [`settle_commit`](Lock::settle_commit) tells what became of them.
+    /// * `Unavailable`: throttled, or other transactions had the items, for the whole budget; nothing
+    ///   was applied. `InvalidRequest`: more than 99 writes, more than 4 MB, one of them on the lock's
+    ///   own row, or what DynamoDB itself finds invalid. `InvalidRecord`, `Table`, `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// One `TransactWriteItems`, which DynamoDB bills as two writes per item:
+    /// `dynamodb:UpdateItem` on the lock table, and the actions of your writes on theirs. One more
+    /// after a lost answer, a conflict with another transaction, or when a copy of this lock renewed it
+    /// elsewhere; conflicts are retried within the budget, without a budget within three request
+    /// timeouts. A read as with [`checkpoint`](Lock::checkpoint).
+    ///
+    /// # Limits
+    /// A network that delivers a request twice, long after the first was cancelled because of your own
+    /// writes, can still have the second one applied until the lock is next renewed or released. (One
+    /// that was never answered is not called cancelled before a renewal has ruled that out.)
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, all of it or nothing may have been applied:
+    /// [`settle_commit`](Lock::settle_commit) tells.
+    pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
+        Commit::new(self, writes.into_iter().collect())
+    }
+
+    /// Applies writes of yours, and gives the lock back, in one transaction: all of it while the lock
+    /// is ours, or nothing. The guard is over from here on.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn example(lock: lambda_lock::Lock, record: TransactWriteItem) -> Result<(), lambda_lock::Error> {
+    /// lock.commit_and_release([record]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`commit`](Lock::commit). Whatever the error, the lock is given back as well as can be, by a
+    /// plain release, unless it is lost already. After [`Unknown`](crate::ErrorKind::Unknown) nobody can tell
+    /// from the lock whether the writes were applied: look at them.
+    ///
+    /// # Requests and IAM actions
+    /// As [`commit`](Lock::commit), and after an error one write (`dynamodb:UpdateItem`).
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, all of it or nothing may have been applied; the lease frees the lock.
+    pub fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> CommitAndRelease {
+        CommitAndRelease::new(self, writes.into_iter().collect())
+    }
+
     fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
@@ -217,8 +317,8 @@ impl Lock {
             ))
             .into());
         }
-        self.client.settings().check_write(self.key(), self.owner(), None, data)?;
-        transaction::check(&self.client, self.key(), writes)?;
+        self.engine.settings().check_write(self.key(), self.owner(), None, data)?;
+        transaction::check(&self.engine, self.key(), writes)?;
         Ok(())
     }
 
@@ -256,14 +356,14 @@ impl Lock {
 }
 
 /// The caller's whole time: another transaction on one of the items may take a while.
-fn limits(client: &LockClient, term: Term, budget: Option<&Budget>) -> Limits {
-    let limits = client.limits(term, None);
+fn limits(engine: &Engine, term: Term, budget: Option<&Budget>) -> Limits {
+    let limits = engine.limits(term, None);
     let answers = budget.and_then(Budget::remaining).unwrap_or(limits.answers);
     Limits { answers, ..limits }
 }
 
 async fn run(
-    client: &LockClient,
+    engine: &Engine,
     limits: &Limits,
     key: &LockKey,
     committing: Committing<'_>,
@@ -272,7 +372,7 @@ async fn run(
     let span = tracing::info_span!(
         "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
     );
-    let driven = drive_with(client, limits, committing, &span, &Transaction::of(writes)).await;
+    let driven = drive_with(engine, limits, committing, &span, &Transaction::of(writes)).await;
     span.record("outcome", tracing::field::debug(&driven.verdict));
     if driven.verdict == CommitVerdict::Lost {
         tracing::warn!(%key, "the lock was lost; the transaction was not applied");

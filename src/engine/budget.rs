@@ -1,6 +1,6 @@
 //! Where an invocation's deadline becomes durations: how long to hold, how long to wait.
 
-use crate::clock::SharedClock;
+use super::clock::SharedClock;
 use crate::protocol::{Moment, Rules};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -4,7 +4,7 @@
 //! shared with whoever polls the work, who looks at it before each poll, by both clocks. A frozen process that
 //! is thawed therefore does not go on where it stood, beside the next holder.
 
-use crate::clock::SharedClock;
+use crate::engine::clock::SharedClock;
 use crate::protocol::{Belief, Moment};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
