@@ -2,7 +2,7 @@
 //! real way to DynamoDB to compare it with. Not part of the public interface.
 
 use crate::client::LockClientBuilder;
-use crate::engine::extra::{self, Deletion, Extra, Transaction};
+use crate::engine::cancellation;
 use crate::engine::sdk::{DynamoDb, Sdk};
 use crate::engine::transport::{Response, Transport};
 use crate::protocol::{Answer, Request, Schema};
@@ -33,7 +33,7 @@ pub struct Reply {
 
 /// What a cancelled transaction means by its reasons, of which that at `ours` is for the lock's own write.
 pub fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
-    extra::meaning_of_reasons(reasons, ours)
+    cancellation::meaning_of_reasons(reasons, ours)
 }
 
 /// A network under the client's own seam.
@@ -44,10 +44,10 @@ impl Transport for Plugged {
     fn send<'a>(
         &'a self,
         request: &'a Request,
-        extra: &'a dyn Extra,
+        items: Vec<TransactWriteItem>,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
-            let writes = if request.transaction.is_some() { extra.writes() } else { &[] };
+            let writes = &items[..items.len().saturating_sub(1)];
             let Reply { answer, server_time } = self.0.send(request.clone(), writes).await;
             Response { answer, server_time, cause: None }
         })

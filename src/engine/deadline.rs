@@ -2,26 +2,63 @@
 
 use super::budget::Budget;
 use super::error::Error;
-use crate::protocol::{Invalid, LONGEST_LEASE, Lease, LockKey, Moment, Rules};
+use crate::protocol::{Invalid, LONGEST_LEASE, Lease, LockKey, Moment, Now, Rules, WallClock};
 use std::time::Duration;
 
 /// No lease is written that is shorter.
 const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
-/// The caller's time, counted from a start.
+/// The caller's time for one call, counted from its start, and the lease that the call asks for.
 #[derive(Debug)]
-pub(crate) struct Limits {
-    pub(crate) started: Moment,
-    /// For somebody else's lock.
-    pub(crate) wait: Duration,
-    /// For answers, faults included.
-    pub(crate) answers: Duration,
-    pub(crate) term: Term,
+pub(crate) struct Deadline {
+    started: Moment,
+    /// How long the call waits for somebody else's lock.
+    wait: Duration,
+    /// How long the call waits for responses, faults included.
+    time: Duration,
+    lease: LeasePolicy,
+}
+
+impl Deadline {
+    /// Of a call that began at this moment and has this much time, without waiting for anybody.
+    pub(super) fn new(started: Moment, time: Duration, lease: LeasePolicy) -> Self {
+        Self { started, wait: Duration::ZERO, time, lease }
+    }
+
+    /// Also waits this long for somebody else's lock.
+    pub(crate) fn waiting(self, wait: Duration) -> Self {
+        Self { wait, time: self.time.max(wait), ..self }
+    }
+
+    /// Has at least this much time.
+    pub(crate) fn at_least(self, time: Duration) -> Self {
+        Self { time: self.time.max(time), ..self }
+    }
+
+    /// The lease that the call asks for at present.
+    pub(crate) fn lease(&self, rules: &Rules) -> Duration {
+        self.lease.lease(rules)
+    }
+
+    /// What is left at this moment.
+    pub(super) fn at(&self, moment: Moment, wall: WallClock, rules: &Rules) -> Now {
+        let passed = moment.longest_since(self.started);
+        Now {
+            moment,
+            wall,
+            wait_left: self.wait.saturating_sub(passed),
+            time_left: self.time.saturating_sub(passed),
+            lease: self.lease.lease(rules),
+            latest_end: self.lease.latest_end(wall.written),
+        }
+    }
 }
 
 /// Which lease to ask for.
 #[derive(Clone, Debug)]
-pub(crate) enum Term {
+pub(crate) enum LeasePolicy {
+    /// None: the call writes no lease.
+    None,
     /// Always this one.
     Fixed(Duration),
     /// What covers the rest of this budget.
@@ -30,36 +67,51 @@ pub(crate) enum Term {
     Within(Duration, Budget),
 }
 
-impl Term {
-    pub(crate) fn lease(&self, rules: &Rules) -> Duration {
-        match self {
-            Term::Fixed(lease) | Term::Within(lease, _) => *lease,
-            // A budget may last longer than any lease: renewals go on from there.
-            // A budget that ran out since the call began must not write a lease of zero, which nobody reads.
-            Term::Covering(budget) => budget.lease(rules).unwrap_or_default().clamp(SHORTEST_LEASE, LONGEST_LEASE),
+impl LeasePolicy {
+    /// This lease, but not beyond the end of the budget, if there is one.
+    pub(crate) fn up_to(lease: Duration, budget: Option<&Budget>) -> Self {
+        match budget {
+            Some(budget) => LeasePolicy::Within(lease, budget.clone()),
+            None => LeasePolicy::Fixed(lease),
         }
     }
 
-    pub(super) fn latest_end(&self, now_millis: u64) -> Option<u64> {
-        let Term::Within(_, budget) = self else { return None };
+    fn lease(&self, rules: &Rules) -> Duration {
+        match self {
+            LeasePolicy::None => Duration::ZERO,
+            LeasePolicy::Fixed(lease) | LeasePolicy::Within(lease, _) => *lease,
+            // A budget may last longer than any lease: renewals go on from there.
+            // A budget that ran out since the call began must not write a lease of zero, which nobody reads.
+            LeasePolicy::Covering(budget) => {
+                budget.lease(rules).unwrap_or_default().clamp(SHORTEST_LEASE, LONGEST_LEASE)
+            }
+        }
+    }
+
+    fn latest_end(&self, now_millis: u64) -> Option<u64> {
+        let LeasePolicy::Within(_, budget) = self else { return None };
         let cover = u64::try_from(budget.to_cover()?.as_millis()).unwrap_or(u64::MAX);
         Some(now_millis.saturating_add(cover))
     }
 }
 
 /// The lease of a call: from its budget, or given by the caller.
-pub(crate) fn term(key: &LockKey, lease: Option<Duration>, budget: Option<&Budget>) -> Result<Term, Error> {
+pub(crate) fn lease_policy(
+    key: &LockKey,
+    lease: Option<Duration>,
+    budget: Option<&Budget>,
+) -> Result<LeasePolicy, Error> {
     if let Some(lease) = lease {
         Lease::check(lease)?;
     }
     match (lease, budget) {
-        (Some(lease), Some(budget)) => Ok(Term::Within(lease, budget.clone())),
-        (Some(lease), None) => Ok(Term::Fixed(lease)),
+        (Some(lease), Some(budget)) => Ok(LeasePolicy::Within(lease, budget.clone())),
+        (Some(lease), None) => Ok(LeasePolicy::Fixed(lease)),
         (None, Some(budget)) => match budget.remaining() {
             Some(remaining) if remaining.is_zero() => {
                 Err(Error::out_of_time(key, "budget", Duration::from_millis(1), remaining))
             }
-            Some(_) => Ok(Term::Covering(budget.clone())),
+            Some(_) => Ok(LeasePolicy::Covering(budget.clone())),
             None => Err(Invalid::new(format!(
                 "the end of this budget is unknown, so it gives no lease for the lock {key}: give one with .lease(…)"
             ))
@@ -80,7 +132,7 @@ mod tests {
     /// and could not renew it.
     #[test]
     fn a_budget_that_ran_out_on_the_way_still_gives_a_lease_that_can_be_renewed() {
-        let spent = Term::Covering(Budget::until(std::time::SystemTime::UNIX_EPOCH).grace(Duration::ZERO));
+        let spent = LeasePolicy::Covering(Budget::until(std::time::SystemTime::UNIX_EPOCH).grace(Duration::ZERO));
         assert!(Lease::check(spent.lease(&Rules::default())).is_ok());
     }
 }

@@ -4,14 +4,16 @@
 //! repeat requests themselves and must know of each attempt whether it may have been applied. The
 //! calls share the connections of the caller's client.
 
+use super::cancellation::meaning_of_reasons;
 use super::error::BoxError;
-use super::extra::Extra;
-use super::sdk::{DynamoDb, Outcome, failed, item, key_of, names_map, naming, send, values_map};
+use super::sdk::{DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, naming, send, values_map};
 use super::seen::watched;
 use super::transport::{Response, Transport};
-use crate::protocol::{Action, Answer, Expression, Item, Rejection, Request, Returns};
+use crate::protocol::{Action, Answer, Expression, Item, Rejection, Request, Returns, TransactionId};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
 use std::future::Future;
 use std::pin::{Pin, pin};
 
@@ -63,20 +65,54 @@ impl DynamoDb {
             Err(error) => failed(error, |_| None),
         }
     }
+
+    async fn delete(&self, request: &Request) -> Outcome {
+        let Expression { condition, names, values, .. } = Expression::of(request, &self.schema);
+        let call = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(key_of(&self.schema, &request.key)))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names_map(names))
+            .set_expression_attribute_values(Some(values_map(values)))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match send!(self, call) {
+            Ok(_) => (Answer::Applied(Item::default()), None),
+            Err(error) => failed(error, |error| match error {
+                DeleteItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
+                _ => None,
+            }),
+        }
+    }
+
+    async fn transact(&self, id: &TransactionId, items: Vec<TransactWriteItem>) -> Outcome {
+        let ours = items.len().saturating_sub(1);
+        let call = self.client.transact_write_items().set_transact_items(Some(items)).client_request_token(id.as_str());
+        match send!(self, call) {
+            Ok(_) => (Answer::Applied(Item::default()), None),
+            Err(error) => match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                    (meaning_of_reasons(cancelled.cancellation_reasons(), ours), Some(Box::new(error)))
+                }
+                _ => (answer_to(&error), Some(Box::new(error))),
+            },
+        }
+    }
 }
 
 impl Transport for DynamoDb {
     fn send<'a>(
         &'a self,
         request: &'a Request,
-        extra: &'a dyn Extra,
+        items: Vec<TransactWriteItem>,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
         Box::pin(async move {
             let call = pin!(async {
                 match (&request.action, &request.transaction) {
-                    (_, Some(_)) => extra.send(self, request).await,
+                    (_, Some(id)) => self.transact(id, items).await,
                     (Action::Peek, None) => self.named(self.get(request).await),
-                    (Action::Delete { .. }, None) => self.named(extra.send(self, request).await),
+                    (Action::Delete { .. }, None) => self.named(self.delete(request).await),
                     (_, None) => self.named(self.update(request).await),
                 }
             });
@@ -99,7 +135,6 @@ fn never_sent(cause: Option<&BoxError>) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::extra::Nothing;
     use super::super::sdk::Sdk;
     use super::*;
     use crate::protocol::Schema;
@@ -153,7 +188,7 @@ mod tests {
         let configured = Sdk::from(shared.config().clone());
         let configured = DynamoDb::new(&configured, "locks".to_owned(), Schema::default());
         for (so_far, table) in [ours, by_itself, configured].iter().enumerate() {
-            let response = table.send(&Request::alone("k".into(), Action::Peek), &Nothing).await;
+            let response = table.send(&Request::alone("k".into(), Action::Peek), Vec::new()).await;
             assert_eq!(response.answer, Answer::Unknown);
             assert!(response.server_time.is_some(), "the Date header is caught");
             assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);

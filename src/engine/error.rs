@@ -1,7 +1,7 @@
 //! One error, whose kind says what the caller does next.
 
 use crate::protocol::{
-    FailedWrite, HolderSeen, Invalid, InvalidRecord, LockKey, Observation, Rejection, from_epoch_millis, quoted,
+    FailedWrite, Failure, HolderSeen, Invalid, LockKey, Observation, Operation, Rejection, from_epoch_millis, quoted,
 };
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -155,19 +155,27 @@ impl Error {
         Self::new(ErrorKind::Held(held), message)
     }
 
+    /// What a failure of an operation on this lock means to its caller. `cause` is what the SDK returned.
+    pub(crate) fn of_failure(
+        failure: Failure,
+        operation: Operation,
+        key: &LockKey,
+        cause: impl Into<Option<BoxError>>,
+    ) -> Self {
+        let message = failure.text(operation, key);
+        let (kind, explained) = match failure {
+            Failure::Lost => (ErrorKind::Lost, false),
+            Failure::InvalidRecord(_) => (ErrorKind::InvalidRecord, false),
+            Failure::Cancelled(failed) => (ErrorKind::Cancelled(failed), true),
+            Failure::Rejected(rejection) => (kind_of(&rejection), true),
+            Failure::Throttled => (ErrorKind::Unavailable, true),
+            Failure::OutcomeUnknown => (ErrorKind::Unknown, true),
+        };
+        Self::new(kind, message).because(cause.into().filter(|_| explained))
+    }
+
     pub(crate) fn lost(key: &LockKey) -> Self {
-        Self::new(ErrorKind::Lost, format!("the lock {key} is no longer ours: stop, and do not write"))
-    }
-
-    pub(crate) fn unknown(key: &LockKey, what: &str) -> Self {
-        let message =
-            format!("nobody knows whether the lock {key} was {what}: no usable answer came in time; ask again");
-        Self::new(ErrorKind::Unknown, message)
-    }
-
-    pub(crate) fn unavailable(key: &LockKey, what: &str) -> Self {
-        let message = format!("the lock {key} was not {what}: DynamoDB refuses requests for now; ask again later");
-        Self::new(ErrorKind::Unavailable, message)
+        Self::of_failure(Failure::Lost, Operation::Renew, key, None)
     }
 
     #[cfg(feature = "once")]
@@ -192,29 +200,6 @@ impl Error {
              type that it was stored with, or wait until the record is over"
         );
         Self::new(ErrorKind::InvalidRecord, message)
-    }
-
-    pub(crate) fn cancelled(key: &LockKey, failed: Vec<FailedWrite>) -> Self {
-        let reasons: Vec<String> = failed
-            .iter()
-            .map(|FailedWrite { index, code, message }| match message {
-                Some(message) => format!("write {index}: {code} ({message})"),
-                None => format!("write {index}: {code}"),
-            })
-            .collect();
-        let message = format!(
-            "the transaction under the lock {key} was cancelled, nothing was applied: {}; the lock was still ours",
-            reasons.join(", ")
-        );
-        Self::new(ErrorKind::Cancelled(failed), message)
-    }
-
-    pub(crate) fn transaction_unknown(key: &LockKey) -> Self {
-        let message = format!(
-            "nobody knows whether the transaction under the lock {key} was applied: no usable answer came in time; \
-             ask settle_commit, or look at what it would have written"
-        );
-        Self::new(ErrorKind::Unknown, message)
     }
 
     pub(crate) fn lost_by_work(key: &LockKey) -> Self {
@@ -247,27 +232,6 @@ impl Error {
         Self::new(ErrorKind::InvalidRequest, format!("the lock {key} was released, but without its data: {invalid}"))
     }
 
-    pub(crate) fn transaction_unavailable(key: &LockKey) -> Self {
-        let message = format!(
-            "the transaction under the lock {key} was not applied: DynamoDB refuses it for now, throttled or in \
-             conflict with other transactions; ask again later"
-        );
-        Self::new(ErrorKind::Unavailable, message)
-    }
-
-    pub(crate) fn transaction_rejected(key: &LockKey, rejection: Rejection) -> Self {
-        match rejection {
-            Rejection::Table(message) => Self::new(
-                ErrorKind::Table,
-                format!(
-                    "a table of the transaction under the lock {key} cannot be used: {message}; check the names, \
-                     Regions and key schemas of the lock table and of your own"
-                ),
-            ),
-            other => Self::rejected(Some(key), other),
-        }
-    }
-
     pub(crate) fn unbuildable(error: &BoxError) -> Self {
         Self::new(ErrorKind::InvalidRequest, format!("the condition check cannot be built: {error}"))
     }
@@ -291,35 +255,23 @@ impl Error {
         Self::new(ErrorKind::Table, message)
     }
 
-    pub(crate) fn rejected(key: Option<&LockKey>, rejection: Rejection) -> Self {
-        let on = key.map_or(String::new(), |key| format!(" for the lock {key}"));
-        match rejection {
-            Rejection::Invalid(message) => {
-                Self::new(ErrorKind::InvalidRequest, format!("DynamoDB finds the request{on} invalid: {message}"))
-            }
-            Rejection::Table(message) => Self::new(
-                ErrorKind::Table,
-                format!("the lock table cannot be used{on}: {message}; check its name, Region and key schema"),
-            ),
-            Rejection::Denied(message) => Self::new(
-                ErrorKind::Denied,
-                format!(
-                    "access is denied{on}: {message}; check the credentials, the Region, and the role's actions on the table"
-                ),
-            ),
-        }
+    /// A request about the table that DynamoDB will not take.
+    pub(crate) fn table_rejected(rejection: &Rejection) -> Self {
+        Self::new(kind_of(rejection), rejection.text(None))
+    }
+}
+
+fn kind_of(rejection: &Rejection) -> ErrorKind {
+    match rejection {
+        Rejection::Invalid(_) => ErrorKind::InvalidRequest,
+        Rejection::Table(_) => ErrorKind::Table,
+        Rejection::Denied(_) => ErrorKind::Denied,
     }
 }
 
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {
         Self::new(ErrorKind::InvalidRequest, invalid.to_string())
-    }
-}
-
-impl From<InvalidRecord> for Error {
-    fn from(invalid: InvalidRecord) -> Self {
-        Self::new(ErrorKind::InvalidRecord, invalid.to_string())
     }
 }
 

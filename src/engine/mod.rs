@@ -1,12 +1,12 @@
 //! Runs an operation: the caller's time, clocks, requests to DynamoDB and their answers, the table.
 
 pub(crate) mod budget;
+pub(crate) mod call;
+pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod deadline;
-pub(crate) mod drive;
 pub(crate) mod dynamodb;
 pub(crate) mod error;
-pub(crate) mod extra;
 pub(crate) mod sdk;
 mod seen;
 pub(crate) mod table;
@@ -18,7 +18,7 @@ use crate::protocol::{Rules, Settings};
 use aws_sdk_dynamodb::Client;
 use budget::Budget;
 use clock::{Clock, SharedClock};
-use deadline::{Limits, Term};
+use deadline::{Deadline, LeasePolicy};
 use sdk::Sdk;
 use std::time::Duration;
 use transport::Transport;
@@ -94,13 +94,24 @@ impl Engine {
         self.request_timeout
     }
 
-    /// The time for one call that does not wait for anybody: enough for faults, never more than the
-    /// budget has.
-    pub(crate) fn limits(&self, term: Term, budget: Option<&Budget>) -> Limits {
+    /// The time for one call that does not wait for anybody: enough for faults, never more than the budget has.
+    pub(crate) fn deadline(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
         // Before the budget is asked: a pause in between must not give time back.
         let started = self.clock().now();
-        let answers = self.request_timeout().saturating_mul(TIMEOUTS_PER_CALL);
-        let left = budget.and_then(Budget::remaining).unwrap_or(answers);
-        Limits { started, wait: Duration::ZERO, answers: answers.min(left), term }
+        let faults = self.time_for_faults();
+        let left = budget.and_then(Budget::remaining).unwrap_or(faults);
+        Deadline::new(started, faults.min(left), lease)
+    }
+
+    /// The time for one transaction: all that the budget has, since another transaction on one of the items may take a
+    /// while.
+    pub(crate) fn deadline_of_transaction(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
+        let started = self.clock().now();
+        let time = budget.and_then(Budget::remaining).unwrap_or_else(|| self.time_for_faults());
+        Deadline::new(started, time, lease)
+    }
+
+    fn time_for_faults(&self) -> Duration {
+        self.request_timeout.saturating_mul(TIMEOUTS_PER_CALL)
     }
 }

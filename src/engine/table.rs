@@ -178,7 +178,7 @@ where
     let cause: Option<BoxError> = Some(Box::new(error));
     let table = engine.table();
     match answer {
-        Answer::Rejected(rejection) => Error::rejected(None, rejection).because(cause),
+        Answer::Rejected(rejection) => Error::table_rejected(&rejection).because(cause),
         Answer::Unavailable => Error::table_unavailable(table, what).because(cause),
         _ => Error::table_unknown(table, what).because(cause),
     }

@@ -1,7 +1,10 @@
-//! What can be seen to be wrong with the caller's writes before a transaction is sent.
+//! The caller's writes in one transaction with the lock's own: what can be seen to be wrong with them before anything
+//! is sent, and the items that are sent.
 
 use super::Engine;
-use crate::protocol::{Invalid, LockKey};
+use super::error::BoxError;
+use super::sdk::transaction_item;
+use crate::protocol::{Invalid, LockKey, Request, Schema, TransactionId};
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use std::collections::HashMap;
 
@@ -11,6 +14,39 @@ const MOST_ITEMS: usize = 100;
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 type Attributes = HashMap<String, AttributeValue>;
+
+/// The items of a transaction with these writes of the caller's.
+#[derive(Debug)]
+pub(crate) struct Transaction<'a> {
+    writes: &'a [TransactWriteItem],
+    /// The lock's write as it was built first: a transaction that is sent again must be the same to the last byte,
+    /// and a map that is made anew has another order.
+    built: Option<(TransactionId, TransactWriteItem)>,
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn of(writes: &'a [TransactWriteItem]) -> Self {
+        Self { writes, built: None }
+    }
+
+    /// All items of the request's transaction; none where it goes alone. The lock's is the last one, so that DynamoDB
+    /// counts the caller's writes as the caller does.
+    pub(crate) fn items(
+        &mut self,
+        table: &str,
+        schema: &Schema,
+        request: &Request,
+    ) -> Result<Vec<TransactWriteItem>, BoxError> {
+        let Some(id) = &request.transaction else { return Ok(Vec::new()) };
+        let own = match self.built.take().filter(|(earlier, _)| earlier == id) {
+            Some((_, own)) => own,
+            None => transaction_item(table, schema, request)?,
+        };
+        let items = self.writes.iter().cloned().chain([own.clone()]).collect();
+        self.built = Some((id.clone(), own));
+        Ok(items)
+    }
+}
 
 /// Checks the limits that AWS documents for `TransactWriteItems`, and that none of the writes is on
 /// the lock's own row, of which DynamoDB takes only one in a transaction.

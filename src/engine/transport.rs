@@ -1,22 +1,22 @@
-//! The one seam between decisions and the world: a typed request in, a typed answer out.
+//! The seam between operations and DynamoDB: a typed request in, a typed response out.
 
 use super::error::BoxError;
-use super::extra::Extra;
 use crate::protocol::{Answer, Request};
+use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::SystemTime;
 
-/// Sends one request, once, and says what is known afterwards. No retries: the decisions know what
-/// an attempt of unknown outcome means, and what to ask next.
+/// Sends one request, once, and returns what is known afterwards. It does not retry: the operations know what an
+/// attempt of unknown outcome means, and what to ask next.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
-    /// `extra` sends what is neither a read nor an update, and has the caller's own writes for a request that
-    /// is part of a [transaction](Request::transaction).
+    /// `items` are those of a [transaction](Request::transaction), with the lock's own as the last one. They are empty
+    /// for a request that goes alone.
     fn send<'a>(
         &'a self,
         request: &'a Request,
-        extra: &'a dyn Extra,
+        items: Vec<TransactWriteItem>,
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
 }
 
@@ -26,6 +26,6 @@ pub(crate) struct Response {
     pub(crate) answer: Answer,
     /// The server's clock, from the `Date` header.
     pub(crate) server_time: Option<SystemTime>,
-    /// What the SDK said, when it was no success.
+    /// What the SDK returned, when it was no success.
     pub(crate) cause: Option<BoxError>,
 }

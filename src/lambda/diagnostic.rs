@@ -80,25 +80,26 @@ pub(super) fn named(error: &(dyn StdError + 'static)) -> Option<Diagnostic> {
 mod tests {
     use super::*;
     use crate::engine::error::Held;
-    use crate::protocol::{Invalid, LockKey, Rejection};
+    use crate::protocol::{Failure, Invalid, LockKey, Operation, Rejection};
     use std::time::Duration;
 
     #[test]
     fn every_kind_leaves_a_function_under_its_name() {
         let key = LockKey::from("k");
+        let failed = |failure| Error::of_failure(failure, Operation::Acquire, &key, None);
         let observation = serde_json::from_str(r#"{"version":"v","leaseMillis":1,"unchangedForMillis":0}"#).unwrap();
         let held =
             Held { holder: "a".to_owned(), lease_ends_at: None, retry_after: Duration::from_secs(3), observation };
         for (error, name) in [
             (Error::from_held(&key, held), "LockHeld"),
             (Error::lost(&key), "LockLost"),
-            (Error::unknown(&key, "acquired"), "LockUnknown"),
-            (Error::unavailable(&key, "acquired"), "LockUnknown"),
+            (failed(Failure::OutcomeUnknown), "LockUnknown"),
+            (failed(Failure::Throttled), "LockUnknown"),
             (Error::out_of_time(&key, "budget", Duration::ZERO, Duration::ZERO), "LockUnknown"),
             (Error::from(Invalid::new("no")), "InvalidRequest"),
-            (Error::rejected(Some(&key), Rejection::Invalid("no".to_owned())), "InvalidRequest"),
-            (Error::rejected(Some(&key), Rejection::Table("no".to_owned())), "LockTableError"),
-            (Error::rejected(Some(&key), Rejection::Denied("no".to_owned())), "LockTableError"),
+            (failed(Failure::Rejected(Rejection::Invalid("no".to_owned()))), "InvalidRequest"),
+            (failed(Failure::Rejected(Rejection::Table("no".to_owned()))), "LockTableError"),
+            (failed(Failure::Rejected(Rejection::Denied("no".to_owned()))), "LockTableError"),
         ] {
             let sentence = error.to_string();
             let diagnostic = Diagnostic::from(error);

@@ -3,12 +3,11 @@
 use super::guard::Lock;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::Limits;
-use crate::engine::deadline::term;
-use crate::engine::drive::drive;
+use crate::engine::call::Call;
+use crate::engine::deadline::lease_policy;
 use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
-    AcquireVerdict, Acquisition, DataChange, Invalid, LockKey, LockToken, Observation, Reclaim, Wanted,
+    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, LockToken, Observation, Operation, Reclaim,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -168,7 +167,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         self
     }
 
-    fn wanted(&mut self) -> Result<Wanted, Error> {
+    fn options(&mut self) -> Result<AcquireOptions, Error> {
         if self.reclaim_own && self.owner.is_none() && self.reclaimed.is_none() {
             return Err(Invalid::new(format!(
                 "reclaim_own takes the lock {} from a holder of the same name, and this acquire names nobody: name \
@@ -186,7 +185,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             None if self.reclaim_own => Reclaim::SameOwner,
             None => Reclaim::Nobody,
         };
-        Ok(Wanted {
+        Ok(AcquireOptions {
             key: self.key.clone(),
             owner,
             workflow: self.workflow.take(),
@@ -198,19 +197,18 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     async fn go(&mut self, wait: fn(&Self) -> Result<Duration, Error>) -> Result<TryAcquired, Error> {
-        let wanted = self.wanted()?;
-        let term = term(&self.key, self.lease, self.budget.as_ref())?;
-        let mut limits = self.engine.limits(term, self.budget.as_ref());
-        limits.wait = wait(self)?;
-        limits.answers = limits.answers.max(limits.wait);
+        let options = self.options()?;
+        let lease = lease_policy(&self.key, self.lease, self.budget.as_ref())?;
+        let deadline = self.engine.deadline(lease, self.budget.as_ref()).waiting(wait(self)?);
         let span = tracing::info_span!(
-            "lock_acquire", key = %self.key, owner = wanted.owner, token = Empty, attempts = Empty,
+            "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
         );
-        let acquisition = Acquisition::new(self.engine.settings(), wanted);
-        let driven = drive(self.engine, &limits, acquisition, &span).await;
-        let acquired = match driven.verdict {
-            AcquireVerdict::Granted { holding, data, renew_first } => {
+        let mut call = Call::new(self.engine, &deadline, &span);
+        let acquired = protocol::acquire(&mut call, self.engine.settings(), options).await;
+        let cause = call.end();
+        let acquired = match acquired {
+            Ok(Acquired::Granted { holding, data, renew_first }) => {
                 let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
                 if renew_first {
                     let renewed = Box::pin(lock.renewed_or_given_back());
@@ -219,7 +217,16 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
                     Ok(TryAcquired::Granted(lock))
                 }
             }
-            verdict => span.in_scope(|| self.not_granted(verdict, driven.cause, &limits)),
+            Ok(Acquired::Held(seen)) => Ok(TryAcquired::Held(seen.into())),
+            Err(failure) => {
+                if failure == Failure::OutcomeUnknown {
+                    let (key, lease) = (&self.key, deadline.lease(self.engine.rules()));
+                    span.in_scope(|| {
+                        tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");
+                    });
+                }
+                Err(Error::of_failure(failure, Operation::Acquire, &self.key, cause))
+            }
         };
         match &acquired {
             Ok(TryAcquired::Granted(lock)) => span.record("token", lock.fencing_token()).record("outcome", "granted"),
@@ -227,28 +234,6 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
         };
         acquired
-    }
-
-    fn not_granted(
-        &self,
-        verdict: AcquireVerdict,
-        cause: Option<BoxError>,
-        limits: &Limits,
-    ) -> Result<TryAcquired, Error> {
-        let key = &self.key;
-        match verdict {
-            AcquireVerdict::Held(seen) => Ok(TryAcquired::Held(seen.into())),
-            AcquireVerdict::Gone => Err(Error::lost(key)),
-            AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            AcquireVerdict::Rejected(rejection) => Err(Error::rejected(Some(key), rejection).because(cause)),
-            AcquireVerdict::Unavailable => Err(Error::unavailable(key, "acquired").because(cause)),
-            // (A grant does not come here.)
-            AcquireVerdict::Granted { .. } | AcquireVerdict::Unknown => {
-                let lease = limits.term.lease(self.engine.rules());
-                tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");
-                Err(Error::unknown(key, "acquired").because(cause))
-            }
-        }
     }
 }
 
@@ -350,7 +335,8 @@ impl Lock {
         self.finish().await;
         Err(match error.kind() {
             ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
-                Error::unknown(&key, "acquired").because(Some(Box::new(error)))
+                let cause: BoxError = Box::new(error);
+                Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, &key, cause)
             }
             _ => error,
         })

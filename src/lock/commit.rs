@@ -2,24 +2,22 @@
 
 use super::guard::{HELD, LOST, Lock};
 use crate::engine::Engine;
-use crate::engine::budget::Budget;
-use crate::engine::deadline::{Limits, Term};
-use crate::engine::drive::{Driven, drive_with};
-use crate::engine::error::Error;
-use crate::engine::extra::Transaction;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
+use crate::engine::error::{BoxError, Error};
 use crate::engine::sdk::transaction_item;
 use crate::engine::transaction;
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
 use crate::protocol::{
-    Action, CommitVerdict, Committing, DataChange, Holding, Invalid, LockKey, PendingCommit, Request,
+    self, Action, DataChange, Failure, Holding, Invalid, LockKey, Operation, PendingCommit, Request,
 };
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use tracing::Span;
 use tracing::field::Empty;
 
 /// What became of a commit whose answer was lost, see [`Lock::settle_commit`].
@@ -70,16 +68,18 @@ impl<'a> Commit<'a> {
     async fn go(self) -> Result<(), Error> {
         let Self { lock, writes, data } = self;
         lock.check_commit(&writes, &data)?;
-        let (term, key) = (lock.term(lock.hold.holding.lease.duration()), lock.key().clone());
-        let limits = limits(&lock.engine, term, lock.budget.as_ref());
-        let committing = Committing::renewing(lock.engine.settings(), &mut lock.hold.holding, data);
-        let driven = run(&lock.engine, &limits, &key, committing, &writes).await;
-        match driven.verdict {
-            CommitVerdict::Committed => lock.is_now(HELD),
-            CommitVerdict::Lost => lock.is_now(LOST),
-            _ => {}
+        let lease = LeasePolicy::up_to(lock.hold.holding.lease.duration(), lock.budget.as_ref());
+        let deadline = lock.engine.deadline_of_transaction(lease, lock.budget.as_ref());
+        let span = span(lock.key(), &writes);
+        let mut call = Call::with_writes(&lock.engine, &deadline, &span, &writes);
+        let committed = protocol::commit(&mut call, lock.engine.settings(), &mut lock.hold.holding, data).await;
+        let cause = call.end();
+        match &committed {
+            Ok(()) => lock.is_now(HELD),
+            Err(Failure::Lost) => lock.is_now(LOST),
+            Err(_) => {}
         }
-        outcome(&key, driven)
+        ended(lock.key(), &span, committed, Operation::Commit, cause)
     }
 }
 
@@ -141,14 +141,13 @@ impl CommitAndRelease {
 }
 
 async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
-    let key = lock.key().clone();
-    let limits = limits(&lock.engine, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
-    let committing = Committing::releasing(lock.engine.settings(), &mut lock.hold.holding, data);
-    let driven = run(&lock.engine, &limits, &key, committing, writes).await;
-    if driven.verdict == CommitVerdict::Lost {
-        lock.hold.state.store(LOST, Ordering::Relaxed);
-    }
-    outcome(&key, driven)
+    let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
+    let span = span(lock.key(), writes);
+    let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
+    let holding = &mut lock.hold.holding;
+    let committed = protocol::commit_and_release(&mut call, lock.engine.settings(), holding, data).await;
+    let cause = call.end();
+    over(lock, &span, committed, Operation::Commit, cause)
 }
 
 /// Stores the outcome of an idempotent work, with the caller's writes if there are any, and so ends
@@ -175,18 +174,13 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     let key = lock.key().clone();
     lock.engine.settings().check_outcome(&key, lock.owner(), &result)?;
     lock.check_commit(writes, &DataChange::Remove)?;
-    let limits = limits(&lock.engine, Term::Fixed(Duration::ZERO), lock.budget.as_ref());
-    let alone = writes.is_empty();
-    let committing = Committing::settling(lock.engine.settings(), &mut lock.hold.holding, result, alone);
-    let driven = run(&lock.engine, &limits, &key, committing, writes).await;
-    if driven.verdict == CommitVerdict::Lost {
-        lock.hold.state.store(LOST, Ordering::Relaxed);
-    }
-    match driven.verdict {
-        // Nothing to settle here: the next call for the same work finds out.
-        CommitVerdict::Unknown => Err(Error::unknown(&key, "settled").because(driven.cause)),
-        _ => outcome(&key, driven),
-    }
+    let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
+    let span = span(&key, writes);
+    let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
+    let (holding, alone) = (&mut lock.hold.holding, writes.is_empty());
+    let settled = protocol::settle(&mut call, lock.engine.settings(), holding, result, alone).await;
+    let cause = call.end();
+    over(lock, &span, settled, Operation::Settle, cause)
 }
 
 impl IntoFuture for CommitAndRelease {
@@ -355,40 +349,41 @@ impl Lock {
     }
 }
 
-/// The caller's whole time: another transaction on one of the items may take a while.
-fn limits(engine: &Engine, term: Term, budget: Option<&Budget>) -> Limits {
-    let limits = engine.limits(term, None);
-    let answers = budget.and_then(Budget::remaining).unwrap_or(limits.answers);
-    Limits { answers, ..limits }
+fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
+    tracing::info_span!(
+        "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
+    )
 }
 
-async fn run(
-    engine: &Engine,
-    limits: &Limits,
+/// What became of a transaction that ends the guard.
+fn over(
+    lock: &mut Lock,
+    span: &Span,
+    ended: Result<(), Failure>,
+    operation: Operation,
+    cause: Option<BoxError>,
+) -> Result<(), Error> {
+    if ended == Err(Failure::Lost) {
+        lock.hold.state.store(LOST, Ordering::Relaxed);
+    }
+    self::ended(lock.key(), span, ended, operation, cause)
+}
+
+fn ended(
     key: &LockKey,
-    committing: Committing<'_>,
-    writes: &[TransactWriteItem],
-) -> Driven<CommitVerdict> {
-    let span = tracing::info_span!(
-        "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
-    );
-    let driven = drive_with(engine, limits, committing, &span, &Transaction::of(writes)).await;
-    span.record("outcome", tracing::field::debug(&driven.verdict));
-    if driven.verdict == CommitVerdict::Lost {
+    span: &Span,
+    ended: Result<(), Failure>,
+    operation: Operation,
+    cause: Option<BoxError>,
+) -> Result<(), Error> {
+    let Err(failure) = ended else {
+        span.record("outcome", "committed");
+        return Ok(());
+    };
+    if failure == Failure::Lost {
         tracing::warn!(%key, "the lock was lost; the transaction was not applied");
     }
-    driven
-}
-
-fn outcome(key: &LockKey, driven: Driven<CommitVerdict>) -> Result<(), Error> {
-    let cause = driven.cause;
-    match driven.verdict {
-        CommitVerdict::Committed => Ok(()),
-        CommitVerdict::Lost => Err(Error::lost(key)),
-        CommitVerdict::Cancelled(failed) => Err(Error::cancelled(key, failed).because(cause)),
-        CommitVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-        CommitVerdict::Rejected(rejection) => Err(Error::transaction_rejected(key, rejection).because(cause)),
-        CommitVerdict::Unavailable => Err(Error::transaction_unavailable(key).because(cause)),
-        CommitVerdict::Unknown => Err(Error::transaction_unknown(key).because(cause)),
-    }
+    let error = Error::of_failure(failure, operation, key, cause);
+    span.record("outcome", tracing::field::debug(error.kind()));
+    Err(error)
 }

@@ -3,9 +3,7 @@
 use super::validity::Validity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::Term;
 use crate::engine::error::Error;
-use crate::mutants::{self, Mutant};
 use crate::protocol::{Holding, LockKey, LockToken, from_epoch_millis};
 use std::fmt;
 use std::sync::Arc;
@@ -96,7 +94,7 @@ impl Lock {
             Some(validity) => validity.remaining(),
             None => self.hold.holding.belief.remaining(self.engine.clock().now()),
         };
-        if remaining.is_zero() && !mutants::on(Mutant::ExpiredGuardComesBack) {
+        if remaining.is_zero() {
             self.hold.state.store(EXPIRED, Ordering::Relaxed);
         }
         remaining
@@ -131,14 +129,6 @@ impl Lock {
         self.hold.state.store(state, Ordering::Relaxed);
         if let Some(validity) = &self.validity {
             validity.is_now((state == HELD).then_some(self.hold.holding.belief));
-        }
-    }
-
-    /// This lease, but not beyond the end of the budget.
-    pub(crate) fn term(&self, lease: Duration) -> Term {
-        match &self.budget {
-            Some(budget) => Term::Within(lease, budget.clone()),
-            None => Term::Fixed(lease),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Peek: who holds a lock, for people and dashboards.
 
 use crate::engine::Engine;
-use crate::engine::deadline::Term;
-use crate::engine::drive::drive;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{LockKey, PeekVerdict, Peeking, Record, from_epoch_millis};
+use crate::protocol::{self, LockKey, Operation, Record, from_epoch_millis};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 use tracing::field::Empty;
@@ -69,18 +69,12 @@ impl fmt::Debug for PeekedLock {
 
 pub(crate) async fn peek(engine: &Engine, key: LockKey) -> Result<Option<PeekedLock>, Error> {
     engine.settings().check_lock_key(&key)?;
-    let limits = engine.limits(Term::Fixed(Duration::ZERO), None);
+    let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_peek", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let driven = drive(engine, &limits, Peeking::new(engine.settings(), key.clone()), &span).await;
-    let cause = driven.cause;
-    match driven.verdict {
-        PeekVerdict::Seen(record) => {
-            span.record("outcome", if record.is_some() { "found" } else { "no row" });
-            Ok(record.map(PeekedLock::from))
-        }
-        PeekVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-        PeekVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),
-        PeekVerdict::Unavailable => Err(Error::unavailable(&key, "read").because(cause)),
-        PeekVerdict::Unknown => Err(Error::unknown(&key, "read").because(cause)),
-    }
+    let mut call = Call::new(engine, &deadline, &span);
+    let record = protocol::peek(&mut call, engine.settings(), &key).await;
+    let cause = call.end();
+    let record = record.map_err(|failure| Error::of_failure(failure, Operation::Read, &key, cause))?;
+    span.record("outcome", if record.is_some() { "found" } else { "no row" });
+    Ok(record.map(PeekedLock::from))
 }

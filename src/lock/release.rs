@@ -3,17 +3,15 @@
 use super::guard::{Hold, LOST, Lock, OVER};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::Term;
-use crate::engine::drive::drive_with;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::engine::extra::{Deletion, Extra, Nothing};
-use crate::protocol::{DataChange, Invalid, LockKey, LockToken, ReleaseVerdict, Releasing, Spared};
+use crate::protocol::{self, DataChange, Invalid, LockKey, LockToken, Operation, ReleaseOptions, Released};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tracing::field::Empty;
 
 impl Lock {
@@ -43,8 +41,8 @@ impl Lock {
             return Err(Error::lost_by_work(&key));
         }
         match self.release().verdict().await {
-            Ok(ReleaseVerdict::Lost) => Err(Error::lost_by_work(&key)),
-            Ok(ReleaseVerdict::Released) => Ok(()),
+            Ok(Released::Lost) => Err(Error::lost_by_work(&key)),
+            Ok(Released::Released) => Ok(()),
             other => {
                 not_released(&key, other.err());
                 Ok(())
@@ -61,7 +59,7 @@ impl Lock {
             return Error::lost(&key);
         }
         match self.release().verdict().await {
-            Ok(ReleaseVerdict::Released) => Error::cut_short(&key, true),
+            Ok(Released::Released) => Error::cut_short(&key, true),
             other => {
                 not_released(&key, other.err());
                 Error::cut_short(&key, false)
@@ -122,15 +120,17 @@ pub struct Release {
     what: Result<What, Error>,
     budget: Option<Budget>,
     data: DataChange,
-    /// What deletes the row instead, if that is asked for.
-    deletion: Option<&'static dyn Extra>,
+    delete_row: bool,
     later_grants: bool,
 }
+
+/// Which owners a release for a workflow leaves alone.
+type Spares = dyn Fn(&str) -> bool + Send + Sync;
 
 /// What is to be given back.
 enum What {
     Held(Hold),
-    Workflows { key: LockKey, workflow: String, spared: Spared },
+    Workflows { key: LockKey, workflow: String, spared: Box<Spares> },
 }
 
 impl What {
@@ -152,7 +152,7 @@ impl What {
 
 impl Release {
     fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
-        Self { engine, what, budget, data: DataChange::Keep, deletion: None, later_grants: false }
+        Self { engine, what, budget, data: DataChange::Keep, delete_row: false, later_grants: false }
     }
 
     pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
@@ -171,7 +171,8 @@ impl Release {
         let checked = settings
             .check_lock_key(&key)
             .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
-        let what = checked.map(|()| What::Workflows { key, workflow, spared: Spared::nobody() }).map_err(Error::from);
+        let what =
+            checked.map(|()| What::Workflows { key, workflow, spared: Box::new(|_| false) }).map_err(Error::from);
         Self::new(engine.clone(), what, None)
     }
 
@@ -200,7 +201,7 @@ impl Release {
     /// request may be applied to the empty place. A
     /// [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
     pub fn delete_row(mut self) -> Self {
-        self.deletion = Some(&Deletion);
+        self.delete_row = true;
         self
     }
 
@@ -218,21 +219,21 @@ impl Release {
     /// other releases.
     pub fn sparing_owners(mut self, those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         if let Ok(What::Workflows { spared, .. }) = &mut self.what {
-            *spared = Spared::owners(those);
+            *spared = Box::new(those);
         }
         self
     }
 
     async fn go(self) -> Result<ReleaseOutcome, Error> {
         match self.verdict().await? {
-            ReleaseVerdict::Released => Ok(ReleaseOutcome::Released),
+            Released::Released => Ok(ReleaseOutcome::Released),
             _ => Ok(ReleaseOutcome::AlreadyGone),
         }
     }
 
-    /// [`Released`](ReleaseVerdict::Released), [`Lost`](ReleaseVerdict::Lost) or
-    /// [`AlreadyGone`](ReleaseVerdict::AlreadyGone).
-    pub(crate) async fn verdict(mut self) -> Result<ReleaseVerdict, Error> {
+    /// [`Released`](Released::Released), [`Lost`](Released::Lost) or
+    /// [`AlreadyGone`](Released::AlreadyGone).
+    pub(crate) async fn verdict(mut self) -> Result<Released, Error> {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.engine.settings();
@@ -242,35 +243,34 @@ impl Release {
         if too_large.is_some() {
             self.data = DataChange::Keep;
         }
-        let releasing = match what {
-            What::Held(hold) if self.later_grants => Releasing::owners(settings, &hold.holding),
-            What::Held(hold) => Releasing::mine(settings, &hold.holding),
-            What::Workflows { workflow, spared, .. } => {
-                Releasing::workflows(settings, key.clone(), workflow).sparing(spared)
+        let (data, delete_row, or_later_grant_of_owner) = (self.data, self.delete_row, self.later_grants);
+        let options = ReleaseOptions { data, delete_row, or_later_grant_of_owner };
+        // A lock whose budget is spent is still worth one answer.
+        let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
+        let deadline = deadline.at_least(self.engine.request_timeout() / 4);
+        let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        let mut call = Call::new(&self.engine, &deadline, &span);
+        let released = match what {
+            What::Held(hold) => protocol::release(&mut call, settings, &hold.holding, options).await,
+            What::Workflows { key, workflow, spared } => {
+                protocol::release_workflow(&mut call, settings, &key, &workflow, |owner| spared(owner), options).await
             }
         };
-        let releasing = releasing.with_data(self.data).deleting(self.deletion.is_some());
-        let extra = self.deletion.unwrap_or(&Nothing);
-        let mut limits = self.engine.limits(Term::Fixed(Duration::ZERO), self.budget.as_ref());
-        // A lock whose budget is spent is still worth one answer.
-        limits.answers = limits.answers.max(self.engine.request_timeout() / 4);
-        let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let driven = drive_with(&self.engine, &limits, releasing, &span, extra).await;
-        span.record("outcome", tracing::field::debug(&driven.verdict));
-        let cause = driven.cause;
-        match driven.verdict {
-            verdict @ (ReleaseVerdict::Lost | ReleaseVerdict::AlreadyGone) => Ok(verdict),
-            verdict @ ReleaseVerdict::Released => {
-                too_large.map_or(Ok(verdict), |invalid| Err(Error::released_without_data(&key, &invalid)))
-            }
-            ReleaseVerdict::ReleasedWithoutData(reason) => {
-                Err(Error::released_without_data(&key, &Invalid::new(reason)))
-            }
-            ReleaseVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            ReleaseVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),
-            ReleaseVerdict::Unavailable => Err(Error::unavailable(&key, "released").because(cause)),
-            ReleaseVerdict::Unknown => Err(Error::unknown(&key, "released").because(cause)),
-        }
+        let cause = call.end();
+        let released = match released {
+            Ok(Released::WithoutData(reason)) => Err(Error::released_without_data(&key, &Invalid::new(reason))),
+            Ok(Released::Released) => match too_large {
+                Some(invalid) => Err(Error::released_without_data(&key, &invalid)),
+                None => Ok(Released::Released),
+            },
+            Ok(gone) => Ok(gone),
+            Err(failure) => Err(Error::of_failure(failure, Operation::Release, &key, cause)),
+        };
+        match &released {
+            Ok(released) => span.record("outcome", tracing::field::debug(released)),
+            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
+        };
+        released
     }
 }
 
@@ -286,6 +286,6 @@ impl IntoFuture for Release {
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.what.as_ref().map(What::key).ok();
-        f.debug_struct("Release").field("key", &key).field("delete", &self.deletion.is_some()).finish_non_exhaustive()
+        f.debug_struct("Release").field("key", &key).field("delete_row", &self.delete_row).finish_non_exhaustive()
     }
 }

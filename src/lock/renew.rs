@@ -1,10 +1,10 @@
 //! Renew: move the end of the lease, by a checkpoint between steps or while a future runs.
 
 use super::guard::{HELD, Hold, LOST, Lock};
-use crate::engine::deadline::Term;
-use crate::engine::drive::drive;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{DataChange, Lease, RenewVerdict, Renewal};
+use crate::protocol::{self, DataChange, Failure, Lease, Operation};
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
@@ -109,37 +109,38 @@ impl Lock {
         // The lease on the row may be longer, where a copy of this lock was renewed elsewhere.
         lease.map_or(Ok(()), Lease::check)?;
         let lease = lease.unwrap_or(self.hold.holding.lease.duration());
-        self.renew_for(self.term(lease), data).await
+        self.renew_for(LeasePolicy::up_to(lease, self.budget.as_ref()), &data).await
     }
 
     /// One renewal, as checkpoint and resume need it.
-    pub(crate) async fn renew_for(&mut self, term: Term, data: DataChange) -> Result<(), Error> {
+    pub(crate) async fn renew_for(&mut self, lease: LeasePolicy, data: &DataChange) -> Result<(), Error> {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
         }
-        let limits = self.engine.limits(term, self.budget.as_ref());
+        let deadline = self.engine.deadline(lease, self.budget.as_ref());
         let Self { engine, hold: Hold { holding, .. }, .. } = self;
         let key = holding.key.clone();
         let span = tracing::info_span!(
             "lock_renew", %key, token = holding.token, attempts = Empty, waited_ms = Empty, outcome = Empty
         );
-        let driven = drive(engine, &limits, Renewal::new(engine.settings(), holding, data), &span).await;
-        span.record("outcome", tracing::field::debug(&driven.verdict));
-        let cause = driven.cause;
-        match driven.verdict {
-            RenewVerdict::Renewed => {
+        let mut call = Call::new(engine, &deadline, &span);
+        let renewed = protocol::renew(&mut call, engine.settings(), holding, data).await;
+        let cause = call.end();
+        match renewed {
+            Ok(()) => {
                 self.is_now(HELD);
+                span.record("outcome", "renewed");
                 Ok(())
             }
-            RenewVerdict::Lost => {
-                self.is_now(LOST);
-                tracing::warn!(%key, token = self.fencing_token(), "the lock was lost");
-                Err(Error::lost(&key))
+            Err(failure) => {
+                if failure == Failure::Lost {
+                    self.is_now(LOST);
+                    tracing::warn!(%key, token = self.fencing_token(), "the lock was lost");
+                }
+                let error = Error::of_failure(failure, Operation::Renew, &key, cause);
+                span.record("outcome", tracing::field::debug(error.kind()));
+                Err(error)
             }
-            RenewVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            RenewVerdict::Rejected(rejection) => Err(Error::rejected(Some(&key), rejection).because(cause)),
-            RenewVerdict::Unavailable => Err(Error::unavailable(&key, "renewed").because(cause)),
-            RenewVerdict::Unknown => Err(Error::unknown(&key, "renewed").because(cause)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::guard::Lock;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::Term;
+use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
 use crate::protocol::{DataChange, LONGEST_LEASE, Lease, LockToken};
 use std::fmt;
@@ -56,12 +56,9 @@ impl<'a> Resume<'a> {
         let holding = token.holding(engine.clock().now(), settings)?;
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.rules));
         let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
-        let term = match &budget {
-            Some(budget) => Term::Within(wanted, budget.clone()),
-            None => Term::Fixed(wanted),
-        };
+        let lease = LeasePolicy::up_to(wanted, budget.as_ref());
         let mut lock = Lock::granted(engine.clone(), Box::new(holding), budget, None);
-        match lock.renew_for(term, data).await {
+        match lock.renew_for(lease, &data).await {
             Ok(()) => Ok(lock),
             Err(error) => {
                 // The token still stands for the lock; this guard never held it.

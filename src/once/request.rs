@@ -5,13 +5,14 @@ use super::payload::fingerprint;
 use super::status::{self, OnceStatus};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::term;
-use crate::engine::drive::{Driven, drive};
+use crate::engine::call::Call;
+use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Held};
 use crate::lock::guard::Lock;
 use crate::protocol::once::NAMESPACE;
 use crate::protocol::{
-    AcquireVerdict, Attempting, DataChange, Invalid, LockKey, OnceRecord, OnceVerdict, Reclaim, StoredOutcome, Wanted,
+    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, OnceRecord, Operation, Reclaim,
+    StoredOutcome,
 };
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
@@ -249,20 +250,21 @@ impl<'a> Once<'a> {
     /// As [`acquire`](crate::LockClient::acquire).
     pub async fn start<T: DeserializeOwned>(mut self) -> Result<Started<T>, Error> {
         let payload = self.payload.take().transpose()?;
-        let wanted = self.wanted()?;
-        let term = term(&self.name, self.lease, self.budget.as_ref())?;
-        let mut limits = self.engine.limits(term, self.budget.as_ref());
-        if self.waits {
-            limits.wait = self.budget.as_ref().and_then(Budget::wait).unwrap_or_default();
-            limits.answers = limits.answers.max(limits.wait);
-        }
+        let options = self.options()?;
+        let lease = lease_policy(&self.name, self.lease, self.budget.as_ref())?;
+        let wait = self.budget.as_ref().filter(|_| self.waits).and_then(Budget::wait);
+        let deadline = self.engine.deadline(lease, self.budget.as_ref()).waiting(wait.unwrap_or_default());
         let span = tracing::info_span!(
-            "lock_once", key = %self.name, owner = wanted.owner, token = Empty, attempts = Empty,
+            "lock_once", key = %self.name, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
         );
-        let attempting = Attempting::new(self.engine.settings(), wanted, payload, self.keep);
-        let driven = drive(self.engine, &limits, attempting, &span).await;
-        let started = self.verdict(driven).instrument(span.clone()).await;
+        let mut call = Call::new(self.engine, &deadline, &span);
+        let started = protocol::once::start(&mut call, self.engine.settings(), options, payload, self.keep).await;
+        let cause = call.end();
+        let started = match started {
+            Ok(started) => self.started(started).instrument(span.clone()).await,
+            Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &self.name, cause)),
+        };
         match &started {
             Ok(Started::Attempt(attempt)) => span.record("token", attempt.fencing_token()).record("outcome", "granted"),
             Ok(Started::Replayed(_)) => span.record("outcome", "replayed"),
@@ -289,14 +291,14 @@ impl<'a> Once<'a> {
         LockKey::new(format!("{NAMESPACE}{}", self.name.key()), self.name.sort_key().map(str::to_owned))
     }
 
-    fn wanted(&mut self) -> Result<Wanted, Error> {
+    fn options(&mut self) -> Result<AcquireOptions, Error> {
         if self.name.key().is_empty() {
             return Err(Invalid::new("the key of the work is empty: give text that names it").into());
         }
         let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
         let key = self.key();
         self.engine.settings().check_write(&key, &owner, None, &DataChange::Keep)?;
-        Ok(Wanted {
+        Ok(AcquireOptions {
             key,
             owner,
             workflow: None,
@@ -307,25 +309,17 @@ impl<'a> Once<'a> {
         })
     }
 
-    async fn verdict<T: DeserializeOwned>(self, driven: Driven<OnceVerdict>) -> Result<Started<T>, Error> {
-        let (name, cause) = (&self.name, driven.cause);
-        let (verdict, record) = match driven.verdict {
-            OnceVerdict::Settled(record) => return replayed(name, record),
-            OnceVerdict::Mismatch(_) => return Err(Error::payload_mismatch(name)),
-            OnceVerdict::Lock(verdict, record) => (verdict, record),
-        };
-        match verdict {
-            AcquireVerdict::Granted { holding, data, renew_first } => {
+    async fn started<T: DeserializeOwned>(self, started: protocol::once::Started) -> Result<Started<T>, Error> {
+        use protocol::once::Started as Answer;
+        match started {
+            Answer::Settled(record) => replayed(&self.name, record),
+            Answer::Mismatch(_) => Err(Error::payload_mismatch(&self.name)),
+            Answer::Lock(Acquired::Held(seen), _) => Err(Error::from_held(&self.name, Held::from(seen))),
+            Answer::Lock(Acquired::Granted { holding, data, renew_first }, record) => {
                 let lock = Lock::granted(self.engine.clone(), holding, self.budget, data);
                 let lock = if renew_first { Box::pin(lock.renewed_or_given_back()).await? } else { lock };
                 Ok(Started::Attempt(Attempt::new(lock, record)))
             }
-            AcquireVerdict::Held(seen) => Err(Error::from_held(name, Held::from(seen))),
-            AcquireVerdict::Gone => Err(Error::lost(name)),
-            AcquireVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-            AcquireVerdict::Rejected(rejection) => Err(Error::rejected(Some(name), rejection).because(cause)),
-            AcquireVerdict::Unavailable => Err(Error::unavailable(name, "acquired").because(cause)),
-            AcquireVerdict::Unknown => Err(Error::unknown(name, "acquired").because(cause)),
         }
     }
 }
@@ -338,7 +332,7 @@ fn replayed<T: DeserializeOwned>(name: &LockKey, record: OnceRecord) -> Result<S
         }
         Some((StoredOutcome::Failed(failure), _)) => Err(Error::failed_before(name, failure)),
         // Not what the decision calls settled.
-        None => Err(Error::unknown(name, "acquired")),
+        None => Err(Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, name, None)),
     }
 }
 

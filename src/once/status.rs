@@ -1,11 +1,11 @@
 //! Status: what the record of an idempotent work says, for people and dashboards.
 
 use crate::engine::Engine;
-use crate::engine::deadline::Term;
-use crate::engine::drive::drive;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{LockKey, OnceRecord, PeekVerdict, Peeking, StoredOutcome, from_epoch_millis};
-use std::time::{Duration, SystemTime};
+use crate::protocol::{self, LockKey, OnceRecord, Operation, StoredOutcome, from_epoch_millis};
+use std::time::SystemTime;
 use tracing::Span;
 
 /// The record of an idempotent work, as it was when it was read.
@@ -53,14 +53,11 @@ impl From<OnceRecord> for OnceStatus {
 
 pub(super) async fn read(engine: &Engine, name: &LockKey, key: LockKey) -> Result<Option<OnceStatus>, Error> {
     engine.settings().check_key(&key)?;
-    let limits = engine.limits(Term::Fixed(Duration::ZERO), None);
-    let driven = drive(engine, &limits, Peeking::once(engine.settings(), key), &Span::none()).await;
-    let cause = driven.cause;
-    match driven.verdict {
-        PeekVerdict::Seen(record) => Ok(record.map(OnceStatus::from)),
-        PeekVerdict::InvalidRecord(invalid) => Err(invalid.into()),
-        PeekVerdict::Rejected(rejection) => Err(Error::rejected(Some(name), rejection).because(cause)),
-        PeekVerdict::Unavailable => Err(Error::unavailable(name, "read").because(cause)),
-        PeekVerdict::Unknown => Err(Error::unknown(name, "read").because(cause)),
-    }
+    let deadline = engine.deadline(LeasePolicy::None, None);
+    let span = Span::none();
+    let mut call = Call::new(engine, &deadline, &span);
+    let record = protocol::peek_once(&mut call, engine.settings(), &key).await;
+    let cause = call.end();
+    let record = record.map_err(|failure| Error::of_failure(failure, Operation::Read, name, cause))?;
+    Ok(record.map(OnceStatus::from))
 }

@@ -191,11 +191,7 @@ pub(super) async fn acquire_for<U: Purpose>(
 
 /// How the requests of a call ended.
 enum End<S> {
-    Granted {
-        attempt: Attempt,
-        token: u64,
-        data: Option<Vec<u8>>,
-    },
+    Granted(Acquired),
     Held(HolderSeen),
     Settled(S),
     Failed(Failure),
@@ -380,7 +376,7 @@ impl<U: Purpose> Call<'_, U> {
     fn decide(&mut self, now: &Now, watch: &Watch) -> Flow<U::Settled, Option<Write>> {
         let record = watch.record();
         if let Some(version) = record.own_version.filter(|version| Some(version.grant) == self.grant) {
-            return self.recognised(version, record);
+            return self.recognised(now, version, record);
         }
         if let Some(message) = self.refused_as_invalid.take() {
             return failed(Failure::Rejected(Rejection::Invalid(message)));
@@ -404,12 +400,11 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     /// The row carries our grant: which of our attempts wrote it, and is it still held?
-    fn recognised(&self, version: Version, record: &Record) -> Flow<U::Settled, Option<Write>> {
+    fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<U::Settled, Option<Write>> {
         let written = self.attempts.iter().find(|attempt| attempt.version == version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
-                let (attempt, data) = (attempt.clone(), record.data.clone());
-                ControlFlow::Break(End::Granted { attempt, token, data })
+                ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
             }
             // Released by whoever cleans up after our workflow, or not written by an attempt of ours.
             _ => failed(Failure::Lost),
@@ -447,7 +442,7 @@ impl<U: Purpose> Call<'_, U> {
                 Some(Value::B(bytes)) => Some(bytes),
                 _ => None,
             };
-            return ControlFlow::Break(End::Granted { attempt: attempt.clone(), token, data });
+            return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data)));
         }
         match Record::read_granted(row, &self.settings.schema) {
             // The row's token was no number that another can follow, so neither is the one that was written.

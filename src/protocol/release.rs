@@ -78,8 +78,9 @@ pub async fn release_workflow(
     key: &LockKey,
     workflow: &str,
     spared: impl Fn(&str) -> bool + Send,
+    options: ReleaseOptions,
 ) -> Result<Released, Failure> {
-    let mut call = Call::new(settings, key, Workflows { workflow, spared }, ReleaseOptions::default());
+    let mut call = Call::new(settings, key, Workflows { workflow, spared }, options);
     match call.look(port).await? {
         Next::Ended(released) => Ok(released),
         Next::Release(scope) => call.until_released(port, scope).await,

@@ -8,7 +8,9 @@ use crate::call::{Call, Ended, Terms, moment};
 use crate::convert::millis;
 use crate::decision::Decision;
 use crate::lock::Lock;
-use lambda_lock::protocol::{self, AcquireOptions, DataChange, Lease, LockToken, Reclaim, Rules, Schema, Steps, Ttl};
+use lambda_lock::protocol::{
+    self, AcquireOptions, DataChange, Lease, LockToken, Reclaim, ReleaseOptions, Rules, Schema, Steps, Ttl,
+};
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
 use std::time::Duration;
@@ -72,7 +74,8 @@ impl GuestTable for Table {
         self.0.settings.check_write(&key, &workflow, Some(&workflow), &DataChange::Keep)?;
         let (settings, of) = (Rc::clone(&self.0.settings), key.clone());
         let steps = Steps::new(|mut port| async move {
-            Ended::Released(protocol::release_workflow(&mut port, &settings, &of, &workflow, |_| false).await)
+            let options = ReleaseOptions::default();
+            Ended::Released(protocol::release_workflow(&mut port, &settings, &of, &workflow, |_| false, options).await)
         });
         let call = Call::new(Rc::clone(&self.0), steps, Terms::none());
         Ok(Decision::resource(&self.0, key, call))

@@ -39,13 +39,7 @@ pub(super) enum Next {
 
 /// Begins an operation anew, tells it what it was told, and returns what it does after that, and what tells it from
 /// another one: an operation is the same as another that was told the same.
-pub(super) fn replay(
-    caller: usize,
-    serial: u8,
-    call: Call,
-    held: Option<&Holding>,
-    inputs: &[Input],
-) -> (Next, u64) {
+pub(super) fn replay(caller: usize, serial: u8, call: Call, held: Option<&Holding>, inputs: &[Input]) -> (Next, u64) {
     let print = print_of(&(held, inputs));
     let steps = match (call, held.cloned()) {
         (Call::Renew, Some(mut holding)) => Steps::new(|mut port| async move {

@@ -1,0 +1,118 @@
+//! One call: carries out what an operation asks for, within the caller's time.
+
+use super::Engine;
+use super::deadline::Deadline;
+use super::error::BoxError;
+use super::transaction::Transaction;
+use super::transport::Response;
+use crate::protocol::{Action, Answer, Moment, Now, Port, Rejection, Request};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use aws_smithy_async::future::timeout::Timeout;
+use std::time::Duration;
+use tracing::{Instrument, Span};
+
+/// Even when the caller's time is over, one last request may take this long: the one that releases what an acquire of
+/// unknown outcome may have got.
+const LAST_REQUEST: Duration = Duration::from_millis(250);
+
+/// The world of one operation.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    engine: &'a Engine,
+    deadline: &'a Deadline,
+    /// Entered for each request, and told of their number and of the time that was waited.
+    span: &'a Span,
+    transaction: Transaction<'a>,
+    /// As the clocks were read for the request that is about to be sent.
+    now: Option<Now>,
+    requests: u32,
+    waited: Duration,
+    /// What the SDK returned last that was no success.
+    cause: Option<BoxError>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(engine: &'a Engine, deadline: &'a Deadline, span: &'a Span) -> Self {
+        Self::with_writes(engine, deadline, span, &[])
+    }
+
+    /// A call whose requests are transactions with these writes of the caller's.
+    pub(crate) fn with_writes(
+        engine: &'a Engine,
+        deadline: &'a Deadline,
+        span: &'a Span,
+        writes: &'a [TransactWriteItem],
+    ) -> Self {
+        let transaction = Transaction::of(writes);
+        Self { engine, deadline, span, transaction, now: None, requests: 0, waited: Duration::ZERO, cause: None }
+    }
+
+    /// Ends the call. Returns what the SDK returned last that was no success.
+    pub(crate) fn end(self) -> Option<BoxError> {
+        self.span.record("attempts", self.requests).record("waited_ms", self.waited.as_millis() as u64);
+        self.cause
+    }
+
+    async fn response_to(&mut self, request: &Request, patience: Duration) -> Response {
+        let items = match self.transaction.items(self.engine.table(), &self.engine.settings().schema, request) {
+            Ok(items) => items,
+            Err(error) => {
+                let answer = Answer::Rejected(Rejection::Invalid(error.to_string()));
+                return Response { answer, server_time: None, cause: Some(error) };
+            }
+        };
+        let alarm = self.engine.clock().sleep(patience);
+        match Timeout::new(self.engine.transport().send(request, items), alarm).await {
+            Ok(response) => response,
+            Err(_) => no_response_within(patience),
+        }
+    }
+}
+
+impl Port for Call<'_> {
+    fn now(&mut self) -> Now {
+        // Both clocks are read before the wall clock that is written, so that a pause in between makes a lease look
+        // older, never younger.
+        let moment = self.engine.clock().now();
+        let wall = self.engine.wall_clock().reading(self.engine.clock().now());
+        let now = self.deadline.at(moment, wall, self.engine.rules());
+        self.now = Some(now);
+        now
+    }
+
+    fn random(&mut self) -> [u8; 16] {
+        self.engine.clock().random()
+    }
+
+    /// Waits for the response as long as the caller's time allows, and lets it correct the wall clock.
+    async fn send(&mut self, request: Request) -> (Moment, Answer) {
+        let Now { moment: before, time_left, .. } = match self.now.take() {
+            Some(now) => now,
+            None => self.now(),
+        };
+        self.requests += 1;
+        if let Action::Release { ends, .. } = request.action {
+            self.engine.wall_clock().released(ends);
+        }
+        let patience = self.engine.request_timeout().min(time_left.max(LAST_REQUEST));
+        let span = self.span.clone();
+        let response = self.response_to(&request, patience).instrument(span).await;
+        let after = self.engine.clock().now();
+        if let Some(server_time) = response.server_time {
+            self.engine.wall_clock().compare(before, after, server_time);
+        }
+        // A response that explains nothing does not hide the failure before it.
+        self.cause = response.cause.or(self.cause.take());
+        (after, response.answer)
+    }
+
+    async fn sleep(&mut self, pause: Duration) {
+        self.waited += pause;
+        self.engine.clock().sleep(pause).await;
+    }
+}
+
+fn no_response_within(patience: Duration) -> Response {
+    let cause = format!("no answer within {patience:?}").into();
+    Response { answer: Answer::Unknown, server_time: None, cause: Some(cause) }
+}
