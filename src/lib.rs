@@ -116,6 +116,16 @@
 //! | `once` | | idempotent work: lock and result in one item, done once for each key |
 //! | none | | [`protocol`] alone, without the SDK |
 
+// The storeys of the crate, from top to bottom. Imports run down only, which `.ci/layers.py` checks.
+//
+// | module | what |
+// |---|---|
+// | `lambda`, `once` | features on top |
+// | `client` | the client and its builder: what users meet first |
+// | `lock` | the guard of a held lock, and one file for each operation |
+// | `engine` | runs an operation: deadline, clocks, requests to DynamoDB, the table |
+// | `protocol` | the decisions: no clock, no SDK |
+
 pub mod protocol;
 
 #[cfg(not(feature = "mutants"))]

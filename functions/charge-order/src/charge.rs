@@ -1,6 +1,6 @@
 //! The attempt: reserve, charge, record, with the result stored in record's transaction.
 
-use crate::handler::Deps;
+use crate::deps::Deps;
 use crate::order::{Order, PREFIX, Receipt, Request};
 use crate::orders::{Refused, refused};
 use crate::simulate::Step;

@@ -1,11 +1,10 @@
 //! One event, one order.
 
 use crate::charge::charge;
-use crate::gateway::Gateway;
+use crate::deps::Deps;
 use crate::order::Request;
-use crate::orders::Orders;
-use lambda_lock::{Budget, DEFAULT_GRACE, LockClient};
-use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure};
+use lambda_lock::{Budget, DEFAULT_GRACE};
+use lambda_lock_functions::{Event, Failure};
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::Value;
 use std::time::Duration;
@@ -13,31 +12,6 @@ use std::time::Duration;
 /// What is kept of the invocation for giving the attempt back and for answering: whoever is killed at the
 /// deadline answers nothing.
 const TO_ANSWER: Duration = Duration::from_secs(1);
-
-/// What outlives an invocation.
-#[derive(Debug)]
-pub struct Deps {
-    /// Locks in the lock table.
-    pub locks: LockClient,
-    /// The orders table.
-    pub orders: Orders,
-    /// The payment gateway.
-    pub gateway: Gateway,
-    /// Whether lock keys have a sort key.
-    pub sort_key: bool,
-}
-
-impl Deps {
-    /// Reads what is left of the environment. Sends nothing.
-    pub fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
-        Ok(Self {
-            locks: config.locks()?,
-            orders: Orders::read(environment)?,
-            gateway: Gateway::read(environment)?,
-            sort_key: config.has_sort_key(),
-        })
-    }
-}
 
 /// Charges the order of an event, or answers what was stored when it had been charged.
 pub async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {

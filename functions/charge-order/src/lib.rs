@@ -7,9 +7,11 @@
 //! | `orders` | the orders table: what reserve and record write, and on which condition |
 //! | `gateway` | the payment gateway, asked with one idempotency key per order |
 //! | `simulate` | slowness, failures and crashes on demand |
+//! | `deps` | what outlives an invocation: clients and settings |
 //! | `handler` | one event, one order |
 
 mod charge;
+mod deps;
 mod gateway;
 mod handler;
 mod order;
@@ -19,8 +21,9 @@ mod simulate;
 mod tests;
 
 pub use charge::{Charged, charge, key};
+pub use deps::Deps;
 pub use gateway::Gateway;
-pub use handler::{Deps, handler};
+pub use handler::handler;
 pub use order::{Order, Receipt, Request};
 pub use orders::Orders;
 pub use simulate::{Simulate, Step};

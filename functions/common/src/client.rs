@@ -1,20 +1,66 @@
-//! The configuration of a DynamoDB client that starts in milliseconds.
+//! Clients as the environment configures them: a DynamoDB client that starts in milliseconds, and the lock client.
 //!
 //! A function has its Region and credentials in its environment and needs no profile, and it talks to
 //! AWS alone and needs no other roots than Amazon's: looking for the one and loading the others would
 //! be most of a cold start.
 
 use crate::config::{Config, ConfigError};
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::BehaviorVersion;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use lambda_lock::LockClient;
+use lambda_lock::protocol::Schema;
+use std::time::Duration;
 
 /// The roots of Amazon Trust Services, picked out of Mozilla's by the build script.
 const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
 
-pub(crate) fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> {
+const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+
+impl Config {
+    /// The DynamoDB client under the lock client, for what a function asks of DynamoDB beside its locks.
+    /// Sends nothing.
+    pub fn dynamodb(&self) -> Result<Client, ConfigError> {
+        sdk_config(self).map(Client::from_conf)
+    }
+
+    /// The same with the patience of a lock request: 1 s for each of three attempts. Sends nothing.
+    pub fn impatient_dynamodb(&self) -> Result<Client, ConfigError> {
+        let settings = sdk_config(self)?
+            .to_builder()
+            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
+            .retry_config(RetryConfig::standard().with_initial_backoff(FIRST_BACKOFF));
+        Ok(Client::from_conf(settings.build()))
+    }
+
+    /// A lock client of the configured table. Sends nothing.
+    pub fn locks(&self) -> Result<LockClient, ConfigError> {
+        let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
+        let mut builder = LockClient::builder_from_conf(sdk_config(self)?, &self.table)
+            .key_attribute(key_attribute)
+            .dialect(*dialect);
+        if let Some(name) = sort_key_attribute {
+            builder = builder.sort_key_attribute(name);
+        }
+        if let Some(ttl) = ttl {
+            builder = builder.ttl_attribute(&ttl.attribute);
+        }
+        builder = match self.max_clock_skew {
+            Some(skew) => builder.max_clock_skew(skew),
+            None => builder.without_wall_clock_takeover(),
+        };
+        // Everything else has been checked above.
+        builder.build().map_err(|error| ConfigError::new(format!("LOCK_TABLE cannot be used: {error}")))
+    }
+}
+
+fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> {
     let mut builder = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(config.region.clone())
@@ -36,8 +82,6 @@ fn http() -> Result<SharedHttpClient, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_dynamodb::Client;
-    use aws_sdk_dynamodb::config::retry::RetryConfig;
     use aws_sdk_dynamodb::error::SdkError;
 
     #[test]

@@ -1,18 +1,11 @@
 //! The environment of a function, read once at its start.
 
-use crate::client;
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{Credentials, Region};
+use lambda_lock::Dialect;
 use lambda_lock::protocol::{Schema, Ttl, schema};
-use lambda_lock::{Dialect, LockClient};
 use std::env::{self, VarError};
 use std::fmt;
 use std::time::Duration;
-
-const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
 /// What the environment says.
 ///
@@ -30,9 +23,9 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 ///
 /// An empty variable counts as unset, so that a template can pass an empty parameter on.
 pub struct Config {
-    table: String,
-    max_clock_skew: Option<Duration>,
-    schema: Schema,
+    pub(crate) table: String,
+    pub(crate) max_clock_skew: Option<Duration>,
+    pub(crate) schema: Schema,
     pub(crate) region: Region,
     pub(crate) credentials: Credentials,
     pub(crate) endpoint: Option<String>,
@@ -54,41 +47,6 @@ impl Config {
             credentials: credentials(environment)?,
             endpoint: endpoint(environment)?,
         })
-    }
-
-    /// The DynamoDB client under the lock client, for what a function asks of DynamoDB beside its locks.
-    /// Sends nothing.
-    pub fn dynamodb(&self) -> Result<Client, ConfigError> {
-        client::sdk_config(self).map(Client::from_conf)
-    }
-
-    /// The same with the patience of a lock request: 1 s for each of three attempts. Sends nothing.
-    pub fn impatient_dynamodb(&self) -> Result<Client, ConfigError> {
-        let settings = client::sdk_config(self)?
-            .to_builder()
-            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
-            .retry_config(RetryConfig::standard().with_initial_backoff(FIRST_BACKOFF));
-        Ok(Client::from_conf(settings.build()))
-    }
-
-    /// A lock client of the configured table. Sends nothing.
-    pub fn locks(&self) -> Result<LockClient, ConfigError> {
-        let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
-        let mut builder = LockClient::builder_from_conf(client::sdk_config(self)?, &self.table)
-            .key_attribute(key_attribute)
-            .dialect(*dialect);
-        if let Some(name) = sort_key_attribute {
-            builder = builder.sort_key_attribute(name);
-        }
-        if let Some(ttl) = ttl {
-            builder = builder.ttl_attribute(&ttl.attribute);
-        }
-        builder = match self.max_clock_skew {
-            Some(skew) => builder.max_clock_skew(skew),
-            None => builder.without_wall_clock_takeover(),
-        };
-        // Everything else has been checked above.
-        builder.build().map_err(|error| ConfigError(format!("LOCK_TABLE cannot be used: {error}")))
     }
 
     /// The lock table's name or ARN.

@@ -1,7 +1,8 @@
 //! `acquire`: get a lock, or say who has it.
 
-use crate::handler::{Deps, Time};
+use crate::deps::Deps;
 use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, lease, sort_key};
+use crate::time::Time;
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock::{Held, LockKey, Observation};
 use lambda_lock_functions::{Failure, Fields, beginning, quoted};

@@ -2,14 +2,17 @@
 //! language. `functions/README.md` is its manual.
 
 mod acquire;
+mod deps;
 mod handler;
 mod lock;
 mod release;
 mod renew;
 #[cfg(test)]
 mod tests;
+mod time;
 
-use crate::handler::{Deps, handler};
+use crate::deps::Deps;
+use crate::handler::handler;
 use lambda_lock_functions::{serve, start};
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
 //! `release`: give a lock back.
 
-use crate::handler::{Deps, Time};
+use crate::deps::Deps;
 use crate::lock::LockJson;
+use crate::time::Time;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! `renew`: hold a lock for longer.
 
-use crate::handler::{Deps, Time};
+use crate::deps::Deps;
 use crate::lock::{LockJson, lease};
+use crate::time::Time;
 use lambda_lock::protocol::LONGEST_LEASE;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
 //! The layer: which lock, for how long to wait, and what to answer when somebody else holds it.
 
 use super::service::LockService;
+use super::settings::Settings;
+use super::when_held::Refuse;
 use crate::client::LockClient;
-use crate::engine::budget::Budget;
 use crate::engine::error::Held;
 use crate::protocol::LockKey;
-use lambda_runtime::Context;
 use std::fmt;
 use std::time::Duration;
 use tower::Layer;
@@ -71,35 +71,13 @@ pub struct LockLayer<K, H = Refuse> {
     when_held: H,
 }
 
-/// Makes no answer of a held lock: it is an error.
-#[derive(Clone, Copy, Debug)]
-pub struct Refuse;
-
-/// What to answer when somebody else holds the lock.
-pub trait WhenHeld<R> {
-    /// The answer, if it is one, and the error otherwise.
-    fn answer(&self, held: &Held) -> Option<R>;
-}
-
-impl<R> WhenHeld<R> for Refuse {
-    fn answer(&self, _: &Held) -> Option<R> {
-        None
-    }
-}
-
-impl<R, F: Fn(&Held) -> R> WhenHeld<R> for F {
-    fn answer(&self, held: &Held) -> Option<R> {
-        Some(self(held))
-    }
-}
-
 impl<K> LockLayer<K> {
     /// Guards handlers of events of type `A` by the lock that `key` names.
     pub fn new<A>(locks: LockClient, key: K) -> Self
     where
         K: Fn(&A) -> LockKey,
     {
-        Self { settings: Settings { locks, grace: None, reserve: None, waits: true }, key, when_held: Refuse }
+        Self { settings: Settings::new(locks), key, when_held: Refuse }
     }
 }
 
@@ -119,14 +97,14 @@ impl<K, H> LockLayer<K, H> {
         self
     }
 
-    /// Sets the budget's [`grace`](Budget::grace). Default: 1 s.
+    /// Sets the budget's [`grace`](crate::Budget::grace). Default: 1 s.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = Some(grace);
         self
     }
 
-    /// Sets the budget's [`reserve`](Budget::reserve), the time that the handler needs. Default: half
+    /// Sets the budget's [`reserve`](crate::Budget::reserve), the time that the handler needs. Default: half
     /// of the invocation.
     #[must_use]
     pub fn reserve(mut self, reserve: Duration) -> Self {
@@ -146,22 +124,5 @@ impl<S, K: Clone, H: Clone> Layer<S> for LockLayer<K, H> {
 impl<K, H> fmt::Debug for LockLayer<K, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockLayer").field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
-
-/// What does not depend on the event.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) locks: LockClient,
-    pub(super) waits: bool,
-    grace: Option<Duration>,
-    reserve: Option<Duration>,
-}
-
-impl Settings {
-    pub(super) fn budget(&self, context: &Context) -> Budget {
-        let budget = Budget::from(context);
-        let budget = self.grace.into_iter().fold(budget, Budget::grace);
-        self.reserve.into_iter().fold(budget, Budget::reserve)
     }
 }

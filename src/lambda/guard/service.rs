@@ -1,7 +1,8 @@
 //! The service: acquire, run the handler, give the lock back.
 
 use super::error::LockServiceError;
-use super::layer::{Settings, WhenHeld};
+use super::settings::Settings;
+use super::when_held::WhenHeld;
 use crate::engine::error::Error;
 use crate::lock::acquire::TryAcquired;
 use crate::lock::guard::Lock;

@@ -1,5 +1,6 @@
 use super::{Function, acquire};
-use crate::handler::{Deps, handler};
+use crate::deps::Deps;
+use crate::handler::handler;
 use lambda_lock::LockClient;
 use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, locks_answered};
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! Events and rows that nobody would think of. `LAMBDA_LOCK_FUZZ=20` draws twenty times as many as usual.
 
 use super::{Function, acquire, with};
-use crate::handler::{Deps, handler};
+use crate::deps::Deps;
+use crate::handler::handler;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_functions::Failure;
 use lambda_lock_functions::test_support::{TABLE, context, event, locks_answered};

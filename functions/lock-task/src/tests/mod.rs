@@ -10,7 +10,8 @@ mod release;
 mod renew;
 mod workflows;
 
-use crate::handler::{Deps, handler};
+use crate::deps::Deps;
+use crate::handler::handler;
 use lambda_lock_functions::Failure;
 use lambda_lock_functions::test_support::{DynamoDb, event};
 use serde_json::{Value, json};
