@@ -5,7 +5,6 @@ use crate::clock::SharedClock;
 use crate::dynamodb::{DynamoDb, Sdk};
 use crate::error::Error;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
-use crate::transport::Transport;
 use crate::wall_clock::WallClockCheck;
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
 use aws_smithy_async::rt::sleep::default_async_sleep;
@@ -32,8 +31,6 @@ pub struct LockClientBuilder {
     request_timeout: Duration,
     sleep: Option<SharedAsyncSleep>,
     clock: Option<SharedClock>,
-    #[cfg(feature = "simulation")]
-    pub(crate) network: Option<crate::simulation::Plugged>,
 }
 
 impl LockClientBuilder {
@@ -49,8 +46,6 @@ impl LockClientBuilder {
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             sleep: None,
             clock: None,
-            #[cfg(feature = "simulation")]
-            network: None,
         }
     }
 
@@ -158,8 +153,6 @@ impl LockClientBuilder {
             request_timeout,
             sleep,
             clock,
-            #[cfg(feature = "simulation")]
-            network,
         } = self;
         check_table_name(&table)?;
         settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
@@ -183,11 +176,7 @@ impl LockClientBuilder {
         };
         let owner = owner.unwrap_or_else(|| random_owner(&clock));
         settings.check_owner_prefix(&owner)?;
-        let dynamo_db = || Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));
-        #[cfg(not(feature = "simulation"))]
-        let transport: Box<dyn Transport> = dynamo_db();
-        #[cfg(feature = "simulation")]
-        let transport = network.map_or_else(|| dynamo_db() as Box<dyn Transport>, |network| Box::new(network));
+        let transport = Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));
         let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
         let inner = Inner { transport, sdk, table, settings, owner, request_timeout, clock, wall_clock };
         Ok(LockClient { inner: Arc::new(inner) })

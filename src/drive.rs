@@ -4,7 +4,6 @@ use crate::budget::Budget;
 use crate::client::LockClient;
 use crate::error::BoxError;
 use crate::extra::{Extra, Nothing};
-use crate::mutants::{self, Mutant};
 use crate::protocol::{Action, Answer, LONGEST_LEASE, Machine, Moment, Request, Rules, Step, Tick};
 use crate::transport::Response;
 use aws_smithy_async::future::timeout::Timeout;
@@ -155,9 +154,8 @@ impl Course {
 fn look<'a>(client: &LockClient, limits: &Limits, random: &'a dyn Fn() -> [u8; 16]) -> Tick<'a> {
     // Both clocks are read before `:now`, so that a pause in between makes a lease look older,
     // never younger.
-    let swapped = mutants::on(Mutant::ClocksReadAfterNow).then(|| client.clock().now());
     let now = client.clock().now();
-    let wall = client.wall_clock().reading(swapped.unwrap_or_else(|| client.clock().now()));
+    let wall = client.wall_clock().reading(client.clock().now());
     let passed = now.longest_since(limits.started);
     Tick {
         now,

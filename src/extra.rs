@@ -21,12 +21,6 @@ pub(crate) type Sending<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>
 
 /// Sends a kind of request beside reads and updates.
 pub(crate) trait Extra: Send + Sync {
-    /// The caller's own, for a transaction. (The simulation sends none of this itself.)
-    #[cfg(feature = "simulation")]
-    fn writes(&self) -> &[TransactWriteItem] {
-        &[]
-    }
-
     fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: &'a Request) -> Sending<'a>;
 }
 
@@ -83,11 +77,6 @@ impl<'w> Transaction<'w> {
 }
 
 impl Extra for Transaction<'_> {
-    #[cfg(feature = "simulation")]
-    fn writes(&self) -> &[TransactWriteItem] {
-        self.writes
-    }
-
     fn send<'a>(&'a self, dynamodb: &'a DynamoDb, request: &'a Request) -> Sending<'a> {
         Box::pin(transact(dynamodb, request, self))
     }

@@ -118,12 +118,6 @@
 
 pub mod protocol;
 
-#[cfg(not(feature = "mutants"))]
-mod mutants;
-#[cfg(feature = "mutants")]
-#[doc(hidden)]
-pub mod mutants;
-
 #[cfg(feature = "dynamodb")]
 mod acquire;
 #[cfg(feature = "dynamodb")]
@@ -159,9 +153,6 @@ mod release;
 mod resume;
 #[cfg(feature = "dynamodb")]
 mod seen;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod simulation;
 #[cfg(feature = "dynamodb")]
 mod table;
 #[cfg(feature = "dynamodb")]

@@ -5,7 +5,6 @@ use crate::client::LockClient;
 use crate::commit::{self, Commit, CommitAndRelease};
 use crate::drive::{Term, drive};
 use crate::error::{Error, ErrorKind};
-use crate::mutants::{self, Mutant};
 use crate::protocol::{
     DataChange, Holding, LockKey, LockToken, ReleaseVerdict, RenewVerdict, Renewal, from_epoch_millis,
 };
@@ -104,7 +103,7 @@ impl Lock {
             Some(validity) => validity.remaining(),
             None => self.hold.holding.belief.remaining(self.client.clock().now()),
         };
-        if remaining.is_zero() && !mutants::on(Mutant::ExpiredGuardComesBack) {
+        if remaining.is_zero() {
             self.hold.state.store(EXPIRED, Ordering::Relaxed);
         }
         remaining

@@ -35,7 +35,6 @@ use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Grant, Stamp, Version};
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// What a caller wants.
@@ -239,8 +238,8 @@ impl<'a> Acquisition<'a> {
     fn decide(&mut self, tick: &Tick<'_>, watch: &Watch) -> Next {
         let record = watch.record();
         let own = record.own_version.filter(|version| Some(version.grant) == self.grant);
-        if let Some(version) = own.filter(|_| !mutants::on(Mutant::NoRecognition)) {
-            return self.recognised(version, record, tick);
+        if let Some(version) = own {
+            return self.recognised(version, record);
         }
         if let Some(complaint) = self.complaint.take() {
             return Next::Finish(AcquireVerdict::Rejected(Rejection::Invalid(complaint)));
@@ -302,13 +301,11 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The row carries our grant: which of our attempts wrote it, and is it still held?
-    fn recognised(&self, version: Version, record: &Record, tick: &Tick<'_>) -> Next {
+    fn recognised(&self, version: Version, record: &Record) -> Next {
         let written = self.attempts.iter().find(|attempt| attempt.version == version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
-                let polled = mutants::on(Mutant::RecognisedCountsFromPoll);
-                let started = if polled { tick.now } else { attempt.started };
-                Next::Granted { attempt: Attempt { started, ..attempt.clone() }, token, data: record.data.clone() }
+                Next::Granted { attempt: attempt.clone(), token, data: record.data.clone() }
             }
             // Released by whoever cleans up after our workflow, or not written by an attempt of ours.
             _ => Next::Finish(AcquireVerdict::Gone),
@@ -335,8 +332,7 @@ impl<'a> Acquisition<'a> {
 
     fn granted(&self, tick: &Tick<'_>, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> AcquireVerdict {
         let until_end = Duration::from_millis(attempt.ends.saturating_sub(attempt.now));
-        let started = if mutants::on(Mutant::LeaseCountsFromReceipt) { tick.now } else { attempt.started };
-        let belief = Belief::of(started, &attempt.lease, until_end, &self.settings.rules);
+        let belief = Belief::of(attempt.started, &attempt.lease, until_end, &self.settings.rules);
         let newest = self.newest().unwrap_or(attempt.version.stamp);
         AcquireVerdict::Granted {
             renew_first: belief.remaining(tick.now) * 2 < attempt.lease.duration(),
@@ -398,8 +394,6 @@ impl<'a> Acquisition<'a> {
             };
             return;
         };
-        let before = self.attempts.first().filter(|_| mutants::on(Mutant::SpanBeginsBeforeAnswer));
-        let after = before.map_or(after, |attempt| attempt.started);
         let ours = self.has_written(&item);
         match Record::read(item, &self.settings.schema) {
             Ok(record) => {
@@ -455,11 +449,10 @@ impl<'a> Acquisition<'a> {
 /// Take over exactly this version. Under a peer's version the row's token may be stale, so the new
 /// one is also as large as the clock.
 fn take(record: &Record, tick: &Tick<'_>) -> Next {
-    let clock = if mutants::on(Mutant::TokenNotFromTheClock) { 0 } else { tick.wall.millis };
-    let token = if record.is_ours() || mutants::on(Mutant::PeersRowWithoutMaximum) {
+    let token = if record.is_ours() {
         NextToken::FromRow
     } else {
-        NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(clock))
+        NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(tick.wall.millis))
     };
     Next::Take { seen: record.version.clone(), held: !record.released, token }
 }
@@ -506,14 +499,8 @@ impl Machine for Acquisition<'_> {
                     }
                 }
                 Next::Granted { attempt, token, data } => return Step::Done(self.granted(tick, &attempt, token, data)),
-                Next::Finish(AcquireVerdict::Held(seen)) if self.unsettled && mutants::on(Mutant::HeldAfterUnknown) => {
-                    return Step::Done(AcquireVerdict::Held(seen));
-                }
                 Next::Finish(_) if self.unsettled => {
                     self.next = Next::CleanUp(AcquireVerdict::Unknown);
-                    if mutants::on(Mutant::NoCleanup) {
-                        continue;
-                    }
                     if let Some(release) = self.clean_up(tick) {
                         return release;
                     }

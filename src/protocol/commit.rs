@@ -35,7 +35,6 @@ use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// For how long a transaction is repeated: well within the ten minutes for which DynamoDB recognises
@@ -140,7 +139,7 @@ impl<'a> Committing<'a> {
 
     /// The same transaction again while the outcome of the last one is unknown, else a new one.
     fn transaction(&mut self, tick: &Tick<'_>) -> Step<CommitVerdict> {
-        if let Some(sent) = self.sent.as_ref().filter(|_| self.unsettled && !mutants::on(Mutant::CommitSentAnew)) {
+        if let Some(sent) = self.sent.as_ref().filter(|_| self.unsettled) {
             return if tick.now.longest_since(sent.first) < REPEATABLE {
                 Step::Send(sent.request.clone())
             } else {

@@ -61,7 +61,6 @@ use super::schema::{self, Schema};
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::SETTLED;
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// What every key of an idempotent work begins with.
@@ -174,7 +173,7 @@ impl<'a> Attempting<'a> {
         if !over && known.is_some_and(|(ours, theirs)| ours != theirs) {
             return Some(OnceVerdict::Mismatch(record));
         }
-        if !over && record.settled.is_some() && !mutants::on(Mutant::SettledIsFree) {
+        if !over && record.settled.is_some() {
             return Some(OnceVerdict::Settled(record));
         }
         self.anew = over;

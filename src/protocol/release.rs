@@ -27,7 +27,6 @@ use super::request::{Action, DataChange, Request, Scope};
 use super::settings::Settings;
 use super::value::Item;
 use super::version::{Grant, Stamp};
-use crate::mutants::{self, Mutant};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,12 +131,6 @@ impl<'a> Releasing<'a> {
         let (grant, token) = (holding.newest.grant, holding.token);
         let scope = Scope::Mine { grant, up_to: holding.seen, token: Some(token) };
         let (whose, newest) = (Whose::Mine { grant, token }, Some(holding.newest.stamp));
-        let whose = match whose {
-            _ if mutants::on(Mutant::ReleaseOnOwnerOnly) => {
-                Whose::OwnersToo { grant, token, owner: holding.owner.clone() }
-            }
-            whose => whose,
-        };
         Self { keep: holding.keep, ..Self::new(settings, holding.key.clone(), whose, Some(scope), newest) }
     }
 
@@ -287,9 +280,6 @@ impl<'a> Releasing<'a> {
     }
 
     fn give_up(&self) -> ReleaseVerdict {
-        if mutants::on(Mutant::ReleaseUnknownIsReleased) {
-            return ReleaseVerdict::Released;
-        }
         if self.faults.was_unavailable() && !self.wrote { ReleaseVerdict::Unavailable } else { ReleaseVerdict::Unknown }
     }
 }

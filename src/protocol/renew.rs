@@ -23,7 +23,6 @@ use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// How a renewal ended.
@@ -89,12 +88,10 @@ impl<'a> Renewal<'a> {
     /// A new attempt: a version never used before, counted from before it is sent.
     pub(super) fn request(&mut self, tick: &Tick<'_>) -> Request {
         let stamp = Stamp::after(Some(self.holding.newest.stamp), tick.wall.millis, tick.random_u16());
-        let longer = tick.lease > self.holding.lease.duration() || mutants::on(Mutant::RenewShortens);
-        mutants::note(Version { stamp: self.holding.seen, ..self.holding.newest });
+        let longer = tick.lease > self.holding.lease.duration();
         let lease = if longer { self.settings.lease(tick.lease) } else { self.holding.lease.clone() };
         let wanted_end = tick.wall.written.saturating_add(millis_rounded_up(lease.duration()));
         let ends = wanted_end.min(tick.latest_end.unwrap_or(u64::MAX)).max(self.holding.ends);
-        let ends = if mutants::on(Mutant::RenewShortens) { wanted_end } else { ends };
         self.holding.newest.stamp = stamp;
         self.sent = Some(Attempt { stamp, started: tick.now, now: tick.wall.written, lease: lease.clone(), ends });
         let action = Action::Renew {
@@ -139,9 +136,6 @@ impl<'a> Renewal<'a> {
             Some(Ok(record)) => record,
         };
         match record.own_version {
-            _ if self.repeats && mutants::on(Mutant::RenewGivesUpAfterTwoRefusals) => {
-                self.verdict = Some(RenewVerdict::Lost);
-            }
             Some(version) if self.is_still_ours(version, &record) => self.adopt(version, record),
             _ => self.verdict = Some(RenewVerdict::Lost),
         }
@@ -152,10 +146,7 @@ impl<'a> Renewal<'a> {
     }
 
     fn is_still_ours(&self, version: Version, record: &Record) -> bool {
-        !mutants::on(Mutant::RenewOnExactVersion)
-            && version.grant == self.holding.newest.grant
-            && record.token == Some(self.holding.token)
-            && !record.released
+        version.grant == self.holding.newest.grant && record.token == Some(self.holding.token) && !record.released
     }
 
     /// Takes over what a copy of this grant wrote, and tries again.
@@ -174,9 +165,6 @@ impl<'a> Renewal<'a> {
     }
 
     fn give_up(&self) -> RenewVerdict {
-        if mutants::on(Mutant::RenewUnknownIsLost) {
-            return RenewVerdict::Lost;
-        }
         if self.faults.was_unavailable() && !self.unknown { RenewVerdict::Unavailable } else { RenewVerdict::Unknown }
     }
 }

@@ -1,0 +1,58 @@
+//! Puts a simulated network under the client: `src/simulation.rs` of this package has the rest.
+
+use crate::edit::Edit;
+
+const NAME: &str = "the simulated network";
+
+pub(crate) const EDITS: &[Edit] = &[
+    Edit {
+        name: NAME,
+        file: "builder.rs",
+        find: "
+            clock: Option<SharedClock>,
+        }
+        ",
+        put: "
+            clock: Option<SharedClock>,
+            pub(crate) network: Option<crate::simulation::Plugged>,
+        }
+        ",
+    },
+    Edit { name: NAME, file: "builder.rs", find: "clock: None,", put: "clock: None, network: None," },
+    Edit { name: NAME, file: "builder.rs", find: "clock, } = self;", put: "clock, network, } = self;" },
+    Edit {
+        name: NAME,
+        file: "builder.rs",
+        find: "let transport = Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));",
+        put: "
+            let transport: Box<dyn crate::transport::Transport> = match network {
+                Some(network) => Box::new(network),
+                None => Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone())),
+            };
+        ",
+    },
+    Edit {
+        name: "the caller's writes for the simulated network",
+        file: "extra.rs",
+        find: "pub(crate) trait Extra: Send + Sync {",
+        put: "
+            pub(crate) trait Extra: Send + Sync {
+                fn writes(&self) -> &[TransactWriteItem] {
+                    &[]
+                }
+
+        ",
+    },
+    Edit {
+        name: "the caller's writes for the simulated network",
+        file: "extra.rs",
+        find: "impl Extra for Transaction<'_> {",
+        put: "
+            impl Extra for Transaction<'_> {
+                fn writes(&self) -> &[TransactWriteItem] {
+                    self.writes
+                }
+
+        ",
+    },
+];
