@@ -17,12 +17,12 @@ pub(crate) struct Edit {
 
 impl Edit {
     pub(crate) fn complaint(&self, why: &str) -> String {
-        format!("{} can not be edited into src/{}: {why}\n    {}", self.name, self.file, self.find.trim())
+        format!("{} in src/{}: {why}\n    {}", self.name, self.file, self.find.trim())
     }
 
     fn replacement(&self) -> String {
         let switch = format!("crate::mistakes::on(crate::mistakes::Mistake::{})", self.name);
-        self.put.replace("MISTAKEN", &switch)
+        self.put.trim().replace("MISTAKEN", &switch)
     }
 }
 
@@ -32,7 +32,9 @@ pub(crate) fn apply<'a>(text: &str, edits: impl Iterator<Item = &'a Edit>, compl
     for edit in edits {
         match find(text, edit.find).as_slice() {
             [one] => found.push((one.clone(), edit)),
-            others => complaints.push(edit.complaint(&format!("its text is there {} times", others.len()))),
+            others => {
+                complaints.push(edit.complaint(&format!("this text is there {} times instead of once", others.len())))
+            }
         }
     }
     found.sort_by_key(|(range, _)| range.start);
@@ -40,7 +42,7 @@ pub(crate) fn apply<'a>(text: &str, edits: impl Iterator<Item = &'a Edit>, compl
     let mut copied = 0;
     for (range, edit) in found {
         if range.start < copied {
-            complaints.push(edit.complaint("its text overlaps with that of another edit"));
+            complaints.push(edit.complaint("this text overlaps with that of another edit"));
             continue;
         }
         out.push_str(&text[copied..range.start]);

@@ -18,14 +18,15 @@ fn main() -> ExitCode {
     println!("cargo::rerun-if-changed={SOURCE}");
     // The copy contains code for the feature `lambda`, which is never on here.
     println!("cargo::rustc-check-cfg=cfg(feature, values(\"lambda\"))");
-    let complaints = match copy() {
-        Ok(complaints) => complaints,
-        Err(error) => vec![format!("the source of lambda-lock could not be copied: {error}")],
+    let complaint = match copy() {
+        Ok(complaints) if complaints.is_empty() => return ExitCode::SUCCESS,
+        Ok(complaints) => format!("these edits of simulation/lock/build do not apply:\n{}", complaints.join("\n")),
+        Err(error) => format!("the source of lambda-lock could not be copied: {error}"),
     };
-    for line in complaints.iter().flat_map(|complaint| complaint.lines()) {
+    for line in complaint.lines() {
         println!("cargo::error={line}");
     }
-    if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    ExitCode::FAILURE
 }
 
 /// Writes the edited copy. Returns one complaint for each edit that does not apply.
