@@ -128,12 +128,6 @@
 
 pub mod protocol;
 
-#[cfg(not(feature = "mutants"))]
-mod mutants;
-#[cfg(feature = "mutants")]
-#[doc(hidden)]
-pub mod mutants;
-
 #[cfg(feature = "dynamodb")]
 mod client;
 #[cfg(feature = "dynamodb")]
@@ -145,9 +139,6 @@ pub mod lambda;
 mod lock;
 #[cfg(feature = "once")]
 mod once;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod simulation;
 
 pub use protocol::{Dialect, FailedWrite, LockKey, LockToken, Observation};
 

@@ -3,7 +3,7 @@
 use crate::counts::Counts;
 use crate::ledger::{Invariant, Violation};
 use crate::run::{Options, Run, run};
-use lambda_lock::mutants::{self, Mutant};
+use lambda_lock::mistakes::{self, Mistake};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -25,7 +25,7 @@ pub struct Batch {
     /// On how many threads.
     pub threads: usize,
     /// The mistake to be made.
-    pub mutant: Option<Mutant>,
+    pub mistake: Option<Mistake>,
     /// Stop after so many violations.
     pub stop: Option<usize>,
 }
@@ -68,7 +68,7 @@ impl Batch {
     }
 
     fn work(&self, next: &AtomicU64, found: &AtomicUsize, tick: &impl Fn(u64)) -> Summary {
-        mutants::set(self.mutant);
+        mistakes::set(self.mistake);
         let mut own = Summary::default();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Batch {
     /// Runs a share of the seeds again, and another share with the real SDK.
     fn again(&self, number: u64, hash: u64) -> Option<Violation> {
         let seed = self.base.wrapping_add(number);
-        if self.mutant.is_some() {
+        if self.mistake.is_some() {
             return None;
         }
         if number.is_multiple_of(RUN_TWICE) && run(seed, Options::default()).hash != hash {

@@ -5,7 +5,7 @@
 use anyhow::{Context, bail};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use lambda_lock::mutants::{self, Mutant};
+use lambda_lock::mistakes::{self, Mistake};
 use lambda_lock_simulation::model::{Bounds, check};
 use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run, survey, table};
 use std::collections::BTreeMap;
@@ -40,12 +40,12 @@ struct Arguments {
     #[arg(long, requires = "seed")]
     sdk: bool,
 
-    /// Makes a known mistake, and stops when it is noticed. `--mutant list` names them.
+    /// Makes a known mistake, and stops when it is noticed. `--mistake list` names them.
     #[arg(long, value_name = "NAME")]
-    mutant: Option<String>,
+    mistake: Option<String>,
 
     /// Finds out how many seeds it takes to notice each known mistake, at most as many as --seeds says,
-    /// and writes the table that the tests go by to this file. With --mutant only that one's line.
+    /// and writes the table that the tests go by to this file. With --mistake only that one's line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "record"])]
     survey: Option<PathBuf>,
 
@@ -70,44 +70,44 @@ impl Arguments {
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
-    if arguments.mutant.as_deref() == Some("list") {
-        for mutant in mutants::ALL {
-            println!("{mutant:?}");
+    if arguments.mistake.as_deref() == Some("list") {
+        for mistake in mistakes::ALL {
+            println!("{mistake:?}");
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mutant = arguments.mutant.as_deref().map(mutant).transpose()?;
+    let mistake = arguments.mistake.as_deref().map(mistake).transpose()?;
     if arguments.model {
-        return modelled(mutant, arguments.threads());
+        return modelled(mistake, arguments.threads());
     }
     if let Some(file) = &arguments.survey {
-        return surveyed(&arguments, mutant, file);
+        return surveyed(&arguments, mistake, file);
     }
     match arguments.seed {
-        Some(seed) => Ok(replay(seed, arguments.sdk, mutant)),
-        None => batch(&arguments, mutant),
+        Some(seed) => Ok(replay(seed, arguments.sdk, mistake)),
+        None => batch(&arguments, mistake),
     }
 }
 
-fn mutant(name: &str) -> anyhow::Result<Mutant> {
+fn mistake(name: &str) -> anyhow::Result<Mistake> {
     let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
-    let found = mutants::ALL.iter().copied().find(|mutant| plain(&format!("{mutant:?}")) == plain(name));
-    found.with_context(|| format!("there is no mutant {name}: `--mutant list` names them"))
+    let found = mistakes::ALL.iter().copied().find(|mistake| plain(&format!("{mistake:?}")) == plain(name));
+    found.with_context(|| format!("there is no mistake {name}: `--mistake list` names them"))
 }
 
-fn surveyed(arguments: &Arguments, only: Option<Mutant>, file: &Path) -> anyhow::Result<ExitCode> {
-    let wanted: Vec<_> = mutants::ALL.iter().filter(|mutant| only.is_none_or(|only| only == **mutant)).collect();
+fn surveyed(arguments: &Arguments, only: Option<Mistake>, file: &Path) -> anyhow::Result<ExitCode> {
+    let wanted: Vec<_> = mistakes::ALL.iter().filter(|mistake| only.is_none_or(|only| only == **mistake)).collect();
     // What is not surveyed, or was not noticed, stays as it was.
     let earlier = if file.exists() { std::fs::read_to_string(file)? } else { String::new() };
     let bar = ProgressBar::new(wanted.len() as u64);
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}")?);
     let mut known = Vec::new();
     let mut unnoticed = Vec::new();
-    for mutant in wanted {
-        bar.set_message(format!("{mutant:?}"));
-        match survey(*mutant, arguments.seeds, arguments.threads()) {
+    for mistake in wanted {
+        bar.set_message(format!("{mistake:?}"));
+        match survey(*mistake, arguments.seeds, arguments.threads()) {
             Some(found) => known.push(found),
-            None => unnoticed.push(format!("{mutant:?}")),
+            None => unnoticed.push(format!("{mistake:?}")),
         }
         bar.inc(1);
     }
@@ -125,11 +125,11 @@ fn surveyed(arguments: &Arguments, only: Option<Mutant>, file: &Path) -> anyhow:
 /// Enough for more than a million states.
 const BOUNDS: Bounds = Bounds { depth: 13, time: 6, calls: 3, messages: 2, duplicates: 1, crashes: 1 };
 
-fn modelled(mutant: Option<Mutant>, threads: usize) -> anyhow::Result<ExitCode> {
+fn modelled(mistake: Option<Mistake>, threads: usize) -> anyhow::Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {human_pos} states, {per_sec}")?);
     let started = std::time::Instant::now();
-    let checked = check(BOUNDS, mutant, threads, |states| bar.set_position(states as u64));
+    let checked = check(BOUNDS, mistake, threads, |states| bar.set_position(states as u64));
     bar.finish_and_clear();
     println!("{BOUNDS:?}: {} different states in {:.0} s", checked.states, started.elapsed().as_secs_f64());
     for (what, often) in &checked.sometimes {
@@ -146,8 +146,8 @@ fn modelled(mutant: Option<Mutant>, threads: usize) -> anyhow::Result<ExitCode> 
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn replay(seed: u64, sdk: bool, mutant: Option<Mutant>) -> ExitCode {
-    mutants::set(mutant);
+fn replay(seed: u64, sdk: bool, mistake: Option<Mistake>) -> ExitCode {
+    mistakes::set(mistake);
     let run = run(seed, Options { trace: true, sdk, ..Options::default() });
     for line in &run.trace {
         println!("{line}");
@@ -165,12 +165,12 @@ fn replay(seed: u64, sdk: bool, mutant: Option<Mutant>) -> ExitCode {
     }
 }
 
-fn batch(arguments: &Arguments, mutant: Option<Mutant>) -> anyhow::Result<ExitCode> {
+fn batch(arguments: &Arguments, mistake: Option<Mistake>) -> anyhow::Result<ExitCode> {
     if arguments.seeds == 0 {
         bail!("no seeds, no proof: give --seeds 1 or more");
     }
     let threads = arguments.threads();
-    let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mutant, stop: mutant.map(|_| 1) };
+    let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mistake, stop: mistake.map(|_| 1) };
     let bar = ProgressBar::new(arguments.seeds);
     let style = "{elapsed_precise} {wide_bar} {human_pos}/{human_len} seeds, {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style)?);
@@ -184,11 +184,11 @@ fn batch(arguments: &Arguments, mutant: Option<Mutant>) -> anyhow::Result<ExitCo
         std::fs::write(file, format!("{text}\n")).with_context(|| format!("{} cannot be written", file.display()))?;
     }
     let never = never(&summary);
-    if mutant.is_none() && summary.seeds >= ENOUGH && !never.is_empty() {
+    if mistake.is_none() && summary.seeds >= ENOUGH && !never.is_empty() {
         eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
         return Ok(ExitCode::FAILURE);
     }
-    Ok(verdict(&summary, mutant))
+    Ok(verdict(&summary, mistake))
 }
 
 /// What did not happen at all.
@@ -196,8 +196,8 @@ fn never(summary: &Summary) -> Vec<&'static str> {
     summary.counts.list().into_iter().filter(|(_, often)| *often == 0).map(|(what, _)| what).collect()
 }
 
-fn verdict(summary: &Summary, mutant: Option<Mutant>) -> ExitCode {
-    let flag = mutant.map_or(String::new(), |mutant| format!(" --mutant {mutant:?}"));
+fn verdict(summary: &Summary, mistake: Option<Mistake>) -> ExitCode {
+    let flag = mistake.map_or(String::new(), |mistake| format!(" --mistake {mistake:?}"));
     for (seed, violation) in summary.violations.iter().take(10) {
         eprintln!("VIOLATION of {}: {violation}", violation.invariant.promise());
         eprintln!("  seed {seed}, commit {}, replay: cargo sim --seed {seed}{flag}", commit());

@@ -1,6 +1,6 @@
 //! The model must be able to find something; `cargo sim --model` looks at all of it.
 
-use lambda_lock::mutants::Mutant;
+use lambda_lock::mistakes::Mistake;
 use lambda_lock_simulation::model::{Bounds, check};
 
 const SMALL: Bounds = Bounds { depth: 9, time: 6, calls: 3, messages: 2, duplicates: 1, crashes: 1 };
@@ -8,10 +8,13 @@ const SMALL: Bounds = Bounds { depth: 9, time: 6, calls: 3, messages: 2, duplica
 #[test]
 fn the_model_finds_mistakes_and_none_where_there_are_none() {
     assert_eq!(check(SMALL, None, 2, |_| {}).broken, Vec::<String>::new());
-    for mutant in
-        [Mutant::TokenNotBumped, Mutant::ReleaseUnconditional, Mutant::RenewOnExactVersion, Mutant::HolderIgnoresItsEnd]
-    {
-        let checked = check(SMALL, Some(mutant), 2, |_| {});
-        assert!(!checked.broken.is_empty(), "{mutant:?} was not noticed in {} states", checked.states);
+    for mistake in [
+        Mistake::TokenNotBumped,
+        Mistake::ReleaseUnconditional,
+        Mistake::RenewOnExactVersion,
+        Mistake::HolderIgnoresItsEnd,
+    ] {
+        let checked = check(SMALL, Some(mistake), 2, |_| {});
+        assert!(!checked.broken.is_empty(), "{mistake:?} was not noticed in {} states", checked.states);
     }
 }

@@ -3,7 +3,7 @@
 use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run};
 
 fn batch(seeds: u64) -> Summary {
-    Batch { base: 1_000_000_000, seeds, threads: 2, mutant: None, stop: None }.run(|_| {})
+    Batch { base: 1_000_000_000, seeds, threads: 2, mistake: None, stop: None }.run(|_| {})
 }
 
 #[test]

@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::engine::clock::SharedClock;
 use crate::engine::error::Error;
 use crate::engine::sdk::{DynamoDb, Sdk};
-use crate::engine::transport::Transport;
 use crate::engine::wall_clock::WallClockCheck;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
@@ -33,8 +32,6 @@ pub struct LockClientBuilder {
     request_timeout: Duration,
     sleep: Option<SharedAsyncSleep>,
     clock: Option<SharedClock>,
-    #[cfg(feature = "simulation")]
-    pub(crate) network: Option<Box<dyn Transport>>,
 }
 
 impl LockClient {
@@ -70,8 +67,6 @@ impl LockClientBuilder {
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             sleep: None,
             clock: None,
-            #[cfg(feature = "simulation")]
-            network: None,
         }
     }
 
@@ -179,8 +174,6 @@ impl LockClientBuilder {
             request_timeout,
             sleep,
             clock,
-            #[cfg(feature = "simulation")]
-            network,
         } = self;
         check_table_name(&table)?;
         settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
@@ -204,11 +197,7 @@ impl LockClientBuilder {
         };
         let owner = owner.unwrap_or_else(|| random_owner(&clock));
         settings.check_owner_prefix(&owner)?;
-        let dynamo_db = || Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));
-        #[cfg(not(feature = "simulation"))]
-        let transport: Box<dyn Transport> = dynamo_db();
-        #[cfg(feature = "simulation")]
-        let transport = network.unwrap_or_else(|| dynamo_db());
+        let transport = Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));
         let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
         let engine = Engine { transport, sdk, table, settings, owner, request_timeout, clock, wall_clock };
         Ok(LockClient::new(engine))

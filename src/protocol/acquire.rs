@@ -470,7 +470,7 @@ impl<U: Purpose> Call<'_, U> {
     /// Makes of the end what the caller is told. What an attempt may have got, or may still get, is released first.
     async fn finish(&mut self, port: &mut impl Port, end: End<U::Settled>) -> Result<Ended<U::Settled>, Failure> {
         match end {
-            End::Granted { attempt, token, data } => Ok(Ended::Lock(self.granted(&port.now(), &attempt, token, data))),
+            End::Granted(granted) => Ok(Ended::Lock(granted)),
             End::Settled(settled) => Ok(Ended::Settled(settled)),
             End::Unreadable(invalid) => {
                 self.release(port).await;

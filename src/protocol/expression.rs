@@ -8,7 +8,6 @@ use super::request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request
 use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
 use super::version::{Grant, OURS, Version};
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// A request as DynamoDB wants it, but for table name and key.
@@ -46,11 +45,6 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
 
-/// "Nothing newer than this", of a grant whose first possible version is `:first`.
-const UP_TO: &str = "recordVersionNumber BETWEEN :first AND :rvn";
-/// What a mutant says instead.
-const ANY_STAMP: &str = "begins_with(recordVersionNumber, :first)";
-
 impl Expression {
     /// Renders a request.
     pub fn of(request: &Request, schema: &Schema) -> Self {
@@ -64,21 +58,12 @@ impl Expression {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
             Action::Take { grant, seen, held, token } => out.take(grant, seen, *held, *token, schema),
             Action::Renew { version, token, known_lease, lease, ends, data, keep } => {
-                let exactly = mutants::noted().filter(|_| mutants::on(Mutant::RenewOnExactVersion)).map(Version::text);
-                let first = exactly.unwrap_or_else(|| version.grant.first_version());
-                out.mine(&first, version, Some(*token));
-                mutants::edit(&mut out.condition, Mutant::RenewWithoutUpperBound, UP_TO, ANY_STAMP);
-                if request.transaction.is_some() {
-                    mutants::edit(&mut out.condition, Mutant::CommitWithoutUpperBound, UP_TO, ANY_STAMP);
-                }
-                mutants::edit(&mut out.condition, Mutant::RenewOnExactVersion, UP_TO, "recordVersionNumber = :first");
-                mutants::edit(&mut out.condition, Mutant::RenewWithoutToken, " AND fencingToken = :token", "");
+                out.mine(version, Some(*token));
                 if request.transaction.is_some() {
                     // A copy that DynamoDB does not recognise any more must not be applied over itself.
                     out.condition.push_str(" AND recordVersionNumber <> :rvn");
                 }
                 out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
-                mutants::edit(&mut out.condition, Mutant::RenewShortens, " AND leaseEndsAt <= :ends", "");
                 if known_lease.text() == lease.text() {
                     out.condition.push_str("leaseDuration IN (:lease)");
                 } else {
@@ -101,10 +86,6 @@ impl Expression {
                     // Alone a release may be repeated; the caller's writes may not.
                     out.condition.push_str(" AND attribute_not_exists(isReleased)");
                 }
-                mutants::edit(&mut out.condition, Mutant::ReleaseOfUnseenVersions, UP_TO, ANY_STAMP);
-                if mutants::on(Mutant::ReleaseUnconditional) {
-                    out.condition = "attribute_exists(recordVersionNumber)".to_owned();
-                }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.text(":released", "1");
                 out.number(":ends", *ends);
@@ -122,7 +103,6 @@ impl Expression {
             Action::Fence { grant, token } => out.fence(*grant, *token),
             Action::Peek => {}
         }
-        mutants::drop_unused(&mut out);
         out
     }
 
@@ -131,9 +111,6 @@ impl Expression {
             None => self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM }),
             Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
         }
-        let ours = "begins_with(recordVersionNumber, :ours) AND ";
-        mutants::edit(&mut self.condition, Mutant::ClaimOfPeersRows, ours, "");
-        mutants::edit(&mut self.condition, Mutant::ClaimIgnoresWhenReleased, " AND leaseEndsAt <= :now", "");
         self.names.push(("#pk", schema.key_attribute.clone()));
         self.text(":ours", OURS);
         if let Some(trusted) = trusted {
@@ -182,11 +159,8 @@ impl Expression {
 
     /// "Still my grant, and nothing newer than this": the outcome, under a version that is no lock's.
     fn settle(&mut self, version: &Version, token: u64, outcome: &StoredOutcome, now: u64) {
-        self.mine(&version.grant.first_version(), version, Some(token));
+        self.mine(version, Some(token));
         self.condition.push_str(" AND attribute_not_exists(isReleased)");
-        if mutants::on(Mutant::SettleUnconditional) {
-            self.condition = "attribute_exists(recordVersionNumber)".to_owned();
-        }
         self.update
             .push_str("SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now");
         self.text(":settled", version.settled());
@@ -200,12 +174,6 @@ impl Expression {
         if held {
             self.condition.push_str(" AND attribute_not_exists(isReleased)");
         }
-        mutants::edit(
-            &mut self.condition,
-            Mutant::TakeOfAnyVersion,
-            "= :seen",
-            "<> :seen OR recordVersionNumber = :seen",
-        );
         self.text(":seen", seen);
         self.grant(grant, token, schema);
     }
@@ -217,8 +185,8 @@ impl Expression {
         match token {
             NextToken::FromRow => {
                 self.update.push_str("fencingToken = if_not_exists(fencingToken, :now) + :one");
-                self.number(":now", if mutants::on(Mutant::TokenNotFromTheClock) { 1 } else { grant.now });
-                self.number(":one", if mutants::on(Mutant::TokenNotBumped) { 0 } else { 1 });
+                self.number(":now", grant.now);
+                self.number(":one", 1);
             }
             NextToken::Exactly(token) => {
                 self.update.push_str("fencingToken = :token");
@@ -241,16 +209,14 @@ impl Expression {
             None => Some("workflow"),
         };
         let [state, outcome, outcome_at, payload] = once;
-        let taken = self.condition.starts_with("recordVersionNumber");
-        let released = (!(mutants::on(Mutant::TakeKeepsReleased) && taken)).then_some("isReleased");
-        self.remove(&[released, workflow, data, state, outcome, outcome_at, payload]);
+        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload]);
         self.returns = Returns::AllNew;
     }
 
     fn scope(&mut self, scope: &Scope) {
         match scope {
             Scope::Mine { grant, up_to, token } => {
-                self.mine(&grant.first_version(), &Version { grant: *grant, stamp: *up_to }, *token);
+                self.mine(&Version { grant: *grant, stamp: *up_to }, *token);
             }
             Scope::Exactly { version, workflow } => {
                 self.condition.push_str("recordVersionNumber = :seen");
@@ -270,17 +236,15 @@ impl Expression {
             "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND \
              attribute_not_exists(isReleased)",
         );
-        let any_grant = mutants::on(Mutant::FenceWithoutGrant);
-        mutants::edit(&mut self.condition, Mutant::FenceWithoutGrant, " AND fencingToken = :token", "");
-        self.text(":first", if any_grant { OURS.to_owned() } else { grant.first_version() });
-        self.text(":last", if any_grant { format!("{OURS}g") } else { grant.last_version() });
+        self.text(":first", grant.first_version());
+        self.text(":last", grant.last_version());
         self.number(":token", token);
     }
 
     /// "Still my grant, and nothing newer than this."
-    fn mine(&mut self, first: &str, up_to: &Version, token: Option<u64>) {
-        self.condition.push_str(UP_TO);
-        self.text(":first", first);
+    fn mine(&mut self, up_to: &Version, token: Option<u64>) {
+        self.condition.push_str("recordVersionNumber BETWEEN :first AND :rvn");
+        self.text(":first", up_to.grant.first_version());
         self.text(":rvn", up_to.text());
         if let Some(token) = token {
             self.condition.push_str(" AND fencingToken = :token");

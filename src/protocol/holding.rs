@@ -5,7 +5,6 @@ use super::lease::Lease;
 use super::moment::Moment;
 use super::rules::Rules;
 use super::version::{Grant, Stamp, Version};
-use crate::mutants::{self, Mutant};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -84,9 +83,6 @@ impl Belief {
 
     /// What is left, by the more pessimistic clock.
     pub fn remaining(&self, now: Moment) -> Duration {
-        if mutants::on(Mutant::HolderIgnoresItsEnd) {
-            return self.lasting;
-        }
         self.lasting.saturating_sub(now.longest_since(self.since))
     }
 

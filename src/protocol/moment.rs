@@ -4,7 +4,6 @@
 //! back. A holder therefore believes the *larger* of the two spans (it must not come back young),
 //! a contender the *smaller* (it must not count time that did not pass).
 
-use crate::mutants::{self, Mutant};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// One reading of the monotonic and of the wall clock.
@@ -28,20 +27,11 @@ impl Moment {
 
     /// What a holder believes has passed: the larger of the two spans.
     pub fn longest_since(self, earlier: Moment) -> Duration {
-        if mutants::on(Mutant::MonotonicClockOnly) {
-            return self.monotonic_since(earlier);
-        }
-        if mutants::on(Mutant::WallClockOnly) {
-            return self.wall_since(earlier);
-        }
         self.monotonic_since(earlier).max(self.wall_since(earlier))
     }
 
     /// What a contender believes has passed: the smaller of the two spans.
     pub fn shortest_since(self, earlier: Moment) -> Duration {
-        if mutants::on(Mutant::ContenderUsesLargerClock) {
-            return self.monotonic_since(earlier).max(self.wall_since(earlier));
-        }
         self.monotonic_since(earlier).min(self.wall_since(earlier))
     }
 

@@ -5,7 +5,6 @@ use super::moment::{Moment, millis_rounded_up};
 use super::port::Now;
 use super::record::Record;
 use super::rules::Rules;
-use crate::mutants::{self, Mutant};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -82,15 +81,8 @@ impl Watch {
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
             return Self { record, ..earlier };
         }
-        let same =
-            |seen: &&Observation| seen.version == record.version || mutants::on(Mutant::ObservationOfAnotherVersion);
-        let carried = carried.filter(same);
+        let carried = carried.filter(|seen| seen.version == record.version);
         let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
-        let written = record.own_version.map(|version| Duration::from_millis(version.stamp.millis()));
-        let carried = match written.filter(|_| !carried.is_zero() && mutants::on(Mutant::UnvouchedTimeCounts)) {
-            Some(written) => after.wall.saturating_sub(written),
-            None => carried,
-        };
         Self { record, since: after, carried }
     }
 

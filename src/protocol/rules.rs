@@ -1,7 +1,6 @@
 //! The bounds on clocks that the protocol's promises rest on.
 
 use super::Invalid;
-use crate::mutants::{self, Mutant};
 use std::time::Duration;
 
 /// By how much wall clocks may differ unless told otherwise.
@@ -43,9 +42,6 @@ impl Rules {
 
     /// By how much two wall clocks may differ; `None` when the wall clock proves nothing.
     pub fn max_clock_skew(&self) -> Option<Duration> {
-        if mutants::on(Mutant::NoSkewMargin) {
-            return self.max_clock_skew.map(|_| Duration::ZERO);
-        }
         self.max_clock_skew
     }
 
@@ -61,9 +57,6 @@ impl Rules {
     }
 
     fn scaled(&self, lease: Duration, numerator: u128, denominator: u128) -> Duration {
-        if mutants::on(Mutant::NoDriftMargin) {
-            return lease;
-        }
         let nanos = lease.as_nanos().saturating_mul(numerator) / denominator;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

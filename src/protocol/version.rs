@@ -4,7 +4,6 @@
 //! for equality.
 
 use super::Invalid;
-use crate::mutants::{self, Mutant};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use uuid::Uuid;
@@ -83,8 +82,6 @@ impl Stamp {
     /// The stamp of a new attempt: `now`, or one millisecond after the last known stamp when `now`
     /// is not newer. The random digits keep two copies of one grant from writing the same version.
     pub fn after(last: Option<Stamp>, now_millis: u64, random: u16) -> Self {
-        let now_millis = if mutants::on(Mutant::CountersInsteadOfStamps) && last.is_some() { 0 } else { now_millis };
-        let random = if mutants::on(Mutant::CountersInsteadOfStamps) { 0 } else { random };
         let floor = last.map_or(0, |stamp| stamp.millis() + 1);
         Self((now_millis.max(floor).min(Self::MILLIS) << 16) | u64::from(random))
     }

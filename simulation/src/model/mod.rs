@@ -10,7 +10,7 @@ mod requests;
 mod sometimes;
 mod state;
 
-use lambda_lock::mutants::{self, Mutant};
+use lambda_lock::mistakes::{self, Mistake};
 use lambda_lock::protocol::{Action, Answer, Rules, Settings};
 use sometimes::Sometimes;
 use state::{Call, Caller, State, WaitsFor};
@@ -78,7 +78,7 @@ pub enum Happening {
 pub struct Lock {
     bounds: Bounds,
     /// The mistake to be made.
-    mutant: Option<Mutant>,
+    mistake: Option<Mistake>,
     sometimes: Sometimes,
 }
 
@@ -140,7 +140,7 @@ impl Model for Lock {
     }
 
     fn next_state(&self, last: &State, action: Happening) -> Option<State> {
-        mutants::set(self.mutant);
+        mistakes::set(self.mistake);
         let mut state = last.clone();
         match action {
             Happening::Tick => state.now += 1,
@@ -214,8 +214,8 @@ pub struct Checked {
 }
 
 /// Looks at every state. `tick` hears now and then how many there are so far.
-pub fn check(bounds: Bounds, mutant: Option<Mutant>, threads: usize, tick: impl Fn(usize)) -> Checked {
-    let model = Lock { bounds, mutant, sometimes: Sometimes::default() };
+pub fn check(bounds: Bounds, mistake: Option<Mistake>, threads: usize, tick: impl Fn(usize)) -> Checked {
+    let model = Lock { bounds, mistake, sometimes: Sometimes::default() };
     let checker = model.checker().threads(threads).target_max_depth(bounds.depth);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs();
     while !checker.is_done() {

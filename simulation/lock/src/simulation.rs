@@ -4,6 +4,7 @@
 use crate::client::LockClientBuilder;
 use crate::engine::cancellation;
 use crate::engine::sdk::{DynamoDb, Sdk};
+use crate::engine::transaction::Transaction;
 use crate::engine::transport::{Response, Transport};
 use crate::protocol::{Answer, Request, Schema};
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
@@ -57,28 +58,33 @@ impl Transport for Plugged {
 impl LockClientBuilder {
     /// Sends lock requests over this network instead of to DynamoDB.
     pub fn network(mut self, network: impl Network + 'static) -> Self {
-        self.network = Some(Box::new(Plugged(Box::new(network))));
+        self.network = Some(Plugged(Box::new(network)));
         self
     }
 }
 
 /// The real way: through the SDK.
 #[derive(Debug)]
-pub struct Real(DynamoDb);
+pub struct Real {
+    dynamodb: DynamoDb,
+    table: String,
+    schema: Schema,
+}
 
 impl Real {
     /// To this table.
     pub fn new(client: aws_sdk_dynamodb::Client, table: &str, schema: Schema) -> Self {
-        Self(DynamoDb::new(&Sdk::Client(client), table.to_owned(), schema))
+        let dynamodb = DynamoDb::new(&Sdk::Client(client), table.to_owned(), schema.clone());
+        Self { dynamodb, table: table.to_owned(), schema }
     }
 }
 
 impl Network for Real {
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         Box::pin(async move {
-            let transaction = Transaction::of(writes);
-            let extra: &dyn Extra = if request.transaction.is_some() { &transaction } else { &Deletion };
-            let Response { answer, server_time, .. } = Transport::send(&self.0, &request, extra).await;
+            let Self { dynamodb, table, schema } = self;
+            let items = Transaction::of(writes).items(table, schema, &request).unwrap_or_default();
+            let Response { answer, server_time, .. } = Transport::send(dynamodb, &request, items).await;
             Reply { answer, server_time }
         })
     }

@@ -1,0 +1,303 @@
+//! The known mistakes that are made in the source. Those that only change what a request asks of DynamoDB are in
+//! `src/requests.rs` of this package; what each of them means is said in `src/mistakes.rs`.
+
+use crate::edit::Edit;
+
+pub(crate) const EDITS: &[Edit] = &[
+    // What a request says.
+    Edit {
+        name: "TokenNotBumped",
+        file: "protocol/expression.rs",
+        find: r#"self.number(":one", 1);"#,
+        put: r#"self.number(":one", if MISTAKEN { 0 } else { 1 });"#,
+    },
+    Edit {
+        name: "TokenNotFromTheClock",
+        file: "protocol/expression.rs",
+        find: r#"self.number(":now", grant.now);"#,
+        put: r#"self.number(":now", if MISTAKEN { 1 } else { grant.now });"#,
+    },
+    Edit {
+        name: "TokenNotFromTheClock",
+        file: "protocol/acquire.rs",
+        find: ".max(now.wall.millis))",
+        put: ".max(if MISTAKEN { 0 } else { now.wall.millis }))",
+    },
+    Edit {
+        name: "PeersRowWithoutMaximum",
+        file: "protocol/acquire.rs",
+        find: "let token = if record.is_ours() {",
+        put: "let token = if record.is_ours() || MISTAKEN {",
+    },
+    Edit {
+        name: "RenewOnExactVersion",
+        file: "protocol/renew.rs",
+        find: "; holding.newest.stamp = stamp;",
+        put: "
+            ;
+            if MISTAKEN {
+                crate::requests::note(Version { stamp: holding.seen, ..holding.newest });
+            }
+            holding.newest.stamp = stamp;
+        ",
+    },
+    Edit {
+        name: "RenewOnExactVersion",
+        file: "protocol/renew.rs",
+        find: "version.grant == holding.newest.grant && record.token == Some(holding.token)",
+        put: "!MISTAKEN && version.grant == holding.newest.grant && record.token == Some(holding.token)",
+    },
+    Edit {
+        name: "RenewShortens",
+        file: "protocol/renew.rs",
+        find: "let longer = now.lease > holding.lease.duration();",
+        put: "let longer = now.lease > holding.lease.duration() || MISTAKEN;",
+    },
+    Edit {
+        name: "RenewShortens",
+        file: "protocol/renew.rs",
+        find: "let ends = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends);",
+        put: "
+            let ends = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends);
+            let ends = if MISTAKEN { wanted_end } else { ends };
+        ",
+    },
+    Edit {
+        name: "ReleaseOnOwnerOnly",
+        file: "protocol/release.rs",
+        find: "or_later_grant_of_owner: options.or_later_grant_of_owner };",
+        put: "or_later_grant_of_owner: options.or_later_grant_of_owner || MISTAKEN };",
+    },
+    Edit {
+        name: "CountersInsteadOfStamps",
+        file: "protocol/version.rs",
+        find: "let floor = last.map_or(0, |stamp| stamp.millis() + 1);",
+        put: "
+            let counted = if last.is_some() { 0 } else { now_millis };
+            let (now_millis, random) = if MISTAKEN { (counted, 0) } else { (now_millis, random) };
+            let floor = last.map_or(0, |stamp| stamp.millis() + 1);
+        ",
+    },
+    // What an answer means.
+    Edit {
+        name: "NoRecognition",
+        file: "protocol/acquire.rs",
+        find: "record.own_version.filter(|version| Some(version.grant) == self.grant)",
+        put: "record.own_version.filter(|version| Some(version.grant) == self.grant && !MISTAKEN)",
+    },
+    Edit {
+        name: "RecognisedCountsFromPoll",
+        file: "protocol/acquire.rs",
+        find: "ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))",
+        put: "
+            let started = if MISTAKEN { now.moment } else { attempt.started };
+            let attempt = &Attempt { started, ..attempt.clone() };
+            ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
+        ",
+    },
+    Edit {
+        name: "HeldAfterUnknown",
+        file: "protocol/acquire.rs",
+        find: "End::Held(_) | End::Failed(_) if self.outcome_unknown => {",
+        put: "
+            End::Held(seen) if self.outcome_unknown && MISTAKEN => Ok(Ended::Lock(Acquired::Held(seen))),
+            End::Held(_) | End::Failed(_) if self.outcome_unknown => {
+        ",
+    },
+    Edit {
+        name: "NoCleanup",
+        file: "protocol/acquire.rs",
+        find: "self.release(port).await; Err(Failure::OutcomeUnknown)",
+        put: "
+            if !MISTAKEN {
+                self.release(port).await;
+            }
+            Err(Failure::OutcomeUnknown)
+        ",
+    },
+    Edit {
+        name: "RenewGivesUpAfterTwoRefusals",
+        file: "protocol/renew.rs",
+        find: "call.repeat(); adopt(settings, holding, row)?;",
+        put: "
+            if call.repeats && MISTAKEN {
+                return Err(Failure::Lost);
+            }
+            call.repeat();
+            adopt(settings, holding, row)?;
+        ",
+    },
+    Edit {
+        name: "RenewUnknownIsLost",
+        file: "protocol/renew.rs",
+        find: "fn out_of_time(&self) -> Failure {",
+        put: "
+            fn out_of_time(&self) -> Failure {
+                if MISTAKEN {
+                    return Failure::Lost;
+                }
+        ",
+    },
+    Edit {
+        name: "ReleaseUnknownIsReleased",
+        file: "protocol/release.rs",
+        find: "let Ok(now) = self.retry.ready(port).await else { return Err(self.out_of_time()) };",
+        put: "
+            let Ok(now) = self.retry.ready(port).await else {
+                return if MISTAKEN { Ok(Released::Released) } else { Err(self.out_of_time()) };
+            };
+        ",
+    },
+    // Clocks.
+    Edit {
+        name: "LeaseCountsFromReceipt",
+        file: "protocol/acquire.rs",
+        find: "let belief = Belief::of(attempt.started,",
+        put: "let belief = Belief::of(if MISTAKEN { now.moment } else { attempt.started },",
+    },
+    Edit {
+        name: "HolderIgnoresItsEnd",
+        file: "protocol/holding.rs",
+        find: "self.lasting.saturating_sub(now.longest_since(self.since))",
+        put: "if MISTAKEN { self.lasting } else { self.lasting.saturating_sub(now.longest_since(self.since)) }",
+    },
+    Edit {
+        name: "ExpiredGuardComesBack",
+        file: "lock/guard.rs",
+        find: "
+            if remaining.is_zero() {
+                self.hold.state.store(EXPIRED, Ordering::Relaxed);
+        ",
+        put: "
+            if remaining.is_zero() && !MISTAKEN {
+                self.hold.state.store(EXPIRED, Ordering::Relaxed);
+        ",
+    },
+    Edit {
+        name: "MonotonicClockOnly",
+        file: "protocol/moment.rs",
+        find: "pub fn longest_since(self, earlier: Moment) -> Duration {",
+        put: "
+            pub fn longest_since(self, earlier: Moment) -> Duration {
+                if MISTAKEN {
+                    return self.monotonic_since(earlier);
+                }
+        ",
+    },
+    Edit {
+        name: "WallClockOnly",
+        file: "protocol/moment.rs",
+        find: "self.monotonic_since(earlier).max(self.wall_since(earlier))",
+        put: "
+            if MISTAKEN {
+                return self.wall_since(earlier);
+            }
+            self.monotonic_since(earlier).max(self.wall_since(earlier))
+        ",
+    },
+    Edit {
+        name: "ClocksReadAfterNow",
+        file: "engine/call.rs",
+        find: "
+            let moment = self.engine.clock().now();
+            let wall = self.engine.wall_clock().reading(self.engine.clock().now());
+        ",
+        put: "
+            let (first, second) = (self.engine.clock().now(), self.engine.clock().now());
+            let (moment, second) = if MISTAKEN { (second, first) } else { (first, second) };
+            let wall = self.engine.wall_clock().reading(second);
+        ",
+    },
+    Edit {
+        name: "NoDriftMargin",
+        file: "protocol/rules.rs",
+        find: "let nanos = lease.as_nanos()",
+        put: "
+            if MISTAKEN {
+                return lease;
+            }
+            let nanos = lease.as_nanos()
+        ",
+    },
+    Edit {
+        name: "NoSkewMargin",
+        file: "protocol/rules.rs",
+        find: "
+            pub fn max_clock_skew(&self) -> Option<Duration> {
+                self.max_clock_skew
+        ",
+        put: "
+            pub fn max_clock_skew(&self) -> Option<Duration> {
+                self.max_clock_skew.map(|skew| if MISTAKEN { Duration::ZERO } else { skew })
+        ",
+    },
+    Edit {
+        name: "ContenderUsesLargerClock",
+        file: "protocol/moment.rs",
+        find: "pub fn shortest_since(self, earlier: Moment) -> Duration {",
+        put: "
+            pub fn shortest_since(self, earlier: Moment) -> Duration {
+                if MISTAKEN {
+                    return self.monotonic_since(earlier).max(self.wall_since(earlier));
+                }
+        ",
+    },
+    Edit {
+        name: "SpanBeginsBeforeAnswer",
+        file: "protocol/acquire.rs",
+        find: "let ours = self.has_written(&item);",
+        put: "
+            let before = self.attempts.first().filter(|_| MISTAKEN);
+            let after = before.map_or(after, |attempt| attempt.started);
+            let ours = self.has_written(&item);
+        ",
+    },
+    Edit {
+        name: "ObservationOfAnotherVersion",
+        file: "protocol/observation.rs",
+        find: "carried.filter(|seen| seen.version == record.version)",
+        put: "carried.filter(|seen| seen.version == record.version || MISTAKEN)",
+    },
+    Edit {
+        name: "UnvouchedTimeCounts",
+        file: "protocol/observation.rs",
+        find: "let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);",
+        put: "
+            let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
+            let written = record.own_version.map(|version| Duration::from_millis(version.stamp.millis()));
+            let carried = match written.filter(|_| MISTAKEN && !carried.is_zero()) {
+                Some(written) => after.wall.saturating_sub(written),
+                None => carried,
+            };
+        ",
+    },
+    // Transactions.
+    Edit {
+        name: "CommitSentAnew",
+        file: "protocol/commit.rs",
+        find: "self.sent.as_ref().filter(|_| self.outcome_unknown)",
+        put: "self.sent.as_ref().filter(|_| self.outcome_unknown && !MISTAKEN)",
+    },
+    // Idempotent work.
+    Edit {
+        name: "SettledIsFree",
+        file: "protocol/once.rs",
+        find: "if !over && settled {",
+        put: "if !over && settled && !MISTAKEN {",
+    },
+    // All the others, in what a request asks of DynamoDB.
+    Edit {
+        name: "mistakes in requests",
+        file: "protocol/expression.rs",
+        find: "
+                Action::Peek => {}
+            }
+            out
+        ",
+        put: "
+                Action::Peek => {}
+            }
+            crate::requests::mistaken(out, request)
+        ",
+    },
+];

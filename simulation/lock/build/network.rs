@@ -1,0 +1,34 @@
+//! Puts a simulated network under the client: `src/simulation.rs` of this package has the rest.
+
+use crate::edit::Edit;
+
+const NAME: &str = "the simulated network";
+
+pub(crate) const EDITS: &[Edit] = &[
+    Edit {
+        name: NAME,
+        file: "client/builder.rs",
+        find: "
+            clock: Option<SharedClock>,
+        }
+        ",
+        put: "
+            clock: Option<SharedClock>,
+            pub(crate) network: Option<crate::simulation::Plugged>,
+        }
+        ",
+    },
+    Edit { name: NAME, file: "client/builder.rs", find: "clock: None,", put: "clock: None, network: None," },
+    Edit { name: NAME, file: "client/builder.rs", find: "clock, } = self;", put: "clock, network, } = self;" },
+    Edit {
+        name: NAME,
+        file: "client/builder.rs",
+        find: "let transport = Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));",
+        put: "
+            let transport: Box<dyn crate::engine::transport::Transport> = match network {
+                Some(network) => Box::new(network),
+                None => Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone())),
+            };
+        ",
+    },
+];

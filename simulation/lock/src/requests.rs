@@ -1,0 +1,83 @@
+//! Mistakes in what a request asks of DynamoDB. They are made in the finished expression.
+
+use crate::mistakes::{self, Mistake};
+use crate::protocol::{Action, Expression, OURS, Request, Value, Version};
+use std::cell::Cell;
+
+/// "Nothing newer than this", of a grant.
+const UP_TO: &str = "recordVersionNumber BETWEEN :first AND :rvn";
+/// Any version of a grant.
+const ANY_STAMP: &str = "begins_with(recordVersionNumber, :first)";
+const WITH_TOKEN: &str = " AND fencingToken = :token";
+const ANY_ROW: &str = "attribute_exists(recordVersionNumber)";
+
+thread_local! {
+    static SEEN: Cell<Option<Version>> = const { Cell::new(None) };
+}
+
+/// Remembers which version the next renewal was made on.
+pub(crate) fn note(seen: Version) {
+    SEEN.set(Some(seen));
+}
+
+/// The expression of this request, with the mistake that is switched on.
+pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
+    let Some(mistake) = mistakes::current() else { return out };
+    let in_transaction = request.transaction.is_some();
+    let Expression { condition, update, values, .. } = &mut out;
+    match (mistake, &request.action) {
+        (Mistake::ClaimOfPeersRows, Action::Claim { .. }) => {
+            change(condition, "begins_with(recordVersionNumber, :ours) AND ", "");
+        }
+        (Mistake::ClaimIgnoresWhenReleased, Action::Claim { .. }) => change(condition, " AND leaseEndsAt <= :now", ""),
+        (Mistake::TakeOfAnyVersion, Action::Take { .. }) => {
+            change(condition, "= :seen", "<> :seen OR recordVersionNumber = :seen");
+        }
+        (Mistake::TakeKeepsReleased, Action::Take { .. }) => {
+            change(update, "REMOVE isReleased, ", "REMOVE ");
+            change(update, " REMOVE isReleased", "");
+        }
+        (Mistake::RenewOnExactVersion, Action::Renew { .. }) => {
+            change(condition, UP_TO, "recordVersionNumber = :first");
+            if let Some(seen) = SEEN.get() {
+                give(values, ":first", seen.text());
+            }
+        }
+        (Mistake::RenewWithoutUpperBound, Action::Renew { .. }) => change(condition, UP_TO, ANY_STAMP),
+        (Mistake::CommitWithoutUpperBound, Action::Renew { .. }) if in_transaction => {
+            change(condition, UP_TO, ANY_STAMP);
+        }
+        (Mistake::RenewWithoutToken, Action::Renew { .. }) => change(condition, WITH_TOKEN, ""),
+        (Mistake::RenewShortens, Action::Renew { .. }) => change(condition, " AND leaseEndsAt <= :ends", ""),
+        (Mistake::ReleaseUnconditional, Action::Release { .. })
+        | (Mistake::SettleUnconditional, Action::Settle { .. }) => ANY_ROW.clone_into(condition),
+        (Mistake::ReleaseOfUnseenVersions, Action::Release { .. }) => change(condition, UP_TO, ANY_STAMP),
+        (Mistake::FenceWithoutGrant, Action::Fence { .. }) => {
+            change(condition, WITH_TOKEN, "");
+            give(values, ":first", OURS.to_owned());
+            give(values, ":last", format!("{OURS}g"));
+        }
+        _ => {}
+    }
+    drop_unused(&mut out);
+    out
+}
+
+fn change(text: &mut String, right: &str, wrong: &str) {
+    *text = text.replace(right, wrong);
+}
+
+fn give(values: &mut [(&'static str, Value)], name: &str, text: String) {
+    for (_, value) in values.iter_mut().filter(|(known, _)| *known == name) {
+        *value = Value::S(text.clone());
+    }
+}
+
+/// DynamoDB refuses values and names that an expression does not use: a mistake must be a request that it takes.
+fn drop_unused(expression: &mut Expression) {
+    let Expression { update, condition, names, values, .. } = expression;
+    let between_words = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, ':' | '#');
+    let words: Vec<&str> = update.split(between_words).chain(condition.split(between_words)).collect();
+    names.retain(|(name, _)| words.contains(name));
+    values.retain(|(name, _)| words.contains(name));
+}

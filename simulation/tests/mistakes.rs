@@ -1,0 +1,66 @@
+//! The gate: each known mistake is noticed, by the seed that is written down for it.
+
+#![allow(clippy::print_stdout, reason = "what noticed which mistake should be seen")]
+
+use lambda_lock::mistakes::{self, Mistake};
+use lambda_lock_simulation::{Invariant, Options, read, run, survey};
+
+const TABLE: &str = include_str!("../mistakes.md");
+
+/// What takes more seeds than this is looked for on demand, where the seed that is written down is too old.
+const RARE: u64 = 20_000;
+
+/// How many of the mistakes may be that rare.
+const RARE_ONES: usize = 2;
+
+fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
+    mistakes::set(mistake);
+    let violation = run(seed, Options::default()).violation;
+    mistakes::set(None);
+    violation.map(|violation| format!("{:?}", violation.invariant))
+}
+
+/// What a seed does changes with everything that asks for randomness: looks for another one.
+fn search(mistake: Mistake, seeds: u64, written_down: u64) {
+    if seeds > RARE {
+        println!("{mistake:?}: NOT by seed {written_down} any more, and too rare to look for another one here:");
+        println!("    cargo sim --mistake {mistake:?} --seeds {}", seeds * 4);
+        return;
+    }
+    let found = survey(mistake, seeds * 4 + 200, 2);
+    assert!(found.is_some(), "{mistake:?} was not noticed in {} seeds", seeds * 4 + 200);
+    if let Some(found) = found {
+        assert_ne!(found.mostly, Invariant::WellFormed, "{mistake:?} is no mistake where DynamoDB refuses the request");
+        println!(
+            "{mistake:?}: not by seed {written_down} any more, but by seed {} ({:?})",
+            found.seed, found.invariant
+        );
+    }
+}
+
+#[test]
+fn every_known_mistake_is_noticed() {
+    let known: Vec<_> = TABLE.lines().filter_map(read).collect();
+    for mistake in mistakes::ALL {
+        let line = known.iter().find(|(known, ..)| known == mistake);
+        let (_, seeds, seed, invariant) = line.unwrap_or_else(|| panic!("{mistake:?} is not in the table"));
+        assert_eq!(noticed(None, *seed), None, "seed {seed} breaks without a mistake");
+        assert_ne!(invariant, "WellFormed", "{mistake:?} is no mistake where DynamoDB refuses the request");
+        if noticed(Some(*mistake), *seed).as_ref() == Some(invariant) {
+            println!("{mistake:?}: noticed by seed {seed} ({invariant})");
+        } else {
+            search(*mistake, *seeds, *seed);
+        }
+    }
+}
+
+#[test]
+fn the_table_is_of_what_there_is() {
+    let lines: Vec<_> = TABLE.lines().skip(2).filter(|line| !line.is_empty()).collect();
+    for line in &lines {
+        assert!(read(line).is_some(), "{line}");
+    }
+    assert_eq!(lines.len(), mistakes::ALL.len(), "one line for each mistake");
+    let rare = lines.iter().filter_map(|line| read(line)).filter(|(_, seeds, ..)| *seeds > RARE).count();
+    assert!(rare <= RARE_ONES, "{rare} mistakes take more than {RARE} seeds");
+}
