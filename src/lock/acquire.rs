@@ -3,8 +3,7 @@
 use super::guard::Lock;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::Limits;
-use crate::engine::deadline::term;
+use crate::engine::deadline::{Limits, term};
 use crate::engine::drive::drive;
 use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
@@ -61,8 +60,8 @@ impl TryAcquired {
     }
 }
 
-/// An acquire before it is awaited. See [`LockClient::acquire`](crate::LockClient::acquire) and [`LockClient::try_acquire`](crate::LockClient::try_acquire) for
-/// errors, requests and cancel safety.
+/// An acquire before it is awaited. See [`LockClient::acquire`](crate::LockClient::acquire) and
+/// [`LockClient::try_acquire`](crate::LockClient::try_acquire) for errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquireRequest<'a, Mode> {
     engine: &'a Arc<Engine>,
