@@ -39,16 +39,12 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockClient {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl LockClient {
     pub(crate) fn new(engine: Engine) -> Self {
         Self { engine: Arc::new(engine) }
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
     }
 
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.

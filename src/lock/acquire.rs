@@ -60,8 +60,8 @@ impl TryAcquired {
     }
 }
 
-/// An acquire before it is awaited. See [`LockClient::acquire`](crate::LockClient::acquire) and [`LockClient::try_acquire`](crate::LockClient::try_acquire) for
-/// errors, requests and cancel safety.
+/// An acquire before it is awaited. See [`LockClient::acquire`](crate::LockClient::acquire) and
+/// [`LockClient::try_acquire`](crate::LockClient::try_acquire) for errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquireRequest<'a, Mode> {
     engine: &'a Arc<Engine>,

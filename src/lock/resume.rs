@@ -12,8 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`](crate::LockClient::resume) for errors,
-/// requests and cancel safety.
+/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`](crate::LockClient::resume)
+/// for errors, requests and cancel safety.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct Resume<'a> {
     engine: &'a Arc<Engine>,

@@ -41,6 +41,6 @@ impl LockClient {
     ///
     /// See [`Once::run`](crate::Once::run) for errors, requests and cancel safety.
     pub fn once(&self, key: impl Into<LockKey>) -> Once<'_> {
-        Once::new(self.engine(), key.into())
+        Once::new(&self.engine, key.into())
     }
 }

@@ -32,13 +32,13 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "RenewOnExactVersion",
         file: "protocol/renew.rs",
-        find: "; holding.newest.stamp = stamp;",
+        find: "holding.newest.stamp = stamp; let action",
         put: "
-            ;
             if MISTAKEN {
                 crate::requests::note(Version { stamp: holding.seen, ..holding.newest });
             }
             holding.newest.stamp = stamp;
+            let action
         ",
     },
     Edit {
