@@ -190,7 +190,7 @@ impl LockClient {
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
     pub fn condition_check(&self, token: &LockToken) -> Result<TransactWriteItem, Error> {
         let settings = self.engine.settings();
-        settings.check_token(token)?;
+        token.check(settings)?;
         commit::fence(&self.engine, &token.holding(self.engine.clock().now(), settings)?)
     }
 

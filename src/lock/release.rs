@@ -161,7 +161,7 @@ impl Release {
 
     pub(crate) fn of_token(engine: &Arc<Engine>, token: LockToken) -> Self {
         let settings = engine.settings();
-        let holding = settings.check_token(&token).and_then(|()| token.holding(engine.clock().now(), settings));
+        let holding = token.check(settings).and_then(|()| token.holding(engine.clock().now(), settings));
         let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
         Self::new(engine.clone(), what, None)
     }

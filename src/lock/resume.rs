@@ -50,7 +50,7 @@ impl<'a> Resume<'a> {
     async fn go(self) -> Result<Lock, Error> {
         let Self { engine, token, lease, budget, data } = self;
         let settings = engine.settings();
-        settings.check_token(&token)?;
+        token.check(settings)?;
         settings.check_write(&token.key(), token.owner(), token.workflow(), &data)?;
         lease.map_or(Ok(()), Lease::check)?;
         let holding = token.holding(engine.clock().now(), settings)?;

@@ -3,6 +3,9 @@
 use super::Invalid;
 use std::fmt;
 
+/// What every key of an idempotent work begins with.
+pub const NAMESPACE: &str = "once/";
+
 /// The longest partition key that DynamoDB takes, in bytes of UTF-8.
 pub const LONGEST_KEY: usize = 2048;
 /// The longest sort key that DynamoDB takes, in bytes of UTF-8.

@@ -64,8 +64,7 @@ use super::value::{Item, Value};
 use super::version::SETTLED;
 use std::time::Duration;
 
-/// What every key of an idempotent work begins with.
-pub const NAMESPACE: &str = "once/";
+pub use super::key::NAMESPACE;
 
 /// Whether a row is a settled record: no lock, and never one again before its time is over.
 pub(super) fn is_settled(row: &Item) -> bool {

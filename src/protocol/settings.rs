@@ -1,12 +1,11 @@
 //! What every decision needs to know of the table and of clocks.
 
-use super::key::LockKey;
+use super::Invalid;
+use super::key::{LockKey, NAMESPACE};
 use super::lease::Lease;
-use super::once::NAMESPACE;
 use super::request::{DataChange, StoredOutcome};
 use super::rules::Rules;
 use super::schema::Schema;
-use super::{Invalid, LockToken};
 use std::time::Duration;
 
 /// The largest item that DynamoDB takes, in bytes, names included.
@@ -91,12 +90,6 @@ impl Settings {
             )));
         }
         Ok(())
-    }
-
-    /// Checks a lock that was written down.
-    pub fn check_token(&self, token: &LockToken) -> Result<(), Invalid> {
-        self.check_lock_key(&token.key())?;
-        self.check_write(&token.key(), token.owner(), token.workflow(), &DataChange::Keep)
     }
 }
 

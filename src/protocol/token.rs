@@ -6,6 +6,7 @@ use super::key::LockKey;
 use super::lease::Lease;
 use super::moment::{Moment, from_epoch_millis, millis_rounded_up};
 use super::record::quoted;
+use super::request::DataChange;
 use super::rules::DEFAULT_SKEW;
 use super::settings::Settings;
 use super::version::Version;
@@ -116,6 +117,12 @@ impl LockToken {
             workflow: holding.workflow.clone(),
             commit: holding.pending,
         }
+    }
+
+    /// Checks that it is of a table with these settings.
+    pub fn check(&self, settings: &Settings) -> Result<(), Invalid> {
+        settings.check_lock_key(&self.key())?;
+        settings.check_write(&self.key(), self.owner(), self.workflow(), &DataChange::Keep)
     }
 
     /// The version, taken apart.

@@ -3,7 +3,7 @@
 use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, Next, Sending};
 use crate::convert::millis;
 use crate::request::{answer, rendered};
-use crate::table::Shared;
+use crate::shared::Shared;
 use lambda_lock::protocol::{
     Acquired, Failure, Moment, Now, Record, Released, Returns, Step, Steps, WallClock, millis_rounded_up,
 };

@@ -7,8 +7,8 @@ use crate::bindings::exports::lambda_lock::lock::types::{self, PeekedLock, Relea
 use crate::call::{Call, Ended, NoVerdict};
 use crate::convert::millis;
 use crate::error::{failed, released_without_data};
-use crate::lock::{Hold, Lock};
-use crate::table::Shared;
+use crate::hold::{Hold, Lock};
+use crate::shared::Shared;
 use lambda_lock::LockKey;
 use lambda_lock::protocol::{Acquired, Failure, Operation, Record, Released};
 use std::cell::RefCell;

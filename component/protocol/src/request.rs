@@ -4,9 +4,9 @@ use crate::bindings::exports::lambda_lock::lock::decisions::{self, Failure, Oper
 use crate::bindings::exports::lambda_lock::lock::types::{
     self, Attribute, AttributeValue, NamePlaceholder, ValuePlaceholder,
 };
-use crate::table::Shared;
+use crate::shared::Shared;
 use lambda_lock::LockKey;
-use lambda_lock::protocol::{Action, Answer, Expression, Holding, Item, Request, Returns, Schema, Value};
+use lambda_lock::protocol::{Action, Answer, DataChange, Expression, Holding, Item, Request, Returns, Schema, Value};
 
 pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Request, Returns) {
     let schema = &shared.settings.schema;
@@ -107,5 +107,13 @@ fn value(value: types::AttributeValue) -> Value {
             let known = ["BOOL", "NULL", "L", "M", "SS", "NS", "BS"].into_iter().find(|known| *known == name);
             Value::Other(known.unwrap_or("of an unknown type"))
         }
+    }
+}
+
+pub(crate) fn data_change(data: types::DataChange) -> DataChange {
+    match data {
+        types::DataChange::Keep => DataChange::Keep,
+        types::DataChange::Set(bytes) => DataChange::Set(bytes),
+        types::DataChange::Remove => DataChange::Remove,
     }
 }

@@ -7,7 +7,9 @@ use crate::bindings::exports::lambda_lock::lock::types;
 use crate::call::{Call, Ended, Terms, moment};
 use crate::convert::millis;
 use crate::decision::Decision;
-use crate::lock::Lock;
+use crate::hold::Lock;
+use crate::request::data_change;
+use crate::shared::Shared;
 use lambda_lock::protocol::{
     self, AcquireOptions, DataChange, Lease, LockToken, Reclaim, ReleaseOptions, Rules, Schema, Steps, Ttl,
 };
@@ -18,13 +20,6 @@ use std::time::Duration;
 type Result<T> = std::result::Result<T, types::Error>;
 
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What every operation of a table shares.
-pub(crate) struct Shared {
-    pub(crate) table: String,
-    pub(crate) settings: Rc<protocol::Settings>,
-    pub(crate) request_timeout: Duration,
-}
 
 /// A table, opened by the host.
 pub(crate) struct Table(Rc<Shared>);
@@ -64,7 +59,7 @@ impl GuestTable for Table {
 
     fn resume(&self, token: types::LockToken, now: Clocks) -> Result<decisions::Lock> {
         let token = LockToken::from(token);
-        self.0.settings.check_token(&token)?;
+        token.check(&self.0.settings)?;
         let holding = token.holding(moment(&now), &self.0.settings)?;
         Ok(decisions::Lock::new(Lock::new(Rc::clone(&self.0), holding)))
     }
@@ -101,7 +96,7 @@ impl Table {
             WantedReclaim::SameOwner => Reclaim::SameOwner,
             WantedReclaim::Only(token) => {
                 let token = LockToken::from(token);
-                settings.check_token(&token)?;
+                token.check(settings)?;
                 (key, owner) = (token.key(), token.owner().to_owned());
                 workflow = token.workflow().map(str::to_owned);
                 Reclaim::Only(token.parsed_version()?)
@@ -114,16 +109,8 @@ impl Table {
     }
 }
 
-pub(crate) fn invalid(message: &str) -> types::Error {
+fn invalid(message: &str) -> types::Error {
     types::Error { kind: types::ErrorKind::InvalidRequest, message: message.to_owned(), cause: None }
-}
-
-pub(crate) fn data_change(data: types::DataChange) -> DataChange {
-    match data {
-        types::DataChange::Keep => DataChange::Keep,
-        types::DataChange::Set(bytes) => DataChange::Set(bytes),
-        types::DataChange::Remove => DataChange::Remove,
-    }
 }
 
 fn rules(clocks: types::ClockRules) -> Result<Rules> {

@@ -131,6 +131,8 @@ pub(crate) struct Call {
     pub(crate) refusals: u32,
     /// What it is to leave in the row, if not what is there.
     pub(crate) wants: Option<Vec<u8>>,
+    /// Its transaction writes it, and no other request of it.
+    pub(crate) commits: bool,
     /// The row that it was shown last, by an answer that it heard.
     pub(crate) shown: Option<Mark>,
 }

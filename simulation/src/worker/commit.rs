@@ -60,6 +60,7 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let data = self.some_data();
         self.wants(data.as_ref());
+        self.commits();
         let commit = lock.commit(writes);
         let commit = if let Some(data) = data { commit.data(data) } else { commit };
         self.state().processes[self.id].commits = true;

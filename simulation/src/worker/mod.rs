@@ -180,6 +180,14 @@ impl Me {
         }
     }
 
+    /// The call that has begun is a transaction.
+    pub(crate) fn commits(&self) {
+        let mut state = self.state();
+        if let Some(call) = state.processes[self.id].call {
+            state.ledger.calls[call].commits = true;
+        }
+    }
+
     /// Lets a call finish, or drops its future somewhere in the middle.
     pub(crate) async fn perhaps<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         let cancelled = {

@@ -225,6 +225,7 @@ impl State {
             faulted: false,
             refusals: 0,
             wants: None,
+            commits: false,
             shown: None,
         });
         let call = self.ledger.calls.len() - 1;

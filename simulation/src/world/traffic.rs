@@ -281,7 +281,7 @@ impl State {
             (CallKind::Acquire { .. }, Kind::Claim | Kind::Take)
                 | (CallKind::Release { .. }, Kind::Release)
                 | (CallKind::Hold(..), Kind::Renew)
-        );
+        ) && message.request.transaction.is_some() == call.commits;
         let Some(row) = self.rows.get(&self.keys[key]) else { return };
         let ends = match row.get(schema::ENDS) {
             Some(Value::N(ends)) => ends.parse::<u128>().ok(),

@@ -1,0 +1,11 @@
+//! What every operation on a table shares.
+
+use lambda_lock::protocol::Settings;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub(crate) struct Shared {
+    pub(crate) table: String,
+    pub(crate) settings: Rc<Settings>,
+    pub(crate) request_timeout: Duration,
+}
