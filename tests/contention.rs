@@ -182,7 +182,7 @@ async fn take_turns(contenders: u32, turns: u32, work: Duration) -> (f64, Durati
 async fn a_crowd_of_waiters_is_no_herd() {
     // The longer a turn, the more looks are spent before the first holders have been told apart.
     for (work, at_most) in [(50, 3.0), (500, 4.0)] {
-        let _case = case(format!("{work:?}"));
+        let _case = case(format!("{work} ms"));
         let work = millis(work);
         let (two, _) = take_turns(2, 10, work).await;
 
@@ -203,8 +203,8 @@ async fn a_burst_of_callers_for_one_turn_each_does_not_leave_the_lock_idle() {
         let (requests, hand_over) = take_turns(callers, 1, work).await;
 
         // Callers that looked four times a second each would leave it idle for 40 ms, with up to 50 requests.
-        assert!(hand_over <= work * 3 / 10, "{callers} callers: {hand_over:?}");
-        assert!(requests <= requests_at_most, "{callers} callers: {requests} requests for each turn");
+        assert!(hand_over <= work * 3 / 10, "{hand_over:?}");
+        assert!(requests <= requests_at_most, "{requests} requests for each turn");
     }
 }
 

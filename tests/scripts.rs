@@ -160,12 +160,11 @@ async fn every_call_takes_exactly_these_requests_and_is_applied_once() {
     for (script, faults, expected) in ANSWERED {
         for (call, expected) in CALLS.into_iter().zip(expected) {
             let _case = case(format!("{call:?}, {script}"));
+
             let (requests, said, table) = requests(call, faults(call)).await;
 
             said.unwrap();
-
             assert_eq!(requests, expected);
-
             call.assert_applied_once(&table);
         }
     }
@@ -202,7 +201,9 @@ async fn a_call_whose_first_attempt_nobody_heard_of_never_says_that_nothing_was_
         for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole] {
             for refusal in refusals_for_now(call) {
                 let _case = case(format!("{call:?}, {first:?}, then {refusal:?}"));
+
                 let (_, said, _) = requests(call, unheard(first.clone(), refusal, 500)).await;
+
                 let error = said.unwrap_err();
                 assert!(error.is_unknown(), "{error}");
             }
@@ -215,7 +216,9 @@ async fn a_call_that_was_refused_for_now_again_and_again_says_that_nothing_was_a
     for call in CALLS {
         for refusal in refusals_for_now(call) {
             let _case = case(format!("{call:?}, {refusal:?}"));
+
             let (_, said, _) = requests(call, vec![refusal; 500]).await;
+
             let error = said.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
         }
@@ -229,7 +232,9 @@ async fn a_call_whose_first_attempt_nobody_heard_of_is_applied_once_however_ofte
             for refusal in refusals_for_now(call) {
                 for times in 1..4 {
                     let _case = case(format!("{call:?}, {first:?}, then {times} times {refusal:?}"));
+
                     let (_, said, table) = requests(call, unheard(first.clone(), refusal.clone(), times)).await;
+
                     said.unwrap();
                     call.assert_applied_once(&table);
                 }

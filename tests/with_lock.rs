@@ -13,10 +13,6 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 const BUDGET: Duration = secs(30);
 
-fn is_released(table: &Table) -> bool {
-    table.is_released("k")
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_lock_is_held_during_the_work_and_released_after_it() {
     let table = Table::new();
@@ -25,14 +21,14 @@ async fn the_lock_is_held_during_the_work_and_released_after_it() {
     let answer: Result<u64, Error> = process
         .locks("me")
         .with_lock("k", &process.budget(BUDGET), async |lock| {
-            assert!(!is_released(&table));
+            assert!(!table.is_released("k"));
             lock.checkpoint().await?;
             Ok(lock.fencing_token())
         })
         .await;
 
     assert_eq!(answer.unwrap().to_string(), table.attribute("k", "fencingToken").unwrap());
-    assert!(is_released(&table));
+    assert!(table.is_released("k"));
     assert_eq!(process.take_operations(), ["UpdateItem"; 3]);
 }
 
@@ -45,7 +41,7 @@ async fn the_lock_is_released_when_the_work_fails() {
         process.locks("me").with_lock("k", &process.budget(BUDGET), async |_| Err("no stock".into())).await;
 
     assert_eq!(answer.unwrap_err().to_string(), "no stock");
-    assert!(is_released(&table));
+    assert!(table.is_released("k"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,6 +83,7 @@ async fn settings_go_before_the_work() {
     let process = table.process();
     let locks = process.locks("me");
     let budget = process.budget(BUDGET);
+
     let answer: Result<(), Error> = locks
         .acquire("k")
         .owner("order worker")
@@ -98,8 +95,7 @@ async fn settings_go_before_the_work() {
         .await;
 
     answer.unwrap();
-
-    assert!(is_released(&table));
+    assert!(table.is_released("k"));
 }
 
 /// A handler as an author writes it, with borrowed arguments and steps in between.
@@ -128,6 +124,7 @@ async fn the_future_of_a_handler_is_send() {
     let table = Table::new();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(BUDGET));
+
     is_send(handler("k", &locks, &budget)).await.unwrap();
     tokio::spawn(async move { handler("k", &locks, &budget).await }).await.unwrap().unwrap();
 }
@@ -160,10 +157,9 @@ async fn a_guard_dropped_without_release_warns_and_says_until_when_the_lock_stay
     let ends = table.attribute("k", "leaseEndsAt").unwrap();
     let text = std::mem::take(&mut *warnings.0.lock().unwrap()).concat();
     assert!(text.contains(&ends) && text.contains("key=k"), "{text}");
-    assert!(!is_released(&table));
+    assert!(!table.is_released("k"));
 
     granted(acquire()).await.release().await.unwrap();
-
     let _ = granted(acquire()).await.into_token();
     assert!(warnings.0.lock().unwrap().is_empty(), "a released or handed over lock warns of nothing");
 }

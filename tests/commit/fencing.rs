@@ -48,16 +48,15 @@ async fn a_fence_in_the_callers_own_transaction_holds_while_the_grant_is_current
         process.dynamodb().transact_write_items().set_transact_items(Some(items.into())).send().await
     };
     let mut lock = acquired(&locks, LEASE).await;
+
     send([counted("o-1"), lock.condition_check().unwrap()]).await.unwrap();
     lock.checkpoint().await.unwrap();
     send([counted("o-1"), lock.condition_check().unwrap()]).await.unwrap();
     let token = lock.token();
-
     send([counted("o-1"), locks.condition_check(&token).unwrap()]).await.unwrap();
     assert_eq!(applied(&table, "o-1"), 3);
 
     let fence = lock.condition_check().unwrap();
-
     let other = taken_by_another(&table).await;
     assert!(send([counted("o-1"), fence]).await.is_err());
 

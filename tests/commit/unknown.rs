@@ -1,9 +1,19 @@
 //! A commit of unknown outcome: `settle_commit` finds out what became of it, and nothing is applied twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
-use lambda_lock::{CommitOutcome, ErrorKind, LockToken};
-use lambda_lock_testkit::{Fault, Sent, acquired, case, millis, secs};
+use lambda_lock::{CommitOutcome, ErrorKind, Lock, LockToken};
+use lambda_lock_testkit::{Fault, Process, Sent, acquired, case, millis, secs};
 use tokio::time::{Instant, sleep};
+
+/// A commit that is applied, or is not, and of which the caller hears nothing.
+async fn commit_unheard(lock: &mut Lock, process: &Process, applies: bool) {
+    process.next(vec![if applies { Fault::NeverAnswers } else { Fault::BlackHole }; 200]);
+    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+}
+
+fn outcome(applies: bool) -> CommitOutcome {
+    if applies { CommitOutcome::Applied } else { CommitOutcome::NotApplied }
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
@@ -24,6 +34,7 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
             assert!(error.is_unknown() && error.to_string().contains("settle_commit"), "{error}");
 
             process.take_sent();
+
             let again = lock.commit([counted("o-1")]).await.unwrap_err();
             assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not while it may be applied twice: {again}");
 
@@ -141,7 +152,6 @@ mod neither_a_frozen_sandbox_nor_a_clock_set_back_repeats_a_transaction_that_dyn
         let sent = process.take_sent();
         let transactions: Vec<&Sent> = sent.iter().filter(|sent| sent.operation == "TransactWriteItems").collect();
         let (first, last) = (transactions[0], transactions[transactions.len() - 1]);
-
         let repeated_for = last.at - first.at;
         assert!(repeated_for <= secs(8 * 60), "{repeated_for:?}");
         assert!(repeated_for >= secs(7 * 60), "given up early: {repeated_for:?}");
@@ -165,21 +175,15 @@ mod a_lock_written_down_with_a_commit_of_unknown_outcome_is_not_committed_twice 
         let table = table();
         let (one, two) = (table.process(), table.process());
         let mut lock = acquired(&one.locks("one"), LEASE).await;
-        one.next(vec![if applies { Fault::NeverAnswers } else { Fault::BlackHole }; 200]);
-
-        assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
-
+        commit_unheard(&mut lock, &one, applies).await;
         let json = serde_json::to_string(&lock.into_token()).unwrap();
         let token: LockToken = serde_json::from_str(&json).unwrap();
-
         let mut lock = two.locks("two").resume(token).await.unwrap();
 
         let error = lock.commit([counted("o-1")]).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "not before the first one is settled: {error}");
 
-        let outcome = lock.settle_commit().await.unwrap();
-
-        assert_eq!(outcome, if applies { CommitOutcome::Applied } else { CommitOutcome::NotApplied });
+        assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
         assert_eq!(applied(&table, "o-1"), u32::from(applies));
         lock.release().await.unwrap();
     }
@@ -202,15 +206,12 @@ mod a_reclaimed_lock_still_tells_what_became_of_the_commit_before {
         let table = table();
         let (one, two) = (table.process(), table.process());
         let mut lock = acquired(&one.locks("one"), LEASE).await;
-        one.next(vec![if applies { Fault::NeverAnswers } else { Fault::BlackHole }; 200]);
-
-        assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+        commit_unheard(&mut lock, &one, applies).await;
 
         let mut lock = two.locks("two").reclaim(lock.into_token()).lease(LEASE).await.unwrap();
         assert!(lock.commit([counted("o-1")]).await.is_err(), "not before the first one is settled");
 
-        let outcome = lock.settle_commit().await.unwrap();
-        assert_eq!(outcome, if applies { CommitOutcome::Applied } else { CommitOutcome::NotApplied });
+        assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
 
         lock.commit([counted("o-2")]).await.unwrap();
         lock.release().await.unwrap();

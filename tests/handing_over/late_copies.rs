@@ -165,6 +165,7 @@ async fn after_an_acquire_was_given_up_no_copy_of_its_attempts_takes_the_lock() 
 
             assert!(error.is_unknown(), "{error}");
             assert!(started.elapsed() <= millis(3_250), "{:?}", started.elapsed());
+
             set_back.await.unwrap();
             process.clear();
             let free = table.row("k").unwrap();

@@ -87,8 +87,8 @@ async fn a_reclaim_never_says_lost_while_the_lock_is_the_callers() {
     let error = two.locks("two").reclaim(token).lease(LEASE).await.unwrap_err();
 
     assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
-    two.clear();
 
+    two.clear();
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
 }

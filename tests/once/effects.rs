@@ -1,6 +1,6 @@
 //! Effects in the completing transaction are applied exactly once.
 
-use crate::{ROW, attempt, next_attempt, once, refused, replayed};
+use crate::{ROW, attempt, next_attempt, once, refused, replayed, unheard_or_lost};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::{Attempt, Error, ErrorKind, Outcome};
 use lambda_lock_testkit::{Fault, Table, applied, case, counted, millis};
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn effects_in_the_completing_transaction_are_applied_exactly_once() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()).chain([Fault::throttled()]) {
+    for fault in unheard_or_lost() {
         let _case = case(format!("{fault:?}"));
         let table = Table::new();
         let process = table.process();

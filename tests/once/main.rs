@@ -11,7 +11,7 @@ mod results;
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::{Attempt, LockClient, Once, Started};
-use lambda_lock_testkit::{Table, millis, secs};
+use lambda_lock_testkit::{Fault, Table, millis, secs};
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -60,4 +60,9 @@ fn refused(id: &str) -> TransactWriteItem {
 async fn next_attempt(table: &Table) -> Attempt {
     sleep(secs(100)).await;
     attempt(once(&table.process().locks("next"))).await
+}
+
+/// Faults after which a request is sent again.
+fn unheard_or_lost() -> impl Iterator<Item = Fault> {
+    Fault::applied_unheard().into_iter().chain(Fault::not_applied()).chain([Fault::throttled()])
 }

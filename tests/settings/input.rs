@@ -1,7 +1,7 @@
 //! Bad input gets a clear error before any request, and a table that does not fit says why.
 
 use lambda_lock::{Budget, Error, ErrorKind, LockClientBuilder};
-use lambda_lock_testkit::{Process, Table, granted, secs};
+use lambda_lock_testkit::{Process, Table, case, granted, secs};
 use serde_json::json;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
     let budget = process.budget(LEASE);
     let acquire = |key: &str| locks.try_acquire(key).lease(LEASE);
     let long = "k".repeat(2049);
+
     for (refused, names) in [
         (acquire(""), "lock key is empty"),
         (acquire(&long), "2049 bytes"),
@@ -63,19 +64,18 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
     ] {
         is_invalid(&refused.await.map(drop).unwrap_err(), names);
     }
+
     is_invalid(&locks.acquire("k").await.map(drop).unwrap_err(), "budget");
     is_invalid(&locks.acquire("k").lease(LEASE).await.map(drop).unwrap_err(), "try_acquire");
     is_invalid(&locks.acquire("k").within(&Budget::unknown()).await.map(drop).unwrap_err(), "known end");
     is_invalid(&locks.acquire("").within(&budget).await.map(drop).unwrap_err(), "lock key is empty");
     is_invalid(&locks.peek("").await.unwrap_err(), "lock key is empty");
-
     is_invalid(&locks.release_workflow("k", "").await.unwrap_err(), "workflow");
     assert!(process.take_sent().is_empty());
 
     let mut lock = granted(acquire("k")).await;
     process.take_sent();
     is_invalid(&lock.renew().lease(Duration::ZERO).await.unwrap_err(), "lease of zero");
-
     is_invalid(&lock.renew().data(vec![0; 400 * 1024]).await.unwrap_err(), "409600");
     assert!(process.take_sent().is_empty());
     lock.release().await.unwrap();
@@ -83,7 +83,8 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_table_and_a_wrong_key_schema_say_so() {
-    for table in [Table::none(), Table::with_keys(&["pk"])] {
+    for (what, table) in [("no table", Table::none()), ("another key", Table::with_keys(&["pk"]))] {
+        let _case = case(what);
         let locks = table.process().locks("me");
         for error in [
             locks.try_acquire("k").lease(LEASE).await.map(drop).unwrap_err(),
@@ -105,6 +106,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
 async fn the_table_helper_creates_what_the_client_needs_and_finds_nothing_wrong_with_it() {
     for sort_key in [false, true] {
         for ttl in [false, true] {
+            let _case = case(format!("sort key: {sort_key}, TTL: {ttl}"));
             let table = Table::none();
             let process = table.process();
             let mut builder = process.builder().key_attribute("pk");
@@ -121,7 +123,6 @@ async fn the_table_helper_creates_what_the_client_needs_and_finds_nothing_wrong_
 
             locks.create_table().await.unwrap();
             locks.create_table().await.unwrap();
-
             locks.check_table().await.unwrap();
             let description = table.call("DescribeTable", &json!({"TableName": "locks"}));
             assert_eq!(description["Table"]["BillingModeSummary"]["BillingMode"], "PAY_PER_REQUEST");
