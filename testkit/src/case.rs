@@ -7,16 +7,8 @@ use std::fmt::Display;
 #[must_use = "the case ends when this is dropped: `let _case = case(…)`"]
 pub struct Case(String);
 
-/// Names the case that a test is at. When the test fails, by whichever assertion, the name is printed.
-///
-/// ```no_run
-/// use lambda_lock_testkit::{Fault, case};
-///
-/// for fault in Fault::not_applied() {
-///     let _case = case(format!("{fault:?}"));
-///     // Arrange, act, assert.
-/// }
-/// ```
+/// Names the case that a test is at, for as long as the answer lives: `let _case = case(format!("{fault:?}"));` at the
+/// top of a loop. When the test fails, by whichever assertion, the name is printed.
 pub fn case(name: impl Display) -> Case {
     Case(name.to_string())
 }

@@ -66,8 +66,8 @@ async fn a_failure_of_the_server_is_no_refusal_whatever_code_it_names() {
         let process = table.process();
         let Fault::Says(_, body) = Fault::error(code) else { panic!("a scripted answer") };
         process.next([Fault::AppliedButSays(500, body)]);
-        let lock = process.locks("me").try_acquire("k").lease(secs(20)).await.unwrap().granted();
-        lock.unwrap_or_else(|| panic!("{code}")).release().await.unwrap();
+
+        acquired(&process.locks("me"), LEASE).await.release().await.unwrap();
     }
 }
 
@@ -76,7 +76,7 @@ async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
     let denied = || vec![Fault::error("ExpiredTokenException"); 10];
     let table = Table::new();
     let process = table.process();
-    let mut lock = acquired(&process.locks("me"), secs(20)).await;
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
     // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
     process.next([Fault::AnswerLost, Fault::error("ConditionalCheckFailedException"), Fault::RequestLost]);
     process.next(denied());
@@ -162,21 +162,33 @@ async fn a_refusal_without_a_row_is_no_loss_of_a_lock_that_is_ours() {
     assert!(table.is_released("k"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name() {
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
-    let (region, credentials) =
-        (Region::new("eu-central-1"), Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"));
-    for (region, credentials, names) in [(Some(region), None, "auth"), (None, Some(credentials), "egion")] {
+mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
+    use super::*;
+    use aws_sdk_dynamodb::Client;
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Config, Credentials, Region};
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_credentials() {
+        check("auth", |config| config.region(Region::new("eu-central-1"))).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_region() {
+        let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
+        check("egion", |config| config.credentials_provider(credentials)).await;
+    }
+
+    async fn check(names: &str, with_what_there_is: impl FnOnce(Builder) -> Builder) {
         let process = Table::new().process();
         let http = process.dynamodb().config().http_client().unwrap();
-        let config = Config::builder().behavior_version(BehaviorVersion::latest()).http_client(http).region(region);
-        let config = credentials.into_iter().fold(config, |config, some| config.credentials_provider(some)).build();
-        let clock = process.clock.shared();
-        let from_client = LockClient::builder(aws_sdk_dynamodb::Client::from_conf(config.clone()), "locks");
-        let from_conf = LockClient::builder_from_conf(config, "locks");
-        for builder in [from_client, from_conf] {
-            let locks = builder.clock(clock.clone()).build().unwrap();
+        let config = Config::builder().behavior_version(BehaviorVersion::latest()).http_client(http);
+        let config = with_what_there_is(config).build();
+        for (made_from, builder) in [
+            ("a client", LockClient::builder(Client::from_conf(config.clone()), "locks")),
+            ("a configuration", LockClient::builder_from_conf(config, "locks")),
+        ] {
+            let _case = case(made_from);
+            let locks = builder.clock(process.clock.shared()).build().unwrap();
             let started = Instant::now();
 
             let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
