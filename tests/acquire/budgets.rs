@@ -20,7 +20,6 @@ async fn the_lease_follows_the_budget_and_checkpoints_do_not_push_it_past_the_en
     assert_eq!(lock.remaining(), secs(62) - ROUND_TRIP);
 
     sleep(secs(40)).await;
-
     lock.checkpoint().await.unwrap();
     assert_eq!(table.attribute("k", "leaseEndsAt"), ends, "neither later nor earlier");
     assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("65100"), "never shortened");

@@ -51,7 +51,6 @@ async fn a_deleted_row_is_acquired_and_its_token_still_grows() {
     assert_eq!(table.row("k"), None);
 
     sleep(millis(5)).await;
-
     let second = acquired(&locks, LEASE).await;
     assert!(second.fencing_token() > token);
     second.release().await.unwrap();

@@ -34,7 +34,6 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
             assert!(error.is_unknown() && error.to_string().contains("settle_commit"), "{error}");
 
             process.take_sent();
-
             let again = lock.commit([counted("o-1")]).await.unwrap_err();
             assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not while it may be applied twice: {again}");
 

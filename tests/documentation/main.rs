@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 mod blocking;
+#[cfg(feature = "once")]
+mod once;
 mod repeats;
 mod requests;
 

@@ -16,7 +16,6 @@ async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
     assert!(!table.is_released("k"));
 
     process.take_sent();
-
     assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::Released);
     assert_eq!(process.take_operations(), ["GetItem", "UpdateItem"]);
     assert!(lock.checkpoint().await.unwrap_err().is_lost());

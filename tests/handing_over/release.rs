@@ -185,7 +185,6 @@ async fn a_lock_whose_budget_is_spent_is_released_although_a_request_is_lost() {
     assert_eq!(budget.remaining(), Some(Duration::ZERO));
 
     process.next([Fault::RequestLost]);
-
     assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
     assert!(table.is_released("k"));
 }

@@ -81,7 +81,6 @@ async fn a_guard_seen_expired_stays_expired_until_a_renewal_succeeds() {
     assert_eq!(lock.remaining(), Duration::ZERO, "a clock that was put back does not make it ours again");
 
     process.next(vec![Fault::RequestLost; 40]);
-
     assert!(lock.checkpoint().await.is_err());
     assert_eq!(lock.remaining(), Duration::ZERO);
 

@@ -41,7 +41,6 @@ async fn a_renewal_after_a_takeover_says_lost_and_stays_lost() {
     assert!(lock.fits(millis(1)).is_err());
 
     one.take_sent();
-
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
     assert!(one.take_sent().is_empty(), "once lost, nothing is asked any more");
     assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::AlreadyGone);

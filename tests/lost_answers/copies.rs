@@ -62,7 +62,6 @@ async fn one_claim_applied_twice_around_another_holder_does_not_make_the_first_o
     assert!(first.checkpoint().await.unwrap_err().is_lost(), "the row carries our grant, but not our token");
 
     let locks = one.locks("one");
-
     assert_eq!(locks.release(token).await.unwrap(), ReleaseOutcome::AlreadyGone);
     assert!(!table.is_released("k"));
 }

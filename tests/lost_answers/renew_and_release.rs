@@ -49,7 +49,6 @@ async fn a_release_after_a_renewal_that_was_applied_unheard_takes_one_more_reque
     assert!(lock.checkpoint().await.unwrap_err().is_unknown());
 
     process.take_sent();
-
     assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
     assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"]);
 }
