@@ -4,7 +4,7 @@
 
 mod attempts;
 mod effects;
-mod lost_answers;
+mod faults;
 mod payloads;
 mod records;
 mod results;
