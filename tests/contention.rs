@@ -4,11 +4,12 @@
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock::ErrorKind;
-use lambda_lock_testkit::{Fault, Process, Table};
+use lambda_lock::{Error, ErrorKind};
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, millis, secs};
 use serde_json::json;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 /// Adds one to a counter in another item by reading and writing it, so that two holders at once
 /// would lose an increment; the write is refused when a newer token has written before.
@@ -51,11 +52,11 @@ async fn a_hundred_acquirers_of_one_key_all_get_their_turn() {
     let mut tasks = JoinSet::new();
     for number in 0..100 {
         let process = table.process();
-        process.set_latency(Duration::from_millis(5));
+        process.set_latency(millis(5));
         tasks.spawn(async move {
             let locks = process.locks(&format!("task {number}"));
-            let budget = process.budget(Duration::from_secs(300)).reserve(Duration::from_secs(1));
-            let answer: Result<(), lambda_lock::Error> = locks
+            let budget = process.budget(secs(300)).reserve(secs(1));
+            let answer: Result<(), Error> = locks
                 .with_lock("k", &budget, async |lock| {
                     assert!(increment(&process, lock.fencing_token(), true).await);
                     Ok(())
@@ -64,7 +65,9 @@ async fn a_hundred_acquirers_of_one_key_all_get_their_turn() {
             answer.unwrap();
         });
     }
+
     tasks.join_all().await;
+
     assert_eq!(count(&table), 100);
 }
 
@@ -75,15 +78,15 @@ async fn contend(tasks: usize, rounds: usize, faults: bool) -> (u64, u64) {
     let mut set = JoinSet::new();
     for number in 0..tasks {
         let (process, resource) = (table.process(), table.process());
-        process.set_latency(Duration::from_millis(3));
+        process.set_latency(millis(3));
         if faults {
             process.next((0..rounds * 10).map(|_| match fastrand::u8(0..25) {
                 0 => Fault::RequestLost,
                 1 => Fault::AnswerLost,
                 2 => Fault::failure_after_apply(),
-                3 => Fault::error("ThrottlingException"),
-                4 => Fault::ArrivesTwice(Duration::from_millis(fastrand::u64(1..4000))),
-                5 => Fault::Slow(Duration::from_millis(fastrand::u64(1..400))),
+                3 => Fault::throttled(),
+                4 => Fault::ArrivesTwice(millis(fastrand::u64(1..4000))),
+                5 => Fault::Slow(millis(fastrand::u64(1..400))),
                 _ => Fault::None,
             }));
         }
@@ -91,8 +94,8 @@ async fn contend(tasks: usize, rounds: usize, faults: bool) -> (u64, u64) {
             let locks = process.locks(&format!("task {number}"));
             let mut applied = 0;
             while applied < rounds {
-                let budget = process.budget(Duration::from_secs(120)).reserve(Duration::from_secs(1));
-                let acquired = locks.acquire("k").within(&budget).lease(Duration::from_secs(2)).await;
+                let budget = process.budget(secs(120)).reserve(secs(1));
+                let acquired = locks.acquire("k").within(&budget).lease(secs(2)).await;
                 let lock = match acquired {
                     Ok(lock) => lock,
                     Err(error) => match error.kind() {
@@ -127,10 +130,10 @@ async fn paused_holder(fenced: bool) -> (bool, u64) {
     let table = Table::new();
     table.put(json!({"key": {"S": "counter"}, "count": {"N": "0"}}));
     let (one, two) = (table.process(), table.process());
-    let lease = Duration::from_secs(2);
-    let paused = one.locks("one").try_acquire("k").lease(lease).await.unwrap().granted().unwrap();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let newer = two.locks("two").try_acquire("k").lease(lease).await.unwrap().granted().unwrap();
+    let lease = secs(2);
+    let paused = acquired(&one.locks("one"), lease).await;
+    sleep(secs(5)).await;
+    let newer = acquired(&two.locks("two"), lease).await;
     assert!(increment(&two, newer.fencing_token(), fenced).await);
     let late = increment(&one, paused.fencing_token(), fenced).await;
     newer.release().await.unwrap();
@@ -154,17 +157,17 @@ async fn without_the_token_the_late_write_gets_through() {
 async fn take_turns(contenders: u32, turns: u32, work: Duration) -> (f64, Duration) {
     fastrand::seed(7);
     let table = Table::new();
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let mut set = JoinSet::new();
     for number in 0..contenders {
         let process = table.process();
-        process.set_latency(Duration::from_millis(1));
+        process.set_latency(millis(1));
         set.spawn(async move {
             let locks = process.locks(&format!("contender {number}"));
             for _ in 0..turns {
-                let budget = process.budget(Duration::from_secs(300)).reserve(Duration::ZERO);
-                let lock = locks.acquire("k").within(&budget).lease(Duration::from_secs(20)).await.unwrap();
-                tokio::time::sleep(work).await;
+                let budget = process.budget(secs(300)).reserve(Duration::ZERO);
+                let lock = locks.acquire("k").within(&budget).lease(secs(20)).await.unwrap();
+                sleep(work).await;
                 lock.release().await.unwrap();
             }
             process.take_counts().values().sum::<usize>()
@@ -179,26 +182,29 @@ async fn take_turns(contenders: u32, turns: u32, work: Duration) -> (f64, Durati
 async fn a_crowd_of_waiters_is_no_herd() {
     // The longer a turn, the more looks are spent before the first holders have been told apart.
     for (work, at_most) in [(50, 3.0), (500, 4.0)] {
-        let work = Duration::from_millis(work);
+        let _case = case(format!("{work} ms"));
+        let work = millis(work);
         let (two, _) = take_turns(2, 10, work).await;
+
         let (crowd, hand_over) = take_turns(32, 10, work).await;
-        assert!(
-            crowd <= at_most * two,
-            "{work:?}: {crowd} requests for each turn of 32 contenders, {two} for each of 2"
-        );
+
+        assert!(crowd <= at_most * two, "{crowd} requests for each turn of 32 contenders, {two} for each of 2");
         // And does not pay for it with its time: half of a turn at most.
-        assert!(hand_over <= work / 2, "{work:?}: {hand_over:?}");
+        assert!(hand_over <= work / 2, "{hand_over:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_callers_for_one_turn_each_does_not_leave_the_lock_idle() {
-    let work = Duration::from_millis(500);
+    let work = millis(500);
     for (callers, requests_at_most) in [(8, 16.0), (32, 26.0)] {
+        let _case = case(format!("{callers} callers"));
+
         let (requests, hand_over) = take_turns(callers, 1, work).await;
+
         // Callers that looked four times a second each would leave it idle for 40 ms, with up to 50 requests.
-        assert!(hand_over <= work * 3 / 10, "{callers} callers: {hand_over:?}");
-        assert!(requests <= requests_at_most, "{callers} callers: {requests} requests for each turn");
+        assert!(hand_over <= work * 3 / 10, "{hand_over:?}");
+        assert!(requests <= requests_at_most, "{requests} requests for each turn");
     }
 }
 
@@ -208,17 +214,10 @@ async fn a_client_that_comes_back_within_a_millisecond_is_not_refused_by_its_own
     let process = table.process();
     process.set_latency(Duration::ZERO);
     let locks = process.locks("me");
+
     for _ in 0..10 {
-        locks
-            .try_acquire("k")
-            .lease(Duration::from_secs(20))
-            .await
-            .unwrap()
-            .granted()
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        acquired(&locks, secs(20)).await.release().await.unwrap();
     }
+
     assert_eq!(process.take_counts()["UpdateItem"], 20);
 }

@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
-use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
 use lambda_lock::{Attempt, Error, ErrorKind, Lock, LockClient, Started};
-use lambda_lock_testkit::{Fault, Process, Table};
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, counted, millis, secs};
 use std::time::Duration;
 
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = secs(60);
 
 /// A call, in the order of the columns below.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +51,7 @@ impl Call {
                 Started::Attempt(attempt) => Before::Begun(attempt),
                 Started::Replayed(result) => panic!("it was done before: {result}"),
             },
-            _ => Before::Held(locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap()),
+            _ => Before::Held(acquired(locks, LEASE).await),
         }
     }
 
@@ -62,10 +61,10 @@ impl Call {
             (Call::Start, _) => started(locks).await.map(drop),
             (Call::Renew, Before::Held(mut lock)) => lock.checkpoint().await,
             (Call::Release, Before::Held(lock)) => lock.release().await.map(drop),
-            (Call::Commit, Before::Held(mut lock)) => lock.commit([counted()]).await,
-            (Call::CommitAndRelease, Before::Held(lock)) => lock.commit_and_release([counted()]).await,
+            (Call::Commit, Before::Held(mut lock)) => lock.commit([counted("effect")]).await,
+            (Call::CommitAndRelease, Before::Held(lock)) => lock.commit_and_release([counted("effect")]).await,
             (Call::Complete, Before::Begun(attempt)) => attempt.complete(&1).await,
-            (Call::CompleteWith, Before::Begun(attempt)) => attempt.complete_with(&1, [counted()]).await,
+            (Call::CompleteWith, Before::Begun(attempt)) => attempt.complete_with(&1, [counted("effect")]).await,
             _ => unreachable!(),
         }
     }
@@ -75,34 +74,24 @@ impl Call {
     }
 
     /// How often the row shows that the call was applied.
-    fn assert_applied_once(self, table: &Table, what: &str) {
+    fn assert_applied_once(self, table: &Table) {
         let attribute = |key: &str, name: &str| table.attribute(key, name);
         match self {
-            Call::Acquire | Call::Renew | Call::Commit => assert_eq!(attribute("k", "isReleased"), None, "{what}"),
-            Call::Release | Call::CommitAndRelease => assert!(attribute("k", "isReleased").is_some(), "{what}"),
-            Call::Start => assert_eq!(attribute("once/k", "attempts").as_deref(), Some("1"), "{what}"),
+            Call::Acquire | Call::Renew | Call::Commit => assert_eq!(attribute("k", "isReleased"), None),
+            Call::Release | Call::CommitAndRelease => assert!(attribute("k", "isReleased").is_some()),
+            Call::Start => assert_eq!(attribute("once/k", "attempts").as_deref(), Some("1")),
             Call::Complete | Call::CompleteWith => {
-                assert_eq!(attribute("once/k", "onceState").as_deref(), Some("done"), "{what}");
+                assert_eq!(attribute("once/k", "onceState").as_deref(), Some("done"));
             }
         }
         if self.is_transaction() {
-            assert_eq!(attribute("effect", "applied").as_deref(), Some("1"), "{what}");
+            assert_eq!(attribute("effect", "applied").as_deref(), Some("1"));
         }
     }
 }
 
 async fn started(locks: &LockClient) -> Result<Started<u32>, Error> {
     locks.once("k").lease(LEASE).start().await
-}
-
-/// Counts how often it was applied.
-fn counted() -> TransactWriteItem {
-    let update = Update::builder()
-        .table_name("locks")
-        .key("key", AttributeValue::S("effect".to_owned()))
-        .update_expression("ADD applied :one")
-        .expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
-    TransactWriteItem::builder().update(update.build().unwrap()).build()
 }
 
 /// Another transaction has the row for an instant.
@@ -145,12 +134,13 @@ const ANSWERED: [Line; 12] = [
     ("the `Date` header is off", |_| vec![Fault::DateOff(3600)],        ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
     ("the answer is lost", |_| vec![Fault::AnswerLost],                 ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
     ("500 after it was applied", |_| vec![Fault::failure_after_apply()],["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
-    ("a body that breaks off", |_| vec![broken()],                      ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
+    ("a body that breaks off", |_| vec![Fault::applied_with_broken_answer()],
+                                                                        ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
     ("applied, and a timeout", |_| vec![Fault::NeverAnswers],           ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
     ("a reset before it arrived", |_| vec![Fault::RequestLost],         ["ugu", "uu",  "uu",   "tt",  "tt",    "ugu", "uu",    "tt"]),
     ("a timeout before it arrived", |_| vec![Fault::BlackHole],         ["ugu", "uu",  "uu",   "tt",  "tt",    "ugu", "uu",    "tt"]),
     ("a proxy answers", |_| vec![Fault::Says(400, "<html>no</html>")],  ["ugu", "uu",  "uu",   "tt",  "tt",    "ugu", "uu",    "tt"]),
-    ("throttled three times", |_| vec![throttled(); 3],                 ["uuuu","uuuu","uuuu", "tttt","tttt",  "uuuu","uuuu",  "tttt"]),
+    ("throttled three times", |_| vec![Fault::throttled(); 3],          ["uuuu","uuuu","uuuu", "tttt","tttt",  "uuuu","uuuu",  "tttt"]),
     ("a conflict with a transaction", |call| vec![conflict(call)],      ["uu",  "uu",  "uu",   "tt",  "tt",    "uu",  "uu",    "tt"]),
 ];
 
@@ -163,25 +153,19 @@ const NEVER: [Line; 2] = [
 ];
 
 /// Less than the second that a request is waited for.
-const SLOW: Duration = Duration::from_millis(900);
-
-fn throttled() -> Fault {
-    Fault::error("ThrottlingException")
-}
-
-fn broken() -> Fault {
-    Fault::AppliedButSays(200, r#"{"Attributes": {"#)
-}
+const SLOW: Duration = millis(900);
 
 #[tokio::test(start_paused = true)]
 async fn every_call_takes_exactly_these_requests_and_is_applied_once() {
     for (script, faults, expected) in ANSWERED {
         for (call, expected) in CALLS.into_iter().zip(expected) {
-            let what = format!("{call:?}, {script}");
+            let _case = case(format!("{call:?}, {script}"));
+
             let (requests, said, table) = requests(call, faults(call)).await;
-            said.unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(requests, expected, "{what}");
-            call.assert_applied_once(&table, &what);
+
+            said.unwrap();
+            assert_eq!(requests, expected);
+            call.assert_applied_once(&table);
         }
     }
 }
@@ -190,11 +174,13 @@ async fn every_call_takes_exactly_these_requests_and_is_applied_once() {
 async fn every_call_that_is_never_answered_says_unknown_after_exactly_these_requests() {
     for (script, faults, expected) in NEVER {
         for (call, expected) in CALLS.into_iter().zip(expected) {
-            let what = format!("{call:?}, {script}");
+            let _case = case(format!("{call:?}, {script}"));
+
             let (requests, said, _) = requests(call, faults(call)).await;
+
             let error = said.unwrap_err();
-            assert!(error.is_unknown(), "{what}: {error}");
-            assert_eq!(requests, expected, "{what}");
+            assert!(error.is_unknown(), "{error}");
+            assert_eq!(requests, expected);
         }
     }
 }
@@ -206,7 +192,7 @@ fn unheard(first: Fault, then: Fault, times: usize) -> Vec<Fault> {
 
 /// DynamoDB refuses for now, in each way in which it does that to this call.
 fn refusals_for_now(call: Call) -> [Fault; 2] {
-    [throttled(), conflict(call)]
+    [Fault::throttled(), conflict(call)]
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,10 +200,12 @@ async fn a_call_whose_first_attempt_nobody_heard_of_never_says_that_nothing_was_
     for call in CALLS {
         for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole] {
             for refusal in refusals_for_now(call) {
-                let what = format!("{call:?}, {first:?}, then {refusal:?}");
+                let _case = case(format!("{call:?}, {first:?}, then {refusal:?}"));
+
                 let (_, said, _) = requests(call, unheard(first.clone(), refusal, 500)).await;
+
                 let error = said.unwrap_err();
-                assert!(error.is_unknown(), "{what}: {error}");
+                assert!(error.is_unknown(), "{error}");
             }
         }
     }
@@ -227,10 +215,12 @@ async fn a_call_whose_first_attempt_nobody_heard_of_never_says_that_nothing_was_
 async fn a_call_that_was_refused_for_now_again_and_again_says_that_nothing_was_applied() {
     for call in CALLS {
         for refusal in refusals_for_now(call) {
-            let what = format!("{call:?}, {refusal:?}");
+            let _case = case(format!("{call:?}, {refusal:?}"));
+
             let (_, said, _) = requests(call, vec![refusal; 500]).await;
+
             let error = said.unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Unavailable), "{what}: {error}");
+            assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
         }
     }
 }
@@ -241,10 +231,12 @@ async fn a_call_whose_first_attempt_nobody_heard_of_is_applied_once_however_ofte
         for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole, Fault::RequestLost] {
             for refusal in refusals_for_now(call) {
                 for times in 1..4 {
-                    let what = format!("{call:?}, {first:?}, then {times} times {refusal:?}");
+                    let _case = case(format!("{call:?}, {first:?}, then {times} times {refusal:?}"));
+
                     let (_, said, table) = requests(call, unheard(first.clone(), refusal.clone(), times)).await;
-                    said.unwrap_or_else(|error| panic!("{what}: {error}"));
-                    call.assert_applied_once(&table, &what);
+
+                    said.unwrap();
+                    call.assert_applied_once(&table);
                 }
             }
         }

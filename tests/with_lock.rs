@@ -1,34 +1,34 @@
 //! `with_lock`: released on success and on error, usable where futures must be `Send`, and what a
 //! dropped guard leaves behind.
+//!
+//! A binary of its own: a warning is lost when a test without a subscriber is the first one that gives it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::{Budget, Error, LockClient};
-use lambda_lock_testkit::{Fault, Table};
+use lambda_lock_testkit::{Fault, Table, granted, secs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-const BUDGET: Duration = Duration::from_secs(30);
-
-fn is_released(table: &Table) -> bool {
-    table.attribute("k", "isReleased").is_some()
-}
+const BUDGET: Duration = secs(30);
 
 #[tokio::test(start_paused = true)]
 async fn the_lock_is_held_during_the_work_and_released_after_it() {
     let table = Table::new();
     let process = table.process();
+
     let answer: Result<u64, Error> = process
         .locks("me")
         .with_lock("k", &process.budget(BUDGET), async |lock| {
-            assert!(!is_released(&table));
+            assert!(!table.is_released("k"));
             lock.checkpoint().await?;
             Ok(lock.fencing_token())
         })
         .await;
+
     assert_eq!(answer.unwrap().to_string(), table.attribute("k", "fencingToken").unwrap());
-    assert!(is_released(&table));
+    assert!(table.is_released("k"));
     assert_eq!(process.take_operations(), ["UpdateItem"; 3]);
 }
 
@@ -36,10 +36,12 @@ async fn the_lock_is_held_during_the_work_and_released_after_it() {
 async fn the_lock_is_released_when_the_work_fails() {
     let table = Table::new();
     let process = table.process();
+
     let answer: Result<(), Box<dyn std::error::Error + Send + Sync>> =
         process.locks("me").with_lock("k", &process.budget(BUDGET), async |_| Err("no stock".into())).await;
+
     assert_eq!(answer.unwrap_err().to_string(), "no stock");
-    assert!(is_released(&table));
+    assert!(table.is_released("k"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +50,9 @@ async fn a_release_that_fails_does_not_hide_the_result_of_the_work() {
     let process = table.process();
     process.next([Fault::None]);
     process.next(vec![Fault::BlackHole; 20]);
+
     let answer: Result<u32, Error> = process.locks("me").with_lock("k", &process.budget(BUDGET), async |_| Ok(7)).await;
+
     assert_eq!(answer.unwrap(), 7);
 }
 
@@ -56,6 +60,7 @@ async fn a_release_that_fails_does_not_hide_the_result_of_the_work() {
 async fn a_lock_known_to_be_lost_is_not_released() {
     let table = Table::new();
     let process = table.process();
+
     let answer: Result<(), Error> = process
         .locks("me")
         .with_lock("k", &process.budget(BUDGET), async |lock| {
@@ -63,6 +68,7 @@ async fn a_lock_known_to_be_lost_is_not_released() {
             lock.checkpoint().await
         })
         .await;
+
     assert!(answer.unwrap_err().is_lost());
     assert_eq!(
         process.take_operations(),
@@ -77,6 +83,7 @@ async fn settings_go_before_the_work() {
     let process = table.process();
     let locks = process.locks("me");
     let budget = process.budget(BUDGET);
+
     let answer: Result<(), Error> = locks
         .acquire("k")
         .owner("order worker")
@@ -86,8 +93,9 @@ async fn settings_go_before_the_work() {
             Ok(())
         })
         .await;
+
     answer.unwrap();
-    assert!(is_released(&table));
+    assert!(table.is_released("k"));
 }
 
 /// A handler as an author writes it, with borrowed arguments and steps in between.
@@ -116,6 +124,7 @@ async fn the_future_of_a_handler_is_send() {
     let table = Table::new();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(BUDGET));
+
     is_send(handler("k", &locks, &budget)).await.unwrap();
     tokio::spawn(async move { handler("k", &locks, &budget).await }).await.unwrap().unwrap();
 }
@@ -143,13 +152,14 @@ async fn a_guard_dropped_without_release_warns_and_says_until_when_the_lock_stay
     let table = Table::new();
     let locks = table.process().locks("me");
     let acquire = || locks.try_acquire("k").lease(BUDGET).owner("me").reclaim_own();
-    drop(acquire().await.unwrap().granted().unwrap());
+
+    drop(granted(acquire()).await);
     let ends = table.attribute("k", "leaseEndsAt").unwrap();
     let text = std::mem::take(&mut *warnings.0.lock().unwrap()).concat();
     assert!(text.contains(&ends) && text.contains("key=k"), "{text}");
-    assert!(!is_released(&table));
+    assert!(!table.is_released("k"));
 
-    acquire().await.unwrap().granted().unwrap().release().await.unwrap();
-    let _ = acquire().await.unwrap().granted().unwrap().into_token();
+    granted(acquire()).await.release().await.unwrap();
+    let _ = granted(acquire()).await.into_token();
     assert!(warnings.0.lock().unwrap().is_empty(), "a released or handed over lock warns of nothing");
 }

@@ -55,6 +55,32 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Faults after which a write was applied, though nobody said so.
+    pub fn applied_unheard() -> [Self; 5] {
+        [
+            Fault::AnswerLost,
+            Fault::NeverAnswers,
+            Fault::failure_after_apply(),
+            Fault::applied_with_broken_answer(),
+            Fault::AppliedButSays(503, ""),
+        ]
+    }
+
+    /// Faults after which it was not.
+    pub fn not_applied() -> [Self; 4] {
+        [Fault::RequestLost, Fault::BlackHole, Fault::Says(500, ""), Fault::Says(400, "<html>a proxy</html>")]
+    }
+
+    /// The write is applied, and the body of the answer breaks off.
+    pub fn applied_with_broken_answer() -> Self {
+        Fault::AppliedButSays(200, r#"{"Attributes": {"#)
+    }
+
+    /// DynamoDB refuses because of too many requests.
+    pub fn throttled() -> Self {
+        Self::error("ThrottlingException")
+    }
+
     /// DynamoDB refuses with this error code.
     pub fn error(code: &str) -> Self {
         let body = format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"scripted"}}"#);

@@ -99,6 +99,17 @@ impl Table {
         Some(value.to_owned())
     }
 
+    /// An attribute of a row that must be there, as a number.
+    pub fn number(&self, key: &str, name: &str) -> u64 {
+        let text = self.attribute(key, name).unwrap_or_else(|| panic!("{key} has no {name}"));
+        text.parse().unwrap_or_else(|_| panic!("{name} of {key} is no number: {text}"))
+    }
+
+    /// Whether the row of a lock carries the mark of a release.
+    pub fn is_released(&self, key: &str) -> bool {
+        self.attribute(key, "isReleased").is_some()
+    }
+
     /// Puts a row, in DynamoDB's JSON.
     pub fn put(&self, item: Value) {
         self.call("PutItem", &json!({"TableName": TABLE, "Item": item}));
@@ -215,6 +226,15 @@ impl Process {
             *counts.entry(sent.operation).or_default() += 1;
         }
         counts
+    }
+
+    /// How many writes and reads of single rows were sent so far, and nothing else; forgets them.
+    pub fn take_writes_and_reads(&self) -> (usize, usize) {
+        let mut counts = self.take_counts();
+        let mut take = |operation: &str| counts.remove(operation).unwrap_or_default();
+        let (writes, reads) = (take("UpdateItem") + take("DeleteItem"), take("GetItem"));
+        assert!(counts.is_empty(), "{counts:?}");
+        (writes, reads)
     }
 
     /// The operations sent so far, in order, and forgets them.

@@ -1,15 +1,15 @@
-//! A test that hangs is stopped and named, however it hangs.
+//! A test that hangs is stopped and named, however it hangs; and one that fails names its case.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
-use lambda_lock_testkit::{Fault, Table, ends_within};
+use lambda_lock_testkit::{Fault, Table, case, ends_within};
 use std::process::Command;
 use std::time::Duration;
 
-const HOW: &str = "LAMBDA_LOCK_TEST_HANGS";
+const HOW: &str = "LAMBDA_LOCK_TEST_FAILS";
 
-/// Runs this test again in a process of its own, in which it hangs; what that process says.
-fn hanging(test: &str, how: &str) -> String {
+/// Runs this test again in a process of its own, in which it fails like this; what that process says.
+fn failing(test: &str, how: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test]).env(HOW, how).env("LAMBDA_LOCK_LONGEST_TEST", "1");
     let output = command.output().unwrap();
@@ -37,7 +37,7 @@ async fn a_test_that_hangs_is_stopped_and_named() {
         Err(_) => drop(process),
     }
     for how in ["loops", "waits", "sleeps"] {
-        let said = hanging(this, how);
+        let said = failing(this, how);
         assert!(said.contains(&format!("the test {this} has run for 1s")), "{how}: {said}");
     }
 }
@@ -63,4 +63,20 @@ async fn a_call_that_must_end_by_then_is_stopped_then() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_ends_by_then_is_left_alone() {
     assert_eq!(ends_within(Duration::from_secs(10), async { 7 }).await, 7);
+}
+
+#[test]
+fn a_test_that_fails_says_in_which_case() {
+    let this = "a_test_that_fails_says_in_which_case";
+    if std::env::var(HOW).is_ok() {
+        for name in ["the first", "the second", "the third"] {
+            let _case = case(name);
+            assert_ne!(name, "the second");
+        }
+    }
+
+    let said = failing(this, "in the second case");
+
+    assert!(said.contains("the case that failed: the second"), "{said}");
+    assert_eq!(said.matches("the case that failed").count(), 1, "{said}");
 }

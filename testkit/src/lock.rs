@@ -1,0 +1,45 @@
+//! Steps that most tests take: a lock that is granted, a write that counts how often it was applied.
+
+use crate::table::Table;
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
+use lambda_lock::{Error, Lock, LockClient, TryAcquired};
+use std::time::Duration;
+
+/// So many seconds.
+pub const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// So many milliseconds.
+pub const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The lock `k`, which must be free.
+pub async fn acquired(locks: &LockClient, lease: Duration) -> Lock {
+    granted(locks.try_acquire("k").lease(lease)).await
+}
+
+/// The lock that a call must be granted.
+pub async fn granted(call: impl IntoFuture<Output = Result<TryAcquired, Error>>) -> Lock {
+    match call.await {
+        Ok(TryAcquired::Granted(lock)) => lock,
+        Ok(TryAcquired::Held(held)) => panic!("the lock is held: {held:?}"),
+        Err(error) => panic!("the lock was not granted: {error:?}"),
+    }
+}
+
+/// A write that counts in the row `id` of the lock table how often it was applied.
+pub fn counted(id: &str) -> TransactWriteItem {
+    let update = Update::builder()
+        .table_name("locks")
+        .key("key", AttributeValue::S(id.to_owned()))
+        .update_expression("ADD applied :one")
+        .expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
+    TransactWriteItem::builder().update(update.build().unwrap()).build()
+}
+
+/// How often a write of [`counted`] was applied.
+pub fn applied(table: &Table, id: &str) -> u32 {
+    table.attribute(id, "applied").map_or(0, |count| count.parse().unwrap())
+}

@@ -1,0 +1,130 @@
+//! Rows and written locks that nobody of good will has made: no panic, nobody blocked, nothing taken over.
+
+use crate::LEASE;
+use lambda_lock::{ErrorKind, LockToken};
+use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
+use serde_json::json;
+use tokio::time::sleep;
+
+const NO_TOKENS: [&str; 6] =
+    ["7.5", "-3", "1E30", "18446744073709551615", "18446744073709551614", "99999999999999999999999999999999999999"];
+
+/// A row of ours that is free, with this fencing token.
+async fn free_row(token: &str) -> Table {
+    let table = Table::new();
+    let locks = table.process().locks("before");
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    sleep(secs(1)).await;
+    table.set("k", json!({"fencingToken": {"N": token}}));
+    table
+}
+
+/// The lock as somebody else wrote it down, with a lease that ends at this time.
+fn ending_at(token: &LockToken, millis: u64) -> LockToken {
+    let mut json = serde_json::to_value(token).unwrap();
+    json["leaseEndsAt"] = json!(millis);
+    serde_json::from_value(json).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_row_whose_token_no_other_can_follow_is_reported_and_not_held() {
+    for token in NO_TOKENS {
+        let _case = case(token);
+        let table = free_row(token).await;
+        let process = table.process();
+        let locks = process.locks("me");
+
+        let tried = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+
+        assert!(matches!(tried.kind(), ErrorKind::InvalidRecord), "{tried}");
+        assert!(tried.to_string().contains("fencingToken"), "{tried}");
+        assert!(table.is_released("k"), "the lock stays taken");
+        assert!(process.take_sent().len() <= 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_row_whose_token_no_other_can_follow_is_reported_also_after_a_lost_answer() {
+    for token in NO_TOKENS {
+        let _case = case(token);
+        let table = free_row(token).await;
+        let process = table.process();
+        process.next([Fault::AnswerLost]);
+
+        let tried = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+        assert!(matches!(tried.kind(), ErrorKind::InvalidRecord), "{tried}");
+        assert!(table.is_released("k"), "the lock stays taken");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
+    for lease in [
+        "340282366920938463463374607431768211.999us",
+        "94522879700260684295381835.9999h",
+        "340282366920938463463374607431768211455ns1ns",
+    ] {
+        let _case = case(lease);
+        let table = Table::new();
+        table.put(json!({
+            "key": {"S": "k"}, "ownerName": {"S": "go"}, "leaseDuration": {"S": lease},
+            "recordVersionNumber": {"S": "v1"},
+        }));
+        let before = table.row("k");
+        let process = table.process();
+        let locks = process.locks("me");
+
+        let error = locks.acquire("k").within(&process.budget(secs(10))).await.unwrap_err();
+
+        assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+        assert_eq!(table.row("k"), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_about_a_row_quotes_little_of_it() {
+    let table = Table::new();
+    let long = "é".repeat(50_000);
+    table.put(json!({
+        "key": {"S": "k"}, "ownerName": {"S": long}, "leaseDuration": {"S": long},
+        "recordVersionNumber": {"S": long},
+    }));
+
+    let error = table.process().locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(error.to_string().len() < 1_000, "{} bytes", error.to_string().len());
+    assert!(error.to_string().contains("100000 bytes"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_far_ahead_on_paper_is_not_written_to_the_row() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let token = acquired(&one.locks("one"), LEASE).await.into_token();
+    let now = one.clock.wall_millis();
+
+    let lock = one.locks("one").resume(ending_at(&token, now + 400 * 86_400_000)).await.unwrap();
+
+    let ends = table.number("k", "leaseEndsAt");
+    assert!(ends <= now + 23_000, "{ends}, which is {} s ahead", (ends - now) / 1000);
+    drop(lock.into_token());
+
+    // So the holder that dies is succeeded by the wall clock, as any other.
+    sleep(secs(26)).await;
+    acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_on_paper_that_is_earlier_than_the_rows_does_not_shorten_it() {
+    let table = Table::new();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    let ends = table.attribute("k", "leaseEndsAt");
+
+    let copy = process.locks("me").resume(ending_at(&lock.token(), 0)).await.unwrap();
+
+    assert!(table.attribute("k", "leaseEndsAt") >= ends);
+    let _ = copy.into_token();
+    lock.release().await.unwrap();
+}

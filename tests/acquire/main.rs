@@ -1,0 +1,31 @@
+//! Acquiring and taking over: which locks are granted, which are not, and what a refusal says.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
+mod budgets;
+mod granting;
+mod hostile_rows;
+mod observation;
+mod peers;
+mod takeover;
+mod waiting;
+mod wrong_clocks;
+
+use lambda_lock::{LockClient, Observation, TryAcquired};
+use lambda_lock_testkit::{acquired, secs};
+use std::time::Duration;
+
+const LEASE: Duration = secs(20);
+
+/// Somebody acquires the lock and dies.
+async fn die_holding(locks: &LockClient, lease: Duration) -> u64 {
+    let lock = acquired(locks, lease).await;
+    lock.into_token().fencing_token()
+}
+
+async fn refused(locks: &LockClient) -> Observation {
+    match locks.try_acquire("k").lease(LEASE).await.unwrap() {
+        TryAcquired::Granted(_) => panic!("granted"),
+        TryAcquired::Held(held) => held.observation,
+    }
+}

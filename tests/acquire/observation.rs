@@ -1,0 +1,166 @@
+//! Taking over by observation: the holder is dead when its version stood unchanged for a whole lease.
+
+use crate::{LEASE, refused};
+use lambda_lock::{LockClient, Observation, TryAcquired};
+use lambda_lock_testkit::{Fault, Table, millis, secs};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+async fn is_granted(locks: &LockClient, seen: Observation) -> bool {
+    match locks.try_acquire("k").lease(LEASE).observation(seen).await.unwrap() {
+        TryAcquired::Granted(lock) => {
+            let _ = lock.into_token();
+            true
+        }
+        TryAcquired::Held(_) => false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_takes_over_by_observation_with_one_claim_and_one_take_beside_its_polls() {
+    let table = Table::new();
+    let two = table.process();
+    table.put_java_row("k", "v1", secs(3));
+
+    let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
+
+    let counts = two.take_counts();
+    assert_eq!(counts["UpdateItem"], 2, "{counts:?}");
+    assert!(counts["GetItem"] <= 24, "{counts:?}");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_version_restarts_the_observation() {
+    let table = Table::new();
+    let two = table.process();
+    table.put_java_row("k", "v1", secs(10));
+    let locks = two.locks("two");
+    let budget = two.budget(secs(200));
+    let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
+    sleep(secs(9)).await;
+    table.put_java_row("k", "v2", secs(10));
+
+    sleep(secs(9)).await;
+
+    assert!(!waiter.is_finished(), "18 s of two versions are no 10 s of one");
+
+    sleep(secs(3)).await;
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_that_counts_is_the_one_on_the_row_now() {
+    let table = Table::new();
+    let two = table.process();
+    table.put_java_row("k", "v1", secs(10));
+    let locks = two.locks("two");
+    let seen = refused(&locks).await;
+    // The same version with a longer lease: no client does that, a repair by hand might.
+    table.put_java_row("k", "v1", secs(40));
+
+    assert!(!is_granted(&locks, seen.clone().and_waited(secs(20))).await);
+    assert!(is_granted(&locks, seen.and_waited(secs(42))).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_carried_observation_survives_a_process_restart() {
+    let table = Table::new();
+    table.put_java_row("k", "v1", LEASE);
+    let mut carried: Option<String> = None;
+    for call in 0.. {
+        // A new process each time: nothing but the observation goes on.
+        let process = table.process();
+        let locks = process.locks("two");
+        let mut acquire = locks.acquire("k");
+        if let Some(text) = carried.take() {
+            acquire = acquire.observation(serde_json::from_str::<Observation>(&text).unwrap());
+        }
+        let budget = process.budget(secs(5)).reserve(Duration::ZERO);
+        match acquire.within(&budget).await {
+            Ok(lock) => {
+                // 21 s of watching in calls of 5 s each.
+                assert_eq!(call, 4);
+                return lock.release().await.map(drop).unwrap();
+            }
+            Err(error) => carried = Some(serde_json::to_string(&error.held().unwrap().observation).unwrap()),
+        }
+        // Time that passes between the calls does not count by itself.
+        sleep(secs(1000)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_between_calls_counts_only_if_the_caller_vouches_for_it() {
+    let table = Table::new();
+    table.put_java_row("k", "v1", LEASE);
+    let locks = table.process().locks("two");
+    let seen = refused(&locks).await;
+
+    sleep(secs(100)).await;
+
+    assert!(!is_granted(&locks, seen.clone()).await);
+    assert!(!is_granted(&locks, seen.clone().and_waited(millis(20_999))).await);
+    assert!(is_granted(&locks, seen.and_waited(secs(21))).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observation_of_another_version_counts_nothing() {
+    let table = Table::new();
+    table.put_java_row("k", "v1", LEASE);
+    let locks = table.process().locks("two");
+    let seen = refused(&locks).await.and_waited(secs(1000));
+    table.put_java_row("k", "v2", LEASE);
+
+    assert!(!is_granted(&locks, seen).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_observed_span_begins_after_the_first_answer() {
+    let table = Table::new();
+    table.put_java_row("k", "v1", secs(2));
+    let process = table.process();
+    let locks = process.builder().request_timeout(secs(10)).build().unwrap();
+    // The answer says what was true 5 s ago: the holder may have renewed since.
+    process.next([Fault::Slow(secs(5))]);
+    match locks.try_acquire("k").lease(LEASE).await.unwrap() {
+        TryAcquired::Granted(_) => panic!("an answer that travelled for 5 s proves nothing"),
+        TryAcquired::Held(held) => assert_eq!(held.observation.unchanged_for(), Duration::ZERO),
+    }
+}
+
+mod a_contender_counts_by_the_slower_of_its_clocks {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn frozen() {
+        check(true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn set_ahead() {
+        check(false).await;
+    }
+
+    async fn check(freeze: bool) {
+        let table = Table::new();
+        table.put_java_row("k", "v1", secs(10));
+        let process = table.process();
+        let locks = process.locks("two");
+        let budget = process.budget(secs(300)).reserve(Duration::ZERO);
+        let started = Instant::now();
+        let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
+        sleep(secs(5)).await;
+        if freeze {
+            // The monotonic clock stands still for 8 s.
+            process.clock.freeze(secs(8)).await;
+        } else {
+            process.clock.jump_wall(60_000);
+        }
+
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+
+        let least = millis(10_500) + if freeze { secs(8) } else { Duration::ZERO };
+        assert!(started.elapsed() >= least, "{:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,193 @@
+//! Waiting for a lock: how long, and with what in the end.
+
+use crate::{LEASE, refused};
+use lambda_lock::ErrorKind;
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, millis, secs};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_where_the_reserve_begins_and_never_before() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), secs(6000)).await;
+
+    // Many lengths, so that the end falls into each part of a pause.
+    for number in 0..25 {
+        let wait = millis(4000 + 37 * number);
+        let _case = case(format!("{wait:?}"));
+        let started = Instant::now();
+        let budget = two.budget(wait + secs(12)).reserve(secs(12));
+
+        let error = two.locks("two").acquire("k").within(&budget).await.unwrap_err();
+
+        assert!(error.is_held(), "{error}");
+        // One last look, which may have been under way.
+        let latest = wait + ROUND_TRIP + millis(1);
+        assert!(started.elapsed() >= wait && started.elapsed() <= latest, "{:?}", started.elapsed());
+    }
+    lock.release().await.unwrap();
+}
+
+mod waiting_ends_in_time_also_for_a_process_that_is_frozen_or_whose_clock_is_set_back_meanwhile {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn frozen() {
+        check(true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn set_back() {
+        check(false).await;
+    }
+
+    async fn check(frozen: bool) {
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let lock = acquired(&one.locks("one"), secs(6000)).await;
+        two.set_date_offset(None);
+        let clock = two.clock.clone();
+        let disturbed = tokio::spawn(async move {
+            sleep(secs(1)).await;
+            if frozen {
+                clock.freeze(secs(6)).await;
+            } else {
+                clock.jump_wall(-3_600_000);
+            }
+        });
+        let started = Instant::now();
+        let budget = two.budget(secs(30)).reserve(secs(20));
+
+        let error = two.locks("two").acquire("k").within(&budget).await.unwrap_err();
+
+        assert!(error.is_held(), "{error}");
+        let latest = secs(10) + ROUND_TRIP + millis(1);
+        assert!(started.elapsed() >= secs(10) && started.elapsed() <= latest, "{:?}", started.elapsed());
+
+        disturbed.await.unwrap();
+        lock.release().await.unwrap();
+    }
+}
+
+/// Rows that an acquire would take, each in front of a client that is throttled from then on.
+mod a_lock_that_this_call_would_take_is_never_reported_as_held {
+    use super::*;
+
+    fn throttled() -> Vec<Fault> {
+        vec![Fault::throttled(); 500]
+    }
+
+    /// The first request finds the row; those that would take it are throttled.
+    fn throttled_after_one() -> impl Iterator<Item = Fault> {
+        [Fault::None].into_iter().chain(throttled())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_released_row_of_a_peer() {
+        let table = Table::new();
+        let process = table.process();
+        table.put_java_row("k", "v1", LEASE);
+        table.set("k", json!({"isReleased": {"S": "1"}}));
+        process.next(throttled_after_one());
+
+        let error = process.locks("two").try_acquire("k").lease(LEASE).await.expect_err("it was throttled");
+
+        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_row_that_was_released_in_the_future() {
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        one.clock.jump_wall(1_500);
+        acquired(&one.locks("one"), LEASE).await.release().await.unwrap();
+        two.next(throttled_after_one());
+
+        let error = two.locks("two").try_acquire("k").lease(LEASE).await.expect_err("it was throttled");
+
+        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_is_dead_by_what_was_carried() {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("two");
+        table.put_java_row("k", "v1", LEASE);
+        let seen = refused(&locks).await.and_waited(secs(60));
+        process.next(throttled_after_one());
+
+        let tried = locks.try_acquire("k").lease(LEASE).observation(seen).await;
+
+        let error = tried.expect_err("it was throttled");
+        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_dies_while_the_call_waits() {
+        let table = Table::new();
+        let process = table.process();
+        table.put_java_row("k", "v1", secs(3));
+        let network = process.clone();
+        let brown_out = tokio::spawn(async move {
+            // Its lease and 5 % of it are over a moment later.
+            sleep(millis(3_100)).await;
+            network.next(throttled());
+        });
+        let budget = process.budget(secs(60)).reserve(secs(50));
+
+        let waited = process.locks("two").acquire("k").within(&budget).await;
+
+        brown_out.await.unwrap();
+        let error = waited.expect_err("it was throttled");
+        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_the_lock_soon_after_it_was_released() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), secs(600)).await;
+    let (locks, budget) = (two.locks("two"), two.budget(secs(60)));
+    let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
+    sleep(secs(10)).await;
+    let token = lock.fencing_token();
+    lock.release().await.unwrap();
+    let released = Instant::now();
+
+    let lock = waiter.await.unwrap().unwrap();
+
+    assert!(released.elapsed() <= millis(250), "{:?}", released.elapsed());
+    assert_eq!(lock.fencing_token(), token + 1);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_rival_that_is_always_faster_a_call_ends_with_its_time() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let locks = one.locks("rival");
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    // Each request of ours finds a row that was released in the future, and another one each time.
+    two.set_latency(millis(4));
+    let rival = tokio::spawn({
+        let table = table.clone();
+        async move {
+            for turn in 0_u64.. {
+                let version = format!("ll1-{:032x}-{:016x}", turn, 0x0199_d6a4_c800_0000_u64 + turn);
+                table.set("k", json!({"recordVersionNumber": {"S": version}, "leaseEndsAt": {"N": "1900000000000"}}));
+                sleep(millis(1)).await;
+            }
+        }
+    });
+    let started = Instant::now();
+
+    let error = two.locks("me").acquire("k").within(&two.budget(millis(200))).await.unwrap_err();
+
+    rival.abort();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(started.elapsed() <= millis(260), "{:?}", started.elapsed());
+    assert!(two.take_sent().len() < 30);
+}

@@ -1,0 +1,216 @@
+//! Clocks that are wrong: the caller's, and those that `Date` headers tell of.
+
+use crate::{LEASE, die_holding};
+use lambda_lock::LockClient;
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, secs};
+use tokio::time::sleep;
+
+const HOUR: i64 = 3600;
+
+/// A process whose wall clock the server has contradicted, in answers about another key.
+async fn contradicted(process: &Process, locks: &LockClient, wrong_by: i64) {
+    process.clock.jump_wall(wrong_by);
+    for _ in 0..3 {
+        locks.peek("another").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one"), LEASE).await;
+    // Two's wall clock is a minute ahead: by it, one has been dead for long.
+    two.clock.jump_wall(60_000);
+    let locks = two.locks("two");
+    // Any two answers tell: here those of another key.
+    for _ in 0..2 {
+        locks.peek("another").await.unwrap();
+    }
+
+    let refused = locks.try_acquire("k").lease(LEASE).await.unwrap();
+    assert!(refused.held().is_some(), "a clock that is a minute off must not kill a living holder");
+
+    lock.checkpoint().await.unwrap();
+    lock.release().await.unwrap();
+
+    // What it writes for others is no earlier than its own clock says: a correction may be wrong.
+    let two_now = two.clock.wall_millis();
+
+    let lock = acquired(&locks, LEASE).await;
+    let ends = table.number("k", "leaseEndsAt");
+    assert!(ends.abs_diff(two_now + 20_000) <= 1_000, "{ends}");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_wrong_once_more_kills_nobody() {
+    for again in [60_000, 600_000] {
+        let _case = case(format!("{again} ms"));
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = acquired(&one.locks("one"), LEASE).await;
+        let locks = two.locks("two");
+        // Contradicted and put right, and then the clock jumps again before the next answer.
+        contradicted(&two, &locks, 60_000).await;
+        two.clock.jump_wall(again);
+
+        let tried = locks.try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none(), "by its first request");
+
+        two.clock.jump_wall(again);
+        let waited = locks.acquire("k").within(&two.budget(secs(5))).await;
+        assert!(waited.unwrap_err().is_held(), "by what it sends after a refusal");
+
+        lock.checkpoint().await.unwrap();
+        lock.release().await.unwrap();
+    }
+}
+
+/// What a client wrote when its clock was ahead, it remembers for its own next acquire, but for a moment only.
+mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release() {
+        check("release").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_and_release() {
+        check("commit and release").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_of_the_workflow() {
+        check("workflow").await;
+    }
+
+    async fn check(given_back: &str) {
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = acquired(&one.locks("one"), LEASE).await;
+        two.set_date_offset(None);
+        let locks = two.locks("two");
+        two.clock.jump_wall(60_000);
+        let other = granted(locks.try_acquire("another").workflow("arn:1").lease(LEASE)).await;
+        match given_back {
+            "release" => drop(other.release().await.unwrap()),
+            "commit and release" => other.commit_and_release([]).await.unwrap(),
+            _ => {
+                let _ = other.into_token();
+                locks.release_workflow("another", "arn:1").await.unwrap();
+            }
+        }
+        two.clock.jump_wall(-60_000);
+
+        let tried = locks.try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none());
+        assert!(locks.acquire("k").within(&two.budget(secs(5))).await.unwrap_err().is_held());
+
+        lock.checkpoint().await.unwrap();
+        // What it writes from then on is right too.
+        let now = two.clock.wall_millis();
+
+        let third = granted(locks.try_acquire("third").lease(LEASE)).await;
+        let ends = table.number("third", "leaseEndsAt");
+        assert!((now + 20_000..=now + 20_020).contains(&ends), "{ends} at {now}");
+        third.release().await.unwrap();
+        lock.release().await.unwrap();
+    }
+}
+
+/// An answer that travels for long says a time that is long past when it arrives. That is no reason to distrust
+/// the clock it is compared with, also where the process was frozen meanwhile and only its wall clock saw the time.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_on_its_way_for_long_does_not_make_the_clock_look_wrong() {
+    for frozen in [false, true] {
+        for (there, back) in [(0, 9), (9, 0), (5, 5)] {
+            let _case = case(format!("frozen: {frozen}, {there} s there, {back} s back"));
+            let table = Table::new();
+            let (one, two) = (table.process(), table.process());
+            die_holding(&one.locks("one"), secs(1)).await;
+            let locks = two.builder().owner("two").request_timeout(secs(30)).build().unwrap();
+            for _ in 0..3 {
+                // The whole round trip, in both directions.
+                two.next([Fault::SlowBothWays(secs(there), secs(back))]);
+                let read = async { locks.peek("another").await.map(drop) };
+                if frozen {
+                    tokio::join!(read, two.clock.freeze(secs(there + back))).0.unwrap();
+                } else {
+                    read.await.unwrap();
+                }
+            }
+            two.take_sent();
+
+            let lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted();
+
+            assert!(lock.is_some(), "the dead are taken over by the wall clock as before");
+            assert_eq!(two.take_operations(), ["UpdateItem"]);
+            lock.unwrap().release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_dates_do_not_make_a_living_holder_look_dead() {
+    for wrong in 1..=4 {
+        for off in [-HOUR, HOUR] {
+            let _case = case(format!("{wrong} dates, {off} s off"));
+            let table = Table::new();
+            let (one, two) = (table.process(), table.process());
+            let locks = one.locks("one");
+            one.next(vec![Fault::DateOff(off); wrong]);
+            for _ in 0..wrong {
+                locks.peek("another").await.unwrap();
+            }
+            let now = one.clock.wall_millis();
+            one.take_sent();
+
+            let lock = acquired(&locks, LEASE).await;
+            assert_eq!(one.take_operations(), ["UpdateItem"], "its end is right from its first write on");
+
+            let tried = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap();
+            assert!(tried.granted().is_none(), "granted to two holders");
+            assert!(!lock.remaining().is_zero());
+            let ends = table.number("k", "leaseEndsAt");
+            assert!(ends >= now + 20_000, "{ends}");
+            lock.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), secs(3)).await;
+    let _ = lock.into_token();
+    sleep(secs(10)).await;
+    // Something in between answers by itself, with a clock of its own.
+    two.next(vec![Fault::Foreign(503, HOUR); 100]);
+    let locks = two.locks("two");
+    assert!(locks.peek("another").await.unwrap_err().is_unknown());
+    two.clear();
+    two.take_sent();
+
+    let lock = acquired(&locks, LEASE).await;
+
+    assert_eq!(two.take_operations(), ["UpdateItem"], "the wall clock is trusted: one request takes over");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_wrong_date_does_not_cost_the_takeover_by_wall_clock_for_good() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), secs(3)).await;
+    let _ = lock.into_token();
+    sleep(secs(10)).await;
+    let locks = two.locks("two");
+    two.next([Fault::DateOff(HOUR)]);
+    locks.peek("another").await.unwrap();
+    locks.peek("another").await.unwrap();
+
+    acquired(&locks, LEASE).await.release().await.unwrap();
+}

@@ -1,0 +1,92 @@
+//! The last commit releases the lock in the same transaction.
+
+use crate::{LEASE, applied, content, counted, created, forget, table, taken_by_another, unheard_or_lost};
+use lambda_lock_testkit::{Fault, acquired, case, millis, secs};
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_and_release_is_one_request_and_the_lock_is_free_with_it() {
+    let table = table();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    process.take_sent();
+
+    lock.commit_and_release([counted("o-1")]).await.unwrap();
+
+    assert_eq!(process.take_operations(), ["TransactWriteItems"]);
+    assert_eq!(applied(&table, "o-1"), 1);
+    assert_eq!(table.attribute("k", "isReleased").unwrap(), "1");
+
+    sleep(millis(5)).await;
+    let next = acquired(&table.process().locks("next"), LEASE).await;
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_and_release_whose_answer_was_lost_is_applied_once() {
+    for fault in unheard_or_lost() {
+        let _case = case(format!("{fault:?}"));
+        let table = table();
+        let process = table.process();
+        let lock = acquired(&process.locks("me"), LEASE).await;
+        process.take_sent();
+        process.next([fault.clone()]);
+
+        lock.commit_and_release([counted("o-1")]).await.unwrap();
+
+        let sent = process.take_sent();
+        assert_eq!(sent.len(), 2);
+        assert_eq!(content(&sent[0]), content(&sent[1]));
+        assert_eq!(applied(&table, "o-1"), 1);
+        assert!(table.is_released("k"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_neither_writes_nor_releases_the_lock_of_another() {
+    let table = table();
+    let late = acquired(&table.process().locks("late"), LEASE).await;
+    let other = taken_by_another(&table).await;
+    let before = table.row("k");
+
+    let error = late.commit_and_release([counted("o-1")]).await.unwrap_err();
+
+    assert!(error.is_lost(), "{error}");
+    assert_eq!((applied(&table, "o-1"), table.row("k")), (0, before));
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_keeps_a_commit_and_release_from_being_applied_the_lock_is_given_back() {
+    let table = table();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    lock.commit_and_release([created("o-1")]).await.unwrap();
+    for (what, faults) in [
+        ("cancelled", vec![]),
+        ("cancelled with a copy on its way", vec![Fault::ArrivesLate(secs(30))]),
+        ("unavailable", vec![Fault::throttled(); 40]),
+        ("unknown", vec![Fault::ArrivesLate(secs(40)), Fault::BlackHole, Fault::BlackHole]),
+    ] {
+        let _case = case(what);
+        sleep(millis(5)).await;
+        let lock = acquired(&process.locks("me"), LEASE).await;
+        process.next(faults);
+
+        assert!(lock.commit_and_release([created("o-1"), counted("o-2")]).await.is_err());
+        process.clear();
+
+        if what == "unavailable" {
+            // The release was throttled too: the lease frees the lock.
+            sleep(secs(100)).await;
+            continue;
+        }
+        assert!(table.is_released("k"));
+
+        forget(&table, "o-1");
+        sleep(secs(50)).await;
+        assert_eq!(applied(&table, "o-2"), 0, "no copy of it is ever applied");
+
+        acquired(&process.locks("me"), LEASE).await.commit_and_release([created("o-1")]).await.unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! Commit: the caller's writes and the lock's in one transaction, applied once or not at all.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
+mod and_release;
+mod applied;
+mod cancelled;
+mod fencing;
+mod unknown;
+
+use aws_sdk_dynamodb::types::{AttributeValue, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use lambda_lock::{Budget, Lock};
+use lambda_lock_testkit::{Fault, Process, Sent, Table, acquired, millis, secs};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::sleep;
+
+const LEASE: Duration = millis(21_000);
+
+/// A lock table and a table of orders.
+fn table() -> Table {
+    let table = Table::new();
+    table.call(
+        "CreateTable",
+        &json!({
+            "TableName": "orders",
+            "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+            "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+        }),
+    );
+    table
+}
+
+/// Counts how often it was applied.
+fn counted(id: &str) -> TransactWriteItem {
+    let update = Update::builder()
+        .table_name("orders")
+        .key("id", AttributeValue::S(id.to_owned()))
+        .update_expression("ADD applied :one")
+        .expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
+    TransactWriteItem::builder().update(update.build().unwrap()).build()
+}
+
+/// Only where there is no such order yet.
+fn created(id: &str) -> TransactWriteItem {
+    let put = Put::builder()
+        .table_name("orders")
+        .item("id", AttributeValue::S(id.to_owned()))
+        .item("applied", AttributeValue::N("1".to_owned()))
+        .condition_expression("attribute_not_exists(id)")
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+    TransactWriteItem::builder().put(put.build().unwrap()).build()
+}
+
+/// How often the effect was applied.
+fn applied(table: &Table, id: &str) -> u32 {
+    let key = json!({"TableName": "orders", "Key": {"id": {"S": id}}, "ConsistentRead": true});
+    let answer = table.call("GetItem", &key);
+    answer["Item"]["applied"]["N"].as_str().map_or(0, |count| count.parse().unwrap())
+}
+
+fn forget(table: &Table, id: &str) {
+    table.call("DeleteItem", &json!({"TableName": "orders", "Key": {"id": {"S": id}}}));
+}
+
+/// A request's content: the order of names in its JSON means nothing.
+fn content(sent: &Sent) -> Value {
+    serde_json::from_str(&sent.body).unwrap()
+}
+
+/// Another grant takes the lock after its lease.
+async fn taken_by_another(table: &Table) -> Lock {
+    sleep(secs(100)).await;
+    let other = acquired(&table.process().locks("other"), LEASE).await;
+    assert!(other.owner().starts_with("other/"), "{other:?}");
+    other
+}
+
+async fn lock_within(process: &Process, lock: Lock, budget: &Budget) -> Lock {
+    process.locks("me").resume(lock.into_token()).within(budget).await.unwrap()
+}
+
+/// Faults after which a transaction is sent again.
+fn unheard_or_lost() -> impl Iterator<Item = Fault> {
+    let in_progress = Fault::error_after_apply("TransactionInProgressException");
+    Fault::applied_unheard().into_iter().chain([in_progress]).chain(Fault::not_applied())
+}

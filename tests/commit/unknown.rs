@@ -1,0 +1,270 @@
+//! A commit of unknown outcome: `settle_commit` finds out what became of it, and nothing is applied twice.
+
+use crate::{LEASE, applied, counted, lock_within, table};
+use lambda_lock::{CommitOutcome, ErrorKind, Lock, LockToken};
+use lambda_lock_testkit::{Fault, Process, Sent, acquired, case, millis, secs};
+use tokio::time::{Instant, sleep};
+
+/// A commit that is applied, or is not, and of which the caller hears nothing.
+async fn commit_unheard(lock: &mut Lock, process: &Process, applies: bool) {
+    process.next(vec![if applies { Fault::NeverAnswers } else { Fault::BlackHole }; 200]);
+    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+}
+
+fn outcome(applies: bool) -> CommitOutcome {
+    if applies { CommitOutcome::Applied } else { CommitOutcome::NotApplied }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
+    let all_unheard = || std::iter::repeat_n(Fault::NeverAnswers, 3);
+    let none_arrived = || std::iter::repeat_n(Fault::BlackHole, 3);
+    for (faults, outcome, count) in [
+        (all_unheard().collect::<Vec<_>>(), CommitOutcome::Applied, 1),
+        (none_arrived().collect(), CommitOutcome::NotApplied, 0),
+    ] {
+        for checkpoint_first in [false, true] {
+            let _case = case(format!("{outcome:?}, checkpoint first: {checkpoint_first}"));
+            let table = table();
+            let process = table.process();
+            let mut lock = acquired(&process.locks("me"), LEASE).await;
+            process.next(faults.clone());
+
+            let error = lock.commit([counted("o-1")]).await.unwrap_err();
+            assert!(error.is_unknown() && error.to_string().contains("settle_commit"), "{error}");
+
+            process.take_sent();
+            let again = lock.commit([counted("o-1")]).await.unwrap_err();
+            assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not while it may be applied twice: {again}");
+
+            if checkpoint_first {
+                lock.checkpoint().await.unwrap();
+                let again = lock.commit([counted("o-1")]).await.unwrap_err();
+                assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not before the caller knows: {again}");
+            }
+            assert_eq!(lock.settle_commit().await.unwrap(), outcome);
+            assert_eq!(process.take_operations(), ["UpdateItem"]);
+            assert_eq!(applied(&table, "o-1"), count);
+            assert!(lock.settle_commit().await.is_err(), "nothing is left to settle");
+
+            lock.commit([counted("o-2")]).await.unwrap();
+            lock.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_was_settled_as_not_applied_never_will_be() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
+
+    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::NotApplied);
+
+    sleep(secs(12)).await;
+    assert_eq!(applied(&table, "o-1"), 0);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_row_no_longer_tells_nobody_guesses() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.next(std::iter::repeat_n(Fault::NeverAnswers, 3));
+
+    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+
+    // A copy of the lock renews it: the commit's version is gone from the row.
+    let copy = table.process().locks("me").resume(lock.token()).await.unwrap();
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
+    let _ = copy.into_token();
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_was_dropped_half_way_is_settled_too() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.next([Fault::NeverAnswers]);
+
+    let dropped = tokio::time::timeout(millis(100), lock.commit([counted("o-1")]).into_future()).await;
+
+    assert!(dropped.is_err());
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_is_not_repeated_for_longer_than_dynamodb_recognises_its_token() {
+    let table = table();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    let mut lock = lock_within(&process, lock, &process.budget(secs(900))).await;
+    process.take_sent();
+    process.next(std::iter::repeat_n(Fault::BlackHole, 10_000));
+    let began = Instant::now();
+
+    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+    assert!(began.elapsed() < secs(9 * 60), "{:?}", began.elapsed());
+    assert!(began.elapsed() > secs(7 * 60), "and not given up early: {:?}", began.elapsed());
+}
+
+/// Whichever clock stands still or goes back, by the other one the token is too old.
+mod neither_a_frozen_sandbox_nor_a_clock_set_back_repeats_a_transaction_that_dynamodb_has_forgotten {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn frozen() {
+        check(true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn set_back() {
+        check(false).await;
+    }
+
+    async fn check(frozen: bool) {
+        let table = table();
+        let process = table.process();
+        process.set_date_offset(None);
+        let lock = acquired(&process.locks("me"), LEASE).await;
+        let mut lock = lock_within(&process, lock, &process.budget(secs(3600))).await;
+        process.take_sent();
+        process.next(std::iter::repeat_n(Fault::BlackHole, 10_000));
+        let clock = process.clock.clone();
+        let disturbed = tokio::spawn(async move {
+            sleep(secs(100)).await;
+            if frozen {
+                clock.freeze(secs(1000)).await;
+            } else {
+                clock.jump_wall(-3_600_000);
+            }
+        });
+
+        assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+        disturbed.abort();
+
+        let sent = process.take_sent();
+        let transactions: Vec<&Sent> = sent.iter().filter(|sent| sent.operation == "TransactWriteItems").collect();
+        let (first, last) = (transactions[0], transactions[transactions.len() - 1]);
+        let repeated_for = last.at - first.at;
+        assert!(repeated_for <= secs(8 * 60), "{repeated_for:?}");
+        assert!(repeated_for >= secs(7 * 60), "given up early: {repeated_for:?}");
+    }
+}
+
+mod a_lock_written_down_with_a_commit_of_unknown_outcome_is_not_committed_twice {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn when_it_was_applied() {
+        check(true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_it_was_not() {
+        check(false).await;
+    }
+
+    async fn check(applies: bool) {
+        let table = table();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = acquired(&one.locks("one"), LEASE).await;
+        commit_unheard(&mut lock, &one, applies).await;
+        let json = serde_json::to_string(&lock.into_token()).unwrap();
+        let token: LockToken = serde_json::from_str(&json).unwrap();
+        let mut lock = two.locks("two").resume(token).await.unwrap();
+
+        let error = lock.commit([counted("o-1")]).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "not before the first one is settled: {error}");
+
+        assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
+        assert_eq!(applied(&table, "o-1"), u32::from(applies));
+        lock.release().await.unwrap();
+    }
+}
+
+mod a_reclaimed_lock_still_tells_what_became_of_the_commit_before {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn when_it_was_applied() {
+        check(true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_it_was_not() {
+        check(false).await;
+    }
+
+    async fn check(applies: bool) {
+        let table = table();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = acquired(&one.locks("one"), LEASE).await;
+        commit_unheard(&mut lock, &one, applies).await;
+
+        let mut lock = two.locks("two").reclaim(lock.into_token()).lease(LEASE).await.unwrap();
+        assert!(lock.commit([counted("o-1")]).await.is_err(), "not before the first one is settled");
+
+        assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
+
+        lock.commit([counted("o-2")]).await.unwrap();
+        lock.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_heard_when_the_token_is_forgotten_does_not_prove_that_nothing_was_applied() {
+    const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
+        "CancellationReasons":[{"Code":"None"},{"Code":"ConditionalCheckFailed","Item":{"key":{"S":"k"},
+        "ownerName":{"S":"another"},"leaseDuration":{"S":"20000"},"fencingToken":{"N":"1900000000000"},
+        "recordVersionNumber":{"S":"ll1-00000000000040008000000000000000-01a3185c5000af96"}}}]}"#;
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.set_latency(millis(50));
+    process.next([Fault::AnswerLost, Fault::Says(400, REASONS)]);
+    // The process is frozen while it repeats the request, for longer than DynamoDB remembers a transaction.
+    process.take_sent();
+    let freeze = async {
+        let mut sent = 0;
+        while sent < 2 {
+            sleep(millis(1)).await;
+            sent += process.take_sent().len();
+        }
+        process.clock.jump_wall(660_000);
+    };
+
+    let (committed, ()) = tokio::join!(lock.commit([counted("o-1")]).into_future(), freeze);
+
+    assert!(committed.as_ref().unwrap_err().is_unknown(), "{committed:?}");
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
+    assert_eq!(applied(&table, "o-1"), 1);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_never_be_told_of_a_commit_is_an_outcome_and_no_answer_is_an_error() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.next(vec![Fault::NeverAnswers; 3]);
+
+    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+    process.clear();
+    // No answer again: ask again, as often as it takes.
+    for _ in 0..3 {
+        process.next(vec![Fault::BlackHole; 10]);
+        assert!(lock.settle_commit().await.unwrap_err().is_unknown());
+        process.clear();
+    }
+
+    let copy = table.process().locks("me").resume(lock.token()).await.unwrap();
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
+    let _ = copy.into_token();
+    lock.release().await.unwrap();
+}

@@ -1,0 +1,96 @@
+//! Cleaning up after a workflow.
+
+use crate::LEASE;
+use lambda_lock::ReleaseOutcome;
+use lambda_lock_testkit::{Fault, Table, case, granted, millis};
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+
+    let mut lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    assert_eq!(locks.release_workflow("k", "arn:2").await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert!(!table.is_released("k"));
+
+    process.take_sent();
+    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(process.take_operations(), ["GetItem", "UpdateItem"]);
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(locks.release_workflow("never locked", "arn:1").await.unwrap(), ReleaseOutcome::AlreadyGone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_spares_the_owners_it_is_told_to_spare() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let again = granted(locks.try_acquire("k").lease(LEASE).owner("arn:1/1").workflow("arn:1")).await;
+    let clean_up = |spared: &'static str| locks.release_workflow("k", "arn:1").sparing_owners(move |it| it == spared);
+
+    assert_eq!(clean_up("arn:1/1").await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert!(!table.is_released("k"));
+    assert_eq!(clean_up("arn:1/0").await.unwrap(), ReleaseOutcome::Released);
+    let _ = again.into_token();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_counts_a_release_whose_answer_was_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    process.next([Fault::None, Fault::AnswerLost]);
+
+    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::Released);
+    let _ = lock.into_token();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
+    let table = Table::new();
+    let (one, cleaner) = (table.process(), table.process());
+    let mut lock = granted(one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    cleaner.next([Fault::None].into_iter().chain(vec![Fault::Slow(millis(50)); 3]));
+    let locks = cleaner.locks("cleaner");
+    let cleaning = tokio::spawn(async move { locks.release_workflow("k", "arn:1").await });
+    // Renewals keep changing the version under the cleaner, until it has been refused twice.
+    let mut sent = 0;
+
+    while sent < 3 {
+        lock.checkpoint().await.unwrap();
+        sleep(millis(1)).await;
+        sent += cleaner.take_sent().len();
+    }
+
+    assert_eq!(cleaning.await.unwrap().unwrap(), ReleaseOutcome::Released);
+    assert!(table.is_released("k"));
+    let _ = lock.into_token();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_says_already_gone_when_the_holder_itself_was_faster() {
+    // Also where the answer to a first read was lost: a read changes nothing.
+    for reads in [vec![Fault::None], vec![Fault::AnswerLost, Fault::None]] {
+        let _case = case(format!("{reads:?}"));
+        let table = Table::new();
+        let (one, cleaner) = (table.process(), table.process());
+        let lock = granted(one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+        // Between the cleaner's read and the arrival of its write, the holder gives the lock back: the row keeps its
+        // version.
+        let requests = reads.len() + 1;
+        cleaner.next(reads.into_iter().chain([Fault::Slow(millis(500))]));
+        let locks = cleaner.locks("cleaner");
+        let cleaning = tokio::spawn(async move { locks.release_workflow("k", "arn:1").await });
+
+        sleep(millis(100)).await;
+        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+
+        let free = table.row("k");
+        assert_eq!(cleaning.await.unwrap().unwrap(), ReleaseOutcome::AlreadyGone);
+        assert_eq!(cleaner.take_sent().len(), requests);
+        assert_eq!(table.row("k"), free);
+    }
+}

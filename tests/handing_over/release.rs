@@ -1,0 +1,250 @@
+//! Releasing: what is freed, and what is left alone.
+
+use crate::LEASE;
+use lambda_lock::{Lock, ReleaseOutcome};
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, millis, secs};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn releasing_a_stolen_lock_leaves_the_new_owners_row_untouched_and_says_so() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), LEASE).await;
+    sleep(secs(30)).await;
+
+    let other = acquired(&two.locks("two"), LEASE).await;
+
+    let row = table.row("k");
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(table.row("k"), row);
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_an_expired_lock_that_nobody_took_works() {
+    let table = Table::new();
+    let lock = acquired(&table.process().locks("me"), LEASE).await;
+
+    sleep(secs(300)).await;
+
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+    assert!(table.is_released("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_double_release_is_harmless() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+
+    let lock = acquired(&locks, LEASE).await;
+    let token = lock.token();
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(locks.release(token.clone()).await.unwrap(), ReleaseOutcome::Released);
+
+    let next = acquired(&locks, LEASE).await;
+    assert_eq!(locks.release(token.clone()).await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert!(!table.is_released("k"));
+
+    next.release().delete_row().await.unwrap();
+    assert_eq!(locks.release(token).await.unwrap(), ReleaseOutcome::AlreadyGone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_delayed_in_flight_does_not_end_a_lock_that_was_resumed_elsewhere() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one"), LEASE).await;
+    let handed_over = lock.token();
+    // One's clock runs ahead, and its renewal never arrives: it has sent a stamp that is newer than
+    // anything that will be on the row, but it has not *seen* it there.
+    one.set_date_offset(None);
+    one.clock.jump_wall(60_000);
+    one.next([Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+
+    assert!(lock.checkpoint().await.unwrap_err().is_unknown());
+
+    one.next([Fault::ArrivesLate(secs(8)), Fault::BlackHole, Fault::BlackHole]);
+    assert!(lock.release().await.unwrap_err().is_unknown());
+
+    let mut resumed = two.locks("two").resume(handed_over).await.unwrap();
+
+    sleep(secs(10)).await;
+    assert!(!table.is_released("k"), "the late release found a version that it did not know");
+
+    resumed.checkpoint().await.unwrap();
+    resumed.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
+    let table = Table::new();
+    let locks = table.process().locks("step");
+    // The first run's answer was lost on its way to Step Functions; the retry acquired again.
+    let acquire = || locks.try_acquire("k").lease(LEASE).owner("step").reclaim_own();
+    let first = granted(acquire()).await.into_token();
+
+    let retry = granted(acquire()).await;
+    assert_eq!(locks.release(first.clone()).await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert!(!table.is_released("k"));
+
+    let released = locks.release(first.clone()).or_later_grant_of_owner().await.unwrap();
+    assert_eq!(released, ReleaseOutcome::Released);
+    assert!(table.is_released("k"));
+
+    // Releasing what is already released is released again.
+    let released = locks.release(first.clone()).or_later_grant_of_owner().await.unwrap();
+    assert_eq!(released, ReleaseOutcome::Released);
+    let _ = retry.into_token();
+
+    let other = table.process().locks("another step");
+    let theirs = acquired(&other, LEASE).await;
+
+    let released = locks.release(first).or_later_grant_of_owner().await.unwrap();
+    assert_eq!(released, ReleaseOutcome::AlreadyGone);
+    theirs.release().await.unwrap();
+}
+
+mod a_copy_whose_clock_is_ahead_does_not_keep_the_lock_from_being_renewed_or_released {
+    use super::*;
+
+    /// A lock, and its holder's process. A copy of it elsewhere has renewed it by a clock that is a minute ahead.
+    async fn renewed_elsewhere(table: &Table) -> (Lock, Process) {
+        let (one, two) = (table.process(), table.process());
+        let lock = acquired(&one.locks("one"), LEASE).await;
+        two.set_date_offset(None);
+        two.clock.jump_wall(60_000);
+        let _ = two.locks("two").resume(lock.token()).await.unwrap().into_token();
+        one.take_sent();
+        (lock, one)
+    }
+
+    async fn assert_released_with_one_request(lock: Lock, process: &Process) {
+        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+        assert_eq!(process.take_sent().len(), 1, "what is on the row is known by now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn renewed() {
+        let table = Table::new();
+        let (mut lock, process) = renewed_elsewhere(&table).await;
+
+        lock.checkpoint().await.unwrap();
+        assert_eq!(process.take_sent().len(), 2, "refused once, by a version that is newer than the clock");
+
+        lock.checkpoint().await.unwrap();
+        assert_eq!(process.take_sent().len(), 1);
+
+        assert_released_with_one_request(lock, &process).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn committed() {
+        let table = Table::new();
+        let (mut lock, process) = renewed_elsewhere(&table).await;
+
+        lock.commit([]).await.unwrap();
+
+        assert_eq!(process.take_sent().len(), 2);
+        assert_released_with_one_request(lock, &process).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn released() {
+        let table = Table::new();
+        let (lock, process) = renewed_elsewhere(&table).await;
+
+        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+        assert_eq!(process.take_sent().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn released_after_a_renewal_that_was_cut_off() {
+        let table = Table::new();
+        let (mut lock, process) = renewed_elsewhere(&table).await;
+        process.next([Fault::None, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+
+        assert!(lock.checkpoint().await.unwrap_err().is_unknown());
+
+        process.clear();
+        process.take_sent();
+        assert_released_with_one_request(lock, &process).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_budget_is_spent_is_released_although_a_request_is_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let budget = process.budget(secs(5));
+    let lock = process.locks("me").acquire("k").within(&budget).await.unwrap();
+
+    sleep(secs(6)).await;
+    assert_eq!(budget.remaining(), Some(Duration::ZERO));
+
+    process.next([Fault::RequestLost]);
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+    assert!(table.is_released("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_release_ends_the_grant_of_another_client_whose_attributes_look_like_ours() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let acquire = locks.try_acquire("k").lease(LEASE).owner("the same").workflow("arn:1");
+    let lock = granted(acquire).await;
+    // Go's client copies attributes that it does not know.
+    table.set("k", json!({"recordVersionNumber": {"S": "b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e"}}));
+
+    let released = locks.release(lock.into_token()).or_later_grant_of_owner().await;
+
+    assert_eq!(released.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert!(!table.is_released("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_finds_no_row_has_released_nothing() {
+    let table = Table::new();
+    let lock = acquired(&table.process().locks("me"), LEASE).await;
+
+    table.delete("k");
+
+    assert_eq!(lock.release().delete_row().await.unwrap(), ReleaseOutcome::AlreadyGone);
+}
+
+/// A release ends a lease no earlier than a millisecond after its grant, which may be later than the clock says: a
+/// client that comes back at once must not be refused for that.
+#[tokio::test(start_paused = true)]
+async fn whichever_way_a_lock_was_given_back_the_same_client_gets_it_again_with_one_request() {
+    for way in ["release", "commit and release", "token", "workflow"] {
+        for (latency, set_back) in [(Duration::ZERO, 0), (Duration::ZERO, 7), (millis(2), 10)] {
+            let _case = case(format!("{way}, {latency:?} each way, the clock {set_back} ms back"));
+            let table = Table::new();
+            let process = table.process();
+            process.set_latency(latency);
+            let locks = process.locks("me");
+            for round in 0..5 {
+                let set_back = if round == 0 { set_back } else { 0 };
+
+                let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+
+                assert_eq!(process.take_operations(), ["UpdateItem"]);
+
+                process.clock.jump_wall(-set_back);
+                match way {
+                    "release" => drop(lock.release().await.unwrap()),
+                    "commit and release" => lock.commit_and_release([]).await.unwrap(),
+                    "token" => drop(locks.release(lock.into_token()).await.unwrap()),
+                    _ => {
+                        let _ = lock.into_token();
+                        locks.release_workflow("k", "arn:1").await.unwrap();
+                    }
+                }
+                process.take_sent();
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Holding: renewals, what the guard believes of its lease, and the work that runs meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
+mod keep_alive;
+mod lease;
+mod renewals;
+mod work_kept_alive;
+mod work_under_a_lock;
+
+use lambda_lock_testkit::{millis, secs};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const LEASE: Duration = millis(21_000);
+/// What a holder believes of it: 21 s / 1.05.
+const BELIEVED: Duration = secs(20);
+const SHORT_LEASE: Duration = millis(2_100);
+/// What a holder believes of it: 2.1 s / 1.05.
+const SHORT_BELIEVED: Duration = secs(2);
+
+/// Work that never ends, and remembers when it was polled last.
+#[derive(Clone)]
+struct Polled(Arc<Mutex<Instant>>);
+
+impl Polled {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    /// Wants to be polled every 10 ms.
+    async fn work(self) {
+        loop {
+            *self.0.lock().unwrap() = Instant::now();
+            sleep(millis(10)).await;
+        }
+    }
+
+    /// Wants to be polled without end, and is for this long.
+    async fn busy_for(self, duration: Duration) {
+        let started = Instant::now();
+        poll_fn(|context| {
+            *self.0.lock().unwrap() = Instant::now();
+            if started.elapsed() >= duration {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn last(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+}

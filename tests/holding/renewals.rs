@@ -1,0 +1,291 @@
+//! Renewals keep the grant and its token, and never shorten a lease.
+
+use crate::{BELIEVED, LEASE};
+use lambda_lock::{Error, Lock, ReleaseOutcome};
+use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table, acquired, case, millis, secs};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_renews_with_one_request_and_keeps_grant_and_token() {
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    let (token, version) = (lock.fencing_token(), table.attribute("k", "recordVersionNumber").unwrap());
+    process.take_sent();
+    sleep(secs(15)).await;
+
+    lock.checkpoint().await.unwrap();
+
+    assert_eq!(process.take_operations(), ["UpdateItem"]);
+    assert_eq!(lock.remaining(), BELIEVED - ROUND_TRIP);
+    assert_eq!(lock.fencing_token(), token);
+    let renewed = table.attribute("k", "recordVersionNumber").unwrap();
+    assert_eq!(renewed[..36], version[..36], "the same grant");
+    assert!(renewed > version, "a newer stamp");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_after_a_takeover_says_lost_and_stays_lost() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one"), LEASE).await;
+    sleep(secs(30)).await;
+
+    let other = acquired(&two.locks("two"), LEASE).await;
+    let row = table.row("k");
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    assert_eq!(lock.remaining(), Duration::ZERO);
+    assert!(lock.fits(millis(1)).is_err());
+
+    one.take_sent();
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    assert!(one.take_sent().is_empty(), "once lost, nothing is asked any more");
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert_eq!(table.row("k"), row, "the new owner's row is untouched");
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_of_a_deleted_or_released_row_says_lost() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let mut lock = acquired(&locks, LEASE).await;
+
+    table.delete("k");
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+
+    let mut lock = acquired(&locks, LEASE).await;
+
+    locks.release(lock.token()).await.unwrap();
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_lengthens_the_lease_and_never_shortens_it() {
+    let table = Table::new();
+    let mut lock = acquired(&table.process().locks("me"), LEASE).await;
+
+    lock.renew().lease(secs(60)).await.unwrap();
+    assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("60000"));
+
+    lock.renew().lease(secs(1)).await.unwrap();
+    assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("60000"));
+
+    lock.checkpoint().await.unwrap();
+    assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("60000"));
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_for_a_shorter_lease_whose_answer_was_lost_shortens_nothing() {
+    let faults = [
+        Fault::AnswerLost,
+        Fault::NeverAnswers,
+        Fault::failure_after_apply(),
+        Fault::RequestLost,
+        Fault::ArrivesLate(secs(5)),
+    ];
+    for fault in faults {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let mut lock = acquired(&one.locks("one"), LEASE).await;
+        one.next(vec![fault.clone(); 20]);
+
+        let error = lock.renew().lease(secs(1)).await.unwrap_err();
+        assert!(error.is_unknown(), "{error}");
+        // It goes on believing in the lease that it had, and so does everybody else.
+        let believed = lock.remaining();
+        assert!(believed > secs(16), "{believed:?}");
+
+        sleep(believed - millis(1)).await;
+        assert!(!lock.remaining().is_zero());
+
+        let tried = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none(), "granted to two holders");
+        assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("21000"));
+        one.clear();
+        lock.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_arrives_late_does_not_shorten_a_lease_that_was_lengthened_meanwhile() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one"), LEASE).await;
+    // The copy's clock runs ahead: its renewal has a newer version, and a later end, than any that one will
+    // write.
+    two.set_date_offset(None);
+    two.clock.jump_wall(600_000);
+    two.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
+
+    assert!(two.locks("two").resume(lock.token()).await.unwrap_err().is_unknown());
+
+    lock.renew().lease(secs(63)).await.unwrap();
+    let renewed = table.row("k");
+
+    sleep(secs(10)).await;
+    assert_eq!(table.row("k"), renewed, "it knows only the lease that there was before");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_lease_never_moves_back() {
+    let table = Table::new();
+    let process = table.process();
+    process.set_date_offset(None);
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    let ends = table.attribute("k", "leaseEndsAt");
+    process.clock.jump_wall(-5_000);
+
+    lock.checkpoint().await.unwrap();
+
+    assert_eq!(table.attribute("k", "leaseEndsAt"), ends);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_does_not_know_the_current_lease_takes_it_over() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one"), LEASE).await;
+    let copy = lock.token();
+    lock.renew().lease(secs(120)).await.unwrap();
+    two.take_sent();
+
+    let resumed = two.locks("two").resume(copy).await.unwrap();
+
+    assert_eq!(two.take_operations(), ["UpdateItem", "UpdateItem"], "refused once, then with the row's lease");
+    assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("120000"));
+    assert_eq!(resumed.fencing_token(), lock.fencing_token());
+
+    lock.checkpoint().await.unwrap();
+    let _ = resumed.into_token();
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_refused_by_ever_newer_copies_of_its_own_grant_ends_as_unknown() {
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    // A copy far ahead in time that writes before each of our attempts.
+    let version = table.attribute("k", "recordVersionNumber").unwrap();
+    let busy = tokio::spawn({
+        let table = table.clone();
+        async move {
+            for turn in 1.. {
+                let stamp = format!("{:012x}0000", 2_000_000_000_000_u64 + 100_000 * turn);
+                table.set("k", json!({"recordVersionNumber": {"S": format!("{}{stamp}", &version[..37])}}));
+                sleep(millis(1)).await;
+            }
+        }
+    });
+    sleep(millis(1)).await;
+
+    let error: Error = lock.checkpoint().await.unwrap_err();
+
+    busy.abort();
+    assert!(error.is_unknown(), "{error}");
+    assert!(process.take_sent().len() > 5, "it tries again within its time");
+    let _ = lock.into_token();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_copies_that_renew_in_the_same_millisecond_never_write_the_same_version() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    // Else they would not be in the same millisecond.
+    one.set_latency(Duration::ZERO);
+    two.set_latency(Duration::ZERO);
+    let lock = acquired(&one.locks("one"), LEASE).await;
+    let copy = lock.token();
+    let mut a = one.locks("one").resume(copy.clone()).await.unwrap();
+    let first = table.attribute("k", "recordVersionNumber").unwrap();
+
+    let b = two.locks("two").resume(copy).await.unwrap();
+
+    let second = table.attribute("k", "recordVersionNumber").unwrap();
+    assert_ne!(first, second);
+    assert_ne!(first[first.len() - 4..], second[second.len() - 4..], "the random digits differ");
+
+    a.checkpoint().await.unwrap();
+    let _ = (b.into_token(), lock.into_token());
+    a.release().await.unwrap();
+}
+
+mod a_renewal_after_one_that_changed_the_lease_takes_one_request_too {
+    use super::*;
+
+    const LONGER: Duration = secs(63);
+
+    async fn assert_renewed_with_one_request(mut lock: Lock, table: &Table, process: &Process) {
+        process.take_sent();
+        for _ in 0..3 {
+            lock.checkpoint().await.unwrap();
+
+            assert_eq!(process.take_writes_and_reads(), (1, 0));
+            assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("63000"));
+            // 63 s / 1.05
+            assert_eq!(lock.remaining(), secs(60) - ROUND_TRIP);
+        }
+
+        lock.commit([]).await.unwrap();
+        assert_eq!(process.take_operations(), ["TransactWriteItems"]);
+
+        lock.release().await.unwrap();
+        assert_eq!(process.take_writes_and_reads(), (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_renewal() {
+        let table = Table::new();
+        let process = table.process();
+        let mut lock = acquired(&process.locks("me"), LEASE).await;
+
+        lock.renew().lease(LONGER).await.unwrap();
+
+        assert_renewed_with_one_request(lock, &table, &process).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_renewal_and_a_commit() {
+        let table = Table::new();
+        let process = table.process();
+        let mut lock = acquired(&process.locks("me"), LEASE).await;
+
+        lock.renew().lease(LONGER).await.unwrap();
+        lock.commit([]).await.unwrap();
+
+        assert_renewed_with_one_request(lock, &table, &process).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_resume() {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let lock = acquired(&locks, LEASE).await;
+
+        let lock = locks.resume(lock.into_token()).lease(LONGER).await.unwrap();
+
+        assert_renewed_with_one_request(lock, &table, &process).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_copy_elsewhere() {
+        let table = Table::new();
+        let (process, other) = (table.process(), table.process());
+        let mut lock = acquired(&process.locks("me"), LEASE).await;
+        let copy = other.locks("other").resume(lock.token()).lease(LONGER).await.unwrap();
+        let _ = copy.into_token();
+
+        lock.checkpoint().await.unwrap();
+
+        assert_renewed_with_one_request(lock, &table, &process).await;
+    }
+}

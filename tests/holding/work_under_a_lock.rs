@@ -1,0 +1,190 @@
+//! Work under a lock is not polled after the end of its lease, and its result says what became of the lock.
+
+use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
+use lambda_lock::{Error, ErrorKind};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, millis, secs};
+use std::sync::{Arc, Mutex};
+use tokio::time::{Instant, sleep};
+
+#[tokio::test(start_paused = true)]
+async fn work_under_a_lock_is_dropped_when_its_lease_ends_and_the_lock_is_given_back() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let (polled, started) = (Polled::new(), Instant::now());
+
+    let answer: Result<(), Error> = locks
+        .acquire("k")
+        .lease(SHORT_LEASE)
+        .within(&budget)
+        .run(async |_| {
+            polled.clone().work().await;
+            Ok(())
+        })
+        .await;
+
+    let error = answer.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::CutShort), "{error}");
+    assert!(error.to_string().contains("was released"), "{error}");
+    assert!(polled.last() <= started + SHORT_BELIEVED && polled.last() > started + SHORT_BELIEVED - millis(20));
+    assert!(table.is_released("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_a_lock_may_run_as_long_as_it_renews_in_time() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+
+    let answer: Result<u32, Error> = locks
+        .acquire("k")
+        .lease(SHORT_LEASE)
+        .within(&budget)
+        .run(async |lock| {
+            for _ in 0..10 {
+                sleep(millis(1_500)).await;
+                lock.checkpoint().await?;
+            }
+            lock.keep_alive(sleep(secs(10))).await?;
+            Ok(7)
+        })
+        .await;
+
+    assert_eq!(answer.unwrap(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_a_lock_is_not_polled_by_a_thawed_process_whose_lease_has_ended() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let polled = Polled::new();
+    let mut thawed = None;
+
+    let answer: Result<(), Error> = locks
+        .acquire("k")
+        .lease(SHORT_LEASE)
+        .within(&budget)
+        .run(async |_| {
+            process.clock.jump_wall(60_000);
+            thawed = Some(Instant::now());
+            tokio::task::yield_now().await;
+            polled.clone().busy_for(secs(1)).await;
+            Ok(())
+        })
+        .await;
+
+    assert!(matches!(answer.unwrap_err().kind(), ErrorKind::CutShort));
+    assert!(polled.last() <= thawed.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_opts_out_goes_on_after_the_end_of_the_lease() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+
+    let work = locks.acquire("k").lease(SHORT_LEASE).within(&budget).without_cut();
+    let answer: Result<bool, Error> = work
+        .run(async |lock| {
+            sleep(secs(10)).await;
+            let expired = lock.remaining().is_zero();
+            lock.checkpoint().await?;
+            Ok(expired)
+        })
+        .await;
+
+    assert!(answer.unwrap(), "the guard says so all the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ended_well_under_a_lock_that_was_lost_is_an_error() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let budget = one.budget(secs(60));
+
+    let answer: Result<(), Error> = one
+        .locks("one")
+        .with_lock("k", &budget, async |_| {
+            // Somebody repairs the table by hand.
+            table.delete("k");
+            let _ = acquired(&two.locks("two"), SHORT_LEASE).await.into_token();
+            Ok(())
+        })
+        .await;
+
+    let error = answer.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("ended well"), "{error}");
+    assert!(!table.is_released("k"), "two's lock is left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_answer_was_lost_does_not_make_good_work_an_error() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let budget = one.budget(secs(60));
+    let locks = one.locks("one");
+    let work = locks.with_lock("k", &budget, async |_| {
+        // The release is applied, its answer is lost, and two is faster than the repetition.
+        one.next([Fault::NeverAnswers]);
+        Ok::<_, Error>(7)
+    });
+    let rival = async {
+        sleep(ROUND_TRIP).await;
+        let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
+        let _ = lock.into_token();
+    };
+
+    let (answer, ()) = tokio::join!(work, rival);
+
+    assert_eq!(answer.unwrap(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_learns_of_its_loss_and_goes_on_all_the_same_is_not_polled() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let polled = Polled::new();
+    let (work, lost) = (polled.clone(), Arc::new(Mutex::new(None)));
+
+    let answer: Result<(), Error> = locks
+        .acquire("k")
+        .lease(SHORT_LEASE)
+        .within(&budget)
+        .run(async |lock| {
+            let stolen = locks.reclaim(lock.token()).lease(secs(30)).await?;
+            assert!(lock.checkpoint().await.unwrap_err().is_lost());
+            *lost.lock().unwrap() = Some(Instant::now());
+            work.clone().work().await;
+            stolen.release().await.map(|_| ())
+        })
+        .await;
+
+    let error = answer.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(polled.last() <= lost.lock().unwrap().unwrap(), "polled after its lock was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_work_that_has_renewed_is_dropped_when_its_new_lease_ends() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let started = Instant::now();
+
+    let answer: Result<(), Error> = locks
+        .acquire("k")
+        .lease(SHORT_LEASE)
+        .within(&budget)
+        .run(async |lock| {
+            sleep(secs(1)).await;
+            lock.checkpoint().await?;
+            std::future::pending().await
+        })
+        .await;
+
+    assert!(matches!(answer.unwrap_err().kind(), ErrorKind::CutShort));
+    let ended = started.elapsed();
+    assert!(ended > secs(1) + SHORT_BELIEVED && ended < secs(1) + SHORT_BELIEVED + ROUND_TRIP * 4, "{ended:?}");
+}

@@ -1,0 +1,67 @@
+//! Requests that arrive twice.
+
+use crate::LEASE;
+use lambda_lock::ReleaseOutcome;
+use lambda_lock_testkit::{Fault, Table, acquired, secs};
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_that_arrives_after_the_release_changes_nothing() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let locks = one.locks("one");
+    one.next([Fault::ArrivesTwice(secs(5))]);
+    let mut lock = acquired(&locks, LEASE).await;
+    one.next([Fault::ArrivesTwice(secs(5))]);
+    lock.checkpoint().await.unwrap();
+    one.next([Fault::ArrivesTwice(secs(5))]);
+    lock.release().await.unwrap();
+    let next = acquired(&two.locks("two"), LEASE).await;
+    let before = table.row("k");
+
+    sleep(secs(10)).await;
+
+    assert_eq!(table.row("k"), before, "copies of claim, renewal and release were all refused");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_copy_of_a_claim_is_refused_by_a_newer_release() {
+    let table = Table::new();
+    let process = table.process();
+    acquired(&process.locks("one"), LEASE).await.release().await.unwrap();
+    process.next([Fault::ArrivesTwice(secs(5))]);
+    acquired(&process.locks("one"), LEASE).await.release().await.unwrap();
+    let released = table.row("k");
+
+    sleep(secs(10)).await;
+
+    assert_eq!(table.row("k"), released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_claim_applied_twice_around_another_holder_does_not_make_the_first_one_current() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut first = acquired(&one.locks("one"), LEASE).await;
+    let claim = one.take_sent().remove(0);
+    first.checkpoint().await.unwrap();
+    let token = first.token();
+    // Another holder, whose clock is a minute behind, comes and goes: by that clock before the first one
+    // asked. So a copy of the first one's request finds a lock that was free when it was asked for.
+    two.set_date_offset(None);
+    two.clock.jump_wall(-60_000);
+    let budget = two.budget(secs(40)).reserve(secs(1));
+    let second = two.locks("two").acquire("k").within(&budget).await.unwrap();
+    let newer = second.fencing_token();
+
+    second.release().await.unwrap();
+    assert!(table.replay(&claim), "applied again");
+    assert_eq!(table.attribute("k", "fencingToken"), Some((newer + 1).to_string()));
+
+    assert!(first.checkpoint().await.unwrap_err().is_lost(), "the row carries our grant, but not our token");
+
+    let locks = one.locks("one");
+    assert_eq!(locks.release(token).await.unwrap(), ReleaseOutcome::AlreadyGone);
+    assert!(!table.is_released("k"));
+}

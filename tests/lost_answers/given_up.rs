@@ -1,0 +1,121 @@
+//! An acquire that is given up: its outcome is unknown, and nobody is blocked by it.
+
+use crate::LEASE;
+use lambda_lock_testkit::{Fault, Table, acquired, millis, secs};
+use std::error::Error as StdError;
+use tokio::time::{Instant, sleep};
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_is_given_up_cleans_up_and_says_unknown() {
+    let table = Table::new();
+    let process = table.process();
+    // Applied unheard, then nothing gets through until the time is over but the last request.
+    process.next([Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]);
+
+    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    assert_eq!(process.take_operations(), ["UpdateItem", "GetItem", "GetItem", "UpdateItem"]);
+    assert!(table.is_released("k"), "nobody is blocked by what was given up");
+    // The clean-up was answered, which explains nothing: the cause is what came before it.
+    let cause = StdError::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(cause.contains("no answer within"), "{cause}");
+
+    acquired(&table.process().locks("next"), LEASE).await.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_gives_up_frees_what_any_of_its_attempts_got_also_when_the_clock_was_set_back() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    process.next([Fault::ArrivesLate(millis(1_500)), Fault::None]);
+    process.next([Fault::BlackHole, Fault::BlackHole]);
+    let clock = process.clock.clone();
+    let back = tokio::spawn(async move {
+        sleep(millis(500)).await;
+        clock.jump_wall(-1_800);
+    });
+
+    let error = locks.try_acquire("k").lease(secs(20)).await.unwrap_err();
+
+    back.await.unwrap();
+    assert!(error.is_unknown(), "{error}");
+    assert!(table.is_released("k"), "{:?}", table.row("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_an_attempt_that_was_cleaned_up_is_refused_even_if_the_clock_was_set_back() {
+    let table = Table::new();
+    let process = table.process();
+    process.set_date_offset(None);
+    process.next([Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]);
+    let locks = process.locks("me");
+    let attempt = tokio::spawn(async move { locks.try_acquire("k").lease(LEASE).await.map(drop) });
+    sleep(secs(1)).await;
+
+    process.clock.jump_wall(-60_000);
+
+    assert!(attempt.await.unwrap().unwrap_err().is_unknown());
+    assert!(table.is_released("k"));
+    assert!(!table.replay(&process.take_sent()[0]), "the release is newer than the Claim");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_given_up_attempt_that_lands_after_all_is_refused_by_its_cleanup() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
+    sleep(secs(1)).await;
+    // The Claim arrives six seconds late; two acquires and releases in between.
+    one.next([Fault::ArrivesLate(secs(6)), Fault::BlackHole, Fault::BlackHole]);
+
+    assert!(one.locks("one").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
+
+    acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
+    sleep(secs(10)).await;
+    assert!(table.attribute("k", "ownerName").unwrap().starts_with("two/"), "the late copy was refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_unknown_attempt_a_lock_held_by_another_is_unknown_and_not_held() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), LEASE).await;
+    two.next([Fault::ArrivesLate(secs(2))]);
+
+    // The Peek shows somebody else's row, but our first attempt may still be on its way.
+    let error = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_writes_fail_and_reads_are_answered_attempts_are_paced() {
+    let table = Table::new();
+    let process = table.process();
+    for _ in 0..500 {
+        process.next([Fault::Says(500, ""), Fault::None]);
+    }
+    let started = Instant::now();
+
+    assert!(process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
+    assert!(started.elapsed() >= secs(3), "{:?}", started.elapsed());
+    let requests = process.take_sent().len();
+    assert!(requests < 40, "{requests} requests in three seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_that_stay_unanswered_do_not_hide_who_holds_the_lock() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), secs(600)).await;
+    two.next([Fault::None]);
+    two.next(vec![Fault::RequestLost; 500]);
+
+    let error = two.locks("two").acquire("k").within(&two.budget(secs(10))).await.unwrap_err();
+
+    assert_eq!(error.held().unwrap().holder, lock.owner(), "no attempt of ours is open: {error}");
+    lock.release().await.unwrap();
+}

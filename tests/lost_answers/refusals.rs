@@ -1,0 +1,202 @@
+//! Refusals for good are reported at once, unless an attempt before them may have been applied.
+
+use crate::LEASE;
+use lambda_lock::{CommitOutcome, ErrorKind, LockClient};
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, counted, secs};
+use std::error::Error as StdError;
+use std::time::Duration;
+use tokio::time::Instant;
+
+fn refused() -> Fault {
+    Fault::error("ConditionalCheckFailedException")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_deployment_lacks_is_said_and_not_retried() {
+    type IsKind = fn(&ErrorKind) -> bool;
+    let denied: IsKind = |kind| matches!(kind, ErrorKind::Denied);
+    let missing: IsKind = |kind| matches!(kind, ErrorKind::Table);
+    let invalid: IsKind = |kind| matches!(kind, ErrorKind::InvalidRequest);
+    for (code, is_kind) in [
+        ("AccessDeniedException", denied),
+        ("ExpiredTokenException", denied),
+        ("UnrecognizedClientException", denied),
+        ("ResourceNotFoundException", missing),
+        ("ItemCollectionSizeLimitExceededException", invalid),
+    ] {
+        let _case = case(code);
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        process.next([Fault::error(code)]);
+
+        let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+        let expected = if code.starts_with("Item") { 2 } else { 1 };
+        assert!(is_kind(error.kind()), "{error}");
+        assert_eq!(process.take_sent().len(), expected);
+
+        let mut lock = acquired(&locks, LEASE).await;
+        process.take_sent();
+        process.next([Fault::error(code), Fault::error(code), Fault::error(code)]);
+
+        assert!(is_kind(lock.checkpoint().await.unwrap_err().kind()));
+        assert!(is_kind(locks.peek("k").await.unwrap_err().kind()));
+        assert!(is_kind(lock.release().await.unwrap_err().kind()));
+        assert_eq!(process.take_sent().len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_identity_after_an_unknown_attempt_is_still_unknown() {
+    let table = Table::new();
+    let process: Process = table.process();
+    process.next([Fault::NeverAnswers, Fault::error("ExpiredTokenException"), Fault::error("ExpiredTokenException")]);
+
+    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    assert!(format!("{:?}", StdError::source(&error)).contains("ExpiredToken"), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_of_the_server_is_no_refusal_whatever_code_it_names() {
+    for code in ["AccessDeniedException", "ThrottlingException", "ValidationException"] {
+        let _case = case(code);
+        let table = Table::new();
+        let process = table.process();
+        let Fault::Says(_, body) = Fault::error(code) else { panic!("a scripted answer") };
+        process.next([Fault::AppliedButSays(500, body)]);
+
+        acquired(&process.locks("me"), LEASE).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
+    let denied = || vec![Fault::error("ExpiredTokenException"); 10];
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
+    process.next([Fault::AnswerLost, Fault::error("ConditionalCheckFailedException"), Fault::RequestLost]);
+    process.next(denied());
+
+    let error = lock.checkpoint().await.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+
+    process.clear();
+    const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
+        "CancellationReasons":[{"Code":"ConditionalCheckFailed"}]}"#;
+    process.next([Fault::AnswerLost, Fault::Says(400, REASONS), Fault::RequestLost]);
+    process.next(denied());
+
+    let error = lock.commit([]).await.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+    process.clear();
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_repetition_does_not_hide_that_the_first_attempt_may_have_been_applied() {
+    for code in ["ExpiredTokenException", "AccessDeniedException", "ValidationException", "ResourceNotFoundException"] {
+        let _case = case(code);
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut lock = acquired(&locks, LEASE).await;
+        let faults = || [Fault::AnswerLost, Fault::error(code)];
+
+        process.next(faults());
+        let renewed = lock.checkpoint().await.unwrap_err();
+        process.clear();
+        process.next(faults());
+
+        let committed = lock.commit([counted("o-1")]).await.unwrap_err();
+        process.clear();
+        assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+
+        process.next(faults());
+        let released = lock.release().await.unwrap_err();
+        process.clear();
+        process.next(faults());
+        let acquired = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+
+        for (call, error) in [("renew", renewed), ("commit", committed), ("release", released), ("acquire", acquired)] {
+            assert!(error.is_unknown(), "{call}: {error}");
+            assert!(StdError::source(&error).is_some(), "{call}: the cause is told");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_without_a_row_is_looked_into_and_does_not_go_round_in_circles() {
+    let table = Table::new();
+    let process = table.process();
+    process.next(vec![refused(); 100_000]);
+    let started = Instant::now();
+
+    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+    assert!(process.take_sent().len() < 40, "it pauses");
+    assert!(started.elapsed() <= secs(4), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_without_a_row_is_no_loss_of_a_lock_that_is_ours() {
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+
+    process.next([refused()]);
+    lock.checkpoint().await.unwrap();
+    process.next([refused()]);
+    let token = lock.token();
+    process.locks("me").resume(token.clone()).await.unwrap().into_token();
+    process.next([refused()]);
+    let lock = process.locks("me").reclaim(token).lease(LEASE).await.unwrap();
+    process.next([refused()]);
+
+    lock.release().await.unwrap();
+    assert!(table.is_released("k"));
+}
+
+mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
+    use super::*;
+    use aws_sdk_dynamodb::Client;
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Config, Credentials, Region};
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_credentials() {
+        check("auth", |config| config.region(Region::new("eu-central-1"))).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_region() {
+        let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
+        check("egion", |config| config.credentials_provider(credentials)).await;
+    }
+
+    async fn check(names: &str, with_what_there_is: impl FnOnce(Builder) -> Builder) {
+        let process = Table::new().process();
+        let http = process.dynamodb().config().http_client().unwrap();
+        let config = Config::builder().behavior_version(BehaviorVersion::latest()).http_client(http);
+        let config = with_what_there_is(config).build();
+        for (made_from, builder) in [
+            ("a client", LockClient::builder(Client::from_conf(config.clone()), "locks")),
+            ("a configuration", LockClient::builder_from_conf(config, "locks")),
+        ] {
+            let _case = case(made_from);
+            let locks = builder.clock(process.clock.shared()).build().unwrap();
+            let started = Instant::now();
+
+            let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+
+            assert!(matches!(error.kind(), ErrorKind::Denied), "{error}");
+            assert!(error.to_string().contains(names), "{error}");
+            assert_eq!(started.elapsed(), Duration::ZERO, "{error}");
+            assert!(process.take_sent().is_empty());
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Refusals for now are waited out within the time of the call.
+
+use crate::LEASE;
+use lambda_lock::{ErrorKind, ReleaseOutcome};
+use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
+use std::error::Error as StdError;
+use tokio::time::{Instant, sleep};
+
+#[tokio::test(start_paused = true)]
+async fn throttling_is_waited_out_within_the_callers_time() {
+    for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
+        let _case = case(code);
+        let table = Table::new();
+        let process = table.process();
+        process.next(vec![Fault::error(code); 4]);
+
+        let mut lock = acquired(&process.locks("me"), LEASE).await;
+        assert_eq!(process.take_sent().len(), 5);
+
+        process.next(vec![Fault::error(code); 3]);
+        lock.checkpoint().await.unwrap();
+        process.next(vec![Fault::error(code); 3]);
+
+        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_that_outlasts_the_callers_time_is_unavailable_and_nothing_was_applied() {
+    let table = Table::new();
+    let process = table.process();
+    process.next(vec![Fault::throttled(); 200]);
+    let started = Instant::now();
+
+    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(started.elapsed() >= secs(3) && started.elapsed() < secs(4), "{:?}", started.elapsed());
+    assert!(StdError::source(&error).is_some(), "the SDK's own error is kept");
+    assert_eq!(table.row("k"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_after_an_attempt_of_unknown_outcome_is_unknown() {
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.next([Fault::NeverAnswers]);
+    process.next(vec![Fault::throttled(); 200]);
+
+    assert!(lock.checkpoint().await.unwrap_err().is_unknown());
+    let _ = lock.into_token();
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_and_lost_connections_while_waiting_are_retried_within_the_budget() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), LEASE).await;
+    let (locks, budget) = (two.locks("two"), two.budget(secs(100)));
+    two.next([Fault::None]);
+    for _ in 0..4 {
+        two.next([Fault::throttled(), Fault::RequestLost, Fault::BlackHole, Fault::Says(503, "")]);
+    }
+    let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
+    sleep(secs(10)).await;
+    lock.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_holds_the_row_for_an_instant_is_waited_out() {
+    let table = Table::new();
+    let process = table.process();
+    process.next([Fault::error("TransactionConflictException")]);
+
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"]);
+
+    process.next([Fault::error("TransactionConflictException")]);
+    lock.checkpoint().await.unwrap();
+    process.next([Fault::error("TransactionConflictException")]);
+
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+}

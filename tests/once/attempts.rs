@@ -1,0 +1,245 @@
+//! Attempts: counted, taken over after a crash, and fenced off from then on.
+
+use crate::{ROW, attempt, next_attempt, once, replayed};
+use lambda_lock::ReleaseOutcome;
+use lambda_lock_testkit::{Fault, Table, applied, case, counted, millis, secs};
+use serde_json::Value;
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_crashed_attempt_is_taken_over_and_counted() {
+    let table = Table::new();
+
+    let crashed = attempt(once(&table.process().locks("crashed"))).await;
+    assert_eq!(crashed.number(), 1);
+
+    let (first_seen, token) = (crashed.first_seen_at().unwrap(), crashed.fencing_token());
+    let second = next_attempt(&table).await;
+    assert_eq!((second.number(), second.first_seen_at()), (2, Some(first_seen)));
+    assert!(second.fencing_token() > token);
+
+    second.complete(&1).await.unwrap();
+    drop(crashed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_finisher_never_overwrites_what_another_attempt_does_or_did() {
+    let table = Table::new();
+    let process = table.process();
+
+    for late_one in ["complete", "fail", "commit", "give back"] {
+        for other_is_done in [false, true] {
+            let _case = case(format!("{late_one}, the other done: {other_is_done}"));
+            table.delete(ROW);
+            let mut late = attempt(once(&process.locks("late"))).await;
+            let other = next_attempt(&table).await;
+            let other = if other_is_done {
+                other.complete("the other's").await.unwrap();
+                None
+            } else {
+                Some(other)
+            };
+            let before = table.row(ROW);
+
+            let lost = match late_one {
+                "complete" => late.complete("late").await.unwrap_err().is_lost(),
+                "fail" => late.fail("late").await.unwrap_err().is_lost(),
+                "commit" => late.complete_with("late", [counted("effect")]).await.unwrap_err().is_lost(),
+                _ => {
+                    let lost = late.checkpoint().await.unwrap_err().is_lost();
+                    lost && late.give_back().await.unwrap() == ReleaseOutcome::AlreadyGone
+                }
+            };
+            assert!(lost);
+            assert_eq!(table.row(ROW), before);
+
+            if let Some(other) = other {
+                other.complete("the other's").await.unwrap();
+            }
+            assert_eq!(replayed(once(&process.locks("x"))).await, "the other's");
+        }
+    }
+
+    assert_eq!(applied(&table, "effect"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_arrives_after_a_takeover_is_refused() {
+    let table = Table::new();
+    let process = table.process();
+    let late = attempt(once(&process.locks("late"))).await;
+    process.next([Fault::ArrivesLate(secs(200)), Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+
+    assert!(late.complete("late").await.unwrap_err().is_unknown());
+
+    let other = next_attempt(&table).await;
+    sleep(secs(200)).await;
+
+    other.complete("the other's").await.unwrap();
+    assert_eq!(replayed(once(&process.locks("x"))).await, "the other's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_arrives_after_its_work_was_given_back_is_refused() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("late");
+    let late = attempt(once(&locks)).await;
+    process.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
+
+    assert!(late.complete("late").await.unwrap_err().is_unknown());
+    assert!(table.is_released(ROW), "given back as well as could be");
+
+    sleep(secs(20)).await;
+    let next = attempt(once(&locks)).await;
+    assert_eq!(next.number(), 2);
+
+    next.complete("the next one's").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invocation_that_timed_out_is_taken_over_when_its_deadline_has_passed() {
+    let table = Table::new();
+    let killed = {
+        let process = table.process();
+        let budget = process.budget(secs(10));
+        attempt(process.locks("killed").once("order-42").within(&budget)).await
+    };
+    let retry = table.process();
+    let locks = retry.locks("retry");
+
+    sleep(secs(5)).await;
+    let short = retry.budget(secs(2));
+    assert!(locks.once("order-42").within(&short).start::<Value>().await.unwrap_err().is_held());
+
+    sleep(secs(5)).await;
+    let budget = retry.budget(secs(20));
+
+    let second = attempt(locks.once("order-42").within(&budget)).await;
+    assert!(budget.remaining().unwrap() > secs(15), "no longer than grace, drift and skew: {:?}", budget.remaining());
+    assert_eq!(second.number(), 2);
+
+    second.complete(&1).await.unwrap();
+    drop(killed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_commits_and_fences_work_between_the_steps_of_an_attempt() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let mut first = attempt(once(&locks)).await;
+    sleep(secs(15)).await;
+    first.checkpoint().await.unwrap();
+    first.fits(secs(19)).unwrap();
+    first.commit([counted("step")]).data("step 1").await.unwrap();
+    let fence = first.condition_check().unwrap();
+    process
+        .dynamodb()
+        .transact_write_items()
+        .transact_items(counted("own"))
+        .transact_items(fence)
+        .send()
+        .await
+        .unwrap();
+    let fence = first.condition_check().unwrap();
+
+    first.complete(&1).await.unwrap();
+
+    let fenced = process.dynamodb().transact_write_items().transact_items(counted("own")).transact_items(fence);
+    assert!(fenced.send().await.is_err(), "a settled record fences off its own attempt");
+    assert_eq!((applied(&table, "step"), applied(&table, "own")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_progress_of_a_crashed_attempt_is_there_for_the_next() {
+    let table = Table::new();
+    let mut crashed = attempt(once(&table.process().locks("crashed"))).await;
+    crashed.renew().data("step 1 of 2").await.unwrap();
+
+    let next = next_attempt(&table).await;
+
+    assert_eq!(next.data(), Some(b"step 1 of 2".as_slice()));
+
+    next.complete(&1).await.unwrap();
+    drop(crashed);
+}
+
+/// Two find a record whose time is over. The faster one begins anew and crashes; the slower one, which would have
+/// begun anew too, then takes over from it: that is the second attempt.
+mod a_crashed_attempt_counts_also_for_whoever_found_the_record_before_it_out_of_time {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_result() {
+        check(true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_it_was_given_back() {
+        check(false).await;
+    }
+
+    async fn check(done: bool) {
+        let table = Table::new();
+        let first = attempt(once(&table.process().locks("first")).keep_for(secs(60))).await;
+        if done {
+            first.complete(&1).await.unwrap();
+        } else {
+            first.give_back().await.unwrap();
+        }
+        sleep(secs(100)).await;
+        let (slow, fast) = (table.process(), table.process());
+        // Its Claim is refused because the record is out of time, and its Take arrives too late.
+        slow.next([Fault::None, Fault::Slow(millis(500))]);
+        let budget = slow.budget(secs(60)).reserve(secs(10));
+        let waiting = tokio::spawn(async move {
+            let locks = slow.locks("slow");
+            let begun = attempt(locks.once("order-42").keep_for(secs(60)).within(&budget)).await;
+            (begun, slow)
+        });
+        sleep(millis(100)).await;
+
+        let crashed = attempt(fast.locks("fast").once("order-42").lease(secs(2)).keep_for(secs(60))).await;
+        assert_eq!(crashed.number(), 1);
+
+        let first_seen = crashed.first_seen_at();
+        let (second, slow) = waiting.await.unwrap();
+        assert_eq!((second.number(), second.first_seen_at()), (2, first_seen));
+
+        second.complete(&2).await.unwrap();
+        drop((crashed, slow));
+    }
+}
+
+mod an_attempt_that_is_given_back_counts_for_its_time_from_then_on {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn by_an_acquire_that_was_given_up() {
+        check(true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_its_attempt() {
+        check(false).await;
+    }
+
+    async fn check(unheard: bool) {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        if unheard {
+            process.next([Fault::AnswerLost, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+            assert!(once(&locks).keep_for(secs(100)).start::<Value>().await.unwrap_err().is_unknown());
+        } else {
+            let attempt = attempt(once(&locks).keep_for(secs(100))).await;
+            sleep(secs(60)).await;
+            attempt.give_back().await.unwrap();
+        }
+        let number = |name| table.attribute(ROW, name).unwrap().parse::<u64>().unwrap();
+
+        assert!(table.is_released(ROW));
+        assert_eq!(number("keptUntilAt"), number("leaseEndsAt") + 100_000);
+    }
+}

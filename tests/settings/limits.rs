@@ -1,0 +1,91 @@
+//! Settings at their limits: refused with a sentence, or usable to the end.
+
+use lambda_lock::ErrorKind;
+use lambda_lock_testkit::{Table, case, granted, secs};
+use std::time::Duration;
+
+const DAY: Duration = secs(86_400);
+
+#[tokio::test(start_paused = true)]
+async fn a_request_timeout_longer_than_any_function_runs_is_refused() {
+    let process = Table::new().process();
+
+    for timeout in [Duration::MAX, DAY] {
+        let _case = case(format!("{timeout:?}"));
+        let error = process.builder().request_timeout(timeout).build().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+    }
+
+    process.builder().request_timeout(secs(900)).build().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_under_the_longest_budget_can_be_renewed() {
+    for days in [366, 367, 100_000] {
+        let _case = case(format!("{days} days"));
+        let table = Table::new();
+        let process = table.process();
+        let (locks, budget) = (process.locks("me"), process.budget(DAY * days));
+
+        let mut lock = granted(locks.try_acquire("k").within(&budget)).await;
+        lock.checkpoint().await.unwrap();
+        let token = lock.into_token();
+        let lock = locks.resume(token).within(&budget).await.unwrap();
+
+        lock.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_duration_is_too_long_for_a_call() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process
+        .builder()
+        .max_clock_skew(Duration::MAX)
+        .ttl_attribute("expiresAt")
+        .ttl_retention(Duration::MAX)
+        .clock_drift(1.0)
+        .build()
+        .unwrap();
+    let budget = process.budget(Duration::MAX).grace(Duration::MAX).reserve(Duration::MAX);
+
+    let mut lock = locks.acquire("k").within(&budget).await.unwrap();
+    lock.checkpoint().await.unwrap();
+    lock.release().await.unwrap();
+
+    let expires = table.number("k", "expiresAt");
+    assert_eq!(expires, u64::MAX, "a retention without end is not cut to one of nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_nobody_named_is_another_one_for_each_acquire() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("orders");
+    let one = granted(locks.try_acquire("a").lease(DAY)).await;
+    let two = granted(locks.try_acquire("b").lease(DAY)).await;
+    let budget = process.budget(DAY).owner("orders:7/request");
+    let three = granted(locks.try_acquire("c").within(&budget)).await;
+    let four = granted(locks.try_acquire("d").lease(DAY).owner("named")).await;
+
+    assert_ne!(one.owner(), two.owner());
+    assert!(one.owner().starts_with("orders/") && two.owner().starts_with("orders/"));
+    assert!(three.owner().starts_with("orders:7/request/"));
+    assert_eq!(four.owner(), "named");
+
+    for lock in [one, two, three, four] {
+        lock.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_reclaim_ones_own_lock_takes_a_name() {
+    let process = Table::new().process();
+
+    let error = process.locks("me").try_acquire("k").lease(DAY).reclaim_own().await.unwrap_err();
+
+    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+    assert!(error.to_string().contains(".owner("), "{error}");
+    assert!(process.take_sent().is_empty());
+}

@@ -1,0 +1,6 @@
+//! Settings and input: what cannot work is refused with a sentence, and what can is usable to its limits.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
+
+mod input;
+mod limits;
