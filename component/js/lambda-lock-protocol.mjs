@@ -141,7 +141,7 @@ function parameters(request) {
 function refusal(error) {
   const status = error.$metadata?.httpStatusCode ?? 0;
   if (!(error instanceof DynamoDBServiceException) || status < 400 || status >= 500) return { tag: 'unknown' };
-  if (error instanceof ConditionalCheckFailedException) return { tag: 'refused', val: attributes(error.Item) };
+  if (error instanceof ConditionalCheckFailedException) return { tag: 'condition-failed', val: attributes(error.Item) };
   return { tag: 'failed', val: { code: error.name, message: error.message } };
 }
 

@@ -163,7 +163,7 @@ def refusal(error):
     if not 400 <= status < 500:
         return "unknown"
     if code == "ConditionalCheckFailedException":
-        return "refused", attributes(answer.get("Item"))
+        return "condition-failed", attributes(answer.get("Item"))
     return "failed", {"code": code, "message": answer["Error"].get("Message")}
 
 

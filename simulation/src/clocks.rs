@@ -2,7 +2,7 @@
 
 use crate::plan::ClockFaults;
 use fastrand::Rng;
-use lambda_lock::protocol::Moment;
+use lambda_lock::protocol::Instants;
 use std::time::Duration;
 
 /// True time, in nanoseconds since a simulation began.
@@ -81,9 +81,9 @@ impl Clocks {
         self.set = now;
     }
 
-    pub(crate) fn read(&mut self, now: Nanos) -> Moment {
+    pub(crate) fn read(&mut self, now: Nanos) -> Instants {
         let off = self.off(now);
-        Moment {
+        Instants {
             monotonic: Duration::from_nanos(self.monotonic(now)),
             wall: Duration::from_nanos((EPOCH_NANOS + now).saturating_add_signed(off)),
         }

@@ -4,7 +4,7 @@ use crate::ledger::{CallId, ProcessId};
 use crate::table::{Mark, Typed, Write};
 use crate::world::World;
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::protocol::{Answer, Moment, Request};
+use lambda_lock::protocol::{Answer, Instants, Request};
 use lambda_lock::simulation::{Network, Reply, Replying};
 use lambda_lock::{Clock, Sleep};
 use std::future::{Future, poll_fn};
@@ -158,7 +158,7 @@ pub(crate) struct ProcessClock {
 }
 
 impl Clock for ProcessClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> Instants {
         let mut state = self.world.state();
         let process = state.running;
         state.read_clocks(process)

@@ -11,7 +11,7 @@ use crate::plan::Peer;
 use crate::table::Rows;
 use crate::worker::Me;
 use crate::world::SORT;
-use lambda_lock::protocol::{Answer, Dialect, Item, Lease, LockKey, Moment, Record, Schema, Value, schema};
+use lambda_lock::protocol::{Answer, Dialect, Instants, Item, Lease, LockKey, Record, Schema, Value, schema};
 use std::time::Duration;
 
 /// A peer's request.
@@ -58,7 +58,7 @@ impl Op {
                 rows.set(key, Some(row));
                 Answer::Applied(Item::default())
             }
-            _ => Answer::Refused(None),
+            _ => Answer::ConditionFailed(None),
         }
     }
 }
@@ -94,7 +94,7 @@ struct HeldByPeer {
     granted: usize,
     version: String,
     /// Before the write that renewed it last.
-    since: Moment,
+    since: Instants,
 }
 
 impl Client<'_> {
@@ -106,7 +106,7 @@ impl Client<'_> {
         Pending::new(&self.me.world, slot).await.answer
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> Instants {
         self.me.state().read_clocks(self.me.id)
     }
 
@@ -116,7 +116,7 @@ impl Client<'_> {
 
     async fn acquire(&self) -> Option<HeldByPeer> {
         let begun = self.now();
-        let mut seen: Option<(String, Moment)> = None;
+        let mut seen: Option<(String, Instants)> = None;
         // What Go copies is what it read first, however old that is when it writes.
         let mut first = None;
         loop {
@@ -216,7 +216,7 @@ impl Client<'_> {
 }
 
 /// Peers look at one clock. It is taken to keep its rate: what they do when it does not is their affair.
-fn since_by_own_clock(now: Moment, earlier: Moment) -> Duration {
+fn since_by_own_clock(now: Instants, earlier: Instants) -> Duration {
     now.monotonic.saturating_sub(earlier.monotonic)
 }
 

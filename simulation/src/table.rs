@@ -150,7 +150,7 @@ impl Rows {
             return Answer::of_error(Some("ValidationException"), Some(message));
         }
         if !expression::holds(&request.expression, self.get(&request.key)) {
-            return Answer::Refused(self.get(&request.key).cloned());
+            return Answer::ConditionFailed(self.get(&request.key).cloned());
         }
         if self.refuses_writes {
             let code = "ConditionalCheckFailed".to_owned();
@@ -260,7 +260,7 @@ impl Rows {
         };
         match outcome {
             Outcome::Applied(returned) => Answer::Applied(returned),
-            Outcome::Refused => Answer::Refused(row.clone()),
+            Outcome::Refused => Answer::ConditionFailed(row.clone()),
             Outcome::Invalid(why) => Answer::Rejected(Rejection::Invalid(why.to_owned())),
         }
     }
@@ -294,7 +294,7 @@ pub(crate) struct Mark {
     pub(crate) token: Option<u64>,
     pub(crate) released: bool,
     pub(crate) lease: u64,
-    pub(crate) ends: Option<u64>,
+    pub(crate) ends_at_ms: Option<u64>,
     pub(crate) owner: String,
     pub(crate) workflow: Option<String>,
     /// The stored result of an idempotent work.
@@ -339,7 +339,7 @@ impl Mark {
             token: number(schema::TOKEN),
             released: row.get(schema::RELEASED).is_some(),
             lease: lease.map_or(0, |lease| lease.duration().as_millis() as u64),
-            ends: number(schema::ENDS),
+            ends_at_ms: number(schema::ENDS),
             owner: text(schema::OWNER).unwrap_or_default(),
             workflow: text(schema::WORKFLOW),
             outcome: text(schema::OUTCOME),

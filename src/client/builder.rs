@@ -119,14 +119,14 @@ impl LockClientBuilder {
     /// that died is taken over this much after the end it wrote itself, with one request and
     /// without watching it first; sooner by somebody who has watched it for a whole lease.
     pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
-        self.settings.rules = self.settings.rules.with_max_clock_skew(Some(max_clock_skew));
+        self.settings.clock_bounds = self.settings.clock_bounds.with_max_clock_skew(Some(max_clock_skew));
         self
     }
 
     /// Never declares a holder dead by the wall clock: it must be watched for a whole lease. For
     /// machines whose clocks nobody keeps right.
     pub fn without_wall_clock_takeover(mut self) -> Self {
-        self.settings.rules = self.settings.rules.with_max_clock_skew(None);
+        self.settings.clock_bounds = self.settings.clock_bounds.with_max_clock_skew(None);
         self
     }
 
@@ -179,7 +179,7 @@ impl LockClientBuilder {
         settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
         settings.schema.check()?;
         if let Some(drift) = drift {
-            settings.rules = settings.rules.with_drift(drift)?;
+            settings.clock_bounds = settings.clock_bounds.with_drift(drift)?;
         }
         if request_timeout.is_zero() {
             return Err(Invalid::new("a request timeout of zero leaves no time to answer: give some hundred ms").into());
@@ -198,7 +198,7 @@ impl LockClientBuilder {
         let owner = owner.unwrap_or_else(|| random_owner(&clock));
         settings.check_owner_prefix(&owner)?;
         let transport = Box::new(DynamoDb::new(&sdk, table.clone(), settings.schema.clone()));
-        let wall_clock = WallClockCheck::new(settings.rules.max_clock_skew());
+        let wall_clock = WallClockCheck::new(settings.clock_bounds.max_clock_skew());
         let engine = Engine { transport, sdk, table, settings, owner, request_timeout, clock, wall_clock };
         Ok(LockClient::new(engine))
     }

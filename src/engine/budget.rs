@@ -1,7 +1,7 @@
 //! Where an invocation's deadline becomes durations: how long to hold, how long to wait.
 
 use super::clock::SharedClock;
-use crate::protocol::{Moment, Rules};
+use crate::protocol::{ClockBounds, Instants};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -36,7 +36,7 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Budget {
     clock: SharedClock,
-    started: Moment,
+    started: Instants,
     total: Option<Duration>,
     grace: Duration,
     reserve: Duration,
@@ -54,7 +54,7 @@ impl Budget {
     pub fn until(deadline: SystemTime) -> Self {
         let clock = SharedClock::system();
         let now = clock.now();
-        let deadline = Moment::new(now.monotonic, deadline);
+        let deadline = Instants::new(now.monotonic, deadline);
         Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall)))
     }
 
@@ -72,7 +72,7 @@ impl Budget {
         Self::starting(clock, now, Some(duration))
     }
 
-    fn starting(clock: SharedClock, started: Moment, total: Option<Duration>) -> Self {
+    fn starting(clock: SharedClock, started: Instants, total: Option<Duration>) -> Self {
         Self { clock, started, total, grace: DEFAULT_GRACE, reserve: total.unwrap_or_default() / 2, owner: None }
     }
 
@@ -127,8 +127,8 @@ impl Budget {
     }
 
     /// The lease that covers it.
-    pub(crate) fn lease(&self, rules: &Rules) -> Option<Duration> {
-        self.to_cover().map(|cover| rules.stretched(cover))
+    pub(crate) fn lease(&self, clock_bounds: &ClockBounds) -> Option<Duration> {
+        self.to_cover().map(|cover| clock_bounds.stretched(cover))
     }
 }
 
@@ -146,9 +146,9 @@ mod tests {
     #[test]
     fn the_lease_covers_the_budget_its_grace_and_the_drift() {
         let budget = Budget::lasting(Duration::from_secs(100)).grace(Duration::from_secs(3));
-        let lease = budget.lease(&Rules::default()).unwrap();
+        let lease = budget.lease(&ClockBounds::default()).unwrap();
         assert!(lease <= Duration::from_millis(108_150) && lease > Duration::from_secs(107), "{lease:?}");
-        assert!(Rules::default().believed(lease) <= Duration::from_secs(103));
+        assert!(ClockBounds::default().believed(lease) <= Duration::from_secs(103));
     }
 
     #[test]

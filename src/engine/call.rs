@@ -5,7 +5,7 @@ use super::deadline::Deadline;
 use super::error::BoxError;
 use super::transaction::Transaction;
 use super::transport::Response;
-use crate::protocol::{Action, Answer, Moment, Now, Port, Rejection, Request};
+use crate::protocol::{Action, Answer, Instants, Now, Port, Rejection, Request};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
 use std::time::Duration;
@@ -73,9 +73,9 @@ impl Port for Call<'_> {
     fn now(&mut self) -> Now {
         // Both clocks are read before the wall clock that is written, so that a pause in between makes a lease look
         // older, never younger.
-        let moment = self.engine.clock().now();
+        let instants = self.engine.clock().now();
         let wall = self.engine.wall_clock().reading(self.engine.clock().now());
-        let now = self.deadline.at(moment, wall, self.engine.rules());
+        let now = self.deadline.at(instants, wall, self.engine.clock_bounds());
         self.now = Some(now);
         now
     }
@@ -85,14 +85,14 @@ impl Port for Call<'_> {
     }
 
     /// Waits for the response as long as the caller's time allows, and lets it correct the wall clock.
-    async fn send(&mut self, request: Request) -> (Moment, Answer) {
-        let Now { moment: before, time_left, .. } = match self.now.take() {
+    async fn send(&mut self, request: Request) -> (Instants, Answer) {
+        let Now { instants: before, time_left, .. } = match self.now.take() {
             Some(now) => now,
             None => self.now(),
         };
         self.requests += 1;
-        if let Action::Release { ends, .. } = request.action {
-            self.engine.wall_clock().released(ends);
+        if let Action::Release { ends_at_ms, .. } = request.action {
+            self.engine.wall_clock().released(ends_at_ms);
         }
         let patience = self.engine.request_timeout().min(time_left.max(LAST_REQUEST));
         let span = self.span.clone();

@@ -11,13 +11,13 @@ pub(crate) fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) ->
         reason.code().unwrap_or("None")
     }
     // Without a reason for each write it is not known what was looked at.
-    let Some(own) = reasons.get(ours) else { return Answer::Unavailable };
+    let Some(own) = reasons.get(ours) else { return Answer::Throttled };
     match code(own) {
-        "ConditionalCheckFailed" => return Answer::Refused(own.item.clone().map(item)),
+        "ConditionalCheckFailed" => return Answer::ConditionFailed(own.item.clone().map(item)),
         "None" => {}
         // Nobody has looked at the lock's row, so nothing is known of it: whatever became of the other writes,
         // it takes another try to find out whether the lock is still ours.
-        "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => return Answer::Unavailable,
+        "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => return Answer::Throttled,
         _ => {
             let text = own.message().unwrap_or(code(own)).to_owned();
             return Answer::Rejected(Rejection::Invalid(text));
@@ -38,5 +38,5 @@ pub(crate) fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) ->
         })
         .collect();
     // Another transaction has one of the items, or they are throttled.
-    if failed.is_empty() { Answer::Unavailable } else { Answer::Cancelled(failed) }
+    if failed.is_empty() { Answer::Throttled } else { Answer::Cancelled(failed) }
 }

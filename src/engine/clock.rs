@@ -1,6 +1,6 @@
 //! The one place that reads clocks, sleeps and draws random numbers.
 
-use crate::protocol::Moment;
+use crate::protocol::Instants;
 use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep};
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// [`LockClientBuilder::clock`](crate::LockClientBuilder::clock).
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Reads both clocks.
-    fn now(&self) -> Moment;
+    fn now(&self) -> Instants;
 
     /// Lets time pass.
     fn sleep(&self, duration: Duration) -> Sleep;
@@ -69,8 +69,8 @@ impl SystemClock {
         Self { origin: Instant::now(), sleep }
     }
 
-    fn read(&self) -> Moment {
-        Moment::new(self.origin.elapsed(), SystemTime::now())
+    fn read(&self) -> Instants {
+        Instants::new(self.origin.elapsed(), SystemTime::now())
     }
 
     fn draw() -> [u8; 16] {
@@ -79,7 +79,7 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> Instants {
         self.read()
     }
 

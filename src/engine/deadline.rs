@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::error::Error;
-use crate::protocol::{Invalid, LONGEST_LEASE, Lease, LockKey, Moment, Now, Rules, WallClock};
+use crate::protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Now, WallClock};
 use std::time::Duration;
 
 /// No lease is written that is shorter.
@@ -11,7 +11,7 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 /// The caller's time for one call, counted from its start, and the lease that the call asks for.
 #[derive(Debug)]
 pub(crate) struct Deadline {
-    started: Moment,
+    started: Instants,
     /// How long the call waits for somebody else's lock.
     wait: Duration,
     /// How long the call waits for responses, faults included.
@@ -21,7 +21,7 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     /// Of a call that began at this moment and has this much time, without waiting for anybody.
-    pub(super) fn new(started: Moment, time: Duration, lease: LeasePolicy) -> Self {
+    pub(super) fn new(started: Instants, time: Duration, lease: LeasePolicy) -> Self {
         Self { started, wait: Duration::ZERO, time, lease }
     }
 
@@ -36,19 +36,19 @@ impl Deadline {
     }
 
     /// The lease that the call asks for at present.
-    pub(crate) fn lease(&self, rules: &Rules) -> Duration {
-        self.lease.lease(rules)
+    pub(crate) fn lease(&self, clock_bounds: &ClockBounds) -> Duration {
+        self.lease.lease(clock_bounds)
     }
 
     /// What is left at this moment.
-    pub(super) fn at(&self, moment: Moment, wall: WallClock, rules: &Rules) -> Now {
-        let passed = moment.longest_since(self.started);
+    pub(super) fn at(&self, instants: Instants, wall: WallClock, clock_bounds: &ClockBounds) -> Now {
+        let passed = instants.longest_since(self.started);
         Now {
-            moment,
+            instants,
             wall,
             wait_left: self.wait.saturating_sub(passed),
             time_left: self.time.saturating_sub(passed),
-            lease: self.lease.lease(rules),
+            lease: self.lease.lease(clock_bounds),
             latest_end: self.lease.latest_end(wall.written),
         }
     }
@@ -76,14 +76,14 @@ impl LeasePolicy {
         }
     }
 
-    fn lease(&self, rules: &Rules) -> Duration {
+    fn lease(&self, clock_bounds: &ClockBounds) -> Duration {
         match self {
             LeasePolicy::None => Duration::ZERO,
             LeasePolicy::Fixed(lease) | LeasePolicy::Within(lease, _) => *lease,
             // A budget may last longer than any lease: renewals go on from there.
             // A budget that ran out since the call began must not write a lease of zero, which nobody reads.
             LeasePolicy::Covering(budget) => {
-                budget.lease(rules).unwrap_or_default().clamp(SHORTEST_LEASE, LONGEST_LEASE)
+                budget.lease(clock_bounds).unwrap_or_default().clamp(SHORTEST_LEASE, LONGEST_LEASE)
             }
         }
     }
@@ -133,6 +133,6 @@ mod tests {
     #[test]
     fn a_budget_that_ran_out_on_the_way_still_gives_a_lease_that_can_be_renewed() {
         let spent = LeasePolicy::Covering(Budget::until(std::time::SystemTime::UNIX_EPOCH).grace(Duration::ZERO));
-        assert!(Lease::check(spent.lease(&Rules::default())).is_ok());
+        assert!(Lease::check(spent.lease(&ClockBounds::default())).is_ok());
     }
 }

@@ -101,7 +101,7 @@ impl From<HolderSeen> for Held {
     fn from(seen: HolderSeen) -> Self {
         Self {
             holder: seen.owner,
-            lease_ends_at: seen.ends.and_then(from_epoch_millis),
+            lease_ends_at: seen.ends_at_ms.and_then(from_epoch_millis),
             retry_after: seen.retry_after,
             observation: seen.observation,
         }

@@ -14,7 +14,7 @@ pub(crate) mod transaction;
 pub(crate) mod transport;
 pub(crate) mod wall_clock;
 
-use crate::protocol::{Rules, Settings};
+use crate::protocol::{ClockBounds, Settings};
 use aws_sdk_dynamodb::Client;
 use budget::Budget;
 use clock::{Clock, SharedClock};
@@ -59,8 +59,8 @@ impl Engine {
         &self.settings
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.settings.rules
+    pub(crate) fn clock_bounds(&self) -> &ClockBounds {
+        &self.settings.clock_bounds
     }
 
     /// Who holds what a call acquires: whom the caller names, else a name for this call alone, with that of the

@@ -174,7 +174,7 @@ where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
     if let Some(row) = error.as_service_error().and_then(refused) {
-        return (Answer::Refused(row.map(item)), None);
+        return (Answer::ConditionFailed(row.map(item)), None);
     }
     (answer_to(&error), Some(Box::new(error)))
 }

@@ -179,7 +179,7 @@ where
     let table = engine.table();
     match answer {
         Answer::Rejected(rejection) => Error::table_rejected(&rejection).because(cause),
-        Answer::Unavailable => Error::table_unavailable(table, what).because(cause),
+        Answer::Throttled => Error::table_unavailable(table, what).because(cause),
         _ => Error::table_unknown(table, what).because(cause),
     }
 }

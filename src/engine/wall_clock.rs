@@ -6,7 +6,7 @@
 //! used against other holders. Two answers in a row that agree are believed: from then on the wall clock is no
 //! longer used against others at all, and what it says is corrected by the measured difference.
 
-use crate::protocol::{DEFAULT_SKEW, Moment, WallClock};
+use crate::protocol::{DEFAULT_SKEW, Instants, WallClock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -47,7 +47,7 @@ impl WallClockCheck {
     }
 
     /// The wall clock at this moment, corrected where it was found wrong.
-    pub(crate) fn reading(&self, now: Moment) -> WallClock {
+    pub(crate) fn reading(&self, now: Instants) -> WallClock {
         let local = u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX);
         let corrected = local.saturating_add_signed(self.offset_millis.load(Ordering::Relaxed));
         let released = self.released_millis.load(Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl WallClockCheck {
     ///
     /// The newest answers decide about the correction. Trust is not won back: a clock that was
     /// wrong once may be wrong again, and watching a holder costs time but needs no wall clock.
-    pub(crate) fn compare(&self, sent: Moment, received: Moment, server: SystemTime) {
+    pub(crate) fn compare(&self, sent: Instants, received: Instants, server: SystemTime) {
         let Some(offset) = self.offset_shown_by(sent, received, server) else { return };
         let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
         self.doubted.store(offset != 0, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl WallClockCheck {
     }
 
     /// What has to be added to the local wall clock, by this answer; zero where it is within bounds.
-    fn offset_shown_by(&self, sent: Moment, received: Moment, server: SystemTime) -> Option<i64> {
+    fn offset_shown_by(&self, sent: Instants, received: Instants, server: SystemTime) -> Option<i64> {
         let server = signed_millis(server.duration_since(UNIX_EPOCH).ok()?);
         let received_wall = signed_millis(received.wall);
         // By the pessimistic clock, so that a sandbox frozen on the way does not look like a wrong clock.
@@ -120,8 +120,8 @@ mod tests {
 
     const SERVER: u64 = 1_800_000_000;
 
-    fn at(wall_millis: u64) -> Moment {
-        Moment { monotonic: Duration::from_millis(wall_millis % 1_000_000), wall: Duration::from_millis(wall_millis) }
+    fn at(wall_millis: u64) -> Instants {
+        Instants { monotonic: Duration::from_millis(wall_millis % 1_000_000), wall: Duration::from_millis(wall_millis) }
     }
 
     fn server(seconds: u64) -> SystemTime {

@@ -220,7 +220,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             Ok(Acquired::Held(seen)) => Ok(TryAcquired::Held(seen.into())),
             Err(failure) => {
                 if failure == Failure::OutcomeUnknown {
-                    let (key, lease) = (&self.key, deadline.lease(self.engine.rules()));
+                    let (key, lease) = (&self.key, deadline.lease(self.engine.clock_bounds()));
                     span.in_scope(|| {
                         tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");
                     });

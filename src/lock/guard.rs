@@ -1,6 +1,6 @@
 //! The guard: a held lock, and what is known of it. What can be done with it stands in a file for each operation.
 
-use super::validity::Validity;
+use super::validity::SharedValidity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
@@ -29,7 +29,7 @@ pub struct Lock {
     pub(crate) budget: Option<Budget>,
     data: Option<Vec<u8>>,
     /// Shared with whoever polls work under this lock, once there is any.
-    validity: Option<Validity>,
+    validity: Option<SharedValidity>,
 }
 
 /// The lock itself, which the guard passes on to its release. Warns when it is dropped before.
@@ -92,7 +92,7 @@ impl Lock {
         }
         let remaining = match &self.validity {
             Some(validity) => validity.remaining(),
-            None => self.hold.holding.belief.remaining(self.engine.clock().now()),
+            None => self.hold.holding.validity.remaining(self.engine.clock().now()),
         };
         if remaining.is_zero() {
             self.hold.state.store(EXPIRED, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Lock {
 
     /// When the lease ends by our wall clock, as written on the row for others to see.
     pub fn lease_ends_at(&self) -> Option<SystemTime> {
-        from_epoch_millis(self.hold.holding.ends)
+        from_epoch_millis(self.hold.holding.ends_at_ms)
     }
 
     /// Refuses a step that the lease cannot cover. Sends nothing.
@@ -118,17 +118,17 @@ impl Lock {
     }
 
     /// For whoever polls work while the guard is lent to it.
-    pub(crate) fn validity(&mut self) -> Validity {
-        let belief = (!self.remaining().is_zero()).then_some(self.hold.holding.belief);
+    pub(crate) fn validity(&mut self) -> SharedValidity {
+        let validity = (!self.remaining().is_zero()).then_some(self.hold.holding.validity);
         let clock = self.engine.shared_clock();
-        self.validity.get_or_insert_with(|| Validity::new(clock.clone(), belief)).clone()
+        self.validity.get_or_insert_with(|| SharedValidity::new(clock.clone(), validity)).clone()
     }
 
     /// What an answer says of the lock: held anew, or lost.
     pub(crate) fn is_now(&self, state: u8) {
         self.hold.state.store(state, Ordering::Relaxed);
         if let Some(validity) = &self.validity {
-            validity.is_now((state == HELD).then_some(self.hold.holding.belief));
+            validity.is_now((state == HELD).then_some(self.hold.holding.validity));
         }
     }
 
@@ -161,9 +161,9 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if matches!(*self.state.get_mut(), HELD | EXPIRED) {
-            let Holding { key, token, ends, .. } = &*self.holding;
+            let Holding { key, token, ends_at_ms, .. } = &*self.holding;
             tracing::warn!(
-                %key, token, taken_until_epoch_millis = ends,
+                %key, token, taken_until_epoch_millis = ends_at_ms,
                 "a lock was dropped without being released: it stays taken until its lease ends"
             );
         }

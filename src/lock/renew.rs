@@ -96,11 +96,11 @@ impl Lock {
     }
 
     fn until_next_renewal(&self) -> Duration {
-        let lease = self.engine.rules().believed(self.hold.holding.lease.duration());
+        let lease = self.engine.clock_bounds().believed(self.hold.holding.lease.duration());
         let remaining = self.remaining();
         // Near its end a lease that can be prolonged is renewed more often; one that ends with the
         // budget is not.
-        let latest = if self.hold.holding.belief.is_cut_short(lease) { remaining } else { remaining / 2 };
+        let latest = if self.hold.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
         (lease / 3).min(latest).max(Duration::from_millis(10))
     }
 

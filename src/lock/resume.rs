@@ -54,7 +54,7 @@ impl<'a> Resume<'a> {
         settings.check_write(&token.key(), token.owner(), token.workflow(), &data)?;
         lease.map_or(Ok(()), Lease::check)?;
         let holding = token.holding(engine.clock().now(), settings)?;
-        let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.rules));
+        let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.clock_bounds));
         let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
         let lease = LeasePolicy::up_to(wanted, budget.as_ref());
         let mut lock = Lock::granted(engine.clone(), Box::new(holding), budget, None);

@@ -5,7 +5,7 @@
 //! is thawed therefore does not go on where it stood, beside the next holder.
 
 use crate::engine::clock::SharedClock;
-use crate::protocol::{Belief, Moment};
+use crate::protocol::{Instants, LeaseValidity};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,23 +14,23 @@ use std::time::Duration;
 
 /// For how long a lock is believed to be ours, shared between its guard and whoever polls the work under it.
 #[derive(Clone, Debug)]
-pub(crate) struct Validity(Arc<Inner>);
+pub(crate) struct SharedValidity(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     clock: SharedClock,
     /// `None`: it was seen to be over, and stays so until a renewal succeeds.
-    belief: Mutex<Option<Belief>>,
+    validity: Mutex<Option<LeaseValidity>>,
 }
 
-impl Validity {
-    pub(crate) fn new(clock: SharedClock, belief: Option<Belief>) -> Self {
-        Self(Arc::new(Inner { clock, belief: Mutex::new(belief) }))
+impl SharedValidity {
+    pub(crate) fn new(clock: SharedClock, validity: Option<LeaseValidity>) -> Self {
+        Self(Arc::new(Inner { clock, validity: Mutex::new(validity) }))
     }
 
     /// After a renewal, or when the lock was lost.
-    pub(crate) fn is_now(&self, belief: Option<Belief>) {
-        *self.belief() = belief;
+    pub(crate) fn is_now(&self, validity: Option<LeaseValidity>) {
+        *self.validity() = validity;
     }
 
     /// What is left, by the more pessimistic clock.
@@ -38,17 +38,17 @@ impl Validity {
         self.remaining_at(self.0.clock.now())
     }
 
-    fn remaining_at(&self, now: Moment) -> Duration {
-        let mut belief = self.belief();
-        let remaining = belief.map_or(Duration::ZERO, |belief| belief.remaining(now));
+    fn remaining_at(&self, now: Instants) -> Duration {
+        let mut validity = self.validity();
+        let remaining = validity.map_or(Duration::ZERO, |validity| validity.remaining(now));
         if remaining.is_zero() {
-            *belief = None;
+            *validity = None;
         }
         remaining
     }
 
-    fn belief(&self) -> std::sync::MutexGuard<'_, Option<Belief>> {
-        self.0.belief.lock().unwrap_or_else(PoisonError::into_inner)
+    fn validity(&self) -> std::sync::MutexGuard<'_, Option<LeaseValidity>> {
+        self.0.validity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the work if the lock is ours; `None` if it is not.

@@ -22,12 +22,12 @@
 //! over, the lock was not to be had for now.
 
 use super::backoff::{Backoff, OutOfTime, Retry, varied};
-use super::crowd::Crowd;
+use super::contention::Contention;
 use super::failure::Failure;
-use super::holding::{Belief, Holding, PendingCommit};
+use super::holding::{Holding, LeaseValidity, PendingCommit};
+use super::instants::{Instants, millis_rounded_up};
 use super::key::LockKey;
 use super::lease::Lease;
-use super::moment::{Moment, millis_rounded_up};
 use super::observation::{Observation, Watch};
 use super::port::{Answer, Now, Port, Rejection};
 use super::record::{InvalidRecord, Record};
@@ -94,7 +94,7 @@ pub struct HolderSeen {
     /// Who holds it.
     pub owner: String,
     /// End of the lease in epoch milliseconds, by the holder's wall clock, where one is known.
-    pub ends: Option<u64>,
+    pub ends_at_ms: Option<u64>,
     /// How long until the holder could be proven dead, if it does not renew.
     pub retry_after: Duration,
     /// What was seen, to be carried to the next call.
@@ -180,7 +180,7 @@ pub(super) async fn acquire_for<U: Purpose>(
         outcome_unknown: false,
         watch: None,
         poll: Backoff::behind_a_holder(),
-        crowd: Crowd::default(),
+        contention: Contention::default(),
         retry: Retry::new(),
         refused_as_invalid: None,
         follow_ups: 0,
@@ -213,7 +213,7 @@ struct Call<'a, U> {
     outcome_unknown: bool,
     watch: Option<Watch>,
     poll: Backoff,
-    crowd: Crowd,
+    contention: Contention,
     retry: Retry,
     /// DynamoDB found a write invalid: perhaps because of what stands on the row.
     refused_as_invalid: Option<String>,
@@ -226,10 +226,10 @@ struct Call<'a, U> {
 struct Attempt {
     version: Version,
     /// Before the request was sent.
-    started: Moment,
+    started: Instants,
     now: u64,
     lease: Lease,
-    ends: u64,
+    ends_at_ms: u64,
     /// The version that it takes the place of, where that is known and one of ours.
     replaces: Option<Version>,
 }
@@ -241,7 +241,7 @@ enum Write {
 }
 
 /// A row, or that there is none, and both clocks as they were read after the response.
-type Seen = (Moment, Option<Item>);
+type Seen = (Instants, Option<Item>);
 
 impl<U: Purpose> Call<'_, U> {
     async fn until_end(&mut self, port: &mut impl Port) -> Flow<U::Settled, Infallible> {
@@ -270,20 +270,20 @@ impl<U: Purpose> Call<'_, U> {
                     self.outcome_unknown = true;
                     return self.look(port).await;
                 }
-                Answer::Refused(Some(row)) | Answer::Found(Some(row)) => {
+                Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => {
                     self.retry.answered();
                     return ControlFlow::Continue((after, Some(row)));
                 }
                 // A row that is not there refuses no Claim, and a reclaim has to know: look.
-                Answer::Refused(None) | Answer::Found(None) if self.has_to_look(write) => {
+                Answer::ConditionFailed(None) | Answer::Found(None) if self.has_to_look(write) => {
                     self.retry.throttled();
                     return self.look(port).await;
                 }
-                Answer::Refused(None) | Answer::Found(None) => {
+                Answer::ConditionFailed(None) | Answer::Found(None) => {
                     self.retry.answered();
                     return ControlFlow::Continue((after, None));
                 }
-                Answer::Unavailable => self.retry.throttled(),
+                Answer::Throttled => self.retry.throttled(),
                 Answer::Rejected(Rejection::Invalid(message)) => {
                     self.refused_as_invalid = Some(message);
                     return self.look(port).await;
@@ -310,11 +310,11 @@ impl<U: Purpose> Call<'_, U> {
             self.ready(port).await?;
             let (after, answer) = self.send(port, Action::Peek).await;
             match answer {
-                Answer::Found(row) | Answer::Refused(row) => {
+                Answer::Found(row) | Answer::ConditionFailed(row) => {
                     self.retry.answered();
                     return ControlFlow::Continue((after, row));
                 }
-                Answer::Unavailable => self.retry.throttled(),
+                Answer::Throttled => self.retry.throttled(),
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
                 Answer::Unknown | Answer::Applied(_) | Answer::Cancelled(_) => self.retry.after_pause(),
             }
@@ -354,7 +354,7 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     /// Reads the row as a lock record, and goes on watching it.
-    fn watch_row(&mut self, now: &Now, after: Moment, item: Item) -> Flow<U::Settled, Watch> {
+    fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<U::Settled, Watch> {
         let ours = self.has_written(&item);
         let record = match self.purpose.look(now, self.settings, item) {
             Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
@@ -363,7 +363,7 @@ impl<U: Purpose> Call<'_, U> {
         };
         match record {
             Ok(record) => {
-                self.crowd.see(&record, after);
+                self.contention.see(&record, after);
                 let carried = self.options.observation.as_ref();
                 ControlFlow::Continue(Watch::on(record, after, self.watch.take(), carried))
             }
@@ -486,11 +486,11 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     fn granted(&self, now: &Now, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> Acquired {
-        let until_end = Duration::from_millis(attempt.ends.saturating_sub(attempt.now));
-        let belief = Belief::of(attempt.started, &attempt.lease, until_end, &self.settings.rules);
+        let until_end = Duration::from_millis(attempt.ends_at_ms.saturating_sub(attempt.now));
+        let validity = LeaseValidity::of(attempt.started, &attempt.lease, until_end, &self.settings.clock_bounds);
         let newest = self.newest().unwrap_or(attempt.version.stamp);
         Acquired::Granted {
-            renew_first: belief.remaining(now.moment) * 2 < attempt.lease.duration(),
+            renew_first: validity.remaining(now.instants) * 2 < attempt.lease.duration(),
             data,
             holding: Box::new(Holding {
                 key: self.options.key.clone(),
@@ -500,8 +500,8 @@ impl<U: Purpose> Call<'_, U> {
                 newest: Version { grant: attempt.version.grant, stamp: newest },
                 seen: attempt.version.stamp,
                 lease: attempt.lease.clone(),
-                ends: attempt.ends,
-                belief,
+                ends_at_ms: attempt.ends_at_ms,
+                validity,
                 keep: self.purpose.keep(),
                 pending: self.options.commit.map(|commit| self.settled(commit, attempt.replaces)),
             }),
@@ -520,19 +520,19 @@ impl<U: Purpose> Call<'_, U> {
     async fn release(&mut self, port: &mut impl Port) {
         let Some(attempt) = self.attempts.last() else { return };
         let Version { grant, stamp: up_to } = attempt.version;
-        let ends = port.now().wall.millis.max(up_to.millis() + 1);
+        let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
-        self.send(port, Action::Release { scope, ends, data: DataChange::Keep, keep: None }).await;
+        self.send(port, Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None }).await;
     }
 
-    async fn send(&mut self, port: &mut impl Port, action: Action) -> (Moment, Answer) {
+    async fn send(&mut self, port: &mut impl Port, action: Action) -> (Instants, Answer) {
         port.send(self.purpose.with_record(Request::alone(self.options.key.clone(), action))).await
     }
 
     fn action(&mut self, port: &mut impl Port, now: &Now, write: &Write) -> Action {
         match write {
             Write::Claim => {
-                let skew = self.settings.rules.max_clock_skew().filter(|_| now.wall.trusted);
+                let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
                 Action::Claim { grant: self.attempt(port, now, None), trusted }
             }
@@ -550,9 +550,9 @@ impl<U: Purpose> Call<'_, U> {
         let lease = self.settings.lease(now.lease);
         let attempt = Attempt {
             version: Version { grant, stamp },
-            started: now.moment,
+            started: now.instants,
             now: now.wall.written,
-            ends: now.wall.written.saturating_add(millis_rounded_up(lease.duration())),
+            ends_at_ms: now.wall.written.saturating_add(millis_rounded_up(lease.duration())),
             lease,
             replaces,
         };
@@ -562,7 +562,7 @@ impl<U: Purpose> Call<'_, U> {
             owner: self.options.owner.clone(),
             lease: attempt.lease,
             now: now.wall.millis,
-            ends: attempt.ends,
+            ends_at_ms: attempt.ends_at_ms,
             data: self.options.data.clone(),
             workflow: self.options.workflow.clone(),
             once: None,
@@ -599,7 +599,7 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     fn is_dead(&self, now: &Now, watch: &Watch) -> bool {
-        watch.dead_in(now, &self.settings.rules).is_zero()
+        watch.dead_in(now, &self.settings.clock_bounds).is_zero()
     }
 
     /// The grant that was written down, or a later one of the same holder.
@@ -615,18 +615,18 @@ impl<U: Purpose> Call<'_, U> {
     fn holder(&self, now: &Now, watch: &Watch) -> HolderSeen {
         HolderSeen {
             owner: watch.record().owner.clone(),
-            ends: watch.record().believable_end(),
-            retry_after: watch.dead_in(now, &self.settings.rules),
-            observation: watch.observation(now.moment),
+            ends_at_ms: watch.record().believable_end(),
+            retry_after: watch.dead_in(now, &self.settings.clock_bounds),
+            observation: watch.observation(now.instants),
         }
     }
 
     /// Behind a holder: until the next look, later in a crowd, but no longer than until the holder could be proven
     /// dead (a little later, so that not all waiters strike at once), or the caller's time is over.
     fn pause(&mut self, port: &mut impl Port, now: &Now, watch: &Watch) -> Duration {
-        let dead_in = watch.dead_in(now, &self.settings.rules);
+        let dead_in = watch.dead_in(now, &self.settings.clock_bounds);
         let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
-        let pause = self.poll.pause(port).max(varied(self.crowd.pause(), port));
+        let pause = self.poll.pause(port).max(varied(self.contention.pause(), port));
         pause.min(dead_in + jitter).min(now.wait_left).max(Duration::from_millis(1))
     }
 }

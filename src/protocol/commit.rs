@@ -25,8 +25,8 @@
 
 use super::backoff::Retry;
 use super::failure::Failure;
-use super::holding::{Belief, Holding, PendingCommit};
-use super::moment::Moment;
+use super::holding::{Holding, LeaseValidity, PendingCommit};
+use super::instants::Instants;
 use super::once;
 use super::peek::{NotSeen, look};
 use super::port::{Answer, FailedWrite, Now, Port};
@@ -106,7 +106,7 @@ struct Sent {
     request: Request,
     /// The version that a Commit writes.
     version: Version,
-    first: Moment,
+    first: Instants,
     /// What a Commit changes in the holding once it is applied.
     renewal: Option<renew::Attempt>,
 }
@@ -124,7 +124,7 @@ impl<'a> Call<'a> {
             let (after, answer) = port.send(request).await;
             match answer {
                 Answer::Applied(_) => return self.committed(),
-                Answer::Refused(row) | Answer::Found(row) => {
+                Answer::ConditionFailed(row) | Answer::Found(row) => {
                     let (after, row) = match row {
                         Some(row) => (after, Some(row)),
                         None => self.look(port).await?,
@@ -139,7 +139,7 @@ impl<'a> Call<'a> {
                     }
                 }
                 Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
-                Answer::Unavailable => {
+                Answer::Throttled => {
                     if !self.outcome_unknown {
                         self.not_applied();
                     }
@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
     /// The same transaction again while the outcome of the last one is unknown, else a new one.
     fn transaction(&mut self, port: &mut impl Port, now: &Now) -> Result<Request, Failure> {
         if let Some(sent) = self.sent.as_ref().filter(|_| self.outcome_unknown) {
-            let repeatable = now.moment.longest_since(sent.first) < REPEATABLE;
+            let repeatable = now.instants.longest_since(sent.first) < REPEATABLE;
             return if repeatable { Ok(sent.request.clone()) } else { Err(Failure::OutcomeUnknown) };
         }
         let mut renewal = None;
@@ -173,14 +173,14 @@ impl<'a> Call<'a> {
         let alone = matches!(self.ending, Ending::Settled { alone: true, .. });
         let transaction = (!alone).then(|| TransactionId::from_random(port.random()));
         let request = Request { key: self.holding.key.clone(), action, transaction };
-        self.sent = Some(Sent { request: request.clone(), version: self.holding.newest, first: now.moment, renewal });
+        self.sent = Some(Sent { request: request.clone(), version: self.holding.newest, first: now.instants, renewal });
         Ok(request)
     }
 
     /// The lock's own condition did not hold, so nothing was applied; nor will it be, because the row is past the
     /// version, lease and end that this transaction asks for. Returns whether it had been applied before, and fails
     /// unless the lock is still ours.
-    fn is_ours(&mut self, after: Moment, row: Option<Item>) -> Result<bool, Failure> {
+    fn is_ours(&mut self, after: Instants, row: Option<Item>) -> Result<bool, Failure> {
         if row.as_ref().is_some_and(|row| self.has_written(row)) {
             return Ok(true);
         }
@@ -230,7 +230,7 @@ impl<'a> Call<'a> {
             Ok(Renewed::Renewed) | Err(Failure::InvalidRecord(_)) => {}
             Err(Failure::Lost) => {
                 // Also if the transaction was applied: that was before.
-                self.holding.belief = Belief::none(port.now().moment);
+                self.holding.validity = LeaseValidity::none(port.now().instants);
             }
             Err(_) => return Err(Failure::OutcomeUnknown),
         }
@@ -239,7 +239,7 @@ impl<'a> Call<'a> {
         Ok(false)
     }
 
-    async fn look(&mut self, port: &mut impl Port) -> Result<(Moment, Option<Item>), Failure> {
+    async fn look(&mut self, port: &mut impl Port) -> Result<(Instants, Option<Item>), Failure> {
         self.repeat();
         look(port, &mut self.retry, &self.holding.key).await.map_err(|not_seen| match not_seen {
             NotSeen::OutOfTime => self.unless_unknown(Failure::Throttled),
@@ -284,7 +284,7 @@ impl<'a> Call<'a> {
     }
 
     /// Whether DynamoDB may have forgotten the transaction's token by now.
-    fn is_forgotten(&self, now: Moment) -> bool {
+    fn is_forgotten(&self, now: Instants) -> bool {
         self.sent.as_ref().is_some_and(|sent| now.longest_since(sent.first) >= REPEATABLE)
     }
 
@@ -333,8 +333,8 @@ impl Sent {
 /// Release's part of a transaction.
 fn release(holding: &Holding, data: DataChange, now: &Now) -> Action {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
-    let ends = now.wall.written.max(holding.newest.stamp.millis() + 1);
-    Action::Release { scope, ends, data, keep: holding.keep }
+    let ends_at_ms = now.wall.written.max(holding.newest.stamp.millis() + 1);
+    Action::Release { scope, ends_at_ms, data, keep: holding.keep }
 }
 
 /// The outcome's part of a transaction, or all there is of it.

@@ -6,7 +6,7 @@ impl Answer {
     /// The answer that an error of DynamoDB stands for, by its code and message: only for an answer with
     /// a status of 400 to 499. Anything else, and any code that is not known here, is
     /// [`Unknown`](Answer::Unknown). A refused condition is not told by its code alone: see
-    /// [`Refused`](Answer::Refused).
+    /// [`Refused`](Answer::ConditionFailed).
     pub fn of_error(code: Option<&str>, message: Option<&str>) -> Self {
         let text = || message.or(code).unwrap_or("no reason was given").to_owned();
         match code {
@@ -18,7 +18,7 @@ impl Answer {
                 | "TransactionConflictException"
                 | "ReplicatedWriteConflictException"
                 | "ResourceInUseException",
-            ) => Answer::Unavailable,
+            ) => Answer::Throttled,
             Some("ResourceNotFoundException") => Answer::Rejected(Rejection::Table(text())),
             Some("ValidationException") if is_about_the_key(message) => Answer::Rejected(Rejection::Table(text())),
             Some(

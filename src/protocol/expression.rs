@@ -3,7 +3,7 @@
 //! Our own attribute names stand in the text as they are, since none of them but `data` is on
 //! DynamoDB's list of reserved words; names that a user chose go through `#` placeholders.
 
-use super::moment::millis_rounded_up;
+use super::instants::millis_rounded_up;
 use super::request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome};
 use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
@@ -57,7 +57,7 @@ impl Expression {
         match &request.action {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
             Action::Take { grant, seen, held, token } => out.take(grant, seen, *held, *token, schema),
-            Action::Renew { version, token, known_lease, lease, ends, data, keep } => {
+            Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));
                 if request.transaction.is_some() {
                     // A copy that DynamoDB does not recognise any more must not be applied over itself.
@@ -73,14 +73,14 @@ impl Expression {
                 // `:rvn` is both the bound and the version to write.
                 out.update.push_str("SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
                 out.text(":lease", lease.text());
-                out.number(":ends", *ends);
-                out.kept(*ends, *keep, schema);
+                out.number(":ends", *ends_at_ms);
+                out.kept(*ends_at_ms, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[removed]);
                 // Writes in a transaction return nothing.
                 out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
-            Action::Release { scope, ends, data, keep } => {
+            Action::Release { scope, ends_at_ms, data, keep } => {
                 out.scope(scope);
                 if request.transaction.is_some() {
                     // Alone a release may be repeated; the caller's writes may not.
@@ -88,8 +88,8 @@ impl Expression {
                 }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.text(":released", "1");
-                out.number(":ends", *ends);
-                out.kept(*ends, *keep, schema);
+                out.number(":ends", *ends_at_ms);
+                out.kept(*ends_at_ms, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);
             }
@@ -196,8 +196,8 @@ impl Expression {
         self.text(":owner", grant.owner.as_str());
         self.text(":lease", grant.lease.text());
         self.text(":rvn", grant.version.text());
-        self.number(":ends", grant.ends);
-        self.kept(grant.ends, grant.once.as_ref().map(|once| once.keep), schema);
+        self.number(":ends", grant.ends_at_ms);
+        self.kept(grant.ends_at_ms, grant.once.as_ref().map(|once| once.keep), schema);
         let once = grant.once.as_ref().map_or([None; 4], |once| self.once(once, grant.now));
         let data = self.data(&grant.data);
         let workflow = match &grant.workflow {
@@ -330,7 +330,7 @@ mod tests {
             owner: "me".to_owned(),
             lease: lease(20_000),
             now: 5_000,
-            ends: 25_000,
+            ends_at_ms: 25_000,
             data: DataChange::Keep,
             workflow: None,
             once: None,
@@ -434,7 +434,7 @@ mod tests {
             token: 7,
             known_lease: lease(known),
             lease: lease(20_000),
-            ends: 25_000,
+            ends_at_ms: 25_000,
             data,
             keep: None,
         };
@@ -461,7 +461,7 @@ mod tests {
         let ttl = Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(60) });
         let schema = Schema { ttl, ..Schema::default() };
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
-        let release = Action::Release { scope: scope.clone(), ends: 6_000, data: DataChange::Remove, keep: None };
+        let release = Action::Release { scope: scope.clone(), ends_at_ms: 6_000, data: DataChange::Remove, keep: None };
         let release = rendered(release, &schema);
         assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
         assert_eq!(
@@ -477,8 +477,10 @@ mod tests {
         assert_closed(&delete);
 
         let cleanup = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
-        let cleanup =
-            rendered(Action::Release { scope: cleanup, ends: 6_000, data: DataChange::Keep, keep: None }, &schema);
+        let cleanup = rendered(
+            Action::Release { scope: cleanup, ends_at_ms: 6_000, data: DataChange::Keep, keep: None },
+            &schema,
+        );
         assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
         assert_closed(&cleanup);
     }
@@ -503,7 +505,7 @@ mod tests {
             token: 7,
             known_lease: lease(20_000),
             lease: lease(20_000),
-            ends: 25_000,
+            ends_at_ms: 25_000,
             data: DataChange::Keep,
             keep: None,
         };
@@ -519,7 +521,7 @@ mod tests {
         assert_eq!(commit.returns, Returns::Nothing);
 
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
-        let finish = in_transaction(Action::Release { scope, ends: 6_000, data: DataChange::Keep, keep: None });
+        let finish = in_transaction(Action::Release { scope, ends_at_ms: 6_000, data: DataChange::Keep, keep: None });
         assert_eq!(
             finish.condition,
             "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND attribute_not_exists(isReleased)"
@@ -620,7 +622,7 @@ mod tests {
     fn the_releases_that_serve_workflows() {
         let exactly = |workflow: Option<&str>| Action::Release {
             scope: Scope::Exactly { version: "ll1-x".to_owned(), workflow: workflow.map(str::to_owned) },
-            ends: 6_000,
+            ends_at_ms: 6_000,
             data: DataChange::Keep,
             keep: None,
         };

@@ -1,9 +1,9 @@
 //! What a holder knows about its own lock, and what it may still believe.
 
+use super::clock_bounds::ClockBounds;
+use super::instants::Instants;
 use super::key::LockKey;
 use super::lease::Lease;
-use super::moment::Moment;
-use super::rules::Rules;
 use super::version::{Grant, Stamp, Version};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -26,9 +26,9 @@ pub struct Holding {
     /// The lease on the row.
     pub lease: Lease,
     /// The end of the lease on the row, in epoch milliseconds.
-    pub ends: u64,
+    pub ends_at_ms: u64,
     /// From when, and for how long, the holder believes in its lease.
-    pub belief: Belief,
+    pub validity: LeaseValidity,
     /// For an idempotent work: how long after its lease the record counts.
     pub keep: Option<Duration>,
     /// The last commit, while its outcome is not known to the caller.
@@ -64,25 +64,25 @@ impl PendingCommit {
 
 /// The span in which a holder believes that nobody else can have been granted the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Belief {
-    since: Moment,
+pub struct LeaseValidity {
+    since: Instants,
     lasting: Duration,
 }
 
-impl Belief {
+impl LeaseValidity {
     /// From the moment before the write was first sent: no contender can have begun to count, or
     /// to see the written end, any earlier. Of the two ends, the earlier one.
-    pub(crate) fn of(since: Moment, lease: &Lease, until_written_end: Duration, rules: &Rules) -> Self {
-        Self { since, lasting: rules.believed(lease.duration()).min(until_written_end) }
+    pub(crate) fn of(since: Instants, lease: &Lease, until_written_end: Duration, clock_bounds: &ClockBounds) -> Self {
+        Self { since, lasting: clock_bounds.believed(lease.duration()).min(until_written_end) }
     }
 
     /// No belief at all: a lock that was written down and read again.
-    pub(crate) fn none(now: Moment) -> Self {
+    pub(crate) fn none(now: Instants) -> Self {
         Self { since: now, lasting: Duration::ZERO }
     }
 
     /// What is left, by the more pessimistic clock.
-    pub fn remaining(&self, now: Moment) -> Duration {
+    pub fn remaining(&self, now: Instants) -> Duration {
         self.lasting.saturating_sub(now.longest_since(self.since))
     }
 

@@ -1,7 +1,7 @@
 //! `leaseDuration` as bytes: the two dialects in which peers spell a duration.
 
 use super::Invalid;
-use super::moment::millis_rounded_up;
+use super::instants::millis_rounded_up;
 use std::time::Duration;
 
 /// The longest lease that a caller may ask for: as long as the longest Step Functions execution.

@@ -47,15 +47,16 @@
 
 mod acquire;
 mod backoff;
+mod clock_bounds;
 mod commit;
-mod crowd;
+mod contention;
 mod error_code;
 mod expression;
 mod failure;
 mod holding;
+mod instants;
 mod key;
 mod lease;
-mod moment;
 mod observation;
 pub mod once;
 mod peek;
@@ -64,7 +65,6 @@ mod record;
 mod release;
 mod renew;
 mod request;
-mod rules;
 pub mod schema;
 mod settings;
 mod steps;
@@ -73,13 +73,16 @@ mod value;
 mod version;
 
 pub use acquire::{AcquireOptions, Acquired, HolderSeen, Reclaim, acquire};
+pub use clock_bounds::ClockBounds;
+#[cfg(feature = "dynamodb")]
+pub(crate) use clock_bounds::DEFAULT_SKEW;
 pub use commit::{commit, commit_and_release, settle};
 pub use expression::{Expression, Returns};
 pub use failure::{Failure, Operation};
-pub use holding::{Belief, Holding, PendingCommit};
+pub use holding::{Holding, LeaseValidity, PendingCommit};
+pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
-pub use moment::{Moment, from_epoch_millis, millis_rounded_up};
 pub use observation::Observation;
 pub use once::OnceRecord;
 pub use peek::{peek, peek_once};
@@ -90,9 +93,6 @@ pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseOptions, Released, release, release_workflow};
 pub use renew::renew;
 pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
-#[cfg(feature = "dynamodb")]
-pub(crate) use rules::DEFAULT_SKEW;
-pub use rules::Rules;
 pub use schema::{Schema, Ttl};
 pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
 pub use steps::{Driven, Step, Steps};

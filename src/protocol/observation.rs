@@ -1,10 +1,10 @@
 //! When is a holder dead? Either because its version stood still for a whole lease, or because the
 //! end it wrote itself is long past.
 
-use super::moment::{Moment, millis_rounded_up};
+use super::clock_bounds::ClockBounds;
+use super::instants::{Instants, millis_rounded_up};
 use super::port::Now;
 use super::record::Record;
-use super::rules::Rules;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -71,13 +71,13 @@ impl Observation {
 pub(crate) struct Watch {
     record: Record,
     /// After the first answer that showed this version: time before it does not count.
-    since: Moment,
+    since: Instants,
     carried: Duration,
 }
 
 impl Watch {
     /// Begins, or goes on with, an observation: `earlier` is this call's, `carried` the caller's.
-    pub(crate) fn on(record: Record, after: Moment, earlier: Option<Watch>, carried: Option<&Observation>) -> Self {
+    pub(crate) fn on(record: Record, after: Instants, earlier: Option<Watch>, carried: Option<&Observation>) -> Self {
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
             return Self { record, ..earlier };
         }
@@ -90,28 +90,29 @@ impl Watch {
         &self.record
     }
 
-    pub(crate) fn observation(&self, now: Moment) -> Observation {
+    pub(crate) fn observation(&self, now: Instants) -> Observation {
         Observation::new(&self.record, self.unchanged_for(now))
     }
 
-    fn unchanged_for(&self, now: Moment) -> Duration {
+    fn unchanged_for(&self, now: Instants) -> Duration {
         self.carried.saturating_add(now.shortest_since(self.since))
     }
 
     /// How long until the holder is proven dead, by whichever rule comes first. Zero: it is.
-    pub(crate) fn dead_in(&self, now: &Now, rules: &Rules) -> Duration {
-        let observed = rules.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(now.moment));
-        match self.ended_in(now, rules) {
+    pub(crate) fn dead_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
+        let observed =
+            clock_bounds.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(now.instants));
+        match self.ended_in(now, clock_bounds) {
             Some(by_wall_clock) => observed.min(by_wall_clock),
             None => observed,
         }
     }
 
     /// How long until `leaseEndsAt + max_clock_skew < now`, where the wall clock proves anything.
-    fn ended_in(&self, now: &Now, rules: &Rules) -> Option<Duration> {
-        let skew = millis_rounded_up(rules.max_clock_skew().filter(|_| now.wall.trusted)?);
-        let ends = self.record.believable_end()?;
-        let dead_from = ends.saturating_add(skew).saturating_add(1);
+    fn ended_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Option<Duration> {
+        let skew = millis_rounded_up(clock_bounds.max_clock_skew().filter(|_| now.wall.trusted)?);
+        let ends_at_ms = self.record.believable_end()?;
+        let dead_from = ends_at_ms.saturating_add(skew).saturating_add(1);
         Some(Duration::from_millis(dead_from.saturating_sub(now.wall.millis)))
     }
 }

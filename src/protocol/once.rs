@@ -54,7 +54,7 @@
 
 use super::acquire::{AcquireOptions, Acquired, Ended, Look, Purpose, acquire_for};
 use super::failure::Failure;
-use super::moment::millis_rounded_up;
+use super::instants::millis_rounded_up;
 use super::port::{Now, Port};
 use super::record::{Fields, InvalidRecord, quoted};
 use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
@@ -102,7 +102,7 @@ impl OnceRecord {
 
     /// Whether the record no longer counts. Clocks disagree, so it counts a little longer than it says.
     fn is_over(&self, now: &Now, settings: &Settings) -> bool {
-        let skew = settings.rules.max_clock_skew().map_or(0, millis_rounded_up);
+        let skew = settings.clock_bounds.max_clock_skew().map_or(0, millis_rounded_up);
         self.kept_until.saturating_add(skew) < now.wall.millis
     }
 }

@@ -2,8 +2,8 @@
 
 use super::backoff::Retry;
 use super::failure::Failure;
+use super::instants::Instants;
 use super::key::LockKey;
-use super::moment::Moment;
 use super::once::OnceRecord;
 use super::port::{Answer, Port, Rejection};
 use super::record::Record;
@@ -49,15 +49,17 @@ pub(super) async fn look(
     port: &mut impl Port,
     retry: &mut Retry,
     key: &LockKey,
-) -> Result<(Moment, Option<Item>), NotSeen> {
+) -> Result<(Instants, Option<Item>), NotSeen> {
     loop {
         retry.ready(port).await.map_err(|_| NotSeen::OutOfTime)?;
         let (after, answer) = port.send(Request::alone(key.clone(), Action::Peek)).await;
         match answer {
             Answer::Found(row) => return Ok((after, row)),
             Answer::Rejected(rejection) => return Err(NotSeen::Rejected(rejection)),
-            Answer::Unavailable => retry.throttled(),
-            Answer::Unknown | Answer::Applied(_) | Answer::Refused(_) | Answer::Cancelled(_) => retry.after_pause(),
+            Answer::Throttled => retry.throttled(),
+            Answer::Unknown | Answer::Applied(_) | Answer::ConditionFailed(_) | Answer::Cancelled(_) => {
+                retry.after_pause()
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! An operation is an `async` function over a [`Port`]. The client of this crate implements it on the SDK and awaits
 //! the operation. Whoever cannot await drives it by [steps](super::Steps).
 
-use super::moment::Moment;
+use super::instants::Instants;
 use super::request::Request;
 use super::value::Item;
 use std::future::Future;
@@ -18,7 +18,7 @@ pub trait Port: Send {
     fn random(&mut self) -> [u8; 16];
 
     /// Sends a request, once. Returns what came back, and both clocks as they were read after that.
-    fn send(&mut self, request: Request) -> impl Future<Output = (Moment, Answer)> + Send;
+    fn send(&mut self, request: Request) -> impl Future<Output = (Instants, Answer)> + Send;
 
     /// Lets time pass.
     fn sleep(&mut self, pause: Duration) -> impl Future<Output = ()> + Send;
@@ -40,7 +40,7 @@ pub trait Port: Send {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
     /// Both clocks, read before anything else.
-    pub moment: Moment,
+    pub instants: Instants,
     /// The wall clock, read after `moment`, corrected where the server showed that it is wrong.
     pub wall: WallClock,
     /// How much longer the caller wants to wait for somebody else's lock.
@@ -72,13 +72,13 @@ pub enum Answer {
     /// The write was applied; the attributes that it was asked to return.
     Applied(Item),
     /// The condition did not hold; the row as it is, if there is one.
-    Refused(Option<Item>),
+    ConditionFailed(Option<Item>),
     /// A read was answered; the row, if there is one.
     Found(Option<Item>),
     /// Not applied: the transaction was cancelled because of the caller's own writes.
     Cancelled(Vec<FailedWrite>),
     /// Not applied, and worth another try: throttled, or another transaction holds the row.
-    Unavailable,
+    Throttled,
     /// Not applied, and another try would fail just the same.
     Rejected(Rejection),
     /// Nobody knows: no answer, a broken one, or a failure inside DynamoDB.

@@ -27,7 +27,7 @@ pub struct Record {
     /// The fencing token. Under a peer's version it may be stale: it only enters a maximum.
     pub token: Option<u64>,
     /// End of the lease in epoch milliseconds. Means nothing under a peer's version.
-    pub ends: Option<u64>,
+    pub ends_at_ms: Option<u64>,
     /// The workflow that holds the lock. Means nothing under a peer's version.
     pub workflow: Option<String>,
 }
@@ -51,7 +51,7 @@ impl Record {
             released: fields.text(schema::RELEASED)?.is_some(),
             data: fields.bytes(schema::DATA)?,
             token: fields.token()?,
-            ends: fields.number(schema::ENDS)?,
+            ends_at_ms: fields.number(schema::ENDS)?,
             workflow: fields.text(schema::WORKFLOW)?,
         })
     }
@@ -72,12 +72,12 @@ impl Record {
 
     /// Whether a Claim whose `:now` is this would be applied to it: ours, released, and before that.
     pub(super) fn is_free_of_ours(&self, now: u64) -> bool {
-        self.is_ours() && self.released && self.ends.is_some_and(|ends| ends <= now)
+        self.is_ours() && self.released && self.ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= now)
     }
 
     /// End of the lease by the writer's wall clock, where that means something.
     pub fn believable_end(&self) -> Option<u64> {
-        self.ends.filter(|_| self.is_ours())
+        self.ends_at_ms.filter(|_| self.is_ours())
     }
 
     /// The workflow that holds the lock, where that means something.

@@ -200,8 +200,8 @@ impl<'a, W: Whose> Call<'a, W> {
                 Answer::Applied(_) => {
                     return Ok(self.left_out.take().map_or(Released::Released, Released::WithoutData));
                 }
-                Answer::Refused(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
-                Answer::Refused(None) | Answer::Found(None) => {
+                Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
+                Answer::ConditionFailed(None) | Answer::Found(None) => {
                     self.repeat();
                     self.look(port).await?
                 }
@@ -213,7 +213,7 @@ impl<'a, W: Whose> Call<'a, W> {
                     continue;
                 }
                 Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
-                Answer::Unavailable => {
+                Answer::Throttled => {
                     self.retry.throttled();
                     continue;
                 }
@@ -236,8 +236,8 @@ impl<'a, W: Whose> Call<'a, W> {
             return Action::Delete { scope: scope.clone() };
         }
         let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
-        let ends = now.wall.written.max(after_newest);
-        Action::Release { scope: scope.clone(), ends, data: self.options.data.clone(), keep: self.keep }
+        let ends_at_ms = now.wall.written.max(after_newest);
+        Action::Release { scope: scope.clone(), ends_at_ms, data: self.options.data.clone(), keep: self.keep }
     }
 
     async fn look(&mut self, port: &mut impl Port) -> Result<Next, Failure> {

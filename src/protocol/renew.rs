@@ -13,9 +13,9 @@
 
 use super::backoff::Retry;
 use super::failure::Failure;
-use super::holding::{Belief, Holding};
+use super::holding::{Holding, LeaseValidity};
+use super::instants::{Instants, millis_rounded_up};
 use super::lease::Lease;
-use super::moment::{Moment, millis_rounded_up};
 use super::once;
 use super::peek::{NotSeen, look};
 use super::port::{Answer, Now, Port};
@@ -64,8 +64,8 @@ pub(super) async fn renew_unless(
                 attempt.applied(settings, holding, replaced);
                 return Ok(Renewed::Renewed);
             }
-            Answer::Refused(Some(row)) | Answer::Found(Some(row)) => Some(row),
-            Answer::Refused(None) | Answer::Found(None) => {
+            Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => Some(row),
+            Answer::ConditionFailed(None) | Answer::Found(None) => {
                 call.repeat();
                 match look(port, &mut call.retry, &holding.key).await {
                     Ok((_, row)) => row,
@@ -74,7 +74,7 @@ pub(super) async fn renew_unless(
                 }
             }
             Answer::Rejected(rejection) => return Err(call.unless_unknown(Failure::Rejected(rejection))),
-            Answer::Unavailable => {
+            Answer::Throttled => {
                 call.retry.throttled();
                 continue;
             }
@@ -126,10 +126,10 @@ impl Call {
 pub(super) struct Attempt {
     stamp: Stamp,
     /// Before the request was sent.
-    started: Moment,
+    started: Instants,
     now: u64,
     lease: Lease,
-    ends: u64,
+    ends_at_ms: u64,
 }
 
 /// A new attempt: with a version that was never used before.
@@ -144,18 +144,18 @@ pub(super) fn attempt(
     let longer = now.lease > holding.lease.duration();
     let lease = if longer { settings.lease(now.lease) } else { holding.lease.clone() };
     let wanted_end = now.wall.written.saturating_add(millis_rounded_up(lease.duration()));
-    let ends = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends);
+    let ends_at_ms = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends_at_ms);
     holding.newest.stamp = stamp;
     let action = Action::Renew {
         version: holding.newest,
         token: holding.token,
         known_lease: holding.lease.clone(),
         lease: lease.clone(),
-        ends,
+        ends_at_ms,
         data: data.clone(),
         keep: holding.keep,
     };
-    (action, Attempt { stamp, started: now.moment, now: now.wall.written, lease, ends })
+    (action, Attempt { stamp, started: now.instants, now: now.wall.written, lease, ends_at_ms })
 }
 
 impl Attempt {
@@ -167,11 +167,11 @@ impl Attempt {
         };
         let grant = holding.newest.grant;
         holding.pending = holding.pending.map(|commit| commit.settled_by(replaced, grant));
-        let until_end = Duration::from_millis(self.ends.saturating_sub(self.now));
-        holding.belief = Belief::of(self.started, &self.lease, until_end, &settings.rules);
+        let until_end = Duration::from_millis(self.ends_at_ms.saturating_sub(self.now));
+        holding.validity = LeaseValidity::of(self.started, &self.lease, until_end, &settings.clock_bounds);
         holding.seen = self.stamp;
         holding.lease = self.lease;
-        holding.ends = self.ends;
+        holding.ends_at_ms = self.ends_at_ms;
     }
 }
 
@@ -187,7 +187,7 @@ pub(super) fn adopt(settings: &Settings, holding: &mut Holding, row: Option<Item
     };
     holding.newest.stamp = version.stamp.max(holding.newest.stamp);
     holding.seen = version.stamp;
-    holding.ends = holding.ends.max(record.ends.unwrap_or(0));
+    holding.ends_at_ms = holding.ends_at_ms.max(record.ends_at_ms.unwrap_or(0));
     holding.lease = record.lease;
     Ok(())
 }

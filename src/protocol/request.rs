@@ -76,7 +76,7 @@ pub enum Action {
         /// The lease to write; never shorter than the known one.
         lease: Lease,
         /// End of the lease to write, in epoch milliseconds.
-        ends: u64,
+        ends_at_ms: u64,
         /// What becomes of the payload.
         data: DataChange,
         /// For an idempotent work: how long after its lease the record counts.
@@ -87,7 +87,7 @@ pub enum Action {
         /// Which grant is to end.
         scope: Scope,
         /// When the lease ended, in epoch milliseconds.
-        ends: u64,
+        ends_at_ms: u64,
         /// What becomes of the payload.
         data: DataChange,
         /// For an idempotent work: how long after its lease the record counts.
@@ -134,7 +134,7 @@ pub struct NewGrant {
     /// The caller's wall clock in epoch milliseconds.
     pub now: u64,
     /// End of the lease in epoch milliseconds.
-    pub ends: u64,
+    pub ends_at_ms: u64,
     /// What becomes of the payload.
     pub data: DataChange,
     /// The workflow that will hold the lock.

@@ -69,9 +69,9 @@ pub struct Ttl {
 impl Ttl {
     /// The attribute's value for a lease that ends at this epoch millisecond: epoch seconds,
     /// rounded up, never earlier than lease end + retention.
-    pub(crate) fn expires_at(&self, ends: u64) -> u64 {
+    pub(crate) fn expires_at(&self, ends_at_ms: u64) -> u64 {
         let retention = self.retention.as_nanos().div_ceil(1_000_000_000);
-        ends.div_ceil(1000).saturating_add(u64::try_from(retention).unwrap_or(u64::MAX))
+        ends_at_ms.div_ceil(1000).saturating_add(u64::try_from(retention).unwrap_or(u64::MAX))
     }
 
     /// The attribute's value for a record that counts until this epoch millisecond: epoch seconds,

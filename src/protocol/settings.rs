@@ -1,10 +1,10 @@
 //! What every decision needs to know of the table and of clocks.
 
 use super::Invalid;
+use super::clock_bounds::ClockBounds;
 use super::key::{LockKey, NAMESPACE};
 use super::lease::Lease;
 use super::request::{DataChange, StoredOutcome};
-use super::rules::Rules;
 use super::schema::Schema;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Settings {
     /// The table's own names.
     pub schema: Schema,
     /// The bounds on clocks.
-    pub rules: Rules,
+    pub clock_bounds: ClockBounds,
 }
 
 impl Settings {

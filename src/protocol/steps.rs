@@ -6,7 +6,7 @@
 //!           → Done(result)
 //! ```
 
-use super::moment::Moment;
+use super::instants::Instants;
 use super::port::{Answer, Now, Port};
 use super::request::Request;
 use std::fmt;
@@ -58,7 +58,7 @@ impl<T> Steps<T> {
     }
 
     /// What came back for the request that was sent last. `after` was read after the answer arrived.
-    pub fn answered(&mut self, after: Moment, answer: Answer) {
+    pub fn answered(&mut self, after: Instants, answer: Answer) {
         self.driven.exchange().answer = Some((after, answer));
     }
 }
@@ -80,7 +80,7 @@ struct Exchange {
     random: Option<Box<dyn FnMut() -> [u8; 16] + Send>>,
     request: Option<Request>,
     pause: Option<Duration>,
-    answer: Option<(Moment, Answer)>,
+    answer: Option<(Instants, Answer)>,
 }
 
 impl Driven {
@@ -99,7 +99,7 @@ impl Port for Driven {
         self.exchange().random.as_mut().map(|random| random()).unwrap_or_default()
     }
 
-    async fn send(&mut self, request: Request) -> (Moment, Answer) {
+    async fn send(&mut self, request: Request) -> (Instants, Answer) {
         self.exchange().request = Some(request);
         poll_fn(|_| self.exchange().answer.take().map_or(Poll::Pending, Poll::Ready)).await
     }

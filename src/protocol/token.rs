@@ -1,13 +1,13 @@
 //! A held lock, written down: to be resumed, reclaimed or released somewhere else.
 
 use super::Invalid;
-use super::holding::{Belief, Holding, PendingCommit};
+use super::clock_bounds::DEFAULT_SKEW;
+use super::holding::{Holding, LeaseValidity, PendingCommit};
+use super::instants::{Instants, from_epoch_millis, millis_rounded_up};
 use super::key::LockKey;
 use super::lease::Lease;
-use super::moment::{Moment, from_epoch_millis, millis_rounded_up};
 use super::record::quoted;
 use super::request::DataChange;
-use super::rules::DEFAULT_SKEW;
 use super::settings::Settings;
 use super::version::Version;
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,7 @@ impl LockToken {
             version: holding.newest.to_string(),
             fencing_token: holding.token,
             lease_seconds: holding.lease.duration().as_secs_f64(),
-            lease_ends_at: holding.ends,
+            lease_ends_at: holding.ends_at_ms,
             workflow: holding.workflow.clone(),
             commit: holding.pending,
         }
@@ -136,7 +136,7 @@ impl LockToken {
     }
 
     /// Reads a lock that was written down. It believes in nothing until it has been renewed.
-    pub fn holding(&self, now: Moment, settings: &Settings) -> Result<Holding, Invalid> {
+    pub fn holding(&self, now: Instants, settings: &Settings) -> Result<Holding, Invalid> {
         let newest = self.parsed_version()?;
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
             Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given")
@@ -144,8 +144,10 @@ impl LockToken {
         Lease::check(lease)?;
         // The end that counts is the row's. One that no clock within bounds can have written is not repeated: on the
         // row it would keep everybody from taking over by the wall clock.
-        let latest =
-            now.wall.saturating_add(lease).saturating_add(settings.rules.max_clock_skew().unwrap_or(DEFAULT_SKEW));
+        let latest = now
+            .wall
+            .saturating_add(lease)
+            .saturating_add(settings.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW));
         Ok(Holding {
             key: self.key(),
             owner: self.owner.clone(),
@@ -154,8 +156,8 @@ impl LockToken {
             newest,
             seen: newest.stamp,
             lease: settings.lease(round_to_millis(lease)),
-            ends: self.lease_ends_at.min(millis_rounded_up(latest)),
-            belief: Belief::none(now),
+            ends_at_ms: self.lease_ends_at.min(millis_rounded_up(latest)),
+            validity: LeaseValidity::none(now),
             keep: None,
             pending: self.commit,
         })

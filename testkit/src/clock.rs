@@ -1,6 +1,6 @@
 //! One process's pair of clocks, on top of tokio's paused time.
 
-use lambda_lock::protocol::Moment;
+use lambda_lock::protocol::Instants;
 use lambda_lock::{Clock, SharedClock, Sleep};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -62,14 +62,14 @@ impl ManualClock {
 }
 
 impl Clock for ManualClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> Instants {
         let state = self.0.lock().unwrap();
         let elapsed = state.origin.elapsed();
         let frozen = state.frozen + state.frozen_since.map_or(Duration::ZERO, |since| since.elapsed());
         let wall = UNIX_EPOCH + Duration::from_secs(EPOCH_SECONDS) + elapsed;
         let offset = Duration::from_millis(state.wall_offset.unsigned_abs());
         let wall: SystemTime = if state.wall_offset < 0 { wall - offset } else { wall + offset };
-        Moment::new(elapsed.saturating_sub(frozen), wall)
+        Instants::new(elapsed.saturating_sub(frozen), wall)
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {

@@ -1,7 +1,7 @@
 //! Lease texts, next to a reference that calculates with numbers of any length.
 
 use crate::{Checked, fuzz};
-use lambda_lock::protocol::{Dialect, Lease, Observation, Rules};
+use lambda_lock::protocol::{ClockBounds, Dialect, Lease, Observation};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -128,7 +128,7 @@ fn check(text: &str) -> Checked {
         read.duration()
     );
     // All that is calculated with a lease.
-    for rules in [Rules::default(), Rules::default().with_drift(1.0).unwrap()] {
+    for rules in [ClockBounds::default(), ClockBounds::default().with_drift(1.0).unwrap()] {
         prop_assert!(rules.believed(read.duration()) <= rules.stretched(read.duration()));
     }
     let _ = Lease::check(read.duration());

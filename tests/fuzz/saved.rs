@@ -2,7 +2,7 @@
 
 use crate::versions::GRANTS;
 use crate::{fuzz, leases, versions};
-use lambda_lock::protocol::{Dialect, Lease, Moment, Schema, Settings, Version};
+use lambda_lock::protocol::{Dialect, Instants, Lease, Schema, Settings, Version};
 use lambda_lock::{LockToken, Observation};
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
@@ -72,8 +72,8 @@ pub(crate) fn tokens() -> impl Strategy<Value = Value> {
     ])
 }
 
-fn now() -> Moment {
-    Moment::new(Duration::from_secs(1), UNIX_EPOCH + Duration::from_secs(1_800_000_000))
+fn now() -> Instants {
+    Instants::new(Duration::from_secs(1), UNIX_EPOCH + Duration::from_secs(1_800_000_000))
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again
         prop_assert_eq!(Version::parse(token.version()), Some(holding.newest));
         prop_assert!(Lease::check(holding.lease.duration()).is_ok());
         prop_assert_eq!(Lease::parse(holding.lease.text()), Some(holding.lease.clone()));
-        prop_assert_eq!(holding.belief.remaining(now()), Duration::ZERO, "it believes in nothing before it is renewed");
+        prop_assert_eq!(holding.validity.remaining(now()), Duration::ZERO, "it believes in nothing before it is renewed");
         let again = LockToken::of(&holding);
         prop_assert_eq!(
             (again.key(), again.owner(), again.version(), again.fencing_token(), again.commit()),

@@ -1,7 +1,7 @@
 //! What a holder believes of its lease, and what it never believes again.
 
 use crate::{BELIEVED, LEASE};
-use lambda_lock::protocol::Moment;
+use lambda_lock::protocol::Instants;
 use lambda_lock::{Clock, ErrorKind, SharedClock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table, acquired, granted, millis, secs};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ struct PausedBetweenReadings {
 }
 
 impl Clock for PausedBetweenReadings {
-    fn now(&self) -> Moment {
+    fn now(&self) -> Instants {
         let reading = self.readings.fetch_add(1, Ordering::Relaxed);
         let mut now = self.clock.now();
         if reading > 1 {

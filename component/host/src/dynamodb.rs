@@ -88,7 +88,7 @@ fn refusal<E: ProvideErrorMetadata>(
         return Answer::Unknown;
     }
     if let Some(row) = refused(context.err()) {
-        return Answer::Refused(row.map(attributes));
+        return Answer::ConditionFailed(row.map(attributes));
     }
     let message = context.err().message().map(str::to_owned);
     context.err().code().map_or(Answer::Unknown, |code| Answer::Failed(Failure { code: code.to_owned(), message }))

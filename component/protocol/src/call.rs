@@ -5,7 +5,7 @@ use crate::convert::millis;
 use crate::request::{answer, rendered};
 use crate::shared::Shared;
 use lambda_lock::protocol::{
-    Acquired, Failure, Moment, Now, Record, Released, Returns, Step, Steps, WallClock, millis_rounded_up,
+    Acquired, Failure, Instants, Now, Record, Released, Returns, Step, Steps, WallClock, millis_rounded_up,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) struct Call {
     shared: Rc<Shared>,
     steps: Steps<Ended>,
     terms: Terms,
-    started: Option<Moment>,
+    started: Option<Instants>,
     returns: Returns,
     end: End,
 }
@@ -80,12 +80,12 @@ impl Call {
             self.end = End::Random(random.len());
             return Next::Done;
         }
-        let moment = moment(&now);
-        let passed = moment.longest_since(*self.started.get_or_insert(moment));
+        let instants = instants(&now);
+        let passed = instants.longest_since(*self.started.get_or_insert(instants));
         let answers = self.terms.wait.max(self.shared.request_timeout * TIMEOUTS_PER_CALL);
         let time_left = answers.saturating_sub(passed);
         let now = Now {
-            moment,
+            instants,
             wall: WallClock { millis: now.wall, written: now.wall, trusted: now.wall_is_right },
             wait_left: self.terms.wait.saturating_sub(passed),
             time_left,
@@ -130,14 +130,14 @@ impl Call {
     }
 }
 
-pub(crate) fn moment(clocks: &Clocks) -> Moment {
-    Moment { monotonic: Duration::from_millis(clocks.monotonic), wall: Duration::from_millis(clocks.wall) }
+pub(crate) fn instants(clocks: &Clocks) -> Instants {
+    Instants { monotonic: Duration::from_millis(clocks.monotonic), wall: Duration::from_millis(clocks.wall) }
 }
 
 /// The same, rounded up instead of down: no earlier than the clocks were read.
-pub(crate) fn latest_moment(clocks: &Clocks) -> Moment {
-    let Moment { monotonic, wall } = moment(clocks);
-    Moment { monotonic: monotonic + ROUNDING, wall: wall + ROUNDING }
+pub(crate) fn latest_moment(clocks: &Clocks) -> Instants {
+    let Instants { monotonic, wall } = instants(clocks);
+    Instants { monotonic: monotonic + ROUNDING, wall: wall + ROUNDING }
 }
 
 /// The host's bytes, sixteen at a time. A grant is drawn first of all; what is drawn after the first

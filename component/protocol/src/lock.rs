@@ -31,7 +31,7 @@ impl GuestLock for Lock {
         if self.hold.state.get() != State::Held {
             return 0;
         }
-        let remaining = millis(self.holding().belief.remaining(latest_moment(&now)));
+        let remaining = millis(self.holding().validity.remaining(latest_moment(&now)));
         if remaining == 0 {
             self.hold.state.set(State::Expired);
         }
@@ -39,7 +39,7 @@ impl GuestLock for Lock {
     }
 
     fn lease_ends_at(&self) -> u64 {
-        self.holding().ends
+        self.holding().ends_at_ms
     }
 
     fn token(&self) -> types::LockToken {

@@ -87,7 +87,7 @@ pub(crate) fn answer(given: decisions::Answer, returns: Returns) -> Answer {
             Answer::Unknown
         }
         decisions::Answer::Applied(attributes) => Answer::Applied(item(attributes)),
-        decisions::Answer::Refused(row) => Answer::Refused(row.map(item)),
+        decisions::Answer::ConditionFailed(row) => Answer::ConditionFailed(row.map(item)),
         decisions::Answer::Found(row) => Answer::Found(row.map(item)),
         decisions::Answer::Failed(Failure { code, message }) => Answer::of_error(Some(&code), message.as_deref()),
         decisions::Answer::Unknown => Answer::Unknown,

@@ -4,14 +4,14 @@ use crate::bindings::exports::lambda_lock::lock::decisions::{
     self, Clocks, GuestTable, Reclaim as WantedReclaim, Settings, Wanted as WantedOptions,
 };
 use crate::bindings::exports::lambda_lock::lock::types;
-use crate::call::{Call, Ended, Terms, moment};
+use crate::call::{Call, Ended, Terms, instants};
 use crate::convert::millis;
 use crate::decision::Decision;
 use crate::hold::Lock;
 use crate::request::data_change;
 use crate::shared::Shared;
 use lambda_lock::protocol::{
-    self, AcquireOptions, DataChange, Lease, LockToken, Reclaim, ReleaseOptions, Rules, Schema, Steps, Ttl,
+    self, AcquireOptions, ClockBounds, DataChange, Lease, LockToken, Reclaim, ReleaseOptions, Schema, Steps, Ttl,
 };
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
@@ -29,18 +29,18 @@ impl GuestTable for Table {
         let Settings { table, request_timeout, schema, clocks } = settings;
         let schema = schema.map(Schema::from).unwrap_or_default();
         schema.check()?;
-        let rules = clocks.map(rules).transpose()?.unwrap_or_default();
+        let clock_bounds = clocks.map(clock_bounds).transpose()?.unwrap_or_default();
         let request_timeout = request_timeout.map_or(DEFAULT_REQUEST_TIMEOUT, Duration::from_millis);
         if request_timeout.is_zero() {
             return Err(invalid("a request timeout of zero leaves no time to answer: give some hundred ms"));
         }
-        let settings = Rc::new(protocol::Settings { schema, rules });
+        let settings = Rc::new(protocol::Settings { schema, clock_bounds });
         Ok(decisions::Table::new(Table(Rc::new(Shared { table, settings, request_timeout }))))
     }
 
     fn lease_covering(&self, remaining: u64, grace: u64) -> u64 {
         let cover = Duration::from_millis(remaining.saturating_add(grace));
-        protocol::millis_rounded_up(self.0.settings.rules.stretched(cover))
+        protocol::millis_rounded_up(self.0.settings.clock_bounds.stretched(cover))
     }
 
     fn acquire(&self, wanted: WantedOptions) -> Result<decisions::Decision> {
@@ -60,7 +60,7 @@ impl GuestTable for Table {
     fn resume(&self, token: types::LockToken, now: Clocks) -> Result<decisions::Lock> {
         let token = LockToken::from(token);
         token.check(&self.0.settings)?;
-        let holding = token.holding(moment(&now), &self.0.settings)?;
+        let holding = token.holding(instants(&now), &self.0.settings)?;
         Ok(decisions::Lock::new(Lock::new(Rc::clone(&self.0), holding)))
     }
 
@@ -113,13 +113,13 @@ fn invalid(message: &str) -> types::Error {
     types::Error { kind: types::ErrorKind::InvalidRequest, message: message.to_owned(), cause: None }
 }
 
-fn rules(clocks: types::ClockRules) -> Result<Rules> {
+fn clock_bounds(clocks: types::ClockRules) -> Result<ClockBounds> {
     let skew = clocks.max_clock_skew.map(Duration::from_millis);
     // The crate's own refusal names the number, and to write a fraction takes a tenth of the component.
     if !(0.0..=1.0).contains(&clocks.clock_drift) {
         return Err(invalid("the clock drift makes no sense: give a fraction between 0.0 and 1.0, such as 0.05"));
     }
-    Ok(Rules::default().with_drift(clocks.clock_drift)?.with_max_clock_skew(skew))
+    Ok(ClockBounds::default().with_drift(clocks.clock_drift)?.with_max_clock_skew(skew))
 }
 
 impl From<types::Schema> for Schema {
@@ -138,7 +138,7 @@ impl From<protocol::HolderSeen> for types::Held {
     fn from(seen: protocol::HolderSeen) -> Self {
         Self {
             holder: seen.owner,
-            lease_ends_at: seen.ends,
+            lease_ends_at: seen.ends_at_ms,
             retry_after: millis(seen.retry_after),
             observation: seen.observation.into(),
         }

@@ -121,7 +121,7 @@ pub fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result
 
 fn max_clock_skew(environment: &Environment<'_>) -> Result<Option<Duration>, ConfigError> {
     match optional(environment, "LOCK_MAX_CLOCK_SKEW_MS")?.as_deref() {
-        None => Ok(lambda_lock::protocol::Rules::default().max_clock_skew()),
+        None => Ok(lambda_lock::protocol::ClockBounds::default().max_clock_skew()),
         Some("off") => Ok(None),
         Some(text) => {
             let millis: u32 = text.parse().map_err(|_| {

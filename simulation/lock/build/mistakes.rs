@@ -56,10 +56,10 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "RenewShortens",
         file: "protocol/renew.rs",
-        find: "let ends = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends);",
+        find: "let ends_at_ms = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends_at_ms);",
         put: "
-            let ends = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends);
-            let ends = if MISTAKEN { wanted_end } else { ends };
+            let ends_at_ms = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends_at_ms);
+            let ends_at_ms = if MISTAKEN { wanted_end } else { ends_at_ms };
         ",
     },
     Edit {
@@ -90,7 +90,7 @@ pub(crate) const EDITS: &[Edit] = &[
         file: "protocol/acquire.rs",
         find: "ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))",
         put: "
-            let started = if MISTAKEN { now.moment } else { attempt.started };
+            let started = if MISTAKEN { now.instants } else { attempt.started };
             let attempt = &Attempt { started, ..attempt.clone() };
             ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
         ",
@@ -152,8 +152,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "LeaseCountsFromReceipt",
         file: "protocol/acquire.rs",
-        find: "let belief = Belief::of(attempt.started,",
-        put: "let belief = Belief::of(if MISTAKEN { now.moment } else { attempt.started },",
+        find: "let validity = LeaseValidity::of(attempt.started,",
+        put: "let validity = LeaseValidity::of(if MISTAKEN { now.instants } else { attempt.started },",
     },
     Edit {
         name: "HolderIgnoresItsEnd",
@@ -175,10 +175,10 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "MonotonicClockOnly",
-        file: "protocol/moment.rs",
-        find: "pub fn longest_since(self, earlier: Moment) -> Duration {",
+        file: "protocol/instants.rs",
+        find: "pub fn longest_since(self, earlier: Instants) -> Duration {",
         put: "
-            pub fn longest_since(self, earlier: Moment) -> Duration {
+            pub fn longest_since(self, earlier: Instants) -> Duration {
                 if MISTAKEN {
                     return self.monotonic_since(earlier);
                 }
@@ -186,7 +186,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "WallClockOnly",
-        file: "protocol/moment.rs",
+        file: "protocol/instants.rs",
         find: "self.monotonic_since(earlier).max(self.wall_since(earlier))",
         put: "
             if MISTAKEN {
@@ -199,18 +199,18 @@ pub(crate) const EDITS: &[Edit] = &[
         name: "ClocksReadAfterNow",
         file: "engine/call.rs",
         find: "
-            let moment = self.engine.clock().now();
+            let instants = self.engine.clock().now();
             let wall = self.engine.wall_clock().reading(self.engine.clock().now());
         ",
         put: "
             let (first, second) = (self.engine.clock().now(), self.engine.clock().now());
-            let (moment, second) = if MISTAKEN { (second, first) } else { (first, second) };
+            let (instants, second) = if MISTAKEN { (second, first) } else { (first, second) };
             let wall = self.engine.wall_clock().reading(second);
         ",
     },
     Edit {
         name: "NoDriftMargin",
-        file: "protocol/rules.rs",
+        file: "protocol/clock_bounds.rs",
         find: "let nanos = lease.as_nanos()",
         put: "
             if MISTAKEN {
@@ -221,7 +221,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "NoSkewMargin",
-        file: "protocol/rules.rs",
+        file: "protocol/clock_bounds.rs",
         find: "
             pub fn max_clock_skew(&self) -> Option<Duration> {
                 self.max_clock_skew
@@ -233,10 +233,10 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "ContenderUsesLargerClock",
-        file: "protocol/moment.rs",
-        find: "pub fn shortest_since(self, earlier: Moment) -> Duration {",
+        file: "protocol/instants.rs",
+        find: "pub fn shortest_since(self, earlier: Instants) -> Duration {",
         put: "
-            pub fn shortest_since(self, earlier: Moment) -> Duration {
+            pub fn shortest_since(self, earlier: Instants) -> Duration {
                 if MISTAKEN {
                     return self.monotonic_since(earlier).max(self.wall_since(earlier));
                 }

@@ -28,10 +28,10 @@ impl Ledger {
             let what = format!("{} was renewed by {:?}", before.version, self.calls[written.call].kind);
             self.violate(Invariant::OwnRowOnly, what);
         }
-        if after.lease < before.lease || after.ends < before.ends {
+        if after.lease < before.lease || after.ends_at_ms < before.ends_at_ms {
             let what = format!(
                 "lease {} ms until {:?} became {} ms until {:?}",
-                before.lease, before.ends, after.lease, after.ends
+                before.lease, before.ends_at_ms, after.lease, after.ends_at_ms
             );
             self.violate(Invariant::LeaseNeverShrinks, what);
         }

@@ -342,9 +342,9 @@ impl Ledger {
     }
 
     /// Somebody wrote the row by hand.
-    pub(crate) fn written_by_hand(&mut self, key: usize, ends: bool) {
+    pub(crate) fn written_by_hand(&mut self, key: usize, ends_at_ms: bool) {
         self.by_hand[key] = self.grants.len();
-        if ends {
+        if ends_at_ms {
             // It no longer tells what was asked for before it.
             self.written[key] = 0;
         }

@@ -49,7 +49,7 @@ impl Lock {
         else {
             return;
         };
-        if let (Call::Acquire, Answer::Refused(Some(row)) | Answer::Found(Some(row))) = (call, &answer)
+        if let (Call::Acquire, Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row))) = (call, &answer)
             && let Some(Value::S(version)) = row.get(schema::VERSION)
             && version.starts_with(&self.grant_of(state, caller)[..6])
         {

@@ -11,7 +11,7 @@ mod sometimes;
 mod state;
 
 use lambda_lock::mistakes::{self, Mistake};
-use lambda_lock::protocol::{Action, Answer, Rules, Settings};
+use lambda_lock::protocol::{Action, Answer, ClockBounds, Settings};
 use sometimes::Sometimes;
 use state::{Call, Caller, State, WaitsFor};
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -32,8 +32,10 @@ const CALLERS: usize = 2;
 /// How many requests a call may send before its time is over.
 const REQUESTS: usize = 3;
 
-static SETTINGS: LazyLock<Settings> =
-    LazyLock::new(|| Settings { rules: Rules::default().with_max_clock_skew(Some(TICK)), ..Settings::default() });
+static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
+    clock_bounds: ClockBounds::default().with_max_clock_skew(Some(TICK)),
+    ..Settings::default()
+});
 
 /// How far it goes.
 #[derive(Clone, Copy, Debug)]

@@ -3,16 +3,16 @@
 use super::state::{Call, Input, print_of};
 use super::{EPOCH, LEASE, REQUESTS, SETTINGS, TICK};
 use lambda_lock::protocol::{
-    self, AcquireOptions, Acquired, DataChange, Failure, Holding, LockKey, Moment, Now, Reclaim, ReleaseOptions,
+    self, AcquireOptions, Acquired, DataChange, Failure, Holding, Instants, LockKey, Now, Reclaim, ReleaseOptions,
     Released, Request, Step, Steps, WallClock,
 };
 use std::time::Duration;
 
 /// The clocks of a caller: the second one's wall clock is half a tick ahead, the first one's half behind.
-pub(super) fn moment(caller: usize, now: u8) -> Moment {
+pub(super) fn instants(caller: usize, now: u8) -> Instants {
     let ticks = TICK * u32::from(now);
     let off = if caller == 0 { TICK / 2 } else { TICK * 3 / 2 };
-    Moment { monotonic: ticks, wall: Duration::from_millis(EPOCH) + ticks + off }
+    Instants { monotonic: ticks, wall: Duration::from_millis(EPOCH) + ticks + off }
 }
 
 fn options(caller: usize) -> AcquireOptions {
@@ -61,13 +61,13 @@ fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) ->
     let mut requests = 0;
     for input in inputs {
         match input {
-            Input::Answer(now, answer) => steps.answered(moment(caller, *now), answer.clone()),
+            Input::Answer(now, answer) => steps.answered(instants(caller, *now), answer.clone()),
             Input::Step(now) => {
-                let now = moment(caller, *now);
+                let now = instants(caller, *now);
                 let left = if requests < REQUESTS { Duration::from_secs(10) } else { Duration::ZERO };
                 let millis = now.wall.as_millis() as u64;
                 let now = Now {
-                    moment: now,
+                    instants: now,
                     wall: WallClock { millis, written: millis, trusted: true },
                     wait_left: left,
                     time_left: left,

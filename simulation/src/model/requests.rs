@@ -25,7 +25,7 @@ impl Lock {
             if !heard {
                 count(&self.sometimes.late_refused);
             }
-            return Answer::Refused(state.row.clone());
+            return Answer::ConditionFailed(state.row.clone());
         };
         state.row_print = print_of(&sorted(&state.row));
         self.note(state, message, before, (token, alive));

@@ -1,7 +1,7 @@
 //! One state of the model, and what can be read from it.
 
 use super::CALLERS;
-use super::operations::moment;
+use super::operations::instants;
 use lambda_lock::protocol::{Answer, Holding, Item, Request, Value, schema};
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -96,10 +96,10 @@ impl State {
     /// What a guard says now.
     pub(super) fn says_mine(&self, caller: usize) -> bool {
         match &self.callers[caller] {
-            Caller::Holding(holding) => !holding.belief.remaining(moment(caller, self.now)).is_zero(),
+            Caller::Holding(holding) => !holding.validity.remaining(instants(caller, self.now)).is_zero(),
             // A call that renews leaves the guard what it was until it is answered.
             Caller::Calling { call: Call::Renew, held: Some(holding), .. } => {
-                !holding.belief.remaining(moment(caller, self.now)).is_zero()
+                !holding.validity.remaining(instants(caller, self.now)).is_zero()
             }
             _ => false,
         }

@@ -6,7 +6,7 @@ use crate::clocks::{Clocks, Nanos};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
 use crate::table::{TOKEN_MEMORY, Typed};
 use crate::worker::Role;
-use lambda_lock::protocol::Moment;
+use lambda_lock::protocol::Instants;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl State {
         self.say(|_| format!("the wall clock of {id} is set"));
     }
 
-    pub(crate) fn read_clocks(&mut self, id: ProcessId) -> Moment {
+    pub(crate) fn read_clocks(&mut self, id: ProcessId) -> Instants {
         let pauses = self.chance(self.plan.faults.pause_at_clock);
         let before = pauses && self.rng.bool();
         if before {
@@ -168,11 +168,11 @@ impl State {
             process.looked = process.local;
         }
         let local = process.local;
-        let moment = self.processes[shares].clocks.read(local);
+        let instants = self.processes[shares].clocks.read(local);
         if pauses && !before {
             self.pause(id);
         }
-        moment
+        instants
     }
 
     pub(crate) fn timer(&mut self, id: ProcessId, duration: Duration) -> (usize, u64, Nanos) {

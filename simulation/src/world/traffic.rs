@@ -58,7 +58,7 @@ impl State {
         let message = Message { slot, request, http, fate, copy: false, begun, read };
         match fate {
             Fate::Throttled if by_sdk => self.answer_at(sent + way, slot, sdk::throttled()),
-            Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Unavailable)),
+            Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Throttled)),
             Fate::Rejected(code) if by_sdk => self.answer_at(sent + way, slot, sdk::rejected(REJECTIONS[code])),
             Fate::Rejected(code) => {
                 let answer = Answer::of_error(Some(REJECTIONS[code]), None);
@@ -201,10 +201,10 @@ impl State {
             Some(reasons) => message.http.as_ref().map(|_| sdk::cancelled(reasons)),
             None => self.compare(&message, &answer),
         };
-        let mute = matches!(answer, Answer::Refused(Some(_))) && self.is_mute();
+        let mute = matches!(answer, Answer::ConditionFailed(Some(_))) && self.is_mute();
         let (answer, by_sdk) = if mute {
             self.ledger.calls[self.slots[slot].call].faulted = true;
-            (Answer::Refused(None), by_sdk.map(sdk::without_rows))
+            (Answer::ConditionFailed(None), by_sdk.map(sdk::without_rows))
         } else {
             (answer, by_sdk)
         };
@@ -216,8 +216,8 @@ impl State {
         });
         if !copy && request.transaction.is_some() {
             // Or refused by nonsense, which is repaired before a copy of it arrives.
-            let by_nonsense = matches!(answer, Answer::Refused(_)) && self.is_unreadable(key, before.as_ref());
-            self.slots[slot].cancelled = by_nonsense || matches!(answer, Answer::Cancelled(_) | Answer::Unavailable);
+            let by_nonsense = matches!(answer, Answer::ConditionFailed(_)) && self.is_unreadable(key, before.as_ref());
+            self.slots[slot].cancelled = by_nonsense || matches!(answer, Answer::Cancelled(_) | Answer::Throttled);
         }
         self.count(&message, key, &answer, recognised);
         if matches!(answer, Answer::Applied(_)) && !recognised {
@@ -232,7 +232,7 @@ impl State {
 
     fn count(&mut self, Message { slot, request, .. }: &Message, key: usize, answer: &Answer, recognised: bool) {
         let call = self.slots[*slot].call;
-        if let (Kind::Renew, Answer::Refused(Some(_)), CallKind::Hold(grant, token)) =
+        if let (Kind::Renew, Answer::ConditionFailed(Some(_)), CallKind::Hold(grant, token)) =
             (request.kind, answer, &self.ledger.calls[call].kind)
             && self.is_held_by(key, *grant, *token)
         {
@@ -240,7 +240,7 @@ impl State {
         }
         match answer {
             Answer::Cancelled(_) => self.counts().commits_cancelled += 1,
-            Answer::Refused(_) if !request.writes.is_empty() => self.counts().commits_refused += 1,
+            Answer::ConditionFailed(_) if !request.writes.is_empty() => self.counts().commits_refused += 1,
             _ if recognised => self.counts().commits_sent_again += 1,
             _ => {}
         }
@@ -283,8 +283,8 @@ impl State {
                 | (CallKind::Hold(..), Kind::Renew)
         ) && message.request.transaction.is_some() == call.commits;
         let Some(row) = self.rows.get(&self.keys[key]) else { return };
-        let ends = match row.get(schema::ENDS) {
-            Some(Value::N(ends)) => ends.parse::<u128>().ok(),
+        let ends_at_ms = match row.get(schema::ENDS) {
+            Some(Value::N(ends_at_ms)) => ends_at_ms.parse::<u128>().ok(),
             _ => None,
         };
         let expires = match row.get(TTL) {
@@ -300,9 +300,9 @@ impl State {
             let what = format!("{kind:?} left {found:?} in the row instead of {expected:?}");
             self.ledger.violate(Invariant::DataIsKept, what);
         }
-        let kept = ends.map(|ends| ends + RETENTION.as_millis());
+        let kept = ends_at_ms.map(|ends_at_ms| ends_at_ms + RETENTION.as_millis());
         if self.plan.ttl && key < self.plan.keys && expires.map(|expires| expires * 1000) < kept {
-            let what = format!("{kind:?} lets the row expire at {expires:?} s, and its lease ends at {ends:?} ms");
+            let what = format!("{kind:?} lets the row expire at {expires:?} s, and its lease ends at {ends_at_ms:?} ms");
             self.ledger.violate(Invariant::RowOutlivesItsLease, what);
         }
     }
@@ -310,13 +310,15 @@ impl State {
     fn answers(&mut self, slot: usize, fate: Fate, answer: Answer, by_sdk: Option<Outcome>) {
         let way = self.way();
         let told = !matches!(fate, Fate::AnswerLost | Fate::SaysFailure);
-        if let (Answer::Refused(_), Some(call)) = (&answer, self.ledger.calls.get_mut(self.slots[slot].call)) {
+        if let (Answer::ConditionFailed(_), Some(call)) = (&answer, self.ledger.calls.get_mut(self.slots[slot].call)) {
             call.refusals += 1;
         }
-        let means = (matches!(answer, Answer::Applied(_)), matches!(answer, Answer::Refused(_) | Answer::Rejected(_)));
+        let means =
+            (matches!(answer, Answer::Applied(_)), matches!(answer, Answer::ConditionFailed(_) | Answer::Rejected(_)));
         self.slots[slot].means = told.then_some(means);
         let kind = self.ledger.calls.get(self.slots[slot].call).map(|call| &call.kind);
-        if let (true, Some(CallKind::Acquire { .. }), Answer::Refused(row) | Answer::Found(row)) = (told, kind, &answer)
+        if let (true, Some(CallKind::Acquire { .. }), Answer::ConditionFailed(row) | Answer::Found(row)) =
+            (told, kind, &answer)
         {
             self.slots[slot].shows = Some(row.as_ref().map(Mark::of));
         }
@@ -391,11 +393,11 @@ impl State {
 fn code(answer: &Answer) -> u64 {
     match answer {
         Answer::Applied(_) => 1,
-        Answer::Refused(Some(_)) => 2,
-        Answer::Refused(None) => 3,
+        Answer::ConditionFailed(Some(_)) => 2,
+        Answer::ConditionFailed(None) => 3,
         Answer::Found(Some(_)) => 4,
         Answer::Found(None) => 5,
-        Answer::Unavailable => 6,
+        Answer::Throttled => 6,
         Answer::Rejected(_) => 7,
         Answer::Unknown => 8,
         Answer::Cancelled(_) => 9,
@@ -405,7 +407,7 @@ fn code(answer: &Answer) -> u64 {
 fn brief(answer: &Answer) -> String {
     let row = |row: &Option<_>| row.as_ref().map(Mark::of);
     match answer {
-        Answer::Refused(found) => format!("refused by {:?}", row(found)),
+        Answer::ConditionFailed(found) => format!("refused by {:?}", row(found)),
         Answer::Found(found) => format!("found {:?}", row(found)),
         Answer::Applied(returned) => format!("applied, returns {:?}", Mark::of(returned)),
         other => format!("{other:?}"),

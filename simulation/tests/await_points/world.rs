@@ -2,7 +2,7 @@
 //! can go wrong with one call.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::protocol::{Answer, Item, LockKey, Moment, Record, Request, Schema, Version};
+use lambda_lock::protocol::{Answer, Instants, Item, LockKey, Record, Request, Schema, Version};
 use lambda_lock::simulation::{Network, Reply, Replying};
 use lambda_lock::{Clock, LockClient, SharedClock, Sleep};
 use lambda_lock_simulation::Rows;
@@ -165,9 +165,9 @@ impl Shared {
 }
 
 impl Clock for Shared {
-    fn now(&self) -> Moment {
+    fn now(&self) -> Instants {
         let now = self.world().now;
-        Moment { monotonic: now, wall: Duration::from_secs(1_800_000_000) + now }
+        Instants { monotonic: now, wall: Duration::from_secs(1_800_000_000) + now }
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
@@ -230,7 +230,7 @@ async fn a_turn() {
 pub(crate) fn drive<T>(shared: &Shared, call: impl Future<Output = T>) -> Option<T> {
     let mut call: Pin<&mut _> = pin!(call);
     let mut context = Context::from_waker(Waker::noop());
-    let ends = shared.world().now + LONGEST;
+    let ends_at_ms = shared.world().now + LONGEST;
     for waits in 0.. {
         if let Poll::Ready(output) = call.as_mut().poll(&mut context) {
             let mut world = shared.world();
@@ -246,7 +246,7 @@ pub(crate) fn drive<T>(shared: &Shared, call: impl Future<Output = T>) -> Option
             return None;
         }
         world.now += Duration::from_millis(20);
-        assert!(world.now < ends, "the call does not end: {:?}", world.fault);
+        assert!(world.now < ends_at_ms, "the call does not end: {:?}", world.fault);
     }
     None
 }

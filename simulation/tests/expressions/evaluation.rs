@@ -24,7 +24,7 @@ impl Outcome {
         let there = |row: &Option<Item>| if row.is_some() { "a row" } else { "no row" };
         let (what, row) = match answer {
             Answer::Applied(item) => ("applied".to_owned(), Some(item)),
-            Answer::Refused(row) => (format!("refused, {}", there(&row)), row),
+            Answer::ConditionFailed(row) => (format!("refused, {}", there(&row)), row),
             Answer::Found(row) => (format!("found, {}", there(&row)), row),
             Answer::Cancelled(failed) => {
                 let failed: Vec<_> = failed.iter().map(|failed| (failed.index, failed.code.as_str())).collect();

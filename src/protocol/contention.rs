@@ -18,7 +18,7 @@
 //! second, however many of ours hold back.
 
 use super::backoff::{LONGEST_POLL, SHORTEST_POLL};
-use super::moment::Moment;
+use super::instants::Instants;
 use super::record::Record;
 use std::time::Duration;
 
@@ -29,19 +29,19 @@ const MOST_HOLDERS: usize = 64;
 
 /// What one waiter has found out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct Contention {
     /// By name, with the token of the grant by which each was found first.
     holders: Vec<(String, u64)>,
     /// One of them was found again with another grant.
     come_back: bool,
     /// The first token that was seen, and when.
-    first: Option<(u64, Moment)>,
+    first: Option<(u64, Instants)>,
     turn: Option<Duration>,
 }
 
-impl Crowd {
+impl Contention {
     /// A look at the row showed this.
-    pub(crate) fn see(&mut self, record: &Record, now: Moment) {
+    pub(crate) fn see(&mut self, record: &Record, now: Instants) {
         let Some(token) = record.token.filter(|_| record.is_ours()) else { return };
         let holder = client_of(&record.owner);
         match self.holders.iter().find(|(name, _)| name == holder) {
@@ -85,8 +85,8 @@ mod tests {
 
     const TURN: Duration = Duration::from_millis(80);
 
-    fn at(millis: u64) -> Moment {
-        Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
+    fn at(millis: u64) -> Instants {
+        Instants { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
     }
 
     fn row(version: &str, owner: &str, token: u64) -> Record {
@@ -109,10 +109,10 @@ mod tests {
 
     /// What a waiter that looks every ten turns pauses, when it finds these holders.
     fn pauses_behind(holders: &[&str]) -> Vec<Duration> {
-        let mut crowd = Crowd::default();
+        let mut contention = Contention::default();
         let pause = |(look, holder): (u64, &&str)| {
-            crowd.see(&ours(holder, 100 + 10 * look), at(10 * 80 * look));
-            crowd.pause()
+            contention.see(&ours(holder, 100 + 10 * look), at(10 * 80 * look));
+            contention.pause()
         };
         (0..).zip(holders).map(pause).collect()
     }
@@ -133,40 +133,40 @@ mod tests {
 
     #[test]
     fn a_holder_that_comes_back_is_no_crowd() {
-        let mut crowd = Crowd::default();
+        let mut contention = Contention::default();
         for turn in 0..100 {
-            crowd.see(&ours("the same", 100 + turn), at(40 * turn));
+            contention.see(&ours("the same", 100 + turn), at(40 * turn));
         }
-        assert_eq!(crowd.pause(), Duration::ZERO);
+        assert_eq!(contention.pause(), Duration::ZERO);
     }
 
     #[test]
     fn a_holder_that_comes_back_under_the_names_of_its_calls_is_no_crowd() {
-        let mut crowd = Crowd::default();
+        let mut contention = Contention::default();
         for turn in 0..100 {
-            crowd.see(&ours(&format!("orders/{turn:08x}"), 100 + turn), at(40 * turn));
+            contention.see(&ours(&format!("orders/{turn:08x}"), 100 + turn), at(40 * turn));
         }
-        assert_eq!(crowd.pause(), Duration::ZERO);
+        assert_eq!(contention.pause(), Duration::ZERO);
     }
 
     #[test]
     fn other_clients_holders_are_no_crowd() {
-        let mut crowd = Crowd::default();
+        let mut contention = Contention::default();
         for turn in 0..100 {
-            crowd.see(&row("b2c6a6e2", &format!("java {turn}"), 100 + turn), at(40 * turn));
+            contention.see(&row("b2c6a6e2", &format!("java {turn}"), 100 + turn), at(40 * turn));
         }
-        assert_eq!(crowd.pause(), Duration::ZERO);
+        assert_eq!(contention.pause(), Duration::ZERO);
     }
 
     #[test]
     fn no_crowd_is_so_large_and_no_turn_so_long_that_a_waiter_sleeps_for_more_than_two_seconds() {
-        let mut crowd = Crowd::default();
+        let mut contention = Contention::default();
         for holder in 0..100 {
-            crowd.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder));
+            contention.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder));
         }
-        assert_eq!(crowd.pause(), LONGEST_PAUSE);
+        assert_eq!(contention.pause(), LONGEST_PAUSE);
         // A token that was turned back, by a peer or with its row, is no turn.
-        crowd.see(&ours("another", 3), at(9_000_000));
-        assert_eq!(crowd.pause(), LONGEST_PAUSE);
+        contention.see(&ours("another", 3), at(9_000_000));
+        assert_eq!(contention.pause(), LONGEST_PAUSE);
     }
 }

@@ -11,19 +11,19 @@ pub(crate) const DEFAULT_SKEW: Duration = Duration::from_secs(2);
 /// Every client of one table should use the same rules: a holder's guard and a contender's
 /// takeover are two sides of one bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct ClockBounds {
     drift_permille: u32,
     max_clock_skew: Option<Duration>,
 }
 
-impl Default for Rules {
+impl Default for ClockBounds {
     /// 5 % drift, 2 s of clock skew.
     fn default() -> Self {
         Self { drift_permille: 50, max_clock_skew: Some(DEFAULT_SKEW) }
     }
 }
 
-impl Rules {
+impl ClockBounds {
     /// Sets by how much two clocks' *rates* may differ, as a fraction between 0 and 1.
     pub fn with_drift(self, drift: f64) -> Result<Self, Invalid> {
         if !(0.0..=1.0).contains(&drift) {
@@ -68,16 +68,16 @@ mod tests {
 
     #[test]
     fn a_contender_waits_longer_than_the_lease_and_a_holder_believes_in_less() {
-        let rules = Rules::default();
+        let clock_bounds = ClockBounds::default();
         let lease = Duration::from_secs(21);
-        assert_eq!(rules.stretched(lease), Duration::from_millis(22_050));
-        assert_eq!(rules.believed(lease), Duration::from_secs(20));
+        assert_eq!(clock_bounds.stretched(lease), Duration::from_millis(22_050));
+        assert_eq!(clock_bounds.believed(lease), Duration::from_secs(20));
     }
 
     #[test]
     fn a_drift_that_is_no_fraction_is_refused() {
         for drift in [-0.1, 1.5, f64::NAN] {
-            assert!(Rules::default().with_drift(drift).is_err(), "{drift}");
+            assert!(ClockBounds::default().with_drift(drift).is_err(), "{drift}");
         }
     }
 }

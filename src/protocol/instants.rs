@@ -11,14 +11,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The monotonic part counts from an origin of the clock's own choice: only differences mean
 /// anything, and only between readings of the same clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct Instants {
     /// Time on the monotonic clock, since an arbitrary origin.
     pub monotonic: Duration,
     /// Time on the wall clock, since the Unix epoch.
     pub wall: Duration,
 }
 
-impl Moment {
+impl Instants {
     /// A reading of both clocks. A wall clock before 1970 counts as 1970.
     pub fn new(monotonic: Duration, wall: SystemTime) -> Self {
         let wall = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -26,20 +26,20 @@ impl Moment {
     }
 
     /// What a holder believes has passed: the larger of the two spans.
-    pub fn longest_since(self, earlier: Moment) -> Duration {
+    pub fn longest_since(self, earlier: Instants) -> Duration {
         self.monotonic_since(earlier).max(self.wall_since(earlier))
     }
 
     /// What a contender believes has passed: the smaller of the two spans.
-    pub fn shortest_since(self, earlier: Moment) -> Duration {
+    pub fn shortest_since(self, earlier: Instants) -> Duration {
         self.monotonic_since(earlier).min(self.wall_since(earlier))
     }
 
-    fn monotonic_since(self, earlier: Moment) -> Duration {
+    fn monotonic_since(self, earlier: Instants) -> Duration {
         self.monotonic.saturating_sub(earlier.monotonic)
     }
 
-    fn wall_since(self, earlier: Moment) -> Duration {
+    fn wall_since(self, earlier: Instants) -> Duration {
         self.wall.saturating_sub(earlier.wall)
     }
 }
@@ -59,8 +59,8 @@ pub fn from_epoch_millis(millis: u64) -> Option<SystemTime> {
 mod tests {
     use super::*;
 
-    fn at(monotonic: u64, wall: u64) -> Moment {
-        Moment { monotonic: Duration::from_secs(monotonic), wall: Duration::from_secs(wall) }
+    fn at(monotonic: u64, wall: u64) -> Instants {
+        Instants { monotonic: Duration::from_secs(monotonic), wall: Duration::from_secs(wall) }
     }
 
     #[test]
