@@ -206,3 +206,20 @@ async fn a_commit_whose_write_was_refused_finds_out_by_itself_that_nothing_was_a
     assert_eq!(applied(&table, "o-1"), 1);
     lock.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_commit_leaves_no_payload_behind_although_a_renewal_had_to_find_out_about_its_first_copy() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    lock.renew().data("before").await.unwrap();
+    process.take_sent();
+    process.next([Fault::RequestLost]);
+
+    let error = lock.commit([hopeless()]).data("after").await.unwrap_err();
+
+    assert!(matches!(error.kind(), ErrorKind::Cancelled(_)), "{error}");
+    assert_eq!(process.take_operations(), ["TransactWriteItems", "TransactWriteItems", "UpdateItem"]);
+    assert_eq!(table.attribute("k", "data").unwrap(), "YmVmb3Jl");
+    lock.release().await.unwrap();
+}
