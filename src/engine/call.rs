@@ -57,8 +57,7 @@ impl<'a> Call<'a> {
         let items = match self.transaction.items(self.engine.table(), &self.engine.settings().schema, request) {
             Ok(items) => items,
             Err(error) => {
-                let answer = Answer::Rejected(Rejection::Invalid(error.to_string()));
-                return Response { answer, server_time: None, cause: Some(error) };
+                return Response::failed(Answer::Rejected(Rejection::Invalid(error.to_string())), error);
             }
         };
         let alarm = self.engine.clock().sleep(patience);
@@ -113,6 +112,5 @@ impl Port for Call<'_> {
 }
 
 fn no_response_within(patience: Duration) -> Response {
-    let cause = format!("no answer within {patience:?}").into();
-    Response { answer: Answer::Unknown, server_time: None, cause: Some(cause) }
+    Response::failed(Answer::Unknown, format!("no answer within {patience:?}"))
 }

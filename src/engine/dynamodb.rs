@@ -1,103 +1,156 @@
-//! Requests as calls of `aws-sdk-dynamodb`, and what its answers mean.
+//! Sends lock requests to DynamoDB through the SDK.
 //!
-//! Every call is one HTTP request: the SDK's own retries are switched off, because the decisions
-//! repeat requests themselves and must know of each attempt whether it may have been applied. The
-//! calls share the connections of the caller's client.
+//! Each request is sent once: the SDK's own retries are off, because the operations repeat requests themselves and
+//! must know of each attempt whether it may have been applied.
 
-use super::cancellation::meaning_of_reasons;
-use super::error::BoxError;
-use super::sdk::{DynamoDb, Outcome, answer_to, failed, item, key_of, names_map, naming, send, values_map};
-use super::seen::watched;
+use super::answer::{answer_of_cancellation, answer_of_error, answer_of_unsent, with_table_name};
+use super::attributes::{Attributes, item, key_attributes, placeholder_names, placeholder_values};
+use super::interceptor::{TransmissionInterceptor, observed};
 use super::transport::{Response, Transport};
-use crate::protocol::{Action, Answer, Expression, Item, Rejection, Request, Returns, TransactionId};
+use crate::protocol::{Action, Answer, Expression, Item, Request, Returns, Schema, TransactionId};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::StalledStreamProtectionConfig;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::future::Future;
 use std::pin::{Pin, pin};
 
+/// A lock table in DynamoDB.
+#[derive(Debug)]
+pub(crate) struct DynamoDb {
+    client: Client,
+    table: String,
+    schema: Schema,
+}
+
 impl DynamoDb {
-    async fn update(&self, request: &Request) -> Outcome {
+    /// Makes an SDK client for lock requests from the configuration of the caller's.
+    ///
+    /// What differs from the caller's stands in a configuration and not in each call, because the SDK would then put
+    /// its configuration together anew for each call: see [`interceptor`](super::interceptor).
+    pub(crate) fn new(callers: &Client, table: String, schema: Schema) -> Self {
+        let config = callers
+            .config()
+            .to_builder()
+            .retry_config(RetryConfig::disabled())
+            // Has nothing to protect: a response has a few hundred bytes, and is waited for with a timeout anyway.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .interceptor(TransmissionInterceptor);
+        Self { client: Client::from_conf(config.build()), table, schema }
+    }
+
+    async fn update(&self, request: &Request) -> Response {
         let Expression { update, condition, names, values, returns } = Expression::of(request, &self.schema);
-        let call = self
+        let updated = self
             .client
             .update_item()
             .table_name(&self.table)
-            .set_key(Some(key_of(&self.schema, &request.key)))
+            .set_key(Some(key_attributes(&self.schema, &request.key)))
             .update_expression(update)
             .condition_expression(condition)
-            .set_expression_attribute_names(names_map(names))
-            .set_expression_attribute_values(Some(values_map(values)))
+            .set_expression_attribute_names(placeholder_names(names))
+            .set_expression_attribute_values(Some(placeholder_values(values)))
             .return_values(match returns {
                 Returns::Nothing => ReturnValue::None,
                 Returns::AllNew => ReturnValue::AllNew,
                 Returns::UpdatedOld => ReturnValue::UpdatedOld,
             })
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match send!(self, call) {
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        match updated {
             Ok(output) => match (returns, output.attributes) {
-                (Returns::Nothing, _) => (Answer::Applied(Item::default()), None),
-                (_, Some(attributes)) => (Answer::Applied(item(attributes)), None),
-                (_, None) => (Answer::Unknown, Some("the answer lacks the attributes that were asked for".into())),
+                (Returns::Nothing, _) => Response::new(Answer::Applied(Item::default())),
+                (_, Some(attributes)) => Response::new(Answer::Applied(item(attributes))),
+                (_, None) => Response::failed(Answer::Unknown, "the answer lacks the attributes that were asked for"),
             },
-            Err(error) => failed(error, |error| match error {
-                UpdateItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
+            Err(error) => self.response_to_write(error, |error| match error {
+                UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
                 _ => None,
             }),
         }
     }
 
-    /// With the name of the table, where that is what is wrong. (Of a transaction it may be another one.)
-    fn named(&self, (answer, cause): Outcome) -> Outcome {
-        (naming(&self.table, answer), cause)
-    }
-
-    async fn get(&self, request: &Request) -> Outcome {
-        let call = self
+    async fn get(&self, request: &Request) -> Response {
+        let got = self
             .client
             .get_item()
             .table_name(&self.table)
-            .set_key(Some(key_of(&self.schema, &request.key)))
-            .consistent_read(true);
-        match send!(self, call) {
-            Ok(output) => (Answer::Found(output.item.map(item)), None),
-            Err(error) => failed(error, |_| None),
+            .set_key(Some(key_attributes(&self.schema, &request.key)))
+            .consistent_read(true)
+            .send()
+            .await;
+        match got {
+            Ok(output) => Response::new(Answer::Found(output.item.map(item))),
+            Err(error) => self.response_to(error),
         }
     }
 
-    async fn delete(&self, request: &Request) -> Outcome {
+    async fn delete(&self, request: &Request) -> Response {
         let Expression { condition, names, values, .. } = Expression::of(request, &self.schema);
-        let call = self
+        let deleted = self
             .client
             .delete_item()
             .table_name(&self.table)
-            .set_key(Some(key_of(&self.schema, &request.key)))
+            .set_key(Some(key_attributes(&self.schema, &request.key)))
             .condition_expression(condition)
-            .set_expression_attribute_names(names_map(names))
-            .set_expression_attribute_values(Some(values_map(values)))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match send!(self, call) {
-            Ok(_) => (Answer::Applied(Item::default()), None),
-            Err(error) => failed(error, |error| match error {
-                DeleteItemError::ConditionalCheckFailedException(refused) => Some(refused.item.clone()),
+            .set_expression_attribute_names(placeholder_names(names))
+            .set_expression_attribute_values(Some(placeholder_values(values)))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        match deleted {
+            Ok(_) => Response::new(Answer::Applied(Item::default())),
+            Err(error) => self.response_to_write(error, |error| match error {
+                DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
                 _ => None,
             }),
         }
     }
 
-    async fn transact(&self, id: &TransactionId, items: Vec<TransactWriteItem>) -> Outcome {
+    async fn transact(&self, id: &TransactionId, items: Vec<TransactWriteItem>) -> Response {
         let ours = items.len().saturating_sub(1);
         let call = self.client.transact_write_items().set_transact_items(Some(items)).client_request_token(id.as_str());
-        match send!(self, call) {
-            Ok(_) => (Answer::Applied(Item::default()), None),
-            Err(error) => match error.as_service_error() {
-                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                    (meaning_of_reasons(cancelled.cancellation_reasons(), ours), Some(Box::new(error)))
-                }
-                _ => (answer_to(&error), Some(Box::new(error))),
-            },
+        match call.send().await {
+            Ok(_) => Response::new(Answer::Applied(Item::default())),
+            Err(error) => {
+                // Without the name of the table: an error may be about another one.
+                let answer = match error.as_service_error() {
+                    Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                        answer_of_cancellation(cancelled.cancellation_reasons(), ours)
+                    }
+                    _ => answer_of_error(&error),
+                };
+                Response::failed(answer, error)
+            }
         }
+    }
+
+    /// `condition_failed` returns the row for which the condition failed, if that is the error.
+    fn response_to_write<E>(
+        &self,
+        error: SdkError<E, HttpResponse>,
+        condition_failed: impl FnOnce(&E) -> Option<Option<Attributes>>,
+    ) -> Response
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        match error.as_service_error().and_then(condition_failed) {
+            Some(row) => Response::new(Answer::ConditionFailed(row.map(item))),
+            None => self.response_to(error),
+        }
+    }
+
+    fn response_to<E>(&self, error: SdkError<E, HttpResponse>) -> Response
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        Response::failed(with_table_name(&self.table, answer_of_error(&error)), error)
     }
 }
 
@@ -111,41 +164,35 @@ impl Transport for DynamoDb {
             let call = pin!(async {
                 match (&request.action, &request.transaction) {
                     (_, Some(id)) => self.transact(id, items).await,
-                    (Action::Peek, None) => self.named(self.get(request).await),
-                    (Action::Delete { .. }, None) => self.named(self.delete(request).await),
-                    (_, None) => self.named(self.update(request).await),
+                    (Action::Peek, None) => self.get(request).await,
+                    (Action::Delete { .. }, None) => self.delete(request).await,
+                    (_, None) => self.update(request).await,
                 }
             });
-            let ((answer, cause), seen) = watched(call).await;
-            let answer = if answer == Answer::Unknown && !seen.sent { never_sent(cause.as_ref()) } else { answer };
-            Response { answer, cause, server_time: seen.date }
+            let (mut response, transmission) = observed(call).await;
+            response.server_time = transmission.server_time;
+            if response.answer == Answer::Unknown && !transmission.sent {
+                response.answer = answer_of_unsent(response.cause.as_ref());
+            }
+            response
         })
     }
 }
 
-/// What a failure before anything was sent means: the SDK has no credentials, no Region or no endpoint.
-fn never_sent(cause: Option<&BoxError>) -> Answer {
-    let mut reason = cause.map(|cause| &**cause as &dyn std::error::Error);
-    while let Some(deeper) = reason.and_then(std::error::Error::source) {
-        reason = Some(deeper);
-    }
-    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-    Answer::Rejected(Rejection::Denied(format!("no request was sent{reason}")))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::sdk::Sdk;
     use super::*;
-    use crate::protocol::Schema;
-    use aws_sdk_dynamodb::config::retry::RetryConfig;
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-    use aws_sdk_dynamodb::{Client, Config};
+    use aws_sdk_dynamodb::Config;
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region, RuntimeComponents};
     use aws_smithy_runtime_api::client::http::{
         HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
     };
-    use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+    use aws_smithy_runtime_api::client::identity::{
+        IdentityFuture, ResolveCachedIdentity, ResolveIdentity, SharedIdentityResolver,
+    };
+    use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
     use aws_smithy_types::body::SdkBody;
+    use aws_smithy_types::config_bag::ConfigBag;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
@@ -153,6 +200,21 @@ mod tests {
     /// Fails each request, and counts them.
     #[derive(Clone, Debug, Default)]
     struct Failing(Arc<AtomicUsize>);
+
+    impl Failing {
+        fn config(&self) -> Builder {
+            let connector = self.clone();
+            Config::builder()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new("eu-central-1"))
+                .credentials_provider(Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"))
+                .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(connector.clone())))
+        }
+
+        fn requests(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
 
     impl HttpConnector for Failing {
         fn call(&self, _: HttpRequest) -> HttpConnectorFuture {
@@ -164,37 +226,52 @@ mod tests {
         }
     }
 
+    async fn peek(callers: &Client) -> Response {
+        let table = DynamoDb::new(callers, "locks".to_owned(), Schema::default());
+        table.send(&Request::alone("k".into(), Action::Peek), Vec::new()).await
+    }
+
     #[tokio::test]
     async fn a_request_is_sent_once_whatever_the_callers_client_retries() {
-        let sent = Failing::default();
-        let connector = sent.clone();
-        let config = Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("eu-central-1"))
-            .credentials_provider(Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"))
-            .retry_config(RetryConfig::standard().with_max_attempts(5).with_initial_backoff(Duration::from_millis(1)))
-            .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(connector.clone())))
-            .build();
-        let shared = Client::from_conf(config);
-        // As the SDK makes it by default: with connections that belong to the client.
-        let mut without = shared.config().to_builder();
-        without.set_http_client(None);
-        let without = Sdk::Client(Client::from_conf(without.build()));
-        let unshared = DynamoDb::new(&without, "locks".to_owned(), Schema::default());
-        assert!(unshared.each.is_some(), "no connections stand in the configuration: the caller's are used");
-        let by_itself = DynamoDb { client: shared.clone(), ..unshared };
-        let ours = DynamoDb::new(&Sdk::Client(shared.clone()), "locks".to_owned(), Schema::default());
-        assert!(ours.each.is_none(), "the connections stand in the configuration and are shared");
-        let configured = Sdk::from(shared.config().clone());
-        let configured = DynamoDb::new(&configured, "locks".to_owned(), Schema::default());
-        for (so_far, table) in [ours, by_itself, configured].iter().enumerate() {
-            let response = table.send(&Request::alone("k".into(), Action::Peek), Vec::new()).await;
-            assert_eq!(response.answer, Answer::Unknown);
-            assert!(response.server_time.is_some(), "the Date header is caught");
-            assert_eq!(sent.0.load(Ordering::Relaxed), so_far + 1);
+        let http = Failing::default();
+        let retries = RetryConfig::standard().with_max_attempts(5).with_initial_backoff(Duration::from_millis(1));
+        let callers = Client::from_conf(http.config().retry_config(retries).build());
+
+        let response = peek(&callers).await;
+        assert_eq!(response.answer, Answer::Unknown);
+        assert!(response.server_time.is_some(), "the Date header is read");
+        assert_eq!(http.requests(), 1);
+
+        callers.list_tables().send().await.unwrap_err();
+        assert_eq!(http.requests(), 1 + 5, "the caller's own calls are as they were");
+    }
+
+    /// Caches nothing, and counts how often it is asked.
+    #[derive(Clone, Debug, Default)]
+    struct CountingCache(Arc<AtomicUsize>);
+
+    impl ResolveCachedIdentity for CountingCache {
+        fn resolve_cached_identity<'a>(
+            &'a self,
+            resolver: SharedIdentityResolver,
+            components: &'a RuntimeComponents,
+            config: &'a ConfigBag,
+        ) -> IdentityFuture<'a> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            IdentityFuture::new(async move { resolver.resolve_identity(components, config).await })
         }
-        // The caller's own calls are as they were.
-        shared.list_tables().send().await.unwrap_err();
-        assert_eq!(sent.0.load(Ordering::Relaxed), 3 + 5);
+    }
+
+    #[tokio::test]
+    async fn credentials_are_shared_with_the_callers_client_where_its_configuration_names_the_cache() {
+        let (http, cache) = (Failing::default(), CountingCache::default());
+        let config = http.config().identity_cache(cache.clone()).retry_config(RetryConfig::disabled());
+        let callers = Client::from_conf(config.build());
+
+        callers.list_tables().send().await.unwrap_err();
+        peek(&callers).await;
+
+        assert_eq!(http.requests(), 2);
+        assert_eq!(cache.0.load(Ordering::Relaxed), 2, "both clients ask the one cache");
     }
 }

@@ -1,14 +1,14 @@
 //! Runs an operation: the caller's time, clocks, requests to DynamoDB and their answers, the table.
 
+pub(crate) mod answer;
+pub(crate) mod attributes;
 pub(crate) mod budget;
 pub(crate) mod call;
-pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod deadline;
 pub(crate) mod dynamodb;
 pub(crate) mod error;
-pub(crate) mod sdk;
-mod seen;
+mod interceptor;
 pub(crate) mod table;
 pub(crate) mod transaction;
 pub(crate) mod transport;
@@ -19,7 +19,6 @@ use aws_sdk_dynamodb::Client;
 use budget::Budget;
 use clock::{Clock, SharedClock};
 use deadline::{Deadline, LeasePolicy};
-use sdk::Sdk;
 use std::time::Duration;
 use transport::Transport;
 use wall_clock::WallClockCheck;
@@ -31,7 +30,7 @@ const TIMEOUTS_PER_CALL: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) transport: Box<dyn Transport>,
-    pub(crate) sdk: Sdk,
+    pub(crate) dynamodb: Client,
     pub(crate) table: String,
     pub(crate) settings: Settings,
     pub(crate) owner: String,
@@ -50,9 +49,9 @@ impl Engine {
         &*self.transport
     }
 
-    /// As the caller has configured it, with its retries.
+    /// The caller's own client, with its retries: for requests about the table, not for those of locks.
     pub(crate) fn dynamodb(&self) -> &Client {
-        self.sdk.client()
+        &self.dynamodb
     }
 
     pub(crate) fn settings(&self) -> &Settings {

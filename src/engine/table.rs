@@ -1,8 +1,8 @@
 //! The lock table: create it where nobody else does, and say precisely what is wrong with it.
 
 use super::Engine;
+use super::answer::{answer_of_error, with_table_name};
 use super::error::{BoxError, Error};
-use super::sdk::{answer_to, naming};
 use crate::protocol::{Answer, Schema};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
@@ -174,7 +174,7 @@ fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>) -> 
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
-    let answer = naming(engine.table(), answer_to(&error));
+    let answer = with_table_name(engine.table(), answer_of_error(&error));
     let cause: Option<BoxError> = Some(Box::new(error));
     let table = engine.table();
     match answer {

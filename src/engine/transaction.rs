@@ -2,18 +2,17 @@
 //! is sent, and the items that are sent.
 
 use super::Engine;
+use super::attributes::{Attributes, key_attributes, placeholder_names, placeholder_values};
 use super::error::BoxError;
-use super::sdk::transaction_item;
-use crate::protocol::{Invalid, LockKey, Request, Schema, TransactionId};
-use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
-use std::collections::HashMap;
+use crate::protocol::{Expression, Invalid, LockKey, Request, Schema, TransactionId};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConditionCheck, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
 
 /// How many writes DynamoDB takes in one transaction, the lock's own among them.
 const MOST_ITEMS: usize = 100;
 /// How many bytes DynamoDB takes in one transaction.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
-
-type Attributes = HashMap<String, AttributeValue>;
 
 /// The items of a transaction with these writes of the caller's.
 #[derive(Debug)]
@@ -40,12 +39,31 @@ impl<'a> Transaction<'a> {
         let Some(id) = &request.transaction else { return Ok(Vec::new()) };
         let own = match self.built.take().filter(|(earlier, _)| earlier == id) {
             Some((_, own)) => own,
-            None => transaction_item(table, schema, request)?,
+            None => lock_item(table, schema, request)?,
         };
         let items = self.writes.iter().cloned().chain([own.clone()]).collect();
         self.built = Some((id.clone(), own));
         Ok(items)
     }
+}
+
+/// The lock's part of a transaction.
+pub(crate) fn lock_item(table: &str, schema: &Schema, request: &Request) -> Result<TransactWriteItem, BoxError> {
+    let Expression { update, condition, names, values, .. } = Expression::of(request, schema);
+    let key = Some(key_attributes(schema, &request.key));
+    let (names, values) = (placeholder_names(names), Some(placeholder_values(values)));
+    let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+    let item = TransactWriteItem::builder();
+    Ok(if update.is_empty() {
+        let check = ConditionCheck::builder().table_name(table).set_key(key).condition_expression(condition);
+        let check = check.set_expression_attribute_names(names).set_expression_attribute_values(values);
+        item.condition_check(check.return_values_on_condition_check_failure(all_old).build()?).build()
+    } else {
+        let write = Update::builder().table_name(table).set_key(key).condition_expression(condition);
+        let write = write.set_expression_attribute_names(names).set_expression_attribute_values(values);
+        let write = write.update_expression(update).return_values_on_condition_check_failure(all_old);
+        item.update(write.build()?).build()
+    })
 }
 
 /// Checks the limits that AWS documents for `TransactWriteItems`, and that none of the writes is on

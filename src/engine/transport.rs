@@ -29,3 +29,15 @@ pub(crate) struct Response {
     /// What the SDK returned, when it was no success.
     pub(crate) cause: Option<BoxError>,
 }
+
+impl Response {
+    /// Of a call that succeeded, or whose condition failed.
+    pub(crate) fn new(answer: Answer) -> Self {
+        Self { answer, server_time: None, cause: None }
+    }
+
+    /// Of a call that failed for this reason.
+    pub(crate) fn failed(answer: Answer, cause: impl Into<BoxError>) -> Self {
+        Self { answer, server_time: None, cause: Some(cause.into()) }
+    }
+}

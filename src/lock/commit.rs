@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{BoxError, Error};
-use crate::engine::sdk::transaction_item;
 use crate::engine::transaction;
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
@@ -36,7 +35,8 @@ pub enum CommitOutcome {
 pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteItem, Error> {
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
     let request = Request::alone(holding.key.clone(), action);
-    transaction_item(engine.table(), &engine.settings().schema, &request).map_err(|error| Error::unbuildable(&error))
+    transaction::lock_item(engine.table(), &engine.settings().schema, &request)
+        .map_err(|error| Error::unbuildable(&error))
 }
 
 /// A commit before it is awaited. See [`Lock::commit`] for errors, requests and cancel safety.

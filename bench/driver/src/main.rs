@@ -66,7 +66,8 @@ impl Opened {
     }
 
     fn locks(&self, owner: &str) -> Result<LockClient, Error> {
-        Ok(LockClient::builder_from_conf(self.config().build(), &self.table).owner(owner).build()?)
+        let dynamodb = aws_sdk_dynamodb::Client::from_conf(self.config().build());
+        Ok(LockClient::builder(dynamodb, &self.table).owner(owner).build()?)
     }
 }
 

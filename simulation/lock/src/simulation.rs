@@ -2,8 +2,8 @@
 //! real way to DynamoDB to compare it with. Not part of the public interface.
 
 use crate::client::LockClientBuilder;
-use crate::engine::cancellation;
-use crate::engine::sdk::{DynamoDb, Sdk};
+use crate::engine::answer;
+use crate::engine::dynamodb::DynamoDb;
 use crate::engine::transaction::Transaction;
 use crate::engine::transport::{Response, Transport};
 use crate::protocol::{Answer, Request, Schema};
@@ -34,7 +34,7 @@ pub struct Reply {
 
 /// What a cancelled transaction means by its reasons, of which that at `ours` is for the lock's own write.
 pub fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
-    cancellation::meaning_of_reasons(reasons, ours)
+    answer::answer_of_cancellation(reasons, ours)
 }
 
 /// A network under the client's own seam.
@@ -74,7 +74,7 @@ pub struct Real {
 impl Real {
     /// To this table.
     pub fn new(client: aws_sdk_dynamodb::Client, table: &str, schema: Schema) -> Self {
-        let dynamodb = DynamoDb::new(&Sdk::Client(client), table.to_owned(), schema.clone());
+        let dynamodb = DynamoDb::new(&client, table.to_owned(), schema.clone());
         Self { dynamodb, table: table.to_owned(), schema }
     }
 }

@@ -1,10 +1,11 @@
-//! What a call of the SDK saw on its way: whether its request was sent, and the server's clock, from the `Date`
-//! header of its answer.
+//! The interceptor of lock requests: whether a request was sent, and the server's clock, from the `Date` header of
+//! the response.
 //!
-//! An interceptor sees both. To give each call an interceptor of its own, which could hand them to it,
-//! costs a call some 5 % of its CPU, since the SDK then puts its configuration together anew. So one interceptor
-//! stands in the client's configuration, and leaves them where whoever polls the call finds them: the SDK runs
-//! interceptors in the task that waits for the call, while that is polled.
+//! One interceptor stands in the configuration of the SDK client for all calls. An interceptor for each call could
+//! hand over what it saw by itself, but the SDK puts its configuration together anew for a call with an interceptor of
+//! its own, which costs about 5 % of the CPU of acquire and release. So the interceptor leaves what it saw in a
+//! thread-local, where [`observed`] takes it: the SDK runs interceptors in the task that waits for the call, while
+//! that is polled.
 
 use super::error::BoxError;
 use aws_sdk_dynamodb::config::{Intercept, RuntimeComponents};
@@ -20,35 +21,35 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::time::SystemTime;
 
-/// What one call saw.
+/// What the interceptor saw of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Its request was handed to the connection. If not, it has no effect: credentials or the Region are missing.
+pub(crate) struct Transmission {
+    /// The request was handed to the connection. If not, it has no effect: credentials or the Region are missing.
     pub(crate) sent: bool,
     /// The server's clock.
-    pub(crate) date: Option<SystemTime>,
+    pub(crate) server_time: Option<SystemTime>,
 }
 
-impl Seen {
-    const NOTHING: Self = Self { sent: false, date: None };
+impl Transmission {
+    const NONE: Self = Self { sent: false, server_time: None };
 
     fn and(self, later: Self) -> Self {
-        Self { sent: self.sent || later.sent, date: later.date.or(self.date) }
+        Self { sent: self.sent || later.sent, server_time: later.server_time.or(self.server_time) }
     }
 }
 
 thread_local! {
-    static SEEN: Cell<Seen> = const { Cell::new(Seen::NOTHING) };
+    /// What was seen during the current poll of a call.
+    static SEEN: Cell<Transmission> = const { Cell::new(Transmission::NONE) };
 }
 
-/// Looks at each request when it is sent, and at each answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch;
+pub(crate) struct TransmissionInterceptor;
 
 #[dyn_dispatch_hint]
-impl Intercept for Watch {
+impl Intercept for TransmissionInterceptor {
     fn name(&self) -> &'static str {
-        "LockWatch"
+        "LockTransmission"
     }
 
     fn read_before_transmit(
@@ -57,7 +58,7 @@ impl Intercept for Watch {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        SEEN.set(SEEN.get().and(Seen { sent: true, date: None }));
+        SEEN.set(SEEN.get().and(Transmission { sent: true, server_time: None }));
         Ok(())
     }
 
@@ -68,25 +69,25 @@ impl Intercept for Watch {
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let headers = context.response().headers();
-        // Only DynamoDB's own answers count: what stands in between may have any clock.
+        // Only DynamoDB's own responses count: a proxy in between may have any clock.
         let date = headers.get("x-amzn-requestid").and_then(|_| headers.get("date"));
         let date = date.and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
-        let date = date.and_then(|date| SystemTime::try_from(date).ok());
-        SEEN.set(SEEN.get().and(Seen { sent: true, date }));
+        let server_time = date.and_then(|date| SystemTime::try_from(date).ok());
+        SEEN.set(SEEN.get().and(Transmission { sent: true, server_time }));
         Ok(())
     }
 }
 
-/// Waits for a call, and brings with its output what [`Watch`] saw of it.
-pub(crate) async fn watched<T>(mut call: Pin<&mut impl Future<Output = T>>) -> (T, Seen) {
-    let mut seen = Seen::NOTHING;
+/// Waits for a call. Returns its output, and what [`TransmissionInterceptor`] saw of it.
+pub(crate) async fn observed<T>(mut call: Pin<&mut impl Future<Output = T>>) -> (T, Transmission) {
+    let mut transmission = Transmission::NONE;
     let output = poll_fn(|context| {
-        SEEN.set(Seen::NOTHING);
+        SEEN.set(Transmission::NONE);
         let polled = call.as_mut().poll(context);
-        seen = seen.and(SEEN.take());
+        transmission = transmission.and(SEEN.take());
         polled
     });
-    (output.await, seen)
+    (output.await, transmission)
 }
 
 #[cfg(test)]
@@ -101,7 +102,7 @@ mod tests {
         poll_fn(|context| {
             polls += 1;
             if polls == 2 {
-                SEEN.set(Seen { sent: true, date });
+                SEEN.set(Transmission { sent: true, server_time: date });
             }
             context.waker().wake_by_ref();
             if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
@@ -110,13 +111,13 @@ mod tests {
     }
 
     async fn date_of(date: Option<SystemTime>) -> Option<SystemTime> {
-        watched(std::pin::pin!(call(date))).await.1.date
+        observed(std::pin::pin!(call(date))).await.1.server_time
     }
 
     #[tokio::test]
     async fn calls_on_one_thread_get_each_its_own_date() {
         let [one, two] = [1, 2].map(|seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)));
-        SEEN.set(Seen { sent: true, date: two });
+        SEEN.set(Transmission { sent: true, server_time: two });
         let dates = tokio::join!(date_of(None), date_of(one), date_of(two), date_of(None));
         assert_eq!(dates, (None, one, two, None));
     }
