@@ -4,19 +4,19 @@ use super::sdk::item;
 use crate::protocol::{Answer, FailedWrite, Rejection};
 use aws_sdk_dynamodb::types::CancellationReason;
 
-/// What the reasons of a cancelled transaction mean, whose write at `ours` is the lock's. The lock's
-/// own condition comes first: whoever lost the lock must not be told of anything else.
+/// Returns the meaning of the reasons of a cancelled transaction. The lock's write is the one at `ours`. Its
+/// condition is checked first, because a holder that lost the lock must learn that before anything else.
 pub(crate) fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
     fn code(reason: &CancellationReason) -> &str {
         reason.code().unwrap_or("None")
     }
-    // Without a reason for each write it is not known what was looked at.
+    // Without a reason for each write it is unknown which writes DynamoDB checked.
     let Some(own) = reasons.get(ours) else { return Answer::Throttled };
     match code(own) {
         "ConditionalCheckFailed" => return Answer::ConditionFailed(own.item.clone().map(item)),
         "None" => {}
-        // Nobody has looked at the lock's row, so nothing is known of it: whatever became of the other writes,
-        // it takes another try to find out whether the lock is still ours.
+        // DynamoDB did not check the lock's row, so it is unknown whether the lock is still ours. A retry is needed
+        // to find out, whatever happened to the other writes.
         "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => return Answer::Throttled,
         _ => {
             let text = own.message().unwrap_or(code(own)).to_owned();
@@ -37,6 +37,6 @@ pub(crate) fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) ->
             message: reason.message().map(str::to_owned),
         })
         .collect();
-    // Another transaction has one of the items, or they are throttled.
+    // Another transaction has one of the items, or requests for them are throttled.
     if failed.is_empty() { Answer::Throttled } else { Answer::Cancelled(failed) }
 }
