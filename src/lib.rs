@@ -3,23 +3,22 @@
 #![deny(clippy::disallowed_methods)]
 //! A lock on DynamoDB for callers that live for seconds.
 //!
-//! Made for AWS Lambda: **one request** to acquire, leases and waiting that follow the invocation's
-//! deadline, renewal in the open between steps, nothing in the background, and a **fencing token**
-//! with every grant.
+//! It is made for AWS Lambda. To acquire takes **one request**. Leases and waiting follow the invocation's deadline. The
+//! caller renews explicitly between steps, and nothing runs in the background. Every grant has a **fencing token**.
 //!
 //! # Do you need a lock?
 //!
-//! Often not, and then leave it:
+//! Often you do not. Use something else in these cases:
 //!
-//! * The effect is one DynamoDB item: a **conditional write** is cheaper and cannot be left behind.
-//! * An event that comes twice shall take effect once: that is `once` (feature of that name). A lock lets the
-//!   second event do the work again.
-//! * The work may run twice without harm: let it.
-//! * Messages of one customer must not overtake each other: an **SQS FIFO queue** with a message
-//!   group per customer keeps them in order, one at a time.
+//! * The effect is one DynamoDB item. A **conditional write** is cheaper and leaves nothing behind.
+//! * An event that is delivered twice must take effect once. Use `once` (feature of that name). With a lock the second
+//!   event repeats the work.
+//! * The work may run twice without harm. Let it.
+//! * Messages of one customer must not overtake each other. An **SQS FIFO queue** with a message group per customer
+//!   keeps them in order, one at a time.
 //!
-//! A lock is for work of several steps, or on something that knows no conditions, that at most one
-//! caller at a time may do.
+//! Use a lock when at most one caller at a time may do some work, and the work has several steps or affects something
+//! that supports no conditions.
 //!
 //! # Quick start
 //!
@@ -36,8 +35,8 @@
 //!     locks
 //!         .with_lock(customer, &budget, async |lock| {
 //!             let orders = orders_of(customer).await?;
-//!             lock.checkpoint().await?; // renew between steps, in the open
-//!             let statement = statement_of(customer, &orders).await?; // made anew by every call
+//!             lock.checkpoint().await?; // renews the lease between steps
+//!             let statement = statement_of(customer, &orders).await?; // every call makes a new one
 //!             lock.commit([save(&statement)]).await?; // applies only while the lock is ours
 //!             Ok(())
 //!         })
@@ -45,47 +44,46 @@
 //! }
 //! ```
 //!
-//! Each caller does the whole work: when the event comes twice, the statement is made twice. Work that must not be
-//! done twice, such as a payment, is for `once`.
+//! Each caller does the whole work. When the event is delivered twice, the statement is made twice. For work that must
+//! not be done twice, such as a payment, use `once`.
 //!
 //! # What is promised
 //!
-//! * **P1 Fencing.** Every grant of a key carries a token greater than every earlier grant's,
-//!   without any assumption on clocks, where rows are never deleted and never written by other
-//!   clients. Otherwise as long as each grant reads its clock later than the one before it was applied,
-//!   by more than clocks disagree; one that did not, or a late copy in the place of a deleted row,
-//!   leaves a smaller token, from which later ones count on. A resource that refuses smaller tokens, or a write
-//!   [fenced in the same transaction](Lock::commit), never applies an older holder's effect after a
-//!   newer holder's.
-//! * **P2 Exclusion, while clocks behave.** If clock *rates* differ by no more than
+//! * **P1 Fencing.** Every grant of a key carries a token greater than every earlier grant's. This needs no assumption on
+//!   clocks where rows are never deleted and never written by other clients. Otherwise it holds as long as each grant
+//!   reads its clock later than the grant before it was applied, by more than clocks differ. A grant that did not, or a
+//!   late copy in the place of a deleted row, leaves a smaller token, from which later ones count on. A resource that
+//!   refuses smaller tokens, or a write [fenced in the same transaction](Lock::commit), never applies an older holder's
+//!   effect after a newer holder's.
+//! * **P2 Exclusion, while clocks behave.** At any instant, at most one grant's guards report that the lock is still
+//!   theirs. Work that a guard runs ([`with_lock`](LockClient::with_lock), [`keep_alive`](Lock::keep_alive)) is polled
+//!   only while its guard does. This assumes that clock *rates* differ by no more than
 //!   [`clock_drift`](LockClientBuilder::clock_drift) (5 %), wall clocks by no more than
-//!   [`max_clock_skew`](LockClientBuilder::max_clock_skew) (2 s), and at least one clock of the holder
-//!   keeps its rate, at most one grant's guards say "still mine" at any instant, and work that a guard runs
-//!   ([`with_lock`](LockClient::with_lock), [`keep_alive`](Lock::keep_alive)) is polled only then.
-//! * **P3 No false loss, no self-block, no lasting ghost.** A lock that is still ours is never
-//!   reported lost; a write of the same call is never taken for somebody else's; an abandoned
-//!   attempt blocks others no longer than a dead holder with its lease.
-//! * **P4 Bounded takeover.** With a live waiter a dead lock is granted again within
-//!   `lease × (1 + drift)` + one poll + one request, or `max_clock_skew` after its lease ended where
-//!   the wall clock may be used. Polls are at most 250 ms apart; longer, up to 2 s, only for a waiter
-//!   that has found several holders in turn, with which it shares the looking.
-//! * **P5 Unknown is said.** An operation whose outcome was not learnt says
-//!   [`Unknown`](ErrorKind::Unknown), never "lost", "released" or "not acquired". (Where the network
-//!   delivers a request twice, the late copy of a refused Claim can still be applied, if a release that was in
-//!   flight then, or as far as clocks tell, has freed the row meanwhile: that grant is nobody's, and ends as a
-//!   dead holder's does. So can that of a [cancelled transaction](Lock::commit), or of one that
-//!   was refused while the row was no lock record, once somebody has repaired the row.)
+//!   [`max_clock_skew`](LockClientBuilder::max_clock_skew) (2 s), and that at least one clock of the holder keeps its
+//!   rate.
+//! * **P3 No false loss, no self-block, no lasting ghost.** A lock that is still ours is never reported lost. A write of
+//!   the same call is never mistaken for another holder's. An abandoned attempt blocks others no longer than a dead
+//!   holder with its lease.
+//! * **P4 Bounded takeover.** With a live contender, a dead lock is granted again within `lease × (1 + drift)` + one poll
+//!   + one request, or `max_clock_skew` after its lease ended where the wall clock may be used. Polls are at most 250 ms
+//!   apart. They are up to 2 s apart only for a contender that has found several holders in turn, and shares the polling
+//!   with them.
+//! * **P5 Unknown is reported.** An operation whose outcome is unknown reports [`Unknown`](ErrorKind::Unknown), never
+//!   "lost", "released" or "not acquired". There is one exception, where the network delivers a request twice. The late
+//!   copy of a refused Claim can still be applied if the row was freed meanwhile by a release that was in flight then, or
+//!   that may have been in flight as far as clocks show. Nobody holds that grant, and it ends as a dead holder's does. The same is true of the late copy
+//!   of a [cancelled transaction](Lock::commit), or of a transaction that was refused while the row was not a lock
+//!   record, once somebody has repaired the row.
 //!
-//! # What is not
+//! # What is not promised
 //!
-//! * A holder that is paused between its last check and its effect can act late. Only fencing, at
-//!   the resource, covers that.
-//! * DynamoDB global tables with eventual consistency let two Regions both win: give each lock one
-//!   home Region.
-//! * Deleting rows (by hand, by TTL, with [`delete_row`](Release::delete_row)) weakens P1 to its
-//!   clock clause.
+//! * A holder that is paused between its last check and its effect can act late. Only fencing at the resource prevents
+//!   that.
+//! * With eventually consistent DynamoDB global tables, two Regions can both acquire a lock. Give each lock one home
+//!   Region.
+//! * To delete rows (by hand, by TTL, with [`delete_row`](Release::delete_row)) weakens P1 to its clock clause.
 //! * An effect outside of DynamoDB cannot be part of a transaction with the lock.
-//! * Tokens say nothing about grants made by Java or Go clients, which have none.
+//! * Tokens are not comparable with grants made by Java or Go clients, which have none.
 //!
 //! # The table
 //!

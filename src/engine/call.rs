@@ -1,4 +1,4 @@
-//! One call: carries out what an operation asks for, within the caller's time.
+//! One call: runs an operation within the caller's time.
 
 use super::Engine;
 use super::deadline::Deadline;
@@ -11,23 +11,23 @@ use aws_smithy_async::future::timeout::Timeout;
 use std::time::Duration;
 use tracing::{Instrument, Span};
 
-/// Even when the caller's time is over, one last request may take this long: the one that releases what an acquire of
-/// unknown outcome may have got.
+/// One last request may take this long, even when the caller's time is over. It releases the lock in case an acquire
+/// without a response was applied.
 const LAST_REQUEST: Duration = Duration::from_millis(250);
 
-/// The world of one operation.
+/// The port of one operation.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     engine: &'a Engine,
     deadline: &'a Deadline,
-    /// Entered for each request, and told of their number and of the time that was waited.
+    /// Entered for each request. Records the number of requests and the time that was waited.
     span: &'a Span,
     transaction: Transaction<'a>,
-    /// As the clocks were read for the request that is about to be sent.
+    /// The clocks as they were read for the next request.
     now: Option<Now>,
     requests: u32,
     waited: Duration,
-    /// What the SDK returned last that was no success.
+    /// The last error that the SDK returned.
     cause: Option<BoxError>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Call<'a> {
         Self::with_writes(engine, deadline, span, &[])
     }
 
-    /// A call whose requests are transactions with these writes of the caller's.
+    /// Makes a call whose requests are transactions with these writes of the caller's.
     pub(crate) fn with_writes(
         engine: &'a Engine,
         deadline: &'a Deadline,
@@ -47,7 +47,7 @@ impl<'a> Call<'a> {
         Self { engine, deadline, span, transaction, now: None, requests: 0, waited: Duration::ZERO, cause: None }
     }
 
-    /// Ends the call. Returns what the SDK returned last that was no success.
+    /// Ends the call. Returns the last error that the SDK returned.
     pub(crate) fn end(self) -> Option<BoxError> {
         self.span.record("attempts", self.requests).record("waited_ms", self.waited.as_millis() as u64);
         self.cause
@@ -83,7 +83,7 @@ impl Port for Call<'_> {
         self.engine.clock().random()
     }
 
-    /// Waits for the response as long as the caller's time allows, and lets it correct the wall clock.
+    /// Waits for the response as long as the caller's time allows. Corrects the wall clock by it.
     async fn send(&mut self, request: Request) -> (Instants, Answer) {
         let Now { instants: before, time_left, .. } = match self.now.take() {
             Some(now) => now,
@@ -100,7 +100,7 @@ impl Port for Call<'_> {
         if let Some(server_time) = response.server_time {
             self.engine.wall_clock().compare(before, after, server_time);
         }
-        // A response that explains nothing does not hide the failure before it.
+        // A response without an error does not hide an earlier error.
         self.cause = response.cause.or(self.cause.take());
         (after, response.answer)
     }

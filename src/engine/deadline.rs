@@ -5,32 +5,32 @@ use super::error::Error;
 use crate::protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Now, WallClock};
 use std::time::Duration;
 
-/// No lease is written that is shorter.
+/// The shortest lease that is written.
 const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
 /// The caller's time for one call, counted from its start, and the lease that the call asks for.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     started: Instants,
-    /// How long the call waits for somebody else's lock.
+    /// How long the call waits for another holder's lock.
     wait: Duration,
-    /// How long the call waits for responses, faults included.
+    /// How long the call waits for responses, retries included.
     time: Duration,
     lease: LeasePolicy,
 }
 
 impl Deadline {
-    /// Of a call that began at this moment and has this much time, without waiting for anybody.
+    /// The deadline of a call that started at this moment, has this much time, and waits for no other holder.
     pub(super) fn new(started: Instants, time: Duration, lease: LeasePolicy) -> Self {
         Self { started, wait: Duration::ZERO, time, lease }
     }
 
-    /// Also waits this long for somebody else's lock.
+    /// Also waits this long for another holder's lock.
     pub(crate) fn waiting(self, wait: Duration) -> Self {
         Self { wait, time: self.time.max(wait), ..self }
     }
 
-    /// Has at least this much time.
+    /// Extends the time of the call to at least this much.
     pub(crate) fn at_least(self, time: Duration) -> Self {
         Self { time: self.time.max(time), ..self }
     }
@@ -57,13 +57,13 @@ impl Deadline {
 /// Which lease to ask for.
 #[derive(Clone, Debug)]
 pub(crate) enum LeasePolicy {
-    /// None: the call writes no lease.
+    /// The call writes no lease.
     None,
-    /// Always this one.
+    /// Always the same lease.
     Fixed(Duration),
-    /// What covers the rest of this budget.
+    /// The lease that covers the rest of this budget.
     Covering(Budget),
-    /// This one, but not beyond the end of the budget.
+    /// This lease, but not beyond the end of the budget.
     Within(Duration, Budget),
 }
 
@@ -80,8 +80,8 @@ impl LeasePolicy {
         match self {
             LeasePolicy::None => Duration::ZERO,
             LeasePolicy::Fixed(lease) | LeasePolicy::Within(lease, _) => *lease,
-            // A budget may last longer than any lease: renewals go on from there.
-            // A budget that ran out since the call began must not write a lease of zero, which nobody reads.
+            // A budget may last longer than any lease, and renewals extend the lease. A budget that ran out since the
+            // call began must not write a lease of zero, which is not a valid lease.
             LeasePolicy::Covering(budget) => {
                 budget.lease(clock_bounds).unwrap_or_default().clamp(SHORTEST_LEASE, LONGEST_LEASE)
             }
@@ -95,7 +95,7 @@ impl LeasePolicy {
     }
 }
 
-/// The lease of a call: from its budget, or given by the caller.
+/// Chooses the lease of a call: from its budget, or as the caller gave it.
 pub(crate) fn lease_policy(
     key: &LockKey,
     lease: Option<Duration>,
@@ -128,8 +128,8 @@ pub(crate) fn lease_policy(
 mod tests {
     use super::*;
 
-    /// Found by the simulation: a process that was paused before its first request wrote a lease of zero,
-    /// and could not renew it.
+    /// Found by the simulation: a process that was paused before its first request wrote a lease of zero, and could
+    /// not renew it.
     #[test]
     fn a_budget_that_ran_out_on_the_way_still_gives_a_lease_that_can_be_renewed() {
         let spent = LeasePolicy::Covering(Budget::until(std::time::SystemTime::UNIX_EPOCH).grace(Duration::ZERO));

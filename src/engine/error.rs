@@ -1,4 +1,4 @@
-//! One error, whose kind says what the caller does next.
+//! The error type. Its kind tells the caller what to do next.
 
 use crate::protocol::{
     FailedWrite, Failure, HolderSeen, Invalid, LockKey, Observation, Operation, Rejection, from_epoch_millis, quoted,
@@ -6,10 +6,10 @@ use crate::protocol::{
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// Why an operation did not do what was asked.
+/// Why an operation failed.
 ///
-/// [`kind`](Error::kind) says what to do; the text says the same in one sentence, with names and
-/// figures; [`source`](std::error::Error::source) is what the SDK said, where it said something.
+/// [`kind`](Error::kind) tells what to do. The text tells the same in one sentence, with names and figures.
+/// [`source`](std::error::Error::source) is the error that the SDK returned, if it did.
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -26,52 +26,53 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Retry later. Somebody else holds the lock, and held it for all the time that could be waited.
-    /// Nothing of this call is left behind.
+    /// Retry later. Another holder had the lock for all the time that this call could wait. This call leaves nothing
+    /// behind.
     Held(Held),
     /// Stop, and do not write. Another grant has the lock, or it was released.
     Lost,
-    /// Ask again with the same call; each of them is safe to repeat, but for a commit. Nobody knows whether
-    /// the request was applied: no answer came in time, or a broken one.
+    /// Retry the same call. All calls but a commit are safe to repeat. The outcome is unknown: DynamoDB may or may
+    /// not have applied the request, because there was no usable response in time.
     ///
-    /// After a commit ask [`settle_commit`](crate::Lock::settle_commit) first: to send its writes again could
-    /// apply them twice.
+    /// After a commit, call [`settle_commit`](crate::Lock::settle_commit) first. If its writes are sent again, they
+    /// may be applied twice.
     ///
-    /// After an acquire the lock may be taken for at most its lease, although this call tried to give
-    /// it back. After a renewal the guard goes on believing what it believed before. After a release
-    /// the lock is free at the latest when its lease ends.
+    /// After an acquire, the lock may be held for at most its lease, although this call tried to release it. After a
+    /// renewal, the guard relies on its lease as long as before. After a release, the lock is free at the latest when
+    /// its lease ends.
     Unknown,
-    /// Look at what the work left. Its lease ended while it ran, so it was dropped where it stood: somebody else
-    /// may be granted the lock from then on.
+    /// Check what the work left behind. Its lease ended while it ran, so it was dropped at that point. Another
+    /// contender may be granted the lock from then on.
     CutShort,
-    /// Look at your own writes. One of them was refused, so the transaction was cancelled and nothing of
-    /// it was applied. Whether the lock is still ours the next checkpoint tells. The reasons as the SDK gives them, with the items
-    /// where your writes asked for them, are in the error's [`source`](std::error::Error::source).
+    /// Check your own writes. DynamoDB refused one of them, so it cancelled the transaction and applied nothing of
+    /// it. The next checkpoint shows whether the lock is still ours. The error's
+    /// [`source`](std::error::Error::source) has the reasons as the SDK returned them, with the items where your
+    /// writes asked for them.
     Cancelled(Vec<FailedWrite>),
-    /// Give the work another key, or the payload that belongs to this one. The record of this
-    /// idempotent work was made for a different payload.
+    /// Give the work another key, or the payload that belongs to this key. The record of this idempotent work was
+    /// made for a different payload.
     PayloadMismatch,
-    /// Do not try again under this key. An earlier attempt at this idempotent work failed for good, and
-    /// its failure was stored.
+    /// Do not retry under this key. An earlier attempt at this idempotent work failed permanently, and stored its
+    /// failure.
     FailedBefore {
-        /// What it stored, as JSON.
+        /// The stored failure, as JSON.
         failure: String,
     },
-    /// Ask again later. DynamoDB refused for now (throttled, or a transaction had the row) for as long
-    /// as could be waited; nothing was applied.
+    /// Retry later. DynamoDB throttled the requests, or another transaction had the row, for as long as this call
+    /// could wait. Nothing was applied.
     Unavailable,
-    /// Renew first, or leave the step to the next invocation. The lease or the budget does not cover
-    /// what was asked; no request was sent.
+    /// Renew first, or leave the step to the next invocation. The lease or the budget does not cover the time that
+    /// was asked for. No request was sent.
     OutOfTime {
-        /// What was asked.
+        /// The time that was asked for.
         needed: Duration,
-        /// What is left.
+        /// The time that is left.
         remaining: Duration,
     },
-    /// Fix the call. No request was sent, or DynamoDB found it invalid.
+    /// Fix the call. Either no request was sent, or DynamoDB found the request invalid.
     InvalidRequest,
-    /// Look at the row. It is not a lock record. It was left as it is; where that showed only after the call had
-    /// written to it, it was released again.
+    /// Look at the row. It is not a lock record. It was not changed. If this call had already written its grant when
+    /// it noticed, it released the row again.
     InvalidRecord,
     /// Fix the deployment. The table is missing, is not ready, or has another key schema.
     Table,
@@ -79,21 +80,19 @@ pub enum ErrorKind {
     Denied,
 }
 
-/// Somebody else's hold on a lock.
+/// The holder of a lock that could not be acquired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// Who holds it.
+    /// The owner that holds the lock.
     pub holder: String,
-    /// When its lease ends by the holder's own wall clock; `None` for holders of other clients,
-    /// which do not write it.
+    /// When the lease ends, by the holder's own wall clock. `None` for holders that use other clients, which do not
+    /// write it.
     pub lease_ends_at: Option<SystemTime>,
-    /// How long until the holder could be proven dead if it neither renews nor releases. It may
-    /// well release earlier.
+    /// How long until the holder can be proven dead, if it neither renews nor releases. It may release earlier.
     pub retry_after: Duration,
-    /// What was seen. Carry it to the next call with
-    /// [`observation`](crate::Acquire::observation), so that calls that live for seconds can
-    /// together watch a lease that lasts for minutes.
+    /// What this call observed. Give it to the next call with [`observation`](crate::Acquire::observation), so that
+    /// calls that live for seconds can together observe a lease that lasts for minutes.
     pub observation: Observation,
 }
 
@@ -114,7 +113,7 @@ impl Error {
         &self.0.kind
     }
 
-    /// Who holds the lock, where that is the reason.
+    /// The holder of the lock, if that is why the call failed.
     pub fn held(&self) -> Option<&Held> {
         match self.kind() {
             ErrorKind::Held(held) => Some(held),
@@ -122,7 +121,7 @@ impl Error {
         }
     }
 
-    /// Whether somebody else holds the lock.
+    /// Whether another holder has the lock.
     pub fn is_held(&self) -> bool {
         matches!(self.kind(), ErrorKind::Held(_))
     }
@@ -132,7 +131,7 @@ impl Error {
         matches!(self.kind(), ErrorKind::Lost)
     }
 
-    /// Whether the outcome was not learnt.
+    /// Whether the outcome is unknown.
     pub fn is_unknown(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unknown)
     }
@@ -155,7 +154,7 @@ impl Error {
         Self::new(ErrorKind::Held(held), message)
     }
 
-    /// What a failure of an operation on this lock means to its caller. `cause` is what the SDK returned.
+    /// The error for a failure of an operation on this lock. `cause` is the error that the SDK returned.
     pub(crate) fn of_failure(
         failure: Failure,
         operation: Operation,
@@ -255,7 +254,7 @@ impl Error {
         Self::new(ErrorKind::Table, message)
     }
 
-    /// A request about the table that DynamoDB will not take.
+    /// The error for a request about the table that DynamoDB rejected.
     pub(crate) fn table_rejected(rejection: &Rejection) -> Self {
         Self::new(kind_of(rejection), rejection.text(None))
     }

@@ -1,4 +1,4 @@
-//! Runs an operation: the caller's time, clocks, requests to DynamoDB and their answers, the table.
+//! Runs an operation: the caller's time, clocks, requests to DynamoDB and their responses, and the table.
 
 pub(crate) mod answer;
 pub(crate) mod attributes;
@@ -23,10 +23,10 @@ use std::time::Duration;
 use transport::Transport;
 use wall_clock::WallClockCheck;
 
-/// How many request timeouts a call without a budget may spend on faults.
+/// How many request timeouts a call without a budget may spend on retries.
 const TIMEOUTS_PER_CALL: u32 = 3;
 
-/// What runs operations on one lock table: shared by a client, its clones, and the guards of its locks.
+/// Runs operations on one lock table. A client, its clones, and the guards of its locks share it.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) transport: Box<dyn Transport>,
@@ -62,8 +62,9 @@ impl Engine {
         &self.settings.clock_bounds
     }
 
-    /// Who holds what a call acquires: whom the caller names, else a name for this call alone, with that of the
-    /// budget or the client in front. Two holders must not have one name by accident: a reclaim goes by it.
+    /// The owner of the lock that a call acquires. This is the owner that the caller names. Otherwise it is a name
+    /// for this call alone, with the name of the budget or the client as its prefix. Two holders must not have the
+    /// same name by accident, because a reclaim compares names.
     pub(crate) fn owner_of_call(&self, named: Option<String>, budget: Option<&Budget>) -> String {
         named.unwrap_or_else(|| {
             let [a, b, c, d, ..] = self.clock().random();
@@ -72,7 +73,7 @@ impl Engine {
         })
     }
 
-    /// The name that people know this client by.
+    /// The name of this client, for people.
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
@@ -93,17 +94,18 @@ impl Engine {
         self.request_timeout
     }
 
-    /// The time for one call that does not wait for anybody: enough for faults, never more than the budget has.
+    /// The deadline of a call that waits for no other holder. It has enough time for retries, but never more than the
+    /// budget.
     pub(crate) fn deadline(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
-        // Before the budget is asked: a pause in between must not give time back.
+        // Read before the budget is, so that a pause in between does not add time.
         let started = self.clock().now();
         let faults = self.time_for_faults();
         let left = budget.and_then(Budget::remaining).unwrap_or(faults);
         Deadline::new(started, faults.min(left), lease)
     }
 
-    /// The time for one transaction: all that the budget has, since another transaction on one of the items may take a
-    /// while.
+    /// The deadline of a transaction. It has all of the budget's time, because another transaction on one of the
+    /// items may take long.
     pub(crate) fn deadline_of_transaction(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
         let started = self.clock().now();
         let time = budget.and_then(Budget::remaining).unwrap_or_else(|| self.time_for_faults());

@@ -1,4 +1,4 @@
-//! The lock table: create it where nobody else does, and say precisely what is wrong with it.
+//! Creates the lock table where nothing else does, and reports precisely what is wrong with it.
 
 use super::Engine;
 use super::answer::{answer_of_error, with_table_name};
@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::time::Duration;
 
-/// For how long a new table may take to become active.
+/// How long a new table may take to become active.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
@@ -93,7 +93,7 @@ async fn ttl_of(engine: &Engine) -> Result<Option<TimeToLiveDescription>, Error>
 /// Everything in which a table differs from what the client expects.
 fn findings(schema: &Schema, table: &TableDescription) -> Vec<String> {
     let mut findings = Vec::new();
-    // A table that is being changed still serves requests.
+    // A table that is being updated still serves requests.
     if !matches!(table.table_status, Some(TableStatus::Active | TableStatus::Updating)) {
         findings.push(format!("its status is {}, not ACTIVE", status_name(table.table_status.as_ref())));
     }
@@ -169,7 +169,7 @@ fn status_name(status: Option<&TableStatus>) -> &str {
     status.map_or("unknown", TableStatus::as_str)
 }
 
-/// A request about the table that did not succeed, as the error that its caller needs.
+/// The error for a request about the table that failed.
 fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,

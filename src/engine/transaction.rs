@@ -1,5 +1,5 @@
-//! The caller's writes in one transaction with the lock's own: what can be seen to be wrong with them before anything
-//! is sent, and the items that are sent.
+//! Puts the caller's writes and the lock's own into one transaction. Before anything is sent, it checks the writes
+//! for mistakes that DynamoDB would refuse.
 
 use super::Engine;
 use super::attributes::{Attributes, key_attributes, placeholder_names, placeholder_values};
@@ -9,17 +9,17 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 
-/// How many writes DynamoDB takes in one transaction, the lock's own among them.
+/// How many writes DynamoDB accepts in one transaction, the lock's own included.
 const MOST_ITEMS: usize = 100;
-/// How many bytes DynamoDB takes in one transaction.
+/// How many bytes DynamoDB accepts in one transaction.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// The items of a transaction with these writes of the caller's.
+/// A transaction with these writes of the caller's.
 #[derive(Debug)]
 pub(crate) struct Transaction<'a> {
     writes: &'a [TransactWriteItem],
-    /// The lock's write as it was built first: a transaction that is sent again must be the same to the last byte,
-    /// and a map that is made anew has another order.
+    /// The lock's write as it was first built. When a transaction is sent again, every byte must be the same. A new
+    /// map would have another order.
     built: Option<(TransactionId, TransactWriteItem)>,
 }
 
@@ -28,8 +28,8 @@ impl<'a> Transaction<'a> {
         Self { writes, built: None }
     }
 
-    /// All items of the request's transaction; none where it goes alone. The lock's is the last one, so that DynamoDB
-    /// counts the caller's writes as the caller does.
+    /// All items of the request's transaction, or none for a request that goes alone. The lock's own item is the last
+    /// one, so that DynamoDB numbers the caller's writes as the caller does.
     pub(crate) fn items(
         &mut self,
         table: &str,
@@ -66,8 +66,8 @@ pub(crate) fn lock_item(table: &str, schema: &Schema, request: &Request) -> Resu
     })
 }
 
-/// Checks the limits that AWS documents for `TransactWriteItems`, and that none of the writes is on
-/// the lock's own row, of which DynamoDB takes only one in a transaction.
+/// Checks the limits that AWS documents for `TransactWriteItems`. Also checks that no write is on the lock's own row,
+/// because DynamoDB accepts only one write per row in a transaction.
 pub(crate) fn check(engine: &Engine, key: &LockKey, writes: &[TransactWriteItem]) -> Result<(), Invalid> {
     if writes.len() >= MOST_ITEMS {
         return Err(Invalid::new(format!(
@@ -102,7 +102,7 @@ pub(crate) fn check(engine: &Engine, key: &LockKey, writes: &[TransactWriteItem]
     Ok(())
 }
 
-/// What matters of one write: its table, the attributes that hold its key, and its size.
+/// The parts of a write that are checked: its table, the attributes that contain its key, and its size.
 struct Parts<'a> {
     table: &'a str,
     key: &'a Attributes,
@@ -128,7 +128,7 @@ fn parts<'a>(write: &'a TransactWriteItem) -> Option<Parts<'a>> {
     Some(of(check.table_name(), check.key(), None))
 }
 
-/// A table is named by its name or by its ARN, which ends with `table/{name}`.
+/// Whether both name the same table. A table is named by its name or by its ARN, which ends with `table/{name}`.
 fn is_lock_table(ours: &str, named: &str) -> bool {
     fn name(table: &str) -> &str {
         table.rsplit_once("table/").map_or(table, |(_, name)| name)
@@ -146,7 +146,7 @@ fn is_row_of(engine: &Engine, key: &LockKey, row: &Attributes) -> bool {
     is(&schema.key_attribute, key.key()) && sort_key
 }
 
-/// The size by which DynamoDB counts attributes: names and contents, and a little for structure.
+/// The size of attributes as DynamoDB counts it: names and contents, and a little for structure.
 fn bytes_of(attributes: &Attributes) -> usize {
     attributes.iter().map(|(name, value)| name.len() + size_of(value)).sum()
 }

@@ -1,4 +1,4 @@
-//! The seam between operations and DynamoDB: a typed request in, a typed response out.
+//! The interface between operations and DynamoDB: it takes a typed request and returns a typed response.
 
 use super::error::BoxError;
 use crate::protocol::{Answer, Request};
@@ -8,11 +8,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::SystemTime;
 
-/// Sends one request, once, and returns what is known afterwards. It does not retry: the operations know what an
-/// attempt of unknown outcome means, and what to ask next.
+/// Sends one request once, and returns the response. It does not retry. The operations decide what an unknown outcome
+/// means, and what to send next.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
-    /// `items` are those of a [transaction](Request::transaction), with the lock's own as the last one. They are empty
-    /// for a request that goes alone.
+    /// `items` are those of a [transaction](Request::transaction), with the lock's own as the last one. They are
+    /// empty for a request that goes alone.
     fn send<'a>(
         &'a self,
         request: &'a Request,
@@ -20,13 +20,12 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
 }
 
-/// What came back.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) answer: Answer,
     /// The server's clock, from the `Date` header.
     pub(crate) server_time: Option<SystemTime>,
-    /// What the SDK returned, when it was no success.
+    /// The error that the SDK returned, if it did.
     pub(crate) cause: Option<BoxError>,
 }
 

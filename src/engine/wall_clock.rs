@@ -1,35 +1,36 @@
-//! Compares the local wall clock with the server's, as a net for gross errors.
+//! Compares the local wall clock with the server's, to detect gross errors.
 //!
-//! Every answer of DynamoDB carries a `Date` header of whole seconds. When it cannot be explained by the
-//! header's second, the round trip and the skew that is allowed for, either the local wall clock is wrong by more
-//! than the takeover rule can bear, or the header is. Until the next answer has said which, the wall clock is not
-//! used against other holders. Two answers in a row that agree are believed: from then on the wall clock is no
-//! longer used against others at all, and what it says is corrected by the measured difference.
+//! Every response of DynamoDB carries a `Date` header in whole seconds. The header's second, the round trip and the
+//! allowed skew explain some difference. A larger one means that the local wall clock, or the header, is wrong by
+//! more than the takeover rule allows. Until the next response shows which, the wall clock is not used against other
+//! holders. When two responses in a row agree, the local clock is wrong. From then on it is never used against other
+//! holders again, and its readings are corrected by the measured difference.
 
 use crate::protocol::{DEFAULT_SKEW, Instants, WallClock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// By how much the clock may be said to be later than it is, so that a client that acquires and releases
-/// several times in a millisecond is not refused by its own releases. A hundredth of the default skew.
+/// By how much a reading may be later than the clock, so that the releases of a client that acquires and releases
+/// several times in a millisecond do not refuse its own Claims. A hundredth of the default skew.
 const LONGEST_LEAD_MILLIS: u64 = 20;
 
-/// Two answers agree when the differences that they show differ by no more: each header has whole seconds.
+/// Two responses agree when the differences that they show differ by no more than this. Each header has whole
+/// seconds.
 const AGREEMENT_MILLIS: u64 = 1500;
 
-/// What is known of the local wall clock.
+/// What is known about the local wall clock.
 #[derive(Debug)]
 pub(crate) struct WallClockCheck {
     max_skew_millis: i64,
     offset_millis: AtomicI64,
-    /// Two answers have agreed that it was wrong, once.
+    /// Two responses agreed at some time that the clock was wrong.
     distrusted: AtomicBool,
-    /// The last answer said that it is wrong.
+    /// The last response showed that the clock is wrong.
     doubted: AtomicBool,
-    /// By how much, while the next answer has not confirmed it.
+    /// The difference that the last response showed, until the next one confirms it.
     unconfirmed: Mutex<Option<i64>>,
-    /// The newest end of a lease that this client wrote into a row by releasing it.
+    /// The newest end of a lease that this client wrote by releasing it.
     released_millis: AtomicU64,
 }
 
@@ -62,17 +63,17 @@ impl WallClockCheck {
         }
     }
 
-    /// A release was sent that says: the lease ended then. That is at least a millisecond after the grant,
-    /// and may be one that has not come yet: a Claim of this client must not look older, or it would be
-    /// refused as a delayed copy of itself.
+    /// Records that a release with this lease end was sent. The end is at least a millisecond after the grant, and
+    /// may still lie ahead. A Claim of this client must not look older than it. Otherwise the Claim would be refused
+    /// like a delayed copy.
     pub(crate) fn released(&self, ends_millis: u64) {
         self.released_millis.fetch_max(ends_millis, Ordering::Relaxed);
     }
 
     /// Compares the server's time with the span in which it must have been read.
     ///
-    /// The newest answers decide about the correction. Trust is not won back: a clock that was
-    /// wrong once may be wrong again, and watching a holder costs time but needs no wall clock.
+    /// The newest responses decide the correction. The clock is never trusted again, because a clock that was wrong
+    /// once may be wrong again. To observe a holder takes longer but needs no wall clock.
     pub(crate) fn compare(&self, sent: Instants, received: Instants, server: SystemTime) {
         let Some(offset) = self.offset_shown_by(sent, received, server) else { return };
         let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,11 +97,11 @@ impl WallClockCheck {
         }
     }
 
-    /// What has to be added to the local wall clock, by this answer; zero where it is within bounds.
+    /// The correction of the local wall clock that this response shows. Zero where the clock is within bounds.
     fn offset_shown_by(&self, sent: Instants, received: Instants, server: SystemTime) -> Option<i64> {
         let server = signed_millis(server.duration_since(UNIX_EPOCH).ok()?);
         let received_wall = signed_millis(received.wall);
-        // By the pessimistic clock, so that a sandbox frozen on the way does not look like a wrong clock.
+        // By the pessimistic clock, so that a sandbox that was frozen meanwhile does not look like a wrong clock.
         let round_trip = signed_millis(received.longest_since(sent));
         let sent_wall = received_wall.saturating_sub(round_trip);
         let ahead = sent_wall.saturating_sub(server.saturating_add(1000));
@@ -128,7 +129,7 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    /// What the clock is worth after so many answers of this kind.
+    /// The reading after so many responses of this kind.
     fn after(answers: usize, sent: u64, received: u64) -> WallClock {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         for _ in 0..answers {

@@ -1,25 +1,25 @@
-//! Acquire: one Claim, and what follows when it is refused or nobody answers.
+//! Acquire: sends one Claim, and decides what follows when it is refused or has no response.
 //!
 //! ```text
 //! Claim
 //!  ├ applied ............................ granted
-//!  ├ applied, but the row's token is no
-//!  │ number that another can follow ..... release it, and report the row
+//!  ├ applied, but no larger token can
+//!  │ follow the row's token ............. release it, and report the row
 //!  ├ refused with the row
 //!  │   ├ it carries our grant ........... granted (an earlier attempt had been applied)
 //!  │   ├ it is ours, and released ....... Claim again; Take that version where it was released after our :now
 //!  │   ├ it is a peer's, and released ... Take that version
 //!  │   ├ it is held, and proven dead .... Take that version
 //!  │   ├ it is ours to reclaim .......... Take that version
-//!  │   └ it is held ..................... say so, or wait and Peek again
+//!  │   └ it is held ..................... report the holder, or wait and Peek again
 //!  └ refused without a row .............. pause, then Peek
-//! nobody answers
+//! no response
 //!      → Peek: our grant → granted; no row → Claim again as a new attempt; else as above
 //! ```
 //!
-//! A rival can be faster each time. So the second write in a row that follows a refusal asks for time that is
-//! left, and the third one pauses. A row that this call would take is never reported as held: when the time is
-//! over, the lock was not to be had for now.
+//! Another contender can be faster each time. So the second write in a row that follows a refusal is sent only while
+//! the caller has time left, and the third one pauses first. A row that this call would take is never reported as
+//! held. When the time is over, the call reports instead that it could not get the lock for now.
 
 use super::backoff::{Backoff, OutOfTime, Retry, varied};
 use super::contention::Contention;
@@ -40,77 +40,68 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// What a caller wants.
 #[derive(Clone, Debug)]
 pub struct AcquireOptions {
-    /// Which lock.
     pub key: LockKey,
-    /// Who will hold it.
     pub owner: String,
-    /// The workflow that will hold it.
     pub workflow: Option<String>,
-    /// What becomes of the row's payload.
+    /// How the call changes the row's payload.
     pub data: DataChange,
-    /// Which holders may be replaced while they are alive.
     pub reclaim: Reclaim,
-    /// What an earlier call saw.
+    /// The observation that an earlier call returned.
     pub observation: Option<Observation>,
-    /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is not known.
+    /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is unknown.
     pub commit: Option<PendingCommit>,
 }
 
 /// Which holders may be replaced while they are alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reclaim {
-    /// None.
     #[default]
     Nobody,
-    /// A row of ours with the same owner: a retried task gets its own lock again.
+    /// The holder of a row of ours with the same owner. A retried task acquires its own lock again this way.
     SameOwner,
-    /// Only the holder of this grant, or of a later grant of the same owner: a lock that was
-    /// written down is taken again so that its earlier copies are fenced off.
+    /// The holder of this grant, or of a later grant of the same owner. A saved lock is taken again in this way, so
+    /// that its earlier copies are fenced off.
     Only(Version),
 }
 
 /// How an acquire ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The lock is held.
     Granted {
-        /// The lock.
         holding: Box<Holding>,
         /// The payload on the row.
         data: Option<Vec<u8>>,
-        /// Under half of the lease is left: renew before working.
+        /// Less than half of the lease is left. The caller should renew before it works.
         renew_first: bool,
     },
-    /// Somebody else holds it.
+    /// Another holder has it.
     Held(HolderSeen),
 }
 
-/// Somebody else's hold on a lock, as it was seen.
+/// Another holder of a lock, as this call saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderSeen {
-    /// Who holds it.
     pub owner: String,
-    /// End of the lease in epoch milliseconds, by the holder's wall clock, where one is known.
+    /// The end of the lease in epoch milliseconds, by the holder's wall clock. `None` where it is unknown.
     pub ends_at_ms: Option<u64>,
-    /// How long until the holder could be proven dead, if it does not renew.
+    /// The time after which the holder can be proven dead, if it does not renew.
     pub retry_after: Duration,
-    /// What was seen, to be carried to the next call.
+    /// What this call observed. The caller can give it to the next call.
     pub observation: Observation,
 }
 
-/// Acquires a lock, waiting for somebody else's for as long as [`Now`] says; with no time to wait it tries once.
+/// Acquires a lock. Waits for another holder for as long as [`Now`] allows. Without time to wait it tries once.
 ///
-/// Fails with [`Failure::Lost`] where the grant that was to be reclaimed is no longer the row's.
+/// Returns [`Failure::Lost`] when the grant to reclaim is no longer on the row.
 pub async fn acquire(port: &mut impl Port, settings: &Settings, options: AcquireOptions) -> Result<Acquired, Failure> {
     match acquire_for(port, settings, options, &mut PlainLock).await? {
         Ended::Lock(acquired) => Ok(acquired),
     }
 }
 
-/// What a lock is for, where its row says more than a lock's.
+/// What the lock is used for. A row of idempotent work means more than the lock on it.
 pub(super) trait Purpose: Send {
     /// How else a call can end.
     type Settled: Send;
@@ -118,19 +109,19 @@ pub(super) trait Purpose: Send {
     /// Adds to a request what it writes beside the lock.
     fn with_record(&self, request: Request) -> Request;
 
-    /// Looks at a row before the lock does.
+    /// Interprets a row before the lock does.
     fn look(&mut self, now: &Now, settings: &Settings, row: Item) -> Result<Look<Self::Settled>, InvalidRecord>;
 
-    /// Whether a free row of ours can be claimed as it is. Otherwise exactly that version is taken.
+    /// Whether a Claim may be sent for a free row of ours. Otherwise the call takes exactly the version that it saw.
     fn is_claimable(&self) -> bool;
 
-    /// What a grant is to remember.
+    /// How long after its lease the record of a new grant counts. `None` for a plain lock.
     fn keep(&self) -> Option<Duration>;
 }
 
 /// What a row means beside its lock.
 pub(super) enum Look<S> {
-    /// It is for the lock to decide.
+    /// The lock decides about this row.
     Lock(Item),
     Settled(S),
 }
@@ -141,7 +132,7 @@ pub(super) enum Ended<S> {
     Settled(S),
 }
 
-/// A lock and nothing else.
+/// A lock without anything beside it.
 struct PlainLock;
 
 impl Purpose for PlainLock {
@@ -195,7 +186,7 @@ enum End<S> {
     Held(HolderSeen),
     Settled(S),
     Failed(Failure),
-    /// The grant was written into a row that is no lock record.
+    /// The grant was written into a row that is not a lock record.
     Unreadable(InvalidRecord),
 }
 
@@ -207,17 +198,17 @@ struct Call<'a, U> {
     options: AcquireOptions,
     purpose: &'a mut U,
     grant: Option<Grant>,
-    /// Every attempt, because a later response may show that an earlier one was applied.
+    /// All attempts, because a later response may show that an earlier one was applied.
     attempts: Vec<Attempt>,
-    /// A write without a response may be applied even now.
+    /// A write had no response. It may have been applied, or may still be.
     outcome_unknown: bool,
     watch: Option<Watch>,
     poll: Backoff,
     contention: Contention,
     retry: Retry,
-    /// DynamoDB found a write invalid: perhaps because of what stands on the row.
+    /// DynamoDB found a write invalid. The cause may be the row as it stands.
     refused_as_invalid: Option<String>,
-    /// Writes in a row that followed a refusal at once.
+    /// How many writes in a row each followed a refusal.
     follow_ups: u32,
 }
 
@@ -225,12 +216,12 @@ struct Call<'a, U> {
 #[derive(Clone, Debug)]
 struct Attempt {
     version: Version,
-    /// Before the request was sent.
+    /// Read before the request was sent.
     started: Instants,
     now: u64,
     lease: Lease,
     ends_at_ms: u64,
-    /// The version that it takes the place of, where that is known and one of ours.
+    /// The version that this write replaces, where it is known and one of ours.
     replaces: Option<Version>,
 }
 
@@ -240,13 +231,13 @@ enum Write {
     Take { seen: String, held: bool, token: NextToken },
 }
 
-/// A row, or that there is none, and both clocks as they were read after the response.
+/// The row, or `None` when there is none, with both clocks as they were read after the response.
 type Seen = (Instants, Option<Item>);
 
 impl<U: Purpose> Call<'_, U> {
     async fn until_end(&mut self, port: &mut impl Port) -> Flow<U::Settled, Infallible> {
         let mut write = match &self.options.reclaim {
-            // Whether it is still held nobody has seen: a lock that was released can be reclaimed too.
+            // A released lock can be reclaimed too, so this does not ask for a held one.
             Reclaim::Only(version) => Write::Take { seen: version.to_string(), held: false, token: NextToken::FromRow },
             Reclaim::Nobody | Reclaim::SameOwner => Write::Claim,
         };
@@ -256,7 +247,7 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// Sends a write until it has a response that says something. Returns the row that is in its way.
+    /// Sends a write until it has a usable response. Returns the row that refused it.
     async fn write(&mut self, port: &mut impl Port, write: &Write) -> Flow<U::Settled, Seen> {
         loop {
             let now = self.ready(port).await?;
@@ -266,7 +257,7 @@ impl<U: Purpose> Call<'_, U> {
                 Answer::Applied(row) => {
                     self.retry.answered();
                     self.applied(&port.now(), row)?;
-                    // The response lacks what was asked for.
+                    // The response does not contain the attributes that the request asked for.
                     self.outcome_unknown = true;
                     return self.look(port).await;
                 }
@@ -274,7 +265,7 @@ impl<U: Purpose> Call<'_, U> {
                     self.retry.answered();
                     return ControlFlow::Continue((after, Some(row)));
                 }
-                // A row that is not there refuses no Claim, and a reclaim has to know: look.
+                // A missing row refuses no Claim, and a reclaim has to know the row. So read it.
                 Answer::ConditionFailed(None) | Answer::Found(None) if self.has_to_look(write) => {
                     self.retry.throttled();
                     return self.look(port).await;
@@ -290,8 +281,8 @@ impl<U: Purpose> Call<'_, U> {
                 }
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
                 Answer::Unknown | Answer::Cancelled(_) => {
-                    // What became of a first write shows on the row: look at once. Where writes keep failing while
-                    // reads succeed, pause.
+                    // The row shows what became of a first write, so read it at once. Pause when writes keep failing
+                    // while reads succeed.
                     if self.outcome_unknown {
                         self.retry.after_pause()
                     } else {
@@ -304,7 +295,6 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// Reads the row.
     async fn look(&mut self, port: &mut impl Port) -> Flow<U::Settled, Seen> {
         loop {
             self.ready(port).await?;
@@ -321,7 +311,7 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// What the row means. Waits behind a holder until there is something to write.
+    /// Returns the next write that the row calls for. Waits behind a holder until there is one.
     async fn next_write(&mut self, port: &mut impl Port, seen: Seen) -> Flow<U::Settled, Write> {
         let (mut after, mut row) = seen;
         loop {
@@ -343,7 +333,7 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// There is no row: it was deleted since.
+    /// The row was deleted meanwhile.
     fn without_row(&mut self) -> Flow<U::Settled, Write> {
         self.watch = None;
         match self.refused_as_invalid.take() {
@@ -353,7 +343,7 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// Reads the row as a lock record, and goes on watching it.
+    /// Reads the row as a lock record, and continues to observe it.
     fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<U::Settled, Watch> {
         let ours = self.has_written(&item);
         let record = match self.purpose.look(now, self.settings, item) {
@@ -372,7 +362,7 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// What a known row means, now: the write that follows, or `None` to wait behind its holder.
+    /// Decides what the row means now. Returns the write that follows, or `None` to wait behind the holder.
     fn decide(&mut self, now: &Now, watch: &Watch) -> Flow<U::Settled, Option<Write>> {
         let record = watch.record();
         if let Some(version) = record.own_version.filter(|version| Some(version.grant) == self.grant) {
@@ -388,7 +378,8 @@ impl<U: Purpose> Call<'_, U> {
             return self.follow_up(take(record, now));
         }
         if self.would_take(now, watch) {
-            // Any free version satisfies a Claim, so a rival that takes and releases the lock does not refuse it.
+            // A Claim is applied to any released version. So a contender that acquires and releases in between does
+            // not make it fail.
             let claim = record.is_free_of_ours(now.wall.millis) && self.purpose.is_claimable();
             return self.follow_up(if claim { Write::Claim } else { take(record, now) });
         }
@@ -399,19 +390,19 @@ impl<U: Purpose> Call<'_, U> {
         ControlFlow::Continue(None)
     }
 
-    /// The row carries our grant: which of our attempts wrote it, and is it still held?
+    /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
     fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<U::Settled, Option<Write>> {
         let written = self.attempts.iter().find(|attempt| attempt.version == version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
                 ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
             }
-            // Released by whoever cleans up after our workflow, or not written by an attempt of ours.
+            // The row was released by a cleanup of our workflow, or no attempt of this call wrote it.
             _ => failed(Failure::Lost),
         }
     }
 
-    /// Another write, because of the row that refused the one before.
+    /// Prepares the write that follows a refusal. The more of them in a row, the later it is sent.
     fn follow_up(&mut self, write: Write) -> Flow<U::Settled, Option<Write>> {
         self.follow_ups += 1;
         match self.follow_ups {
@@ -422,9 +413,9 @@ impl<U: Purpose> Call<'_, U> {
         ControlFlow::Continue(Some(write))
     }
 
-    /// A write was applied. Breaks with the grant, or goes on where the response lacks what was asked for.
+    /// A write was applied. Breaks with the grant, or continues when the response does not contain it.
     fn applied(&mut self, now: &Now, row: Item) -> Flow<U::Settled, ()> {
-        // A response without a version has no row.
+        // A response without a version contains no row.
         let mut row = match row.get(schema::VERSION) {
             None => row,
             Some(_) => match self.purpose.look(now, self.settings, row) {
@@ -445,7 +436,7 @@ impl<U: Purpose> Call<'_, U> {
             return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data)));
         }
         match Record::read_granted(row, &self.settings.schema) {
-            // The row's token was no number that another can follow, so neither is the one that was written.
+            // No larger token can follow the row's token, so the token that was written is invalid too.
             Err(invalid) => ControlFlow::Break(End::Unreadable(invalid)),
             Ok(_) => ControlFlow::Continue(()),
         }
@@ -467,7 +458,8 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// Makes of the end what the caller is told. What an attempt may have got, or may still get, is released first.
+    /// Returns the caller's result. Without a grant, first releases the lock in case an attempt was applied, or still
+    /// will be.
     async fn finish(&mut self, port: &mut impl Port, end: End<U::Settled>) -> Result<Ended<U::Settled>, Failure> {
         match end {
             End::Granted(granted) => Ok(Ended::Lock(granted)),
@@ -508,7 +500,8 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// What the version that the new grant replaced says of the last commit under the earlier one.
+    /// Determines the outcome of the last commit under the earlier grant, from the version that the new grant
+    /// replaced.
     fn settled(&self, commit: PendingCommit, replaced: Option<Version>) -> PendingCommit {
         match &self.options.reclaim {
             Reclaim::Only(earlier) => commit.settled_by(replaced, earlier.grant),
@@ -516,7 +509,7 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// Releases whatever the attempts got, or may still get.
+    /// Releases the lock in case an attempt without a response was applied, or still will be.
     async fn release(&mut self, port: &mut impl Port) {
         let Some(attempt) = self.attempts.last() else { return };
         let Version { grant, stamp: up_to } = attempt.version;
@@ -543,7 +536,7 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// A new attempt: with a version that was never used before.
+    /// Makes a new attempt, with a version that was never used before.
     fn attempt(&mut self, port: &mut impl Port, now: &Now, replaces: Option<Version>) -> NewGrant {
         let grant = *self.grant.get_or_insert_with(|| Grant::from_random(port.random()));
         let stamp = Stamp::after(self.newest(), now.wall.millis, port.random_u16());
@@ -573,7 +566,7 @@ impl<U: Purpose> Call<'_, U> {
         self.attempts.last().map(|attempt| attempt.version.stamp)
     }
 
-    /// Whether a refusal without a row says too little.
+    /// Whether a refusal without a row tells too little, so that the row must be read.
     fn has_to_look(&self, write: &Write) -> bool {
         matches!(write, Write::Claim) || matches!(self.options.reclaim, Reclaim::Only(_))
     }
@@ -587,7 +580,8 @@ impl<U: Purpose> Call<'_, U> {
         grant.is_some() && grant == self.grant
     }
 
-    /// Whether this call takes the lock from whom the row names: nobody, somebody dead, or the caller itself.
+    /// Whether this call may take the row: because it is free, because its holder is dead, or because the call
+    /// reclaims it.
     fn would_take(&self, now: &Now, watch: &Watch) -> bool {
         let record = watch.record();
         let reclaimed = match &self.options.reclaim {
@@ -602,7 +596,7 @@ impl<U: Purpose> Call<'_, U> {
         watch.dead_in(now, &self.settings.clock_bounds).is_zero()
     }
 
-    /// The grant that was written down, or a later one of the same holder.
+    /// Whether the row has the grant of the saved lock, or a later grant of the same owner.
     fn is_to_reclaim(&self, record: &Record, earlier: &Version) -> bool {
         let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
         same_grant || self.is_same_owner(record)
@@ -621,8 +615,9 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    /// Behind a holder: until the next look, later in a crowd, but no longer than until the holder could be proven
-    /// dead (a little later, so that not all waiters strike at once), or the caller's time is over.
+    /// Behind a holder: how long to wait before the next read. Longer when many contenders wait, but never beyond the
+    /// moment when the holder can be proven dead, or the end of the caller's time. The jitter keeps contenders from
+    /// taking over at the same moment.
     fn pause(&mut self, port: &mut impl Port, now: &Now, watch: &Watch) -> Duration {
         let dead_in = watch.dead_in(now, &self.settings.clock_bounds);
         let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
@@ -635,8 +630,8 @@ fn failed<S, T>(failure: Failure) -> Flow<S, T> {
     ControlFlow::Break(End::Failed(failure))
 }
 
-/// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new
-/// one is also as large as the clock.
+/// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new token is also at
+/// least as large as the clock.
 fn take(record: &Record, now: &Now) -> Write {
     let token = if record.is_ours() {
         NextToken::FromRow

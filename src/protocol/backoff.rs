@@ -1,18 +1,18 @@
-//! How long to pause: after a fault briefly, behind a holder for longer and longer.
+//! How long to pause: briefly after a fault, and longer and longer behind a holder.
 
 use super::port::{Now, Port};
 use std::time::Duration;
 
-/// After a fault: 25 ms, then twice as long each time, up to 400 ms.
+/// After a fault: 25 ms at first, then twice as long each time, up to 400 ms.
 const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
-/// Behind a holder: 30 ms, then half as long again each time.
+/// Behind a holder: 30 ms at first, then half as long again each time.
 pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(30);
-/// Up to 250 ms: the five reads of a second cost a third of what the second costs a 128 MB function that waits.
-/// Longer only in a crowd.
+/// The longest pause of a single waiter. Four or five reads a second cost a third of what the same second costs a 128
+/// MB function that waits. Pauses are longer only when many contenders wait.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(250);
 
-/// Pauses that grow, each of them between half and all of its nominal length, so that waiters that
-/// began together drift apart.
+/// Pauses that grow. Each one is between half and all of its nominal length, so that waiters that began together
+/// drift apart.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -36,12 +36,12 @@ impl Backoff {
     }
 }
 
-/// Between half and all of it.
+/// Returns a random duration between half and all of this one.
 pub(crate) fn varied(nominal: Duration, port: &mut impl Port) -> Duration {
     nominal.mul_f64(0.5 + port.random_fraction() / 2.0)
 }
 
-/// When one call sends its next request, after what it met so far.
+/// When a call sends its next request, after the responses so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Retry {
     backoff: Backoff,
@@ -49,7 +49,7 @@ pub(crate) struct Retry {
     throttled: bool,
 }
 
-/// How the next request goes out after one that has not ended the call.
+/// How the next request is sent, after a response that did not end the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     AtOnce,
@@ -61,31 +61,31 @@ impl Retry {
         Self { backoff: Backoff::after_fault(), due: None, throttled: false }
     }
 
-    /// The next request goes at once, if the caller still has time.
+    /// Sends the next request at once, if the caller still has time.
     pub(crate) fn at_once(&mut self) {
         self.due = Some(Due::AtOnce);
         self.throttled = false;
     }
 
-    /// The next request goes after a pause, if the caller still has time.
+    /// Sends the next request after a pause, if the caller still has time.
     pub(crate) fn after_pause(&mut self) {
         self.due = Some(Due::AfterPause);
         self.throttled = false;
     }
 
-    /// DynamoDB refuses for now: the next request goes after a pause.
+    /// DynamoDB throttled the request. Sends the next one after a pause.
     pub(crate) fn throttled(&mut self) {
         self.due = Some(Due::AfterPause);
         self.throttled = true;
     }
 
-    /// The row was seen: the next request goes whether or not the caller still has time.
+    /// The response showed the row. Sends the next request even if the caller has no time left.
     pub(crate) fn answered(&mut self) {
         self.due = None;
         self.throttled = false;
     }
 
-    /// Whether DynamoDB refused the last request for now.
+    /// Whether DynamoDB throttled the last request.
     pub(crate) fn was_throttled(&self) -> bool {
         self.throttled
     }

@@ -1,15 +1,15 @@
-//! The bounds on clocks that the protocol's promises rest on.
+//! The bounds on clocks on which the protocol's promises rest.
 
 use super::Invalid;
 use std::time::Duration;
 
-/// By how much wall clocks may differ unless told otherwise.
+/// The default of the largest difference between two wall clocks.
 pub(crate) const DEFAULT_SKEW: Duration = Duration::from_secs(2);
 
 /// How far clocks may be off before the promise of exclusion no longer holds.
 ///
-/// Every client of one table should use the same rules: a holder's guard and a contender's
-/// takeover are two sides of one bound.
+/// Every client of one table should use the same bounds. The holder's guard and the contender's takeover rely on the
+/// same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockBounds {
     drift_permille: u32,
@@ -17,14 +17,14 @@ pub struct ClockBounds {
 }
 
 impl Default for ClockBounds {
-    /// 5 % drift, 2 s of clock skew.
+    /// 5 % drift and 2 s of clock skew.
     fn default() -> Self {
         Self { drift_permille: 50, max_clock_skew: Some(DEFAULT_SKEW) }
     }
 }
 
 impl ClockBounds {
-    /// Sets by how much two clocks' *rates* may differ, as a fraction between 0 and 1.
+    /// Sets by how much the *rates* of two clocks may differ, as a fraction between 0 and 1.
     pub fn with_drift(self, drift: f64) -> Result<Self, Invalid> {
         if !(0.0..=1.0).contains(&drift) {
             return Err(Invalid::new(format!(
@@ -35,23 +35,23 @@ impl ClockBounds {
         Ok(Self { drift_permille, ..self })
     }
 
-    /// Sets by how much two *wall clocks* may differ; `None` switches takeover by wall clock off.
+    /// Sets by how much two *wall clocks* may differ. `None` switches takeover by wall clock off.
     pub fn with_max_clock_skew(self, max_clock_skew: Option<Duration>) -> Self {
         Self { max_clock_skew, ..self }
     }
 
-    /// By how much two wall clocks may differ; `None` when the wall clock proves nothing.
+    /// By how much two wall clocks may differ. `None` when the wall clock proves nothing.
     pub fn max_clock_skew(&self) -> Option<Duration> {
         self.max_clock_skew
     }
 
-    /// The span for which a contender must see a version unchanged: `lease × (1 + drift)`.
+    /// How long a contender must see a version unchanged before the holder is dead: `lease × (1 + drift)`.
     pub fn stretched(&self, lease: Duration) -> Duration {
         self.scaled(lease, 1000 + u128::from(self.drift_permille), 1000)
     }
 
-    /// The span for which a holder believes in its lease: `lease / (1 + drift)`, because Java's
-    /// and Go's waiters allow for no drift at all.
+    /// How long a holder relies on its lease: `lease / (1 + drift)`. Java's and Go's waiters allow for no drift at
+    /// all, so the holder allows for it.
     pub fn believed(&self, lease: Duration) -> Duration {
         self.scaled(lease, 1000, 1000 + u128::from(self.drift_permille))
     }

@@ -1,4 +1,4 @@
-//! Commit: the caller's writes and the lock's own write in one transaction, all of them or none.
+//! Commit: applies the caller's writes and the lock's own write in one transaction, all of them or none.
 //!
 //! ```text
 //! the lock's write is a Renew (Commit), a Release (Commit and release), or stores the outcome of an
@@ -6,22 +6,22 @@
 //!  ├ applied ............................ committed
 //!  ├ the lock's condition is refused
 //!  │   ├ the row has this very version ... committed (an earlier attempt had been applied)
-//!  │   ├ a copy of ours wrote it ......... take over what it wrote, and try again as a new transaction
+//!  │   ├ a copy of ours wrote it ......... adopt what it wrote, and retry as a new transaction
 //!  │   ├ anything else ................... lost, nothing was applied
 //!  │   └ no row came with it ............. Peek, then as above
 //!  ├ the caller's writes are refused ..... cancelled, nothing was applied
-//!  ├ a conflict, or throttled ............ not applied: try again as a new transaction
-//!  └ nobody answers ...................... the same transaction again: same token, same content
+//!  ├ a conflict, or throttled ............ not applied: retry as a new transaction
+//!  └ no response ........................ the same transaction again: same token, same content
 //! ```
 //!
-//! Once an attempt's outcome is unknown it is never sent as a *new* transaction: both might be
-//! applied. DynamoDB recognises the token for ten minutes, so it is not repeated for longer than that
-//! either; and a refusal that is heard later does not prove that no copy was applied.
+//! While the outcome of a transaction is unknown, its writes are never sent as a *new* transaction, because both
+//! could be applied. DynamoDB recognises the token of a transaction for ten minutes, so the same transaction is not
+//! sent for longer than that either. A later refusal does not prove that no copy was applied.
 //!
-//! When the caller's writes are refused while an earlier copy may still be on its way, a Renew goes in
-//! between: it leaves a newer version on the row, so that the copy is refused. The version that the Renew
-//! replaces tells whether the copy had been applied. Where it does not tell, the same transaction is sent
-//! again: DynamoDB recognises one that it has applied, and refuses the other one because of the row.
+//! When the caller's writes are refused while an earlier copy may still arrive, a Renew is sent first. It writes a
+//! newer version, so that the copy is refused. The version that the Renew replaces shows whether the copy had been
+//! applied. Where that version does not show it, the same transaction is sent again. DynamoDB recognises a
+//! transaction that it has applied, and refuses any other because of the row.
 
 use super::backoff::Retry;
 use super::failure::Failure;
@@ -39,11 +39,11 @@ use super::value::{Item, Value};
 use super::version::{Stamp, Version};
 use std::time::Duration;
 
-/// For how long a transaction is repeated: well within the ten minutes for which DynamoDB recognises
-/// its token (AWS documents them with `TransactWriteItems`).
+/// For how long the same transaction is sent again. DynamoDB recognises its token for ten minutes (AWS documents this
+/// with `TransactWriteItems`), and this is well within them.
 const REPEATABLE: Duration = Duration::from_secs(8 * 60);
 
-/// Applies the caller's writes. The lock stays held and is renewed.
+/// Applies the caller's writes and renews the lock, which stays held.
 pub async fn commit(
     port: &mut impl Port,
     settings: &Settings,
@@ -53,7 +53,7 @@ pub async fn commit(
     Call::new(settings, holding, Ending::Renewed { data }).until_ended(port).await
 }
 
-/// Applies the caller's writes, and gives the lock back with them. The guard is over from the first request on.
+/// Applies the caller's writes and releases the lock. The guard is over from the first request on.
 pub async fn commit_and_release(
     port: &mut impl Port,
     settings: &Settings,
@@ -63,7 +63,7 @@ pub async fn commit_and_release(
     Call::new(settings, holding, Ending::Released { data }).until_ended(port).await
 }
 
-/// Stores the outcome of an idempotent work, which ends the grant: alone, or with the caller's writes. The guard is
+/// Stores the outcome of an idempotent work, alone or with the caller's writes. This ends the grant. The guard is
 /// over from the first request on.
 pub async fn settle(
     port: &mut impl Port,
@@ -75,14 +75,14 @@ pub async fn settle(
     Call::new(settings, holding, Ending::Settled { outcome, alone }).until_ended(port).await
 }
 
-/// What becomes of the lock.
+/// What the transaction does with the lock.
 #[derive(Debug)]
 enum Ending {
-    /// It stays held.
+    /// Renews the lock, which stays held.
     Renewed { data: DataChange },
-    /// It is given back.
+    /// Releases the lock.
     Released { data: DataChange },
-    /// It ends with the outcome of its work.
+    /// Ends the grant by storing the outcome of its work.
     Settled { outcome: StoredOutcome, alone: bool },
 }
 
@@ -93,9 +93,9 @@ struct Call<'a> {
     retry: Retry,
     /// The last transaction.
     sent: Option<Sent>,
-    /// The last transaction may have been applied, or may be even now.
+    /// The last transaction may have been applied, or may still be.
     outcome_unknown: bool,
-    /// Why the caller's writes were refused, while the same transaction is sent once more to learn whether an
+    /// Why the caller's writes were refused. Set while the same transaction is sent once more, to learn whether an
     /// earlier copy of it was applied.
     cancelled: Option<Vec<FailedWrite>>,
 }
@@ -107,7 +107,7 @@ struct Sent {
     /// The version that a Commit writes.
     version: Version,
     first: Instants,
-    /// What a Commit changes in the holding once it is applied.
+    /// What a Commit changes in the holding when it is applied.
     renewal: Option<renew::Attempt>,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The same transaction again while the outcome of the last one is unknown, else a new one.
+    /// Returns the same transaction while the outcome of the last one is unknown, and otherwise a new one.
     fn transaction(&mut self, port: &mut impl Port, now: &Now) -> Result<Request, Failure> {
         if let Some(sent) = self.sent.as_ref().filter(|_| self.outcome_unknown) {
             let repeatable = now.instants.longest_since(sent.first) < REPEATABLE;
@@ -177,9 +177,9 @@ impl<'a> Call<'a> {
         Ok(request)
     }
 
-    /// The lock's own condition did not hold, so nothing was applied; nor will it be, because the row is past the
-    /// version, lease and end that this transaction asks for. Returns whether it had been applied before, and fails
-    /// unless the lock is still ours.
+    /// The lock's own condition did not hold, so this transaction was not applied. It never will be, because the row
+    /// is past its version, lease and end. Returns whether an earlier copy had been applied. Fails unless the lock is
+    /// still ours.
     fn is_ours(&mut self, after: Instants, row: Option<Item>) -> Result<bool, Failure> {
         if row.as_ref().is_some_and(|row| self.has_written(row)) {
             return Ok(true);
@@ -188,7 +188,8 @@ impl<'a> Call<'a> {
             return Err(self.untold());
         }
         if self.outcome_unknown && row.as_ref().is_some_and(|row| self.is_unreadable(row)) {
-            // What cannot be read is not past this transaction: when it is repaired, an earlier copy may be applied.
+            // An unreadable row does not prove that it is past this transaction. Once somebody repairs the row, an
+            // earlier copy may be applied.
             return Err(Failure::OutcomeUnknown);
         }
         self.not_applied();
@@ -200,7 +201,7 @@ impl<'a> Call<'a> {
         Ok(false)
     }
 
-    /// The caller's writes were refused. Returns whether an earlier copy of them was applied all the same, or fails if
+    /// The caller's writes were refused. Returns whether an earlier copy of them was applied nevertheless. Fails if
     /// none was and none will be.
     async fn ruled_out(&mut self, port: &mut impl Port, failed: Vec<FailedWrite>) -> Result<bool, Failure> {
         let first = self.cancelled.take();
@@ -215,21 +216,22 @@ impl<'a> Call<'a> {
         match renewed {
             Ok(Renewed::Recognised) => return Ok(true),
             Ok(Renewed::Renewed) if pending == Some(PendingCommit::Applied) => {
-                // The Renew came after it, and has told the holding all that the commit would.
+                // The Renew came later, and has already updated the holding.
                 if let Some(sent) = &mut self.sent {
                     sent.renewal = None;
                 }
                 return Ok(true);
             }
-            // A commit and release that was applied would have refused the Renew.
+            // The Renew was applied, so no commit and release had been applied before: it would have refused the
+            // Renew.
             Ok(Renewed::Renewed) if matches!(pending, Some(PendingCommit::NotApplied) | None) => {
                 self.not_applied();
                 return Err(Failure::Cancelled(failed));
             }
-            // The row has not told. DynamoDB still knows whether it has applied the transaction.
+            // The row does not show the outcome. DynamoDB can still recognise a transaction that it has applied.
             Ok(Renewed::Renewed) | Err(Failure::InvalidRecord(_)) => {}
             Err(Failure::Lost) => {
-                // Also if the transaction was applied: that was before.
+                // The lock is lost, even if the transaction was applied before that.
                 self.holding.validity = LeaseValidity::none(port.now().instants);
             }
             Err(_) => return Err(Failure::OutcomeUnknown),
@@ -247,7 +249,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The first repetition goes at once. Later ones pause.
+    /// Repeats a request: the first time at once, later after a pause.
     fn repeat(&mut self) {
         if self.outcome_unknown { self.retry.after_pause() } else { self.retry.at_once() }
     }
@@ -266,7 +268,7 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// A failure that says that nothing was applied, unless that is not known.
+    /// Returns a failure that means that nothing was applied, or [`Failure::OutcomeUnknown`] while that is unknown.
     fn unless_unknown(&mut self, failure: Failure) -> Failure {
         if self.outcome_unknown {
             return Failure::OutcomeUnknown;
@@ -283,13 +285,13 @@ impl<'a> Call<'a> {
         !once::is_settled(row) && Record::read(row.clone(), &self.settings.schema).is_err()
     }
 
-    /// Whether DynamoDB may have forgotten the transaction's token by now.
+    /// Whether DynamoDB may no longer recognise the transaction's token.
     fn is_forgotten(&self, now: Instants) -> bool {
         self.sent.as_ref().is_some_and(|sent| now.longest_since(sent.first) >= REPEATABLE)
     }
 
-    /// Whether the row is still held by this grant, and was written last before the transaction was made: then
-    /// that was not applied, whatever DynamoDB remembers.
+    /// Whether this grant still holds the row, and last wrote it before the transaction was made. Then the
+    /// transaction was not applied, whether or not DynamoDB still recognises its token.
     fn is_older_than_sent(&self, row: Option<&Item>) -> bool {
         let version = match row.and_then(|row| row.get(schema::VERSION)) {
             Some(Value::S(version)) => Version::parse(version),
@@ -301,7 +303,7 @@ impl<'a> Call<'a> {
         is_held && version.zip(self.sent.as_ref()).is_some_and(older)
     }
 
-    /// Neither the row nor DynamoDB tells any more what became of the transaction.
+    /// Neither the row nor DynamoDB can show the outcome of the transaction any more.
     fn untold(&mut self) -> Failure {
         if matches!(self.ending, Ending::Renewed { .. }) {
             self.holding.pending = Some(PendingCommit::Untold);
@@ -310,7 +312,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a transaction that was applied leaves on the row, where that tells it from others.
+/// The version that an applied transaction leaves on the row, if that identifies it.
 struct Trace(Option<String>);
 
 impl Trace {
@@ -324,20 +326,20 @@ impl Sent {
         Trace(match ending {
             Ending::Renewed { .. } => Some(self.version.text()),
             Ending::Settled { .. } => Some(self.version.settled()),
-            // A release leaves no version of its own.
+            // A release writes no version of its own.
             Ending::Released { .. } => None,
         })
     }
 }
 
-/// Release's part of a transaction.
+/// Returns the release in a transaction.
 fn release(holding: &Holding, data: DataChange, now: &Now) -> Action {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
     let ends_at_ms = now.wall.written.max(holding.newest.stamp.millis() + 1);
     Action::Release { scope, ends_at_ms, data, keep: holding.keep }
 }
 
-/// The outcome's part of a transaction, or all there is of it.
+/// Returns the write of the outcome, which is part of a transaction or goes alone.
 fn store(port: &mut impl Port, holding: &mut Holding, outcome: StoredOutcome, now: &Now) -> Action {
     holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u16());
     let (version, token, keep) = (holding.newest, holding.token, holding.keep.unwrap_or_default());

@@ -1,38 +1,38 @@
-//! How many wait for the same lock, as far as one waiter can tell: so that many of them together do not
-//! ask many times as often as one would.
+//! Estimates how many contenders wait for the same lock, as far as one of them can tell. With this estimate, many
+//! contenders together read the row about as often as a single one would.
 //!
-//! A row says who holds the lock, not who waits for it. But whoever waits among many keeps finding
-//! somebody new, and takes it that as many wait as it has found holders. It lets that many times as long
-//! pass between its looks as one that is alone: one and a half turns, at least 30 ms and at most 250 ms,
-//! for each of them, and never more than 2 s. Together they then look about as often as one. How long a
-//! turn lasts follows from the fencing tokens, which grow by one with each grant.
+//! A row names the holder of the lock, not its contenders. But a contender among many keeps finding new holders, and
+//! assumes that as many wait as it has found. It pauses that many times as long between its reads as a single
+//! contender would: for each of them one and a half turns, at least 30 ms and at most 250 ms, and never more than 2 s
+//! in all. Together they then read about as often as one. The length of a turn follows from the fencing tokens, which
+//! grow by one with each grant.
 //!
-//! Whether those that were found still wait, nobody can see. Once one of them was found again with a later
-//! grant, holders come back, and all of them count. As long as none was, they may have come for a single
-//! turn each, as many callers do that one event starts together: then most of them are gone, half of them
-//! count, and the pauses begin with the fourth. (Counting all of them left the lock idle for a third of a
-//! turn at the end of such a burst, because the last ones held back for those that had been served.)
+//! A contender cannot see whether the holders that it found still wait. Once it finds one of them again with a later
+//! grant, it assumes that holders come back, and counts all of them. Until then they may have come for a single turn
+//! each, as when one event starts many callers. Most of them are gone then, so it counts half of them, and pauses
+//! from the fourth one on. (When it counted all of them, the lock was idle for a third of a turn at the end of such a
+//! burst. The last contenders waited for holders that had already finished.)
 //!
-//! A holder that comes back again and again is one holder, so whoever is left alone with it does not
-//! hold back for a crowd that is not there. Only rows of this crate count: other clients look once a
-//! second, however many of ours hold back.
+//! A holder that comes back again and again counts as one, so a contender that is alone with it does not wait for
+//! others that are not there. Only rows of this crate count. Other clients read once a second, however long ours
+//! pause.
 
 use super::backoff::{LONGEST_POLL, SHORTEST_POLL};
 use super::instants::Instants;
 use super::record::Record;
 use std::time::Duration;
 
-/// No pause is longer, however large the crowd: a waiter that was left alone must notice.
+/// The longest pause, however many contenders there are. A contender that was left alone must notice that.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// More need not be told apart: the pause has its largest length by then.
+/// The most holders that are told apart. With so many, the pause has its largest length.
 const MOST_HOLDERS: usize = 64;
 
-/// What one waiter has found out.
+/// What one contender has found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contention {
-    /// By name, with the token of the grant by which each was found first.
+    /// The name of each holder, with the token of the first grant that was seen.
     holders: Vec<(String, u64)>,
-    /// One of them was found again with another grant.
+    /// A holder was found again with another grant.
     come_back: bool,
     /// The first token that was seen, and when.
     first: Option<(u64, Instants)>,
@@ -40,7 +40,7 @@ pub(crate) struct Contention {
 }
 
 impl Contention {
-    /// A look at the row showed this.
+    /// Records what a read of the row showed.
     pub(crate) fn see(&mut self, record: &Record, now: Instants) {
         let Some(token) = record.token.filter(|_| record.is_ours()) else { return };
         let holder = client_of(&record.owner);
@@ -56,10 +56,10 @@ impl Contention {
         }
     }
 
-    /// How long to pause at least; zero where nobody else waits as far as is known.
+    /// The shortest pause before the next read. Zero when no other contender is known.
     pub(crate) fn pause(&self) -> Duration {
         let found = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
-        // Twice the waiters, so that half of an odd number counts too.
+        // Counts in halves, so that half of an odd number counts too.
         let halves = if self.come_back { found * 2 } else { found };
         if halves < 4 {
             return Duration::ZERO;
@@ -69,8 +69,8 @@ impl Contention {
     }
 }
 
-/// Who comes back: an owner that was not named by the caller is another one for each acquire, with the same name of
-/// a client in front.
+/// The part of an owner's name that stays the same. An owner that the caller did not name has a new suffix for each
+/// acquire, after the name of the client.
 fn client_of(owner: &str) -> &str {
     match owner.rsplit_once('/') {
         Some((client, digits)) if digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => client,
@@ -107,7 +107,7 @@ mod tests {
         row("ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef", owner, token)
     }
 
-    /// What a waiter that looks every ten turns pauses, when it finds these holders.
+    /// The pauses of a contender that reads every ten turns and finds these holders.
     fn pauses_behind(holders: &[&str]) -> Vec<Duration> {
         let mut contention = Contention::default();
         let pause = |(look, holder): (u64, &&str)| {
@@ -165,7 +165,7 @@ mod tests {
             contention.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder));
         }
         assert_eq!(contention.pause(), LONGEST_PAUSE);
-        // A token that was turned back, by a peer or with its row, is no turn.
+        // A token that became smaller, because a peer or a deletion reset it, is not a turn.
         contention.see(&ours("another", 3), at(9_000_000));
         assert_eq!(contention.pause(), LONGEST_PAUSE);
     }

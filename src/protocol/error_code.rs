@@ -1,12 +1,11 @@
-//! What DynamoDB's error codes mean for a request that was refused.
+//! What the error codes of DynamoDB mean for a request that failed.
 
 use super::port::{Answer, Rejection};
 
 impl Answer {
-    /// The answer that an error of DynamoDB stands for, by its code and message: only for an answer with
-    /// a status of 400 to 499. Anything else, and any code that is not known here, is
-    /// [`Unknown`](Answer::Unknown). A refused condition is not told by its code alone: see
-    /// [`Refused`](Answer::ConditionFailed).
+    /// Returns the meaning of a DynamoDB error, from its code and message. Use it only for a response with a status
+    /// of 400 to 499. Any other response, and any unlisted code, is [`Unknown`](Answer::Unknown). A failed condition
+    /// cannot be told by its code alone; see [`ConditionFailed`](Answer::ConditionFailed).
     pub fn of_error(code: Option<&str>, message: Option<&str>) -> Self {
         let text = || message.or(code).unwrap_or("no reason was given").to_owned();
         match code {
@@ -46,7 +45,7 @@ impl Answer {
     }
 }
 
-/// The table has other key attributes than this client was told.
+/// Whether the table has other key attributes than this client is configured with.
 fn is_about_the_key(message: Option<&str>) -> bool {
     let message = message.unwrap_or_default();
     ["key element does not match the schema", "required keys was not given a value", "number of conditions on the keys"]

@@ -1,7 +1,7 @@
 //! The one place where requests become DynamoDB expressions.
 //!
-//! Our own attribute names stand in the text as they are, since none of them but `data` is on
-//! DynamoDB's list of reserved words; names that a user chose go through `#` placeholders.
+//! Our own attribute names stand in the text as they are, because only `data` is on DynamoDB's list of reserved
+//! words. Names that a user chose go through `#` placeholders.
 
 use super::instants::millis_rounded_up;
 use super::request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome};
@@ -10,36 +10,33 @@ use super::value::Value;
 use super::version::{Grant, OURS, Version};
 use std::time::Duration;
 
-/// A request as DynamoDB wants it, but for table name and key.
+/// A request in DynamoDB's terms, without table name and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expression {
-    /// The update expression, for `UpdateItem`.
     pub update: String,
-    /// The condition expression; empty for a read.
+    /// Empty for a read.
     pub condition: String,
     /// Attribute names behind `#` placeholders.
     pub names: Vec<(&'static str, String)>,
     /// Attribute values behind `:` placeholders.
     pub values: Vec<(&'static str, Value)>,
-    /// Which attributes an applied request shall return.
     pub returns: Returns,
 }
 
-/// What an applied request returns.
+/// Which attributes an applied request returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Returns {
-    /// Nothing.
     #[default]
     Nothing,
-    /// The whole row as written: token and payload of a new grant.
+    /// The whole row as written. It has the token and payload of a new grant.
     AllNew,
-    /// What the written attributes were before: which write a renewal followed.
+    /// The written attributes as they were before. They show which write a renewal replaced.
     UpdatedOld,
 }
 
-/// "Nobody ever wrote it, or it is ours and released, or it is ours and long over."
+/// The condition "nobody ever wrote the row, or it is ours and released, or it is ours and its lease ended long ago".
 ///
-/// `leaseEndsAt <= :now` refuses a delayed copy of a Claim after a release that is newer than it.
+/// `leaseEndsAt <= :now` refuses a delayed copy of a Claim after a release that is newer than the Claim.
 const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND attribute_exists(isReleased) AND leaseEndsAt <= :now";
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
@@ -60,7 +57,7 @@ impl Expression {
             Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));
                 if request.transaction.is_some() {
-                    // A copy that DynamoDB does not recognise any more must not be applied over itself.
+                    // A late copy that DynamoDB no longer recognises must not be applied a second time.
                     out.condition.push_str(" AND recordVersionNumber <> :rvn");
                 }
                 out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
@@ -70,20 +67,20 @@ impl Expression {
                     out.condition.push_str("leaseDuration IN (:known, :lease)");
                     out.text(":known", known_lease.text());
                 }
-                // `:rvn` is both the bound and the version to write.
+                // `:rvn` is both the upper bound and the version to write.
                 out.update.push_str("SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
                 out.text(":lease", lease.text());
                 out.number(":ends", *ends_at_ms);
                 out.kept(*ends_at_ms, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[removed]);
-                // Writes in a transaction return nothing.
+                // Writes in a transaction return no attributes.
                 out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
             Action::Release { scope, ends_at_ms, data, keep } => {
                 out.scope(scope);
                 if request.transaction.is_some() {
-                    // Alone a release may be repeated; the caller's writes may not.
+                    // A release alone may be applied twice. The caller's writes may not.
                     out.condition.push_str(" AND attribute_not_exists(isReleased)");
                 }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
@@ -119,7 +116,7 @@ impl Expression {
         self.grant(grant, NextToken::FromRow, schema);
     }
 
-    /// A plain Claim, and only on a record of the same work whose time is not over.
+    /// Like a plain Claim, but applied only to a record of the same work that still counts.
     fn claim_once(&mut self, payload: bool, by_wall_clock: bool) {
         self.condition
             .push_str("attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now");
@@ -133,7 +130,7 @@ impl Expression {
         });
     }
 
-    /// What the grant of an idempotent work writes beside the lock; answers what is to be removed.
+    /// Adds what a grant of idempotent work writes beside the lock. Returns the attributes to remove.
     fn once(&mut self, once: &OnceClaim, now: u64) -> [Option<&'static str>; 4] {
         self.update.push_str(if once.anew {
             ", attempts = :one, firstSeenAt = :now"
@@ -157,7 +154,8 @@ impl Expression {
         [of_old("onceState"), of_old("outcome"), of_old("outcomeAt"), payload]
     }
 
-    /// "Still my grant, and nothing newer than this": the outcome, under a version that is no lock's.
+    /// The condition "still my grant, and nothing newer than this". Writes the outcome, under a version that is not a
+    /// lock's.
     fn settle(&mut self, version: &Version, token: u64, outcome: &StoredOutcome, now: u64) {
         self.mine(version, Some(token));
         self.condition.push_str(" AND attribute_not_exists(isReleased)");
@@ -229,8 +227,8 @@ impl Expression {
         }
     }
 
-    /// "Still my grant, whatever was written last of it." Its stamps are hexadecimal digits, which all
-    /// sort before this bound.
+    /// The condition "still my grant, whatever its last write was". Stamps are hexadecimal digits, which all sort
+    /// before this bound.
     fn fence(&mut self, grant: Grant, token: u64) {
         self.condition.push_str(
             "recordVersionNumber BETWEEN :first AND :last AND fencingToken = :token AND \
@@ -241,7 +239,7 @@ impl Expression {
         self.number(":token", token);
     }
 
-    /// "Still my grant, and nothing newer than this."
+    /// The condition "still my grant, and nothing newer than this".
     fn mine(&mut self, up_to: &Version, token: Option<u64>) {
         self.condition.push_str("recordVersionNumber BETWEEN :first AND :rvn");
         self.text(":first", up_to.grant.first_version());
@@ -252,8 +250,8 @@ impl Expression {
         }
     }
 
-    /// Until when the row is of use, counted from this epoch millisecond: for a plain lock only
-    /// housekeeping, for an idempotent work until when its record counts.
+    /// Writes until when the row is needed, counted from this epoch millisecond. For a plain lock this is
+    /// housekeeping. For idempotent work it is the time until which the record counts.
     fn kept(&mut self, from: u64, keep: Option<Duration>, schema: &Schema) {
         let until = keep.map(|keep| from.saturating_add(millis_rounded_up(keep)));
         if let Some(until) = until {
@@ -267,7 +265,7 @@ impl Expression {
         }
     }
 
-    /// Sets the payload, or answers the placeholder that is to be removed.
+    /// Sets the payload, or returns the placeholder of the payload to remove.
     fn data(&mut self, data: &DataChange) -> Option<&'static str> {
         match data {
             DataChange::Keep => None,
@@ -291,14 +289,14 @@ impl Expression {
         }
     }
 
-    /// A string behind a `:` placeholder. (Not inlined: a request has many values, and one copy of this for all of
-    /// them takes less of the processor's cache.)
+    /// Adds a string behind a `:` placeholder. It is not inlined, because a request has many values and one copy of
+    /// this code takes less of the processor's cache.
     #[inline(never)]
     fn text(&mut self, name: &'static str, text: impl Into<String>) {
         self.values.push((name, Value::S(text.into())));
     }
 
-    /// A number, likewise.
+    /// Adds a number behind a `:` placeholder. Not inlined, like `text`.
     #[inline(never)]
     fn number(&mut self, name: &'static str, number: u64) {
         self.values.push((name, Value::N(number.to_string())));
@@ -307,7 +305,7 @@ impl Expression {
 
 #[cfg(test)]
 mod tests {
-    //! Golden texts: a change here is a change of the wire format and needs a reason.
+    //! The texts of the expressions. A change here is a change of the wire format and needs a reason.
 
     use super::super::lease::{Dialect, Lease};
     use super::super::request::TransactionId;

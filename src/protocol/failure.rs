@@ -1,23 +1,24 @@
-//! Why an operation did not do what was asked: one list for all of them, and the text of each.
+//! Why an operation failed: one list for all operations, and the text of each failure.
 
 use super::key::LockKey;
 use super::port::{FailedWrite, Rejection};
 use super::record::InvalidRecord;
 
-/// Why an operation failed. Each operation returns those that can happen to it.
+/// Why an operation failed. Each operation returns only those that can happen to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Another grant has the lock, or it was released. Nothing was applied.
     Lost,
-    /// The row is not a lock record. It was left as it is, or released again where this call had written to it.
+    /// The row is not a lock record. It was not changed. Where this call had already written its grant, it released
+    /// the row again.
     InvalidRecord(InvalidRecord),
-    /// The caller's own writes were refused, so that nothing of the transaction was applied. The lock is held as before.
+    /// DynamoDB refused the caller's own writes, so nothing of the transaction was applied. The lock is still held.
     Cancelled(Vec<FailedWrite>),
-    /// DynamoDB will not take the request. Nothing was applied.
+    /// DynamoDB rejected the request. Nothing was applied.
     Rejected(Rejection),
-    /// DynamoDB refuses requests for now. Nothing was applied.
+    /// DynamoDB throttled the requests. Nothing was applied.
     Throttled,
-    /// A request without a response may have been applied, or may still be.
+    /// A request had no response. It may have been applied, or may still be.
     OutcomeUnknown,
 }
 
@@ -27,14 +28,13 @@ impl From<InvalidRecord> for Failure {
     }
 }
 
-/// What was asked for, as the text of a failure names it.
+/// The operation that failed, for the text of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Acquire, try to acquire, reclaim.
+    /// Acquire, try to acquire, or reclaim.
     Acquire,
-    /// Renew, resume.
+    /// Renew or resume.
     Renew,
-    /// Release.
     Release,
     /// Peek.
     Read,
@@ -62,7 +62,7 @@ impl Operation {
 }
 
 impl Failure {
-    /// What happened to the lock, and what its caller should do about it.
+    /// The text of the failure: what happened to the lock, and what the caller should do.
     pub fn text(&self, operation: Operation, key: &LockKey) -> String {
         match self {
             Failure::Lost => format!("the lock {key} is no longer ours: stop, and do not write"),
@@ -97,7 +97,7 @@ impl Failure {
 }
 
 impl Rejection {
-    /// What DynamoDB said, and what to do about it.
+    /// The text of the rejection: what DynamoDB reported, and what to do about it.
     pub fn text(&self, key: Option<&LockKey>) -> String {
         let on = key.map_or(String::new(), |key| format!(" for the lock {key}"));
         match self {

@@ -1,15 +1,15 @@
-//! Two clocks, read together, because each of them alone can be wrong in its own way.
+//! Readings of two clocks, taken together, because each clock alone can be wrong in its own way.
 //!
-//! The monotonic clock may stand still while a Lambda sandbox is frozen; the wall clock may be set
-//! back. A holder therefore believes the *larger* of the two spans (it must not come back young),
-//! a contender the *smaller* (it must not count time that did not pass).
+//! The monotonic clock may stand still while a Lambda sandbox is frozen. The wall clock may be set back. So a holder
+//! uses the *larger* of the two spans, because it must not believe that its lease is younger than it is. A contender
+//! uses the *smaller* one, because it must not count time that did not pass.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// One reading of the monotonic and of the wall clock.
+/// One reading of the monotonic clock and of the wall clock.
 ///
-/// The monotonic part counts from an origin of the clock's own choice: only differences mean
-/// anything, and only between readings of the same clock.
+/// The monotonic part counts from an arbitrary origin. Only differences between readings of the same clock mean
+/// anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instants {
     /// Time on the monotonic clock, since an arbitrary origin.
@@ -19,18 +19,18 @@ pub struct Instants {
 }
 
 impl Instants {
-    /// A reading of both clocks. A wall clock before 1970 counts as 1970.
+    /// Makes a reading of both clocks. A wall clock before 1970 counts as 1970.
     pub fn new(monotonic: Duration, wall: SystemTime) -> Self {
         let wall = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { monotonic, wall }
     }
 
-    /// What a holder believes has passed: the larger of the two spans.
+    /// How much time has passed for a holder: the larger of the two spans.
     pub fn longest_since(self, earlier: Instants) -> Duration {
         self.monotonic_since(earlier).max(self.wall_since(earlier))
     }
 
-    /// What a contender believes has passed: the smaller of the two spans.
+    /// How much time has passed for a contender: the smaller of the two spans.
     pub fn shortest_since(self, earlier: Instants) -> Duration {
         self.monotonic_since(earlier).min(self.wall_since(earlier))
     }
@@ -44,13 +44,13 @@ impl Instants {
     }
 }
 
-/// Whole milliseconds of a duration, rounded up, because a lease must never come out shorter than
-/// what was asked for.
+/// Returns the milliseconds of a duration, rounded up, because a lease must never be shorter than the caller asked
+/// for.
 pub fn millis_rounded_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// The point in time that a number of epoch milliseconds stands for.
+/// Returns the time of this epoch millisecond. `None` where the platform cannot represent it.
 pub fn from_epoch_millis(millis: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_millis(millis))
 }

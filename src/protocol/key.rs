@@ -3,17 +3,17 @@
 use super::Invalid;
 use std::fmt;
 
-/// What every key of an idempotent work begins with.
+/// The prefix of every key of idempotent work.
 pub const NAMESPACE: &str = "once/";
 
-/// The longest partition key that DynamoDB takes, in bytes of UTF-8.
+/// The longest partition key that DynamoDB accepts, in bytes of UTF-8.
 pub const LONGEST_KEY: usize = 2048;
-/// The longest sort key that DynamoDB takes, in bytes of UTF-8.
+/// The longest sort key that DynamoDB accepts, in bytes of UTF-8.
 pub const LONGEST_SORT_KEY: usize = 1024;
 
-/// Which lock: the values of the table's key attributes.
+/// The key of a lock: the values of the table's key attributes.
 ///
-/// A plain string is the key of a table without a sort key; a pair is partition and sort key:
+/// A string is the key of a lock in a table without a sort key. A pair is partition key and sort key:
 ///
 /// ```
 /// use lambda_lock::LockKey;
@@ -28,7 +28,7 @@ pub struct LockKey {
 }
 
 impl LockKey {
-    /// A key from its parts.
+    /// Makes a key from its parts.
     pub fn new(key: impl Into<String>, sort_key: Option<String>) -> Self {
         Self { key: key.into(), sort_key }
     }
@@ -43,7 +43,7 @@ impl LockKey {
         self.sort_key.as_deref()
     }
 
-    /// Checks what DynamoDB would refuse, and that a sort key is given exactly where the table has one.
+    /// Checks what DynamoDB would refuse. Also checks that there is a sort key exactly where the table has one.
     pub(crate) fn check(&self, table_has_sort_key: bool) -> Result<(), Invalid> {
         check_part("lock key", &self.key, LONGEST_KEY)?;
         match (&self.sort_key, table_has_sort_key) {

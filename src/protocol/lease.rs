@@ -1,16 +1,16 @@
-//! `leaseDuration` as bytes: the two dialects in which peers spell a duration.
+//! Reads and writes `leaseDuration`, in the two dialects that other clients use.
 
 use super::Invalid;
 use super::instants::millis_rounded_up;
 use std::time::Duration;
 
-/// The longest lease that a caller may ask for: as long as the longest Step Functions execution.
+/// The longest lease that a caller may ask for. The longest Step Functions execution takes as long.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How `leaseDuration` is written. Both dialects are always read.
 ///
-/// Java's and Go's clients cannot read each other's rows, so a key that is shared with one of
-/// them needs that client's dialect.
+/// Java's and Go's clients cannot read each other's rows. So a key that is shared with one of them needs that
+/// client's dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Decimal milliseconds, `"20000"`, as `amazon-dynamodb-lock-client` writes them.
@@ -20,7 +20,7 @@ pub enum Dialect {
     Go,
 }
 
-/// A lease as it stands, or will stand, on a row: its text and what the text means.
+/// A lease as it is written on a row: its text, and the duration that the text means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     text: String,
@@ -28,7 +28,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease of this length, rounded up to whole milliseconds and written in this dialect.
+    /// Makes a lease of this length, rounded up to whole milliseconds, in this dialect.
     pub fn new(duration: Duration, dialect: Dialect) -> Self {
         let millis = millis_rounded_up(duration);
         let text = match dialect {
@@ -53,7 +53,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Reads either dialect; `None` when the text is neither.
+    /// Reads a lease in either dialect. Returns `None` when the text is in neither.
     pub fn parse(text: &str) -> Option<Self> {
         let duration = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
             Duration::from_millis(text.parse().ok()?)
@@ -63,18 +63,16 @@ impl Lease {
         Some(Self { text: text.to_owned(), duration })
     }
 
-    /// The text on the row.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What the text means.
     pub fn duration(&self) -> Duration {
         self.duration
     }
 }
 
-/// Writes milliseconds the way Go's `Duration.String` does.
+/// Writes milliseconds as Go's `Duration.String` does.
 fn go_text(millis: u64) -> String {
     if millis < 1000 {
         return if millis == 0 { "0s".to_owned() } else { format!("{millis}ms") };
@@ -96,8 +94,8 @@ fn go_text(millis: u64) -> String {
     text
 }
 
-/// Reads a sequence of `number unit` as Go's `ParseDuration` does. Negative durations are refused:
-/// a lease that ended before it began is no lease.
+/// Reads a sequence of `number unit` as Go's `ParseDuration` does. Refuses negative durations, because such a lease
+/// would end before it begins.
 fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest.is_empty() {
@@ -124,7 +122,7 @@ fn go_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
 }
 
-/// `number × unit` for a plain decimal such as `1.5`, without floating point.
+/// Returns `number × unit` for a plain decimal such as `1.5`, without floating point.
 fn decimal_times(number: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {

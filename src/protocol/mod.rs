@@ -1,4 +1,4 @@
-//! The lock protocol without a clock, a connection or an SDK.
+//! The lock protocol: all decisions, without a clock, a connection or an SDK.
 //!
 //! Each operation is an `async` function over a [`Port`], which reads the clocks, sends requests and lets time pass.
 //! The client of this crate implements the port on the SDK. A host that cannot await, such as that of the WebAssembly
@@ -23,27 +23,33 @@
 //! | `workflow` | S | us | present only while a workflow holds the lock |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
 //!
-//! What the Java and Go clients do with these attributes, and what becomes of them under a peer's grant, is
-//! a table in the repository's `interop/README.md`, tested with the real libraries.
+//! The repository's `interop/README.md` has a table of what the Java and Go clients do with these attributes, and of what
+//! becomes of them under a peer's grant. It is tested with the real libraries.
 //!
-//! The version does three jobs. It tells *who wrote last*: under a peer's version `fencingToken`,
-//! `leaseEndsAt` and `workflow` may be stale and are not believed. It *names the grant*, so that a
-//! client recognises its own write after a lost answer. And it *orders a grant's writes*, so that a
-//! delayed copy of an older renewal is refused.
+//! The version serves three purposes:
+//!
+//! * It shows *who wrote last*. Under a peer's version `fencingToken`, `leaseEndsAt` and `workflow` may be stale, and
+//!   are ignored.
+//! * It *names the grant*, so that a client recognises its own write when the response was lost.
+//! * It *orders the writes of a grant*, so that a delayed copy of an older renewal is refused.
 //!
 //! # Where to look
 //!
 //! | file | rule |
 //! |---|---|
 //! | `acquire` | Claim, Take, recognition of our own write, waiting |
-//! | `renew` | Renew, and what a refused one means |
-//! | `release` | Release, Delete, and the two releases that serve workflows |
+//! | `renew` | Renew, and what a refused Renew means |
+//! | `release` | Release and Delete of a lock, and the release of what a workflow holds |
+//! | `peek` | Peek: reading a row |
 //! | `commit` | Commit, and Commit and release: the caller's writes and the lock's in one transaction |
 //! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
-//! | `holding` | what a holder believes about its own lease |
+//! | `holding` | how long a holder may rely on its lease |
 //! | `observation` | when a holder is dead |
-//! | `backoff`, `crowd` | how long to pause: after a fault, behind a holder, among many |
+//! | `backoff`, `contention` | how long to pause: after a fault, behind a holder, among many contenders |
 //! | `expression` | the requests as DynamoDB expressions |
+//! | `port`, `steps` | what an operation needs from outside, and how to run an operation step by step |
+
+#![allow(missing_docs, reason = "docs that only repeat a name are left out")]
 
 mod acquire;
 mod backoff;
@@ -102,7 +108,7 @@ pub use version::{Grant, OURS, Stamp, Version};
 
 use std::fmt;
 
-/// Input that cannot work, found before any request was sent. Its text says what to do instead.
+/// Input that was found invalid before any request was sent. Its text says what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid(String);
 

@@ -1,5 +1,5 @@
-//! When is a holder dead? Either because its version stood still for a whole lease, or because the
-//! end it wrote itself is long past.
+//! Decides when a holder is dead: when its version did not change for a whole lease, or when the end that it wrote is
+//! long past.
 
 use super::clock_bounds::ClockBounds;
 use super::instants::{Instants, millis_rounded_up};
@@ -8,15 +8,14 @@ use super::record::Record;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long a version has been seen unchanged: what one call hands to the next, so that callers
-/// that live for seconds can together watch a lease that lasts for minutes.
+/// How long a version has been seen unchanged. One call hands it to the next, so that callers that live for seconds
+/// can together observe a lease that lasts for minutes.
 ///
-/// Serialise it, keep it between two calls, and give it to the next acquire of the same key. An
-/// observation of a version that is no longer on the row counts nothing.
+/// Serialise it, keep it between two calls, and give it to the next acquire of the same key. It has no effect when
+/// the row has another version by then.
 ///
-/// Time between two calls does not count by itself, because nobody knows how long it was. A caller
-/// that can vouch for it (a Step Functions `Wait` state of 30 s proves 30 s) says so with
-/// [`and_waited`](Observation::and_waited).
+/// The time between two calls does not count by itself, because its length is unknown. A caller that can vouch for it
+/// adds it with [`and_waited`](Observation::and_waited): a Step Functions `Wait` state of 30 s proves 30 s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Observation {
@@ -30,19 +29,19 @@ impl Observation {
         Self {
             version: record.version.clone(),
             lease_millis: millis_rounded_up(record.lease.duration()),
-            // Rounded down: time that did not pass must not be counted.
+            // Rounded down, because time that did not pass must not be counted.
             unchanged_for_millis: u64::try_from(unchanged_for.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
-    /// An observation from its parts, for carrying it in other formats than serde's.
+    /// Makes an observation from its parts, to carry it in a format that serde does not write.
     pub fn from_parts(version: String, lease: Duration, unchanged_for: Duration) -> Self {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self { version, lease_millis: millis(lease), unchanged_for_millis: millis(unchanged_for) }
     }
 
-    /// Adds time that has passed since this observation was made and that the caller vouches for.
-    /// More than has really passed breaks the lock's promise of exclusion.
+    /// Adds time that has passed since this observation was made, and that the caller vouches for. Adding more than
+    /// has passed breaks the lock's promise of exclusion.
     #[must_use]
     pub fn and_waited(mut self, waited: Duration) -> Self {
         let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
@@ -55,28 +54,28 @@ impl Observation {
         &self.version
     }
 
-    /// The lease that stood on the row.
+    /// The lease on the row.
     pub fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_millis)
     }
 
-    /// For how long the version was seen unchanged.
+    /// How long the version was seen unchanged.
     pub fn unchanged_for(&self) -> Duration {
         Duration::from_millis(self.unchanged_for_millis)
     }
 }
 
-/// A version under observation by this call.
+/// A version that this call observes.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     record: Record,
-    /// After the first answer that showed this version: time before it does not count.
+    /// Read after the first response that showed this version. Time before that does not count.
     since: Instants,
     carried: Duration,
 }
 
 impl Watch {
-    /// Begins, or goes on with, an observation: `earlier` is this call's, `carried` the caller's.
+    /// Starts or continues an observation. `earlier` is from this call, `carried` is from the caller.
     pub(crate) fn on(record: Record, after: Instants, earlier: Option<Watch>, carried: Option<&Observation>) -> Self {
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
             return Self { record, ..earlier };
@@ -98,7 +97,7 @@ impl Watch {
         self.carried.saturating_add(now.shortest_since(self.since))
     }
 
-    /// How long until the holder is proven dead, by whichever rule comes first. Zero: it is.
+    /// How long until the holder is proven dead, by whichever rule comes first. Zero when it is dead.
     pub(crate) fn dead_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
         let observed =
             clock_bounds.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(now.instants));
@@ -108,7 +107,7 @@ impl Watch {
         }
     }
 
-    /// How long until `leaseEndsAt + max_clock_skew < now`, where the wall clock proves anything.
+    /// How long until `leaseEndsAt + max_clock_skew < now`. `None` where the wall clock proves nothing.
     fn ended_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Option<Duration> {
         let skew = millis_rounded_up(clock_bounds.max_clock_skew().filter(|_| now.wall.trusted)?);
         let ends_at_ms = self.record.believable_end()?;

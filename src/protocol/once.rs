@@ -1,8 +1,8 @@
 //! Idempotent work: a lock and the outcome of its work in one item.
 //!
-//! The first call for a key claims the item and works; later calls get the stored outcome. As long as
-//! it is open, the item is a lock like any other: lease, takeover, renewal, release and fencing token
-//! follow the rules of this crate. Storing the outcome ends the grant for good.
+//! The first call for a key claims the item and does the work. Later calls get the stored outcome. While the work is
+//! open, the item is a lock like any other: lease, takeover, renewal, release and fencing token follow the rules of
+//! this crate. To store the outcome ends the grant permanently.
 //!
 //! # The item
 //!
@@ -11,22 +11,22 @@
 //! | attribute | type | meaning |
 //! |---|---|---|
 //! | `key` | S | `once/` and the caller's key: no plain lock may have such a key, and no idempotent work another |
-//! | `attempts` | N | how many grants this work has had |
-//! | `firstSeenAt` | N | epoch milliseconds: when it was first asked for |
+//! | `attempts` | N | how many grants the work has had |
+//! | `firstSeenAt` | N | epoch milliseconds: when the work was first requested |
 //! | `keptUntilAt` | N | epoch milliseconds: until when the record counts. Lease end + retention while it is open, outcome + retention afterwards |
 //! | `payloadHash` | S | SHA-256 of the payload's canonical JSON, 64 hexadecimal digits; absent when no payload was given |
 //! | `onceState` | S | `done` or `failed`; absent while the work is open |
 //! | `outcome` | S | the result, or the failure, as JSON |
 //! | `outcomeAt` | N | epoch milliseconds: when it was stored |
 //! | `recordVersionNumber` | S | while open that of a lock; afterwards `lo1-{grant}-{stamp}` |
-//! | TTL attribute (where configured) | N | `keptUntilAt` in epoch seconds, rounded up. Housekeeping: what counts is `keptUntilAt` |
+//! | TTL attribute (where configured) | N | `keptUntilAt` in epoch seconds, rounded up. Only housekeeping: `keptUntilAt` decides |
 //!
-//! A settled record has no `leaseDuration` and no lock's version, so nothing that looks for a lock,
-//! this crate, Java's client or Go's, can take it for one that is free.
+//! A settled record has no `leaseDuration` and its version is not a lock's. So no client that looks for a lock, ours,
+//! Java's or Go's, can mistake it for a free one.
 //!
 //! # The requests
 //!
-//! `mine up to X` is the lock's: still this grant, and nothing of it newer than X.
+//! `mine up to X` is the lock's condition: still this grant, and no version of it newer than X.
 //!
 //! | request | condition | effect |
 //! |---|---|---|
@@ -35,22 +35,22 @@
 //! | **Complete**, **Fail** `UpdateItem`, alone or in a transaction with the caller's writes | mine up to this version, and not released | version `lo1-…`, `onceState`, `outcome`, `outcomeAt`, `keptUntilAt`; removes `leaseDuration`, `leaseEndsAt`, `workflow`, `data` |
 //! | **Replay** | none: a refused Claim brings the row | nothing |
 //!
-//! Renew, Release and Commit are those of a lock, and write `keptUntilAt` too.
+//! Renew, Release and Commit are those of a lock. They also write `keptUntilAt`.
 //!
 //! # What a row means
 //!
 //! ```text
 //! a row that is no record of an idempotent work .... InvalidRecord, left as it is
 //! its time is over (keptUntilAt + max_clock_skew < now)
-//!  ├ settled, released, or its holder dead ......... Take, as if it had never been
+//!  ├ settled, released, or its holder dead ......... Take, as if there had been no record
 //!  └ held .......................................... as below
 //! another payload .................................. mismatch
 //! settled .......................................... the outcome
-//! open ............................................. as a lock: granted, held, or wait and look again
+//! open ............................................. as a lock: granted, held, or wait and Peek again
 //! ```
 //!
-//! A late finisher overwrites nobody's outcome: Complete and Fail ask for their own grant. One whose
-//! answer was lost is recognised by its version.
+//! A call that finishes late overwrites no other outcome, because Complete and Fail require their own grant. When a
+//! response was lost, the version shows whether the outcome was stored.
 
 use super::acquire::{AcquireOptions, Acquired, Ended, Look, Purpose, acquire_for};
 use super::failure::Failure;
@@ -66,28 +66,28 @@ use std::time::Duration;
 
 pub use super::key::NAMESPACE;
 
-/// Whether a row is a settled record: no lock, and never one again before its time is over.
+/// Whether a row is a settled record. It is not a lock, and cannot become one before its time is over.
 pub(super) fn is_settled(row: &Item) -> bool {
     matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(SETTLED))
 }
 
-/// What a row says of an idempotent work.
+/// The record of idempotent work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnceRecord {
-    /// How many grants it has had.
+    /// How many grants the work has had.
     pub attempts: u64,
-    /// When it was first asked for, in epoch milliseconds.
+    /// When the work was first requested, in epoch milliseconds.
     pub first_seen: u64,
     /// Until when the record counts, in epoch milliseconds.
     pub kept_until: u64,
-    /// Fingerprint of the payload.
+    /// The fingerprint of the payload.
     pub payload: Option<String>,
-    /// Its outcome, and when that was stored, in epoch milliseconds; `None` while it is open.
+    /// The outcome, and when it was stored, in epoch milliseconds. `None` while the work is open.
     pub settled: Option<(StoredOutcome, u64)>,
 }
 
 impl OnceRecord {
-    /// Reads a row.
+    /// Reads a row strictly.
     pub fn read(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
         let settled = is_settled(&item);
         let mut fields = Fields { item: &mut item, schema };
@@ -100,7 +100,8 @@ impl OnceRecord {
         })
     }
 
-    /// Whether the record no longer counts. Clocks disagree, so it counts a little longer than it says.
+    /// Whether the record no longer counts. Clocks differ, so the record counts for the allowed skew longer than it
+    /// states.
     fn is_over(&self, now: &Now, settings: &Settings) -> bool {
         let skew = settings.clock_bounds.max_clock_skew().map_or(0, millis_rounded_up);
         self.kept_until.saturating_add(skew) < now.wall.millis
@@ -117,21 +118,21 @@ fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecor
     Ok((outcome, fields.required_number(schema::OUTCOME_AT)?))
 }
 
-/// How the start of an idempotent work ended.
+/// The result of starting idempotent work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// As for a lock. When granted: what its record says, this attempt counted.
+    /// Like acquiring a lock. When it was granted, also the work's record, which includes this attempt.
     Lock(Acquired, Option<OnceRecord>),
-    /// It has an outcome.
+    /// The work already has an outcome.
     Settled(OnceRecord),
-    /// Its record is of another payload.
+    /// The record was made for another payload.
     Mismatch(OnceRecord),
 }
 
-/// Starts an idempotent work: an acquire that looks at the record first.
+/// Starts idempotent work: acquires a lock, after a look at the record.
 ///
-/// `options.key` has the [namespace](NAMESPACE). `payload` is the fingerprint that the record is compared with, and
-/// `keep` is for how long after its lease, or its outcome, the record counts.
+/// `options.key` includes the [namespace](NAMESPACE). `payload` is the fingerprint to compare with the record. `keep`
+/// is how long the record counts after its lease, or after its outcome.
 pub async fn start(
     port: &mut impl Port,
     settings: &Settings,
@@ -146,12 +147,12 @@ pub async fn start(
     }
 }
 
-/// An idempotent work as a call asks for it, and what its row said last.
+/// Idempotent work as a call requests it, and what its row last showed.
 struct Work {
     payload: Option<String>,
     keep: Duration,
     record: Option<OnceRecord>,
-    /// Its time is over.
+    /// The record's time is over.
     over: bool,
     claimable: bool,
 }
@@ -185,7 +186,7 @@ impl Purpose for Work {
             return Ok(Look::Settled(Started::Settled(record)));
         }
         self.over = over;
-        // A Claim asks for a record whose time is not over, and allows for no skew.
+        // A Claim requires a record that still counts, and allows for no skew.
         self.claimable = !over && record.kept_until >= now.wall.millis;
         self.record = Some(record);
         Ok(Look::Lock(if settled { as_released(row) } else { row }))
@@ -200,7 +201,7 @@ impl Purpose for Work {
     }
 }
 
-/// A settled record whose time is over, as the acquire sees it: a lock that was released.
+/// Presents a settled record whose time is over as a released lock.
 fn as_released(mut row: Item) -> Item {
     row.set(schema::LEASE, Value::S("1".to_owned()));
     row.set(schema::RELEASED, Value::S("1".to_owned()));

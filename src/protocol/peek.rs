@@ -11,13 +11,13 @@ use super::request::{Action, Request};
 use super::settings::Settings;
 use super::value::Item;
 
-/// Reads a lock's row; `None` where there is no row.
+/// Reads a lock's row. Returns `None` where there is no row.
 pub async fn peek(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<Option<Record>, Failure> {
     let row = row(port, key).await?;
     Ok(row.map(|row| Record::read(row, &settings.schema)).transpose()?)
 }
 
-/// Reads the record of an idempotent work; `None` where there is no row.
+/// Reads the record of idempotent work. Returns `None` where there is no row.
 pub async fn peek_once(
     port: &mut impl Port,
     settings: &Settings,
@@ -37,14 +37,14 @@ async fn row(port: &mut impl Port, key: &LockKey) -> Result<Option<Item>, Failur
     }
 }
 
-/// Why an operation could not look at its row.
+/// Why an operation could not read its row.
 pub(super) enum NotSeen {
     OutOfTime,
     Rejected(Rejection),
 }
 
-/// Reads the row, as often as it takes within the caller's time. Returns it with both clocks as they were read after
-/// the response.
+/// Reads the row, and retries within the caller's time. Returns the row with both clocks as they were read after the
+/// response.
 pub(super) async fn look(
     port: &mut impl Port,
     retry: &mut Retry,

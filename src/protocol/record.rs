@@ -1,4 +1,4 @@
-//! A row as a lock record: read strictly, because a row that is not understood is never taken over.
+//! A row as a lock record. It is read strictly, because a row that cannot be understood must never be taken over.
 
 use super::lease::Lease;
 use super::schema::{self, Schema};
@@ -6,34 +6,33 @@ use super::value::{Item, Value};
 use super::version::{OURS, Version};
 use std::fmt;
 
-/// No text of a row is quoted at greater length: an error must not carry a whole row to its caller.
+/// The longest quote from a row, in bytes. An error must not carry a whole row to its caller.
 const LONGEST_QUOTE: usize = 64;
 
-/// What a row says.
+/// The contents of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who holds, or last held, the lock.
+    /// Who holds the lock, or held it last.
     pub owner: String,
-    /// The lease that counts for everybody who watches the row.
+    /// The lease that counts for every contender.
     pub lease: Lease,
-    /// The version, as it stands on the row.
+    /// The version as it stands on the row.
     pub version: String,
-    /// The version taken apart, when it is one of ours.
+    /// The parsed version, when it is one of ours.
     pub own_version: Option<Version>,
-    /// Whether the holder gave the lock back.
+    /// Whether the lock was released.
     pub released: bool,
-    /// The payload.
     pub data: Option<Vec<u8>>,
-    /// The fencing token. Under a peer's version it may be stale: it only enters a maximum.
+    /// The fencing token. Under a peer's version it may be stale, and is only used as a lower bound.
     pub token: Option<u64>,
-    /// End of the lease in epoch milliseconds. Means nothing under a peer's version.
+    /// The end of the lease in epoch milliseconds. Means nothing under a peer's version.
     pub ends_at_ms: Option<u64>,
     /// The workflow that holds the lock. Means nothing under a peer's version.
     pub workflow: Option<String>,
 }
 
 impl Record {
-    /// Reads a row.
+    /// Reads a row strictly.
     pub fn read(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
         let mut fields = Fields { item: &mut item, schema };
         let version = fields.required_text(schema::VERSION)?;
@@ -56,7 +55,7 @@ impl Record {
         })
     }
 
-    /// Reads a row that was just granted: its token is one more than it was before, so it is not zero.
+    /// Reads a row that was just granted. The write added one to the token, so a token of zero is an error.
     pub(super) fn read_granted(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
         let record = Self::read(item.clone(), schema)?;
         match record.token {
@@ -65,28 +64,28 @@ impl Record {
         }
     }
 
-    /// Whether the last write was one of ours, so that token and lease end come from it.
+    /// Whether the last write was one of ours, so that it also wrote the token and the lease end.
     pub fn is_ours(&self) -> bool {
         self.version.starts_with(OURS)
     }
 
-    /// Whether a Claim whose `:now` is this would be applied to it: ours, released, and before that.
+    /// Whether a Claim with this `:now` would be applied: the row is ours, released, and ended before that.
     pub(super) fn is_free_of_ours(&self, now: u64) -> bool {
         self.is_ours() && self.released && self.ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= now)
     }
 
-    /// End of the lease by the writer's wall clock, where that means something.
+    /// The end of the lease by the writer's wall clock. `None` where the attribute means nothing.
     pub fn believable_end(&self) -> Option<u64> {
         self.ends_at_ms.filter(|_| self.is_ours())
     }
 
-    /// The workflow that holds the lock, where that means something.
+    /// The workflow that holds the lock. `None` where the attribute means nothing.
     pub fn believable_workflow(&self) -> Option<&str> {
         self.workflow.as_deref().filter(|_| self.is_ours() && !self.released)
     }
 }
 
-/// A row that is not a lock record: which one, which attribute, and what was found there.
+/// A row that is not a lock record: its key, the wrong attribute, and what was found there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRecord {
     key: String,
@@ -95,7 +94,7 @@ pub struct InvalidRecord {
 }
 
 impl InvalidRecord {
-    /// The attribute that makes no sense.
+    /// The attribute that is wrong.
     pub fn attribute(&self) -> &str {
         &self.attribute
     }
@@ -113,7 +112,7 @@ impl fmt::Display for InvalidRecord {
 
 impl std::error::Error for InvalidRecord {}
 
-/// A text in quotation marks, cut where it is long.
+/// Puts a text in quotation marks, and cuts it where it is long.
 pub(crate) fn quoted(text: &str) -> String {
     match text
         .char_indices()
@@ -126,7 +125,7 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// Takes a row apart, attribute by attribute.
+/// Reads a row attribute by attribute.
 pub(super) struct Fields<'a> {
     pub(super) item: &'a mut Item,
     pub(super) schema: &'a Schema,
@@ -170,7 +169,7 @@ impl Fields<'_> {
         }
     }
 
-    /// The fencing token. The largest number is none: no larger token could follow it.
+    /// Reads the fencing token. Refuses the largest number, because no larger token could follow it.
     fn token(&mut self) -> Result<Option<u64>, InvalidRecord> {
         match self.number(schema::TOKEN)? {
             Some(u64::MAX) => {

@@ -1,4 +1,4 @@
-//! Release: gives a lock back, and never anybody else's.
+//! Release: releases a lock, and never another holder's lock.
 //!
 //! ```text
 //! Release (for a workflow: Peek first)
@@ -8,13 +8,13 @@
 //!  │   ├ the owner's, where that counts . Release that version, or it is free already
 //!  │   └ anything else .................. lost before, or gone: see below
 //!  ├ refused without a row .............. Peek: no row → as above
-//!  ├ the payload is not taken ........... Release without it
-//!  ├ rejected ........................... so, unless an earlier attempt has no answer: then unknown
-//!  └ nobody answers ..................... Release again
+//!  ├ the payload is not accepted ........ Release without it
+//!  ├ rejected ........................... reported, or unknown if an earlier attempt had no response
+//!  └ no response ........................ Release again
 //! ```
 //!
-//! Whoever finds another grant on the row has lost the lock before, if each of its releases was answered. If one
-//! was not, it may have been applied, and the other grant came after it.
+//! When another grant is on the row and every earlier Release of this call had a response, the lock was lost before.
+//! When one of them had no response, it may have been applied, and the other grant may have followed it.
 
 use super::backoff::Retry;
 use super::failure::Failure;
@@ -30,32 +30,32 @@ use super::value::Item;
 use super::version::Stamp;
 use std::time::Duration;
 
-/// How a release ended.
+/// The result of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The lock is free.
     Released,
-    /// The lock is free, and the row keeps the payload that it had. DynamoDB did not take the new one, and said this.
+    /// The lock was released, but the row keeps its earlier payload. Contains DynamoDB's message about the new
+    /// payload.
     WithoutData(String),
-    /// The grant was over before this release: another one has the row, or the row is gone.
+    /// The grant was over before this release: the row has another grant, or is gone.
     Lost,
-    /// The grant is no longer the row's: released and taken since, or lost before; nobody can tell which.
+    /// The row no longer has this grant. It is unknown whether the lock was released and acquired since, or was lost
+    /// before.
     AlreadyGone,
 }
 
-/// What a release does beside making the lock free.
+/// What a release does in addition to freeing the lock.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseOptions {
-    /// What becomes of the payload.
     pub data: DataChange,
-    /// Deletes the row instead of marking it, and with it the memory of its fencing token.
+    /// Deletes the row instead of marking it as released. The fencing token is deleted with it.
     pub delete_row: bool,
-    /// Releases also a later grant of the same owner: a retried task releases what its first run, whose answer was
-    /// lost, had acquired again.
+    /// Also releases a later grant of the same owner. A retried task needs this when its first run acquired the lock
+    /// again and the response was lost.
     pub or_later_grant_of_owner: bool,
 }
 
-/// Gives this lock back.
+/// Releases this lock.
 pub async fn release(
     port: &mut impl Port,
     settings: &Settings,
@@ -70,8 +70,8 @@ pub async fn release(
     call.until_released(port, scope).await
 }
 
-/// Gives back whatever this workflow holds on this key, after it has ended, but for owners that are `spared`: a
-/// workflow that was started again under its old name may hold locks anew.
+/// Releases whatever this workflow holds on this key, after the workflow has ended. Skips owners that `spared`
+/// accepts, because a workflow that was started again under its old name may have acquired locks since.
 pub async fn release_workflow(
     port: &mut impl Port,
     settings: &Settings,
@@ -87,12 +87,12 @@ pub async fn release_workflow(
     }
 }
 
-/// Whose grant is to end.
+/// Whose grant the call releases.
 trait Whose: Send {
-    /// What a row that is a lock record means.
+    /// What the row means, given that it is a lock record.
     fn meaning(&self, record: &Record, wrote: Option<&Scope>) -> Meaning;
 
-    /// Whether the grant was held when the release began.
+    /// Whether the caller held the grant when the release began.
     fn was_held(&self) -> bool;
 }
 
@@ -100,11 +100,11 @@ trait Whose: Send {
 enum Meaning {
     Free,
     Gone,
-    /// Still to be ended, with this scope.
+    /// The grant is still on the row, and is released with this scope.
     Ours(Scope),
 }
 
-/// The grant of a lock that was held.
+/// The grant of a held lock.
 struct Held<'a> {
     holding: &'a Holding,
     or_later_grant_of_owner: bool,
@@ -115,7 +115,7 @@ impl Whose for Held<'_> {
         let Holding { newest, token, owner, .. } = self.holding;
         match record.own_version {
             Some(version) if version.grant == newest.grant && record.token == Some(*token) => {
-                // A copy of ours renewed it: end that version, and no newer one.
+                // A copy of ours renewed it. Release that version, and no newer one.
                 Meaning::Ours(Scope::Mine { grant: newest.grant, up_to: version.stamp, token: Some(*token) })
             }
             _ if !(self.or_later_grant_of_owner && record.is_ours() && record.owner == *owner) => Meaning::Gone,
@@ -129,7 +129,7 @@ impl Whose for Held<'_> {
     }
 }
 
-/// Whichever grant this workflow holds, but for owners that are spared.
+/// Any grant that this workflow holds, unless its owner is spared.
 struct Workflows<'a, S> {
     workflow: &'a str,
     spared: S,
@@ -141,7 +141,7 @@ impl<S: Fn(&str) -> bool + Send> Whose for Workflows<'_, S> {
             let workflow = Some(self.workflow.to_owned());
             return Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow });
         }
-        // Our own release, of which only the answer was lost.
+        // The row shows our own release, whose response was lost.
         let aimed_at = matches!(wrote, Some(Scope::Exactly { version, .. }) if *version == record.version);
         if aimed_at && record.released { Meaning::Free } else { Meaning::Gone }
     }
@@ -156,20 +156,20 @@ struct Call<'a, W> {
     key: &'a LockKey,
     whose: W,
     options: ReleaseOptions,
-    /// The newest stamp known of the grant: the release ends after it.
+    /// The newest known stamp of the grant. The lease that the release writes ends after it.
     newest: Option<Stamp>,
-    /// For an idempotent work: how long after its lease the record counts.
+    /// For idempotent work: how long after its lease the record counts.
     keep: Option<Duration>,
     /// Why the payload was left out.
     left_out: Option<String>,
     retry: Retry,
-    /// The next request is at least the second one.
+    /// At least one request was sent before.
     repeats: bool,
-    /// What was last sent without a response.
+    /// The scope of the last release without a response.
     wrote: Option<Scope>,
 }
 
-/// What a look at the row comes to.
+/// What to do after the row was read.
 enum Next {
     Ended(Released),
     Release(Scope),
@@ -205,7 +205,7 @@ impl<'a, W: Whose> Call<'a, W> {
                     self.repeat();
                     self.look(port).await?
                 }
-                // Such as a row that grows too large. Whoever releases has to leave the lock free.
+                // The row may have become too large, for example. The lock must be freed nevertheless.
                 Answer::Rejected(Rejection::Invalid(message)) if matches!(self.options.data, DataChange::Set(_)) => {
                     self.repeat();
                     self.options.data = DataChange::Keep;
@@ -218,7 +218,7 @@ impl<'a, W: Whose> Call<'a, W> {
                     continue;
                 }
                 Answer::Unknown | Answer::Cancelled(_) => {
-                    // Harmless to repeat.
+                    // A release may be applied twice.
                     self.repeat();
                     self.wrote = Some(scope.clone());
                     continue;
@@ -248,10 +248,10 @@ impl<'a, W: Whose> Call<'a, W> {
         }
     }
 
-    /// What the row that refused the release means.
+    /// Decides what the row that refused the release means.
     fn decide(&mut self, row: Option<Item>) -> Result<Next, Failure> {
         let Some(row) = row else {
-            // Our own Delete, of which only the answer was lost, leaves no row behind.
+            // Our own Delete, whose response was lost, leaves no row.
             let ours = self.options.delete_row && self.wrote.is_some();
             return Ok(Next::Ended(if ours { Released::Released } else { self.gone() }));
         };
@@ -272,12 +272,12 @@ impl<'a, W: Whose> Call<'a, W> {
         })
     }
 
-    /// The row is not this grant's any more.
+    /// The result when the row no longer has this grant.
     fn gone(&self) -> Released {
         if self.whose.was_held() && self.wrote.is_none() { Released::Lost } else { Released::AlreadyGone }
     }
 
-    /// The first repetition goes at once. Later ones pause, also so as not to race a busy copy of ours.
+    /// Repeats a request: the first time at once, later after a pause, so that it does not race a busy copy of ours.
     fn repeat(&mut self) {
         if self.repeats {
             self.retry.after_pause()

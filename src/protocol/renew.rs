@@ -1,14 +1,14 @@
-//! Renew: goes on holding. Safe to repeat, and never shortens the lease that others count.
+//! Renew: extends the lease of a held lock. It is safe to repeat, and never shortens the lease that others rely on.
 //!
 //! ```text
 //! Renew
 //!  ├ applied ............................ renewed
 //!  ├ refused with the row
-//!  │   ├ a copy of ours wrote it ........ take over what it wrote, and Renew again
+//!  │   ├ a copy of ours wrote it ........ adopt what it wrote, and Renew again
 //!  │   └ anything else .................. lost
 //!  ├ refused without a row .............. Peek: no row → lost; else as above
-//!  ├ rejected ........................... so, unless an earlier attempt has no answer: then unknown
-//!  └ nobody answers ..................... Renew again, with a newer version
+//!  ├ rejected ........................... reported, or unknown if an earlier attempt had no response
+//!  └ no response ........................ Renew again, with a newer version
 //! ```
 
 use super::backoff::Retry;
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Renews a lock for the lease that [`Now`] asks for.
 ///
-/// After [`Failure::Throttled`] and [`Failure::OutcomeUnknown`] the holder goes on believing what it believed before.
+/// After [`Failure::Throttled`] and [`Failure::OutcomeUnknown`] the holder may rely on its lease as long as before.
 pub async fn renew(
     port: &mut impl Port,
     settings: &Settings,
@@ -39,14 +39,14 @@ pub async fn renew(
     renew_unless(port, settings, holding, data, |_| false).await.map(|_| ())
 }
 
-/// What came of a renewal that stops at a row that its caller recognises.
+/// The result of a renewal that stops at a row that its caller recognises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewed {
     Renewed,
     Recognised,
 }
 
-/// Renews, unless a row that refuses the renewal is one that the caller `recognises`.
+/// Renews a lock. Stops when a row that refuses the renewal is one that the caller `recognises`.
 pub(super) async fn renew_unless(
     port: &mut impl Port,
     settings: &Settings,
@@ -79,7 +79,7 @@ pub(super) async fn renew_unless(
                 continue;
             }
             Answer::Unknown | Answer::Cancelled(_) => {
-                // Safe to repeat: the next attempt has a newer stamp of the same grant.
+                // Safe to repeat, because the next attempt has a newer stamp of the same grant.
                 call.repeat();
                 call.outcome_unknown = true;
                 continue;
@@ -95,14 +95,14 @@ pub(super) async fn renew_unless(
 
 struct Call {
     retry: Retry,
-    /// The next request is at least the second one.
+    /// At least one request was sent before.
     repeats: bool,
-    /// An attempt without a response may have been applied.
+    /// An attempt had no response. It may have been applied.
     outcome_unknown: bool,
 }
 
 impl Call {
-    /// The first repetition goes at once. Later ones pause, also so as not to race a busy copy of ours.
+    /// Repeats a request: the first time at once, later after a pause, so that it does not race a busy copy of ours.
     fn repeat(&mut self) {
         if self.repeats {
             self.retry.after_pause()
@@ -125,14 +125,14 @@ impl Call {
 #[derive(Debug)]
 pub(super) struct Attempt {
     stamp: Stamp,
-    /// Before the request was sent.
+    /// Read before the request was sent.
     started: Instants,
     now: u64,
     lease: Lease,
     ends_at_ms: u64,
 }
 
-/// A new attempt: with a version that was never used before.
+/// Makes a new attempt, with a version that was never used before.
 pub(super) fn attempt(
     port: &mut impl Port,
     settings: &Settings,
@@ -159,7 +159,8 @@ pub(super) fn attempt(
 }
 
 impl Attempt {
-    /// The lease counts from before the request. The version that the write replaced settles an earlier commit.
+    /// The renewal was applied. The lease counts from before the request. The version that it replaced determines the
+    /// outcome of an earlier commit.
     pub(super) fn applied(self, settings: &Settings, holding: &mut Holding, mut replaced: Item) {
         let replaced = match replaced.remove(schema::VERSION) {
             Some(Value::S(version)) => Version::parse(&version),
@@ -175,7 +176,7 @@ impl Attempt {
     }
 }
 
-/// The row refused a write of this grant: takes over what a copy of ours wrote. Fails where the grant is over.
+/// The row refused a write of this grant. Adopts what a copy of ours wrote. Fails when the grant is over.
 pub(super) fn adopt(settings: &Settings, holding: &mut Holding, row: Option<Item>) -> Result<(), Failure> {
     let Some(row) = row else { return Err(Failure::Lost) };
     if once::is_settled(&row) {

@@ -1,4 +1,4 @@
-//! The requests of the protocol, typed: what is asked of DynamoDB, before it becomes expressions.
+//! The requests of the protocol as types, before they become DynamoDB expressions.
 
 use super::key::LockKey;
 use super::lease::Lease;
@@ -7,36 +7,35 @@ use std::fmt;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A request for one lock's row.
+/// A request for the row of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which row.
     pub key: LockKey,
-    /// What to do with it.
     pub action: Action,
-    /// Together with the caller's own writes, all of them or none, as this transaction; `None`: alone.
+    /// The transaction in which the request and the caller's own writes are applied, all or none. `None` for a
+    /// request that goes alone.
     pub transaction: Option<TransactionId>,
 }
 
 impl Request {
-    /// A request that goes alone.
+    /// Makes a request that goes alone.
     pub fn alone(key: LockKey, action: Action) -> Self {
         Self { key, action, transaction: None }
     }
 }
 
-/// The client request token of a transaction: DynamoDB applies transactions with the same one, and
-/// the same content, only once within ten minutes.
+/// The client request token of a transaction. Within ten minutes, DynamoDB applies transactions with the same token
+/// and the same content only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionId(String);
 
 impl TransactionId {
-    /// One that was never used before, if the bytes are random.
+    /// Makes an id from random bytes.
     pub fn from_random(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes).simple().to_string())
     }
 
-    /// The text that goes to DynamoDB: 32 characters.
+    /// The text that is sent to DynamoDB: 32 characters.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -45,126 +44,109 @@ impl TransactionId {
 /// What a request does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `UpdateItem`: take the lock if it is free or its lease has run out by the wall clock.
+    /// `UpdateItem`: acquires the lock if it is free, or if its lease is over by the wall clock.
     Claim {
-        /// The grant to write.
         grant: NewGrant,
-        /// Leases that ended before this epoch millisecond are dead; `None` where the wall clock
-        /// proves nothing.
+        /// Leases that ended before this epoch millisecond are dead. `None` where the wall clock proves nothing.
         trusted: Option<u64>,
     },
-    /// `UpdateItem`: take over exactly the version that was seen to be free or dead.
+    /// `UpdateItem`: takes over exactly the version that was seen to be free or dead.
     Take {
-        /// The grant to write.
         grant: NewGrant,
         /// The version that was seen.
         seen: String,
-        /// It was seen held. A release keeps the version, so a copy of this request that comes after one must be
-        /// refused: it would grant the lock to a call that has ended.
+        /// The version was seen held. A release keeps the version, so a copy of this request that arrives after a
+        /// release must be refused. Otherwise it would grant the lock to a call that has ended.
         held: bool,
         /// Where the new token comes from.
         token: NextToken,
     },
-    /// `UpdateItem`: go on holding.
+    /// `UpdateItem`: extends the lease.
     Renew {
-        /// The version to write, whose grant must still be the row's.
+        /// The version to write. Its grant must still be the row's.
         version: Version,
-        /// The token of the grant.
         token: u64,
         /// The lease that the writer believes to be on the row.
         known_lease: Lease,
-        /// The lease to write; never shorter than the known one.
+        /// The lease to write. Never shorter than the known one.
         lease: Lease,
-        /// End of the lease to write, in epoch milliseconds.
+        /// The end of the lease to write, in epoch milliseconds.
         ends_at_ms: u64,
-        /// What becomes of the payload.
         data: DataChange,
-        /// For an idempotent work: how long after its lease the record counts.
+        /// For idempotent work: how long after its lease the record counts.
         keep: Option<Duration>,
     },
-    /// `UpdateItem`: give the lock back; the row stays, with its token.
+    /// `UpdateItem`: releases the lock. The row stays, with its token.
     Release {
-        /// Which grant is to end.
+        /// Which grant to release.
         scope: Scope,
-        /// When the lease ended, in epoch milliseconds.
+        /// The end of the lease to write, in epoch milliseconds.
         ends_at_ms: u64,
-        /// What becomes of the payload.
         data: DataChange,
-        /// For an idempotent work: how long after its lease the record counts.
+        /// For idempotent work: how long after its lease the record counts.
         keep: Option<Duration>,
     },
-    /// `UpdateItem`: store the outcome of an idempotent work, which ends the grant.
+    /// `UpdateItem`: stores the outcome of idempotent work, which ends the grant.
     Settle {
         /// The grant, and the stamp of this attempt.
         version: Version,
-        /// The token of the grant.
         token: u64,
-        /// What is stored.
         outcome: StoredOutcome,
         /// The caller's wall clock in epoch milliseconds.
         now: u64,
-        /// For how long from now it counts.
+        /// How long from now the record counts.
         keep: Duration,
     },
-    /// `DeleteItem`: give the lock back and forget it, token included.
+    /// `DeleteItem`: releases the lock and deletes its row, with the token.
     Delete {
-        /// Which grant is to end.
+        /// Which grant to release.
         scope: Scope,
     },
-    /// `ConditionCheck`, only in a transaction: the caller's writes apply while this grant is current.
-    Fence {
-        /// The grant.
-        grant: Grant,
-        /// Its token.
-        token: u64,
-    },
+    /// `ConditionCheck`, only in a transaction: the caller's writes are applied only while this grant is current.
+    Fence { grant: Grant, token: u64 },
     /// `GetItem`, strongly consistent.
     Peek,
 }
 
-/// A grant that is about to be written.
+/// A grant to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGrant {
-    /// Grant and stamp of this attempt.
+    /// The grant, and the stamp of this attempt.
     pub version: Version,
-    /// Who will hold the lock.
     pub owner: String,
-    /// For how long.
     pub lease: Lease,
     /// The caller's wall clock in epoch milliseconds.
     pub now: u64,
-    /// End of the lease in epoch milliseconds.
+    /// The end of the lease in epoch milliseconds.
     pub ends_at_ms: u64,
-    /// What becomes of the payload.
     pub data: DataChange,
-    /// The workflow that will hold the lock.
     pub workflow: Option<String>,
-    /// For an idempotent work: what its record says.
+    /// For idempotent work: what to write into its record.
     pub once: Option<OnceClaim>,
 }
 
-/// What the grant of an idempotent work writes beside the lock.
+/// What the grant of idempotent work writes beside the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnceClaim {
-    /// Fingerprint of the payload.
+    /// The fingerprint of the payload.
     pub payload: Option<String>,
-    /// For how long after its lease the record counts.
+    /// How long after its lease the record counts.
     pub keep: Duration,
-    /// Over a record whose time is over: nothing of it is kept but the token.
+    /// The earlier record's time is over. Of it, only the token is kept.
     pub anew: bool,
 }
 
-/// The outcome of an idempotent work, as it is stored.
+/// The outcome of idempotent work, as it is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoredOutcome {
-    /// It was done, with this result as JSON.
+    /// The work was done. Contains its result as JSON.
     Done(String),
-    /// It failed for good, with this failure as JSON.
+    /// The work failed permanently. Contains the failure as JSON.
     Failed(String),
 }
 
 impl StoredOutcome {
-    /// What stands in `onceState`.
+    /// The value of `onceState`.
     pub fn state(&self) -> &'static str {
         match self {
             StoredOutcome::Done(_) => "done",
@@ -172,7 +154,7 @@ impl StoredOutcome {
         }
     }
 
-    /// The result or the failure.
+    /// The result or the failure, as JSON.
     pub fn json(&self) -> &str {
         match self {
             StoredOutcome::Done(json) | StoredOutcome::Failed(json) => json,
@@ -180,7 +162,7 @@ impl StoredOutcome {
     }
 }
 
-/// Without the JSON: it is the caller's and does not belong into logs.
+/// Leaves out the JSON, which belongs to the caller and not in logs.
 impl fmt::Debug for StoredOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.state())
@@ -190,9 +172,9 @@ impl fmt::Debug for StoredOutcome {
 /// Where the token of a Take comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextToken {
-    /// From the row itself, plus one: on a row of ours.
+    /// From the row itself, plus one. For rows of ours.
     FromRow,
-    /// This one, the maximum of what the row says and the clock: on a peer's row.
+    /// This token: the larger of the row's token plus one, and the clock. For rows of a peer.
     Exactly(u64),
 }
 
@@ -201,30 +183,26 @@ pub enum NextToken {
 pub enum Scope {
     /// This grant, up to this version.
     Mine {
-        /// The grant.
         grant: Grant,
         /// The newest version that may be ended.
         up_to: Stamp,
-        /// The grant's token; unknown only when an acquire that was given up cleans up.
+        /// The grant's token. Unknown only when an acquire without a response releases its grant.
         token: Option<u64>,
     },
     /// Exactly this version, whoever wrote it.
     Exactly {
-        /// The version.
         version: String,
         /// Only while this workflow holds the lock.
         workflow: Option<String>,
     },
 }
 
-/// What a write does to the row's payload.
+/// What a write does with the row's payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DataChange {
-    /// Leaves it, so that it can carry progress across a takeover.
+    /// Keeps it, so that it can carry progress across a takeover.
     #[default]
     Keep,
-    /// Replaces it.
     Set(Vec<u8>),
-    /// Removes it.
     Remove,
 }

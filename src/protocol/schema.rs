@@ -1,14 +1,14 @@
-//! The names that a table gives to a lock's attributes.
+//! The names of a lock's attributes in its table.
 
 use super::Invalid;
 use super::lease::Dialect;
 use std::time::Duration;
 
-/// Who holds, or last held, the lock.
+/// Who holds the lock, or held it last.
 pub const OWNER: &str = "ownerName";
-/// For how long a version must be seen unchanged before its holder counts as dead.
+/// How long a version must be seen unchanged before its holder is dead.
 pub const LEASE: &str = "leaseDuration";
-/// The version ("RVN") that every write changes.
+/// The version ("RVN"), which every write changes.
 pub const VERSION: &str = "recordVersionNumber";
 /// Present on a released row.
 pub const RELEASED: &str = "isReleased";
@@ -21,19 +21,19 @@ pub const ENDS: &str = "leaseEndsAt";
 /// The workflow that holds the lock.
 pub const WORKFLOW: &str = "workflow";
 
-/// How many attempts an idempotent work has had.
+/// How many attempts idempotent work has had.
 pub const ATTEMPTS: &str = "attempts";
-/// When an idempotent work was first asked for, in epoch milliseconds.
+/// When idempotent work was first requested, in epoch milliseconds.
 pub const FIRST_SEEN: &str = "firstSeenAt";
-/// Until when the record of an idempotent work counts, in epoch milliseconds.
+/// Until when the record of idempotent work counts, in epoch milliseconds.
 pub const KEPT_UNTIL: &str = "keptUntilAt";
-/// SHA-256 of the payload of an idempotent work, in hexadecimal.
+/// The SHA-256 of the payload of idempotent work, in hexadecimal.
 pub const PAYLOAD: &str = "payloadHash";
-/// `done` or `failed`, once an idempotent work is settled.
+/// `done` or `failed`, once idempotent work is settled.
 pub const STATE: &str = "onceState";
-/// The result, or the failure, of an idempotent work as JSON.
+/// The result or the failure of idempotent work, as JSON.
 pub const OUTCOME: &str = "outcome";
-/// When an idempotent work was settled, in epoch milliseconds.
+/// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
 const OWN: [&str; 15] = [
@@ -41,41 +41,39 @@ const OWN: [&str; 15] = [
     OUTCOME, OUTCOME_AT,
 ];
 
-/// How long an idle row is kept where a TTL attribute is written, unless told otherwise.
+/// The default of how long an idle row is kept, where a TTL attribute is written.
 pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The table's own names, and the dialect of what we write into it.
+/// The table's own names, and the dialect in which this client writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
-    /// Name of the partition key attribute (default `key`).
+    /// The name of the partition key attribute. The default is `key`.
     pub key_attribute: String,
-    /// Name of the sort key attribute, where the table has one (default: none).
+    /// The name of the sort key attribute, where the table has one. The default is none.
     pub sort_key_attribute: Option<String>,
-    /// The TTL attribute, where idle rows shall be removed (default: none).
+    /// The TTL attribute, by which DynamoDB deletes idle rows. The default is none.
     pub ttl: Option<Ttl>,
-    /// How `leaseDuration` is written (default: Java's).
+    /// How `leaseDuration` is written. The default is Java's dialect.
     pub dialect: Dialect,
 }
 
-/// The opt-in TTL attribute: only housekeeping of idle rows, never part of a decision.
+/// The opt-in TTL attribute. It only removes idle rows, and is never part of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ttl {
-    /// Name of the attribute.
     pub attribute: String,
     /// How long a row stays after its lease ended.
     pub retention: Duration,
 }
 
 impl Ttl {
-    /// The attribute's value for a lease that ends at this epoch millisecond: epoch seconds,
-    /// rounded up, never earlier than lease end + retention.
+    /// The attribute's value for a lease that ends at this epoch millisecond: epoch seconds, rounded up, so that it
+    /// is never earlier than lease end + retention.
     pub(crate) fn expires_at(&self, ends_at_ms: u64) -> u64 {
         let retention = self.retention.as_nanos().div_ceil(1_000_000_000);
         ends_at_ms.div_ceil(1000).saturating_add(u64::try_from(retention).unwrap_or(u64::MAX))
     }
 
-    /// The attribute's value for a record that counts until this epoch millisecond: epoch seconds,
-    /// rounded up.
+    /// The attribute's value for a record that counts until this epoch millisecond: epoch seconds, rounded up.
     pub(crate) fn expires_after(kept_until: u64) -> u64 {
         kept_until.div_ceil(1000)
     }
@@ -88,7 +86,7 @@ impl Default for Schema {
 }
 
 impl Schema {
-    /// Checks the names: each usable in DynamoDB, none of ours, none twice.
+    /// Checks that each name is usable in DynamoDB, is not one of ours, and is given only once.
     pub fn check(&self) -> Result<(), Invalid> {
         let mut names = vec![("key attribute", self.key_attribute.as_str())];
         names.extend(self.sort_key_attribute.as_deref().map(|name| ("sort key attribute", name)));

@@ -1,4 +1,4 @@
-//! What every decision needs to know of the table and of clocks.
+//! What every decision needs to know about the table and the clocks.
 
 use super::Invalid;
 use super::clock_bounds::ClockBounds;
@@ -8,21 +8,19 @@ use super::request::{DataChange, StoredOutcome};
 use super::schema::Schema;
 use std::time::Duration;
 
-/// The largest item that DynamoDB takes, in bytes, names included.
+/// The largest item that DynamoDB accepts, in bytes, names included.
 pub const LARGEST_ITEM: usize = 400 * 1024;
-/// The longest owner and workflow names: a state machine's execution ARN with much to spare.
+/// The longest name of an owner or a workflow, in bytes. The ARN of a state machine's execution is much shorter.
 pub const LONGEST_NAME: usize = 2048;
-/// What makes the owner of each acquire another one: a slash and 8 digits.
+/// The length of the suffix that makes the owner of each acquire unique: a slash and 8 digits.
 const OWNER_DIGITS: usize = 9;
-/// What the attributes of fixed size and all names take at most, rounded up generously.
+/// The size of all names and of the attributes of fixed size, rounded up generously.
 const FIXED_BYTES: usize = 1024;
 
-/// Names, dialect and clock bounds: the same for all locks of one table.
+/// Names, dialect and clock bounds. They are the same for all locks of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The table's own names.
     pub schema: Schema,
-    /// The bounds on clocks.
     pub clock_bounds: ClockBounds,
 }
 
@@ -36,7 +34,7 @@ impl Settings {
         key.check(self.schema.sort_key_attribute.is_some())
     }
 
-    /// Checks the key of a plain lock: the keys of idempotent work are not for locks.
+    /// Checks the key of a plain lock, which must not be in the namespace of idempotent work.
     pub fn check_lock_key(&self, key: &LockKey) -> Result<(), Invalid> {
         if key.key().starts_with(NAMESPACE) {
             return Err(Invalid::new(format!(
@@ -48,7 +46,7 @@ impl Settings {
         self.check_key(key)
     }
 
-    /// Checks what the record of an idempotent work would store.
+    /// Checks that the outcome fits into the record of idempotent work.
     pub fn check_outcome(&self, key: &LockKey, owner: &str, outcome: &StoredOutcome) -> Result<(), Invalid> {
         let (bytes, around) = (outcome.json().len(), key.bytes() + owner.len() + FIXED_BYTES);
         if bytes + around > LARGEST_ITEM {
@@ -60,17 +58,17 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks who shall hold locks.
+    /// Checks the name of an owner.
     pub fn check_owner(&self, owner: &str) -> Result<(), Invalid> {
         check_name("owner", owner)
     }
 
-    /// Checks what the names of owners begin with: each of them is longer by a few digits.
+    /// Checks a prefix of owner names. Each name is longer by a few digits.
     pub fn check_owner_prefix(&self, name: &str) -> Result<(), Invalid> {
         check_name_of_at_most("owner", name, LONGEST_NAME - OWNER_DIGITS)
     }
 
-    /// Checks what a write would put into the row.
+    /// Checks that a write fits into the row.
     pub fn check_write(
         &self,
         key: &LockKey,

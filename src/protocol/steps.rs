@@ -1,4 +1,5 @@
-//! An operation as steps, for whoever cannot await it: the host of a WebAssembly component, an exhaustive model.
+//! Runs an operation step by step, for a driver that cannot await it, such as the host of a WebAssembly component or
+//! an exhaustive model.
 //!
 //! ```text
 //! step(now) → Send(request) → answered(after, answer) → step(now) → …
@@ -16,32 +17,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// What an operation wants its driver to do.
+/// What the driver does next for an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
-    /// Send this request, once.
+    /// Send this request once.
     Send(Request),
-    /// Let this much time pass.
+    /// Wait for this long.
     Wait(Duration),
-    /// Nothing more: this is the result.
+    /// Stop. This is the result.
     Done(T),
 }
 
-/// An operation that is driven step by step.
+/// An operation that runs step by step.
 pub struct Steps<T> {
     driven: Driven,
     operation: Pin<Box<dyn Future<Output = T>>>,
 }
 
 impl<T> Steps<T> {
-    /// Makes steps of an operation, which is given its port. It may wait for that port alone.
+    /// Makes an operation that runs step by step. The operation is given its port, and may wait for nothing else.
     pub fn new<F: Future<Output = T> + 'static>(operation: impl FnOnce(Driven) -> F) -> Self {
         let driven = Driven(Arc::new(Mutex::new(Exchange::default())));
         let operation = Box::pin(operation(driven.clone()));
         Self { driven, operation }
     }
 
-    /// Goes on until the next request or pause. `random` is asked for random bytes during this step.
+    /// Runs the operation until its next request, pause or result. `random` returns random bytes during this step.
     pub fn step(&mut self, now: Now, random: impl FnMut() -> [u8; 16] + Send + 'static) -> Step<T> {
         {
             let mut exchange = self.driven.exchange();
@@ -57,7 +58,7 @@ impl<T> Steps<T> {
         }
     }
 
-    /// What came back for the request that was sent last. `after` was read after the answer arrived.
+    /// Gives the operation the response to its last request. `after` was read after the response arrived.
     pub fn answered(&mut self, after: Instants, answer: Answer) {
         self.driven.exchange().answer = Some((after, answer));
     }
@@ -69,11 +70,11 @@ impl<T> fmt::Debug for Steps<T> {
     }
 }
 
-/// The port of an operation that is driven step by step.
+/// The port of an operation that runs step by step.
 #[derive(Clone)]
 pub struct Driven(Arc<Mutex<Exchange>>);
 
-/// What goes in with a step, and what comes out of it.
+/// The input and the output of a step.
 #[derive(Default)]
 struct Exchange {
     now: Option<Now>,
@@ -91,7 +92,7 @@ impl Driven {
 
 impl Port for Driven {
     fn now(&mut self) -> Now {
-        // An operation only runs within a step, which has brought it.
+        // An operation only runs within a step, and each step sets the clocks first.
         self.exchange().now.unwrap_or_default()
     }
 

@@ -1,4 +1,4 @@
-//! A held lock, written down: to be resumed, reclaimed or released somewhere else.
+//! A saved lock: a held lock as data, to be resumed, reclaimed or released somewhere else.
 
 use super::Invalid;
 use super::clock_bounds::DEFAULT_SKEW;
@@ -13,14 +13,14 @@ use super::version::Version;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
-/// A held lock as data: what the next function with this crate needs to go on holding the same lock. (The `lock` that
-/// the function `lock-task` answers is for `lock-task` alone: it may carry `data`, which is refused here.)
+/// A held lock as data. The next function with this crate can go on holding the same lock with it. (The `lock` that
+/// the function `lock-task` returns is for `lock-task` alone. It may contain `data`, which is refused here.)
 ///
 /// As JSON it reads
 /// `{"key":"customer-7","owner":"…","version":"ll1-…","fencingToken":1760000000001,"leaseSeconds":300,"leaseEndsAt":1760000300000}`,
 /// with `sortKey` and `workflow` where there are any, and `commit` while the outcome of a
-/// [commit](crate::Lock::commit) is not known. It contains no secret, but whoever has it can renew and release
-/// the lock.
+/// [commit](crate::Lock::commit) is unknown. It contains no secret, but whoever has it can renew and release the
+/// lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LockToken {
@@ -34,14 +34,14 @@ pub struct LockToken {
     lease_ends_at: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workflow: Option<String>,
-    /// The last commit, while its outcome is not known to the caller: it must not be sent as a new one.
+    /// The last commit, while its outcome is unknown to the caller. It must not be sent again as a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     commit: Option<PendingCommit>,
 }
 
 impl LockToken {
-    /// A token from its parts, for hand-over in other formats than serde's. Wrong parts show when the
-    /// token is used.
+    /// Makes a saved lock from its parts, for formats that serde does not write. Invalid parts are reported when it
+    /// is used.
     pub fn from_parts(
         key: LockKey,
         owner: String,
@@ -64,12 +64,12 @@ impl LockToken {
         }
     }
 
-    /// Which lock.
+    /// The key of the lock.
     pub fn key(&self) -> LockKey {
         LockKey::new(self.key.as_str(), self.sort_key.clone())
     }
 
-    /// Who holds it.
+    /// The owner that holds the lock.
     pub fn owner(&self) -> &str {
         &self.owner
     }
@@ -94,17 +94,17 @@ impl LockToken {
         from_epoch_millis(self.lease_ends_at)
     }
 
-    /// The workflow that holds it.
+    /// The workflow that holds the lock.
     pub fn workflow(&self) -> Option<&str> {
         self.workflow.as_deref()
     }
 
-    /// The last commit under this lock, while its outcome is not known to the caller.
+    /// The last commit under this lock, while its outcome is unknown to the caller.
     pub fn commit(&self) -> Option<PendingCommit> {
         self.commit
     }
 
-    /// Writes a held lock down.
+    /// Saves a held lock.
     pub fn of(holding: &Holding) -> Self {
         Self {
             key: holding.key.key().to_owned(),
@@ -119,13 +119,13 @@ impl LockToken {
         }
     }
 
-    /// Checks that it is of a table with these settings.
+    /// Checks that it belongs to a table with these settings.
     pub fn check(&self, settings: &Settings) -> Result<(), Invalid> {
         settings.check_lock_key(&self.key())?;
         settings.check_write(&self.key(), self.owner(), self.workflow(), &DataChange::Keep)
     }
 
-    /// The version, taken apart.
+    /// Parses the version.
     pub fn parsed_version(&self) -> Result<Version, Invalid> {
         Version::parse(&self.version).ok_or_else(|| {
             Invalid::new(format!(
@@ -135,15 +135,15 @@ impl LockToken {
         })
     }
 
-    /// Reads a lock that was written down. It believes in nothing until it has been renewed.
+    /// Restores a saved lock. Its lease counts as over until it has been renewed.
     pub fn holding(&self, now: Instants, settings: &Settings) -> Result<Holding, Invalid> {
         let newest = self.parsed_version()?;
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
             Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given")
         })?;
         Lease::check(lease)?;
-        // The end that counts is the row's. One that no clock within bounds can have written is not repeated: on the
-        // row it would keep everybody from taking over by the wall clock.
+        // The row's end of the lease counts. This drops an end that no clock within bounds can have written, because
+        // on the row it would keep everybody from taking over by the wall clock.
         let latest = now
             .wall
             .saturating_add(lease)
@@ -164,11 +164,11 @@ impl LockToken {
     }
 }
 
-/// Undoes what a trip through decimal seconds did to whole milliseconds.
+/// Restores whole milliseconds that were converted to decimal seconds.
 fn round_to_millis(duration: Duration) -> Duration {
     let nearest = Duration::from_millis((duration.as_secs_f64() * 1000.0).round() as u64);
     let rounded = if nearest.abs_diff(duration) < Duration::from_micros(1) { nearest } else { duration };
-    // A lease of zero is none.
+    // A lease of zero is not valid.
     rounded.max(Duration::from_millis(1))
 }
 

@@ -1,15 +1,13 @@
-//! Attribute values and items without any SDK: what the protocol reads and writes.
+//! Attribute values and items without any SDK.
 
-/// A DynamoDB attribute value, as far as a lock record has them.
+/// A DynamoDB attribute value of a type that a lock record uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A string.
     S(String),
-    /// A number, in DynamoDB's decimal text.
+    /// A number, as DynamoDB's decimal text.
     N(String),
-    /// Bytes.
     B(Vec<u8>),
-    /// A type that no lock record uses, by DynamoDB's name for it (`M`, `L`, `BOOL`, …).
+    /// Any other type, by DynamoDB's name for it (`M`, `L`, `BOOL`, …).
     Other(&'static str),
 }
 
@@ -27,24 +25,22 @@ impl Value {
 
 /// The attributes of one row.
 ///
-/// A list and not a map: a lock record has about eight attributes, and looking through them is
-/// cheaper than hashing them.
+/// This is a list and not a map, because a lock record has about eight attributes. To search through them costs less
+/// than to hash them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item(Vec<(String, Value)>);
 
 impl Item {
-    /// The value of an attribute.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
 
-    /// Takes the value of an attribute out of the item.
+    /// Removes an attribute and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         let position = self.0.iter().position(|(own, _)| own == name)?;
         Some(self.0.swap_remove(position).1)
     }
 
-    /// Sets an attribute.
     pub fn set(&mut self, name: impl Into<String>, value: Value) {
         let name = name.into();
         match self.0.iter_mut().find(|(own, _)| *own == name) {

@@ -1,30 +1,29 @@
 //! The record version number: which grant wrote a row, and in which order.
 //!
-//! Ours reads `ll1-{grant}-{stamp}`. Peers write shapes of their own, which are only ever compared
-//! for equality.
+//! Ours reads `ll1-{grant}-{stamp}`. Peers write versions of other forms, which are only compared for equality.
 
 use super::Invalid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use uuid::Uuid;
 
-/// What every version of ours begins with; peers' versions are UUIDs and begin otherwise.
+/// The prefix of every version of ours. Peers' versions are UUIDs, which have other prefixes.
 pub const OURS: &str = "ll1-";
 
-/// What the version of a settled record of an idempotent work begins with.
+/// The prefix of the version of a settled record of idempotent work.
 pub(super) const SETTLED: &str = "lo1-";
 
-/// One grant of a lock: a UUID v4, drawn for each acquire call.
+/// One grant of a lock: a UUID v4, drawn for each call that acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant(Uuid);
 
 impl Grant {
-    /// A grant from fresh random bytes.
+    /// Makes a grant from random bytes.
     pub fn from_random(bytes: [u8; 16]) -> Self {
         Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 
-    /// `ll1-{grant}-`, with room for what follows.
+    /// Returns `ll1-{grant}-`, with capacity for more.
     fn prefix(self, room: usize) -> String {
         let mut hex = [0; 32];
         let hex = self.0.simple().encode_lower(&mut hex);
@@ -42,7 +41,7 @@ impl Grant {
         text
     }
 
-    /// An upper bound of all versions of this grant: stamps are hexadecimal digits, which sort before `g`.
+    /// An upper bound of all versions of this grant. Stamps are hexadecimal digits, which sort before `g`.
     pub fn last_version(self) -> String {
         let mut text = self.prefix(1);
         text.push('g');
@@ -61,7 +60,7 @@ impl fmt::Display for Grant {
 #[serde(try_from = "String", into = "String")]
 pub struct Stamp(u64);
 
-/// As it stands at the end of a version: 16 hexadecimal digits.
+/// The 16 hexadecimal digits at the end of a version.
 impl From<Stamp> for String {
     fn from(stamp: Stamp) -> Self {
         format!("{:016x}", stamp.0)
@@ -79,8 +78,8 @@ impl TryFrom<String> for Stamp {
 impl Stamp {
     const MILLIS: u64 = 0xffff_ffff_ffff;
 
-    /// The stamp of a new attempt: `now`, or one millisecond after the last known stamp when `now`
-    /// is not newer. The random digits keep two copies of one grant from writing the same version.
+    /// The stamp of a new attempt: `now`, or one millisecond after the last known stamp when `now` is not newer. The
+    /// random digits keep two copies of one grant from writing the same version.
     pub fn after(last: Option<Stamp>, now_millis: u64, random: u16) -> Self {
         let floor = last.map_or(0, |stamp| stamp.millis() + 1);
         Self((now_millis.max(floor).min(Self::MILLIS) << 16) | u64::from(random))
@@ -90,23 +89,22 @@ impl Stamp {
         (text.len() == 16 && is_lowercase_hex(text)).then(|| u64::from_str_radix(text, 16).ok().map(Self))?
     }
 
-    /// The milliseconds in it.
     pub fn millis(self) -> u64 {
         self.0 >> 16
     }
 }
 
-/// A version of ours, taken apart.
+/// A parsed version of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
     /// The grant that wrote the row.
     pub grant: Grant,
-    /// The place of that write among the grant's writes.
+    /// The position of that write among the grant's writes.
     pub stamp: Stamp,
 }
 
 impl Version {
-    /// Reads a version of ours; `None` for a peer's.
+    /// Parses a version of ours. Returns `None` for a peer's.
     pub fn parse(text: &str) -> Option<Self> {
         let (grant, stamp) = text.strip_prefix(OURS)?.split_once('-')?;
         if grant.len() != 32 || !is_lowercase_hex(grant) {
@@ -133,7 +131,7 @@ impl Version {
 }
 
 impl Version {
-    /// The version of the settled record that this grant leaves behind: no lock's any more.
+    /// The version of the settled record that this grant writes. It is not the version of a lock.
     pub fn settled(self) -> String {
         self.text().replacen(OURS, SETTLED, 1)
     }
