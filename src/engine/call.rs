@@ -113,6 +113,6 @@ impl Port for Call<'_> {
 }
 
 fn no_response_within(patience: Duration) -> Response {
-    let cause = format!("no answer within {patience:?}").into();
+    let cause = format!("no response within {patience:?}").into();
     Response { answer: Answer::Unknown, server_time: None, cause: Some(cause) }
 }

@@ -28,7 +28,7 @@ impl ClockBounds {
     pub fn with_drift(self, drift: f64) -> Result<Self, Invalid> {
         if !(0.0..=1.0).contains(&drift) {
             return Err(Invalid::new(format!(
-                "a clock drift of {drift} makes no sense: give a fraction between 0.0 and 1.0, such as 0.05"
+                "the clock drift must be a fraction from 0.0 to 1.0, such as 0.05; got {drift}"
             )));
         }
         let drift_permille = (drift * 1000.0).ceil() as u32;
