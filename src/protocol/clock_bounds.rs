@@ -50,7 +50,7 @@ impl ClockBounds {
         self.scaled(lease, 1000 + u128::from(self.drift_permille), 1000)
     }
 
-    /// How long a holder relies on its lease: `lease / (1 + drift)`. Java's and Go's waiters allow for no drift at
+    /// How long a holder relies on its lease: `lease / (1 + drift)`. The Java and Go clients allow for no drift at
     /// all, so the holder allows for it.
     pub fn believed(&self, lease: Duration) -> Duration {
         self.scaled(lease, 1000, 1000 + u128::from(self.drift_permille))
