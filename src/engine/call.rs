@@ -112,5 +112,5 @@ impl Port for Call<'_> {
 }
 
 fn no_response_within(patience: Duration) -> Response {
-    Response::failed(Answer::Unknown, format!("no answer within {patience:?}"))
+    Response::failed(Answer::Unknown, format!("no response within {patience:?}"))
 }

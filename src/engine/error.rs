@@ -146,11 +146,8 @@ impl Error {
     }
 
     pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
-        let message = format!(
-            "the lock {key} is held by {}: try again in {:?} at the latest",
-            quoted(&held.holder),
-            held.retry_after
-        );
+        let message =
+            format!("the lock {key} is held by {}: retry in at most {:?}", quoted(&held.holder), held.retry_after);
         Self::new(ErrorKind::Held(held), message)
     }
 
@@ -180,40 +177,41 @@ impl Error {
     #[cfg(feature = "once")]
     pub(crate) fn payload_mismatch(key: &LockKey) -> Self {
         let message = format!(
-            "the work {key} was first asked for with a different payload: give it a key of its own, or the payload \
-             that belongs to this key"
+            "the work {key} was first requested with a different payload: give this work another key, or send the \
+             payload that belongs to this key"
         );
         Self::new(ErrorKind::PayloadMismatch, message)
     }
 
     #[cfg(feature = "once")]
     pub(crate) fn failed_before(key: &LockKey, failure: String) -> Self {
-        let message = format!("the work {key} failed for good in an earlier attempt: it is not tried again");
+        let message =
+            format!("the work {key} failed permanently in an earlier attempt: do not retry it under this key");
         Self::new(ErrorKind::FailedBefore { failure }, message)
     }
 
     #[cfg(feature = "once")]
     pub(crate) fn unreadable_result(key: &LockKey, error: serde_json::Error) -> Self {
         let message = format!(
-            "the stored result of the work {key} cannot be read as what the caller expects ({error}): read it with the \
-             type that it was stored with, or wait until the record is over"
+            "the stored result of the work {key} cannot be read as the type that the caller expects ({error}): read it \
+             with the type that it was stored with, or wait until the record's time is over"
         );
         Self::new(ErrorKind::InvalidRecord, message)
     }
 
     pub(crate) fn lost_by_work(key: &LockKey) -> Self {
         let message = format!(
-            "the lock {key} was lost before its work ended: the work ended well, but somebody else may have worked \
-             at the same time; look at what it wrote"
+            "the lock {key} was lost before its work finished: the work succeeded, but another holder may have worked \
+             at the same time; check what the work wrote"
         );
         Self::new(ErrorKind::Lost, message)
     }
 
     pub(crate) fn cut_short(key: &LockKey, released: bool) -> Self {
-        let now = if released { "the lock was released" } else { "the lock was not released; its lease is over" };
+        let now = if released { "the lock was released" } else { "the lock was not released, but its lease is over" };
         let message = format!(
-            "the lease of the lock {key} ended while its work ran: the work was stopped where it stood; {now}; look \
-             at what the work left, and give it more time or checkpoints"
+            "the lease of the lock {key} ended while its work ran, so the work was stopped; {now}; check what the \
+             work left behind, and give it more time or checkpoints"
         );
         Self::new(ErrorKind::CutShort, message)
     }
@@ -221,8 +219,8 @@ impl Error {
     #[cfg(feature = "once")]
     pub(crate) fn work_cut_short(key: &LockKey) -> Self {
         let message = format!(
-            "the lease of the idempotent work {key} ended while it ran: the work was stopped where it stood, and the \
-             next call takes over; give it more time or checkpoints"
+            "the lease of the idempotent work {key} ended while it ran, so the work was stopped; the next call \
+             takes over; give the work more time or checkpoints"
         );
         Self::new(ErrorKind::CutShort, message)
     }
@@ -232,21 +230,32 @@ impl Error {
     }
 
     pub(crate) fn unbuildable(error: &BoxError) -> Self {
-        Self::new(ErrorKind::InvalidRequest, format!("the condition check cannot be built: {error}"))
+        Self::new(
+            ErrorKind::InvalidRequest,
+            format!("the condition check cannot be built from the given parts: {error}"),
+        )
     }
 
     pub(crate) fn out_of_time(key: &LockKey, what: &str, needed: Duration, remaining: Duration) -> Self {
-        let message = format!("the {what} of the lock {key} has {remaining:?} left, and {needed:?} are needed");
+        let message = format!(
+            "the {what} of the lock {key} has {remaining:?} left, but needs {needed:?}: renew first, or leave the step to \
+             the next invocation"
+        );
         Self::new(ErrorKind::OutOfTime { needed, remaining }, message)
     }
 
     pub(crate) fn table_unknown(table: &str, what: &str) -> Self {
-        let message = format!("nobody knows whether the table {table:?} was {what}: no usable answer came; ask again");
+        let message = format!(
+            "outcome unknown: DynamoDB gave no usable response in time, so the table {table:?} may or may not have been \
+             {what}; retry the call"
+        );
         Self::new(ErrorKind::Unknown, message)
     }
 
     pub(crate) fn table_unavailable(table: &str, what: &str) -> Self {
-        let message = format!("the table {table:?} was not {what}: DynamoDB refuses requests for now; ask again later");
+        let message = format!(
+            "the table {table:?} was not {what}: DynamoDB throttled or refused the requests for now; retry later"
+        );
         Self::new(ErrorKind::Unavailable, message)
     }
 

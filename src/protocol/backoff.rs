@@ -7,11 +7,11 @@ use std::time::Duration;
 const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
 /// Behind a holder: 30 ms at first, then half as long again each time.
 pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(30);
-/// The longest pause of a single waiter. Four or five reads a second cost a third of what the same second costs a 128
+/// The longest pause of a single contender. The five reads of a second cost a third of what the same second costs a 128
 /// MB function that waits. Pauses are longer only when many contenders wait.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(250);
 
-/// Pauses that grow. Each one is between half and all of its nominal length, so that waiters that began together
+/// Pauses that grow. Each one is between half and all of its nominal length, so that contenders that began together
 /// drift apart.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {

@@ -28,7 +28,7 @@ impl ClockBounds {
     pub fn with_drift(self, drift: f64) -> Result<Self, Invalid> {
         if !(0.0..=1.0).contains(&drift) {
             return Err(Invalid::new(format!(
-                "a clock drift of {drift} makes no sense: give a fraction between 0.0 and 1.0, such as 0.05"
+                "the clock drift must be a fraction from 0.0 to 1.0, such as 0.05; got {drift}"
             )));
         }
         let drift_permille = (drift * 1000.0).ceil() as u32;
@@ -50,7 +50,7 @@ impl ClockBounds {
         self.scaled(lease, 1000 + u128::from(self.drift_permille), 1000)
     }
 
-    /// How long a holder relies on its lease: `lease / (1 + drift)`. Java's and Go's waiters allow for no drift at
+    /// How long a holder relies on its lease: `lease / (1 + drift)`. The Java and Go clients allow for no drift at
     /// all, so the holder allows for it.
     pub fn believed(&self, lease: Duration) -> Duration {
         self.scaled(lease, 1000, 1000 + u128::from(self.drift_permille))

@@ -68,28 +68,33 @@ impl Failure {
             Failure::Lost => format!("the lock {key} is no longer ours: stop, and do not write"),
             Failure::InvalidRecord(invalid) => invalid.to_string(),
             Failure::Cancelled(failed) => format!(
-                "the transaction under the lock {key} was cancelled, nothing was applied: {}; the lock was still ours",
+                "the transaction under the lock {key} was cancelled and nothing was applied: {}; check these writes; the lock \
+                 was still ours",
                 reasons(failed)
             ),
             Failure::Rejected(Rejection::Table(message)) if operation.is_transaction() => format!(
                 "a table of the transaction under the lock {key} cannot be used: {message}; check the names, Regions \
-                 and key schemas of the lock table and of your own"
+                 and key schemas of the lock table and of your own tables"
             ),
             Failure::Rejected(rejection) => rejection.text(Some(key)),
             Failure::Throttled if operation.is_transaction() => format!(
-                "the transaction under the lock {key} was not applied: DynamoDB refuses it for now, throttled or in \
-                 conflict with other transactions; ask again later"
+                "the transaction under the lock {key} was not applied: DynamoDB throttled it, or it conflicted with \
+                 other transactions; retry later"
             ),
             Failure::Throttled => format!(
-                "the lock {key} was not {}: DynamoDB refuses requests for now; ask again later",
+                "the lock {key} was not {}: DynamoDB throttled or refused the requests for now; retry later",
                 operation.done()
             ),
             Failure::OutcomeUnknown if operation == Operation::Commit => format!(
-                "nobody knows whether the transaction under the lock {key} was applied: no usable answer came in \
-                 time; ask settle_commit, or look at what it would have written"
+                "outcome unknown: DynamoDB gave no usable response in time, so the transaction under the lock {key} may \
+                 or may not have been applied; call settle_commit, or look at what it would have written"
             ),
+            Failure::OutcomeUnknown if operation == Operation::Read => {
+                format!("the lock {key} was not read: DynamoDB gave no usable response in time; retry the call")
+            }
             Failure::OutcomeUnknown => format!(
-                "nobody knows whether the lock {key} was {}: no usable answer came in time; ask again",
+                "outcome unknown: DynamoDB gave no usable response in time, so the lock {key} may or may not have been \
+                 {}; retry the call",
                 operation.done()
             ),
         }
@@ -101,7 +106,9 @@ impl Rejection {
     pub fn text(&self, key: Option<&LockKey>) -> String {
         let on = key.map_or(String::new(), |key| format!(" for the lock {key}"));
         match self {
-            Rejection::Invalid(message) => format!("DynamoDB finds the request{on} invalid: {message}"),
+            Rejection::Invalid(message) => format!(
+                "DynamoDB rejected the request{on} as invalid: {message}; check the data of the call, and the row"
+            ),
             Rejection::Table(message) => {
                 format!("the lock table cannot be used{on}: {message}; check its name, Region and key schema")
             }

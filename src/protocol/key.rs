@@ -73,7 +73,7 @@ fn check_part(what: &str, text: &str, longest: usize) -> Result<(), Invalid> {
     }
     if text.len() > longest {
         return Err(Invalid::new(format!(
-            "the {what} has {} bytes, but DynamoDB takes {longest} at most: shorten it, or use a hash of it",
+            "the {what} has {} bytes, but DynamoDB accepts at most {longest}: shorten it, or use a hash of it",
             text.len()
         )));
     }

@@ -41,12 +41,12 @@ impl Lease {
     /// Checks a lease that a caller asked for.
     pub fn check(duration: Duration) -> Result<(), Invalid> {
         if duration.is_zero() {
-            return Err(Invalid::new("a lease of zero protects nothing: ask for at least one millisecond"));
+            return Err(Invalid::new("the lease must be longer than 0; got 0: give at least one millisecond"));
         }
         if duration > LONGEST_LEASE {
             return Err(Invalid::new(format!(
-                "a lease of {duration:?} is longer than {} days: a holder that dies would block the lock that long; \
-                 take a shorter lease and renew it",
+                "the lease must be at most {} days, because a dead holder would block the lock that long; got \
+                 {duration:?}: give a shorter lease and renew it",
                 LONGEST_LEASE.as_secs() / 86_400
             )));
         }

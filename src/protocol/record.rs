@@ -39,8 +39,7 @@ impl Record {
         let owner = fields.required_text(schema::OWNER)?;
         let lease = fields.required_text(schema::LEASE)?;
         let lease = Lease::parse(&lease).ok_or_else(|| {
-            fields
-                .invalid(schema::LEASE, format!("{}, which is neither milliseconds nor a Go duration", quoted(&lease)))
+            fields.invalid(schema::LEASE, format!("{}, but must be milliseconds or a Go duration", quoted(&lease)))
         })?;
         Ok(Self {
             owner,
@@ -59,7 +58,8 @@ impl Record {
     pub(super) fn read_granted(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
         let record = Self::read(item.clone(), schema)?;
         match record.token {
-            Some(0) => Err(Fields { item: &mut item, schema }.invalid(schema::TOKEN, "a number below zero".to_owned())),
+            Some(0) => Err(Fields { item: &mut item, schema }
+                .invalid(schema::TOKEN, "below zero, but must be 0 or more".to_owned())),
             _ => Ok(record),
         }
     }
@@ -105,7 +105,7 @@ impl fmt::Display for InvalidRecord {
         let Self { key, attribute, found } = self;
         write!(
             f,
-            "the row {key} is not a lock record: its attribute {attribute:?} is {found}; look at the row and repair or delete it"
+            "the row {key} is not a lock record: its attribute {attribute:?} is {found}; look at the row, then repair or delete it"
         )
     }
 }
@@ -162,7 +162,7 @@ impl Fields<'_> {
             Some(Value::N(number)) => match number.parse() {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => {
-                    Err(self.invalid(name, format!("the number {number}, not a whole number from 0 to {}", u64::MAX)))
+                    Err(self.invalid(name, format!("{number}, but must be a whole number from 0 to {}", u64::MAX - 1)))
                 }
             },
             Some(other) => Err(self.wrong_type(name, "N", &other)),
@@ -172,15 +172,16 @@ impl Fields<'_> {
     /// Reads the fencing token. Refuses the largest number, because no larger token could follow it.
     fn token(&mut self) -> Result<Option<u64>, InvalidRecord> {
         match self.number(schema::TOKEN)? {
-            Some(u64::MAX) => {
-                Err(self.invalid(schema::TOKEN, format!("the number {}, which no larger token can follow", u64::MAX)))
-            }
+            Some(u64::MAX) => Err(self.invalid(
+                schema::TOKEN,
+                format!("{}, but must be smaller, so that a larger token can follow", u64::MAX),
+            )),
             token => Ok(token),
         }
     }
 
     fn wrong_type(&self, name: &str, wanted: &str, found: &Value) -> InvalidRecord {
-        self.invalid(name, format!("of type {}, not {wanted}", found.type_name()))
+        self.invalid(name, format!("of type {}, but must be of type {wanted}", found.type_name()))
     }
 
     pub(super) fn invalid(&self, attribute: &str, found: String) -> InvalidRecord {

@@ -94,19 +94,19 @@ impl Schema {
         for (position, (what, name)) in names.iter().enumerate() {
             if name.is_empty() || name.len() > 255 {
                 return Err(Invalid::new(format!(
-                    "the {what} has a name of {} bytes: DynamoDB takes 1 to 255",
+                    "the {what} must have a name of 1 to 255 bytes, but it has {} bytes",
                     name.len()
                 )));
             }
             if OWN.contains(name) {
                 return Err(Invalid::new(format!(
-                    "the {what} cannot be called {name:?}: the lock record uses that name itself (it uses {})",
+                    "the {what} cannot be called {name:?}: the lock record uses that name itself (it uses {}); choose another name",
                     OWN.join(", ")
                 )));
             }
             if let Some((other, _)) = names[..position].iter().find(|(_, earlier)| earlier == name) {
                 return Err(Invalid::new(format!(
-                    "the {what} and the {other} are both called {name:?}: choose two names"
+                    "the {what} and the {other} are both called {name:?}: choose two different names"
                 )));
             }
         }

@@ -38,8 +38,8 @@ impl Settings {
     pub fn check_lock_key(&self, key: &LockKey) -> Result<(), Invalid> {
         if key.key().starts_with(NAMESPACE) {
             return Err(Invalid::new(format!(
-                "the lock key {:?} begins with {NAMESPACE:?}, which is kept for the records of idempotent work: give \
-                 the lock another key, or use once for that work",
+                "the lock key {:?} begins with {NAMESPACE:?}, which is reserved for the records of idempotent work: \
+                 give the lock another key, or use once for that work",
                 key.key()
             )));
         }
@@ -51,8 +51,8 @@ impl Settings {
         let (bytes, around) = (outcome.json().len(), key.bytes() + owner.len() + FIXED_BYTES);
         if bytes + around > LARGEST_ITEM {
             return Err(Invalid::new(format!(
-                "the result has {bytes} bytes as JSON, and with {around} bytes around it does not fit into a record: \
-                 DynamoDB takes {LARGEST_ITEM} at most; keep it elsewhere and store a reference to it"
+                "the result has {bytes} bytes as JSON and its record may need {around} more, but DynamoDB accepts items of \
+                 at most {LARGEST_ITEM} bytes: store the result elsewhere, and a reference to it here"
             )));
         }
         Ok(())
@@ -83,8 +83,8 @@ impl Settings {
         let size = payload + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;
         if size > LARGEST_ITEM {
             return Err(Invalid::new(format!(
-                "the lock's row would take up to {size} bytes with {payload} bytes of data, but DynamoDB takes \
-                 {LARGEST_ITEM} at most: keep large data elsewhere and a reference to it here"
+                "the lock's row may need {size} bytes with {payload} bytes of data, but DynamoDB accepts items of at most \
+                 {LARGEST_ITEM} bytes: store large data elsewhere, and a reference to it here"
             )));
         }
         Ok(())
@@ -98,7 +98,7 @@ fn check_name(what: &str, name: &str) -> Result<(), Invalid> {
 fn check_name_of_at_most(what: &str, name: &str, longest: usize) -> Result<(), Invalid> {
     if name.is_empty() || name.len() > longest {
         return Err(Invalid::new(format!(
-            "the {what} has {} bytes: give a name of 1 to {longest} bytes that people will recognise",
+            "the {what} must have 1 to {longest} bytes, but it has {}: give a name that people recognise",
             name.len()
         )));
     }

@@ -129,7 +129,7 @@ impl LockToken {
     pub fn parsed_version(&self) -> Result<Version, Invalid> {
         Version::parse(&self.version).ok_or_else(|| {
             Invalid::new(format!(
-                "the lock token's version {} was not written by this client: pass the token on exactly as it was given",
+                "the saved lock's version {} was not written by this client: pass the saved lock on unchanged",
                 quoted(&self.version)
             ))
         })
@@ -139,7 +139,11 @@ impl LockToken {
     pub fn holding(&self, now: Instants, settings: &Settings) -> Result<Holding, Invalid> {
         let newest = self.parsed_version()?;
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
-            Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given")
+            Invalid::new(format!(
+                "the saved lock's leaseSeconds must be a number of seconds, 0 or more; got {}: pass the saved lock on \
+                 unchanged",
+                self.lease_seconds
+            ))
         })?;
         Lease::check(lease)?;
         // The row's end of the lease counts. This drops an end that no clock within bounds can have written, because

@@ -71,7 +71,11 @@ impl TryFrom<String> for Stamp {
     type Error = Invalid;
 
     fn try_from(text: String) -> Result<Self, Invalid> {
-        Stamp::parse(&text).ok_or_else(|| Invalid::new("a stamp is 16 hexadecimal digits, as it was given"))
+        Stamp::parse(&text).ok_or_else(|| {
+            Invalid::new(
+                "the stamp of the commit must be 16 lowercase hexadecimal digits: pass the saved lock on unchanged",
+            )
+        })
     }
 }
 

@@ -114,7 +114,7 @@ async fn work_that_ended_well_under_a_lock_that_was_lost_is_an_error() {
         .await;
 
     let error = answer.unwrap_err();
-    assert!(error.is_lost() && error.to_string().contains("ended well"), "{error}");
+    assert!(error.is_lost() && error.to_string().contains("the work succeeded"), "{error}");
     assert!(!table.is_released("k"), "two's lock is left alone");
 }
 

@@ -19,7 +19,7 @@ async fn an_acquire_that_is_given_up_cleans_up_and_says_unknown() {
     assert!(table.is_released("k"), "nobody is blocked by what was given up");
     // The clean-up was answered, which explains nothing: the cause is what came before it.
     let cause = StdError::source(&error).map(ToString::to_string).unwrap_or_default();
-    assert!(cause.contains("no answer within"), "{cause}");
+    assert!(cause.contains("no response within"), "{cause}");
 
     acquired(&table.process().locks("next"), LEASE).await.release().await.unwrap();
 }

@@ -54,7 +54,7 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
         (acquire(""), "lock key is empty"),
         (acquire(&long), "2049 bytes"),
         (locks.try_acquire(("k", "s")).lease(LEASE), "sort key"),
-        (acquire("k").lease(Duration::ZERO), "lease of zero"),
+        (acquire("k").lease(Duration::ZERO), "longer than 0"),
         (acquire("k").lease(secs(400 * 86_400)), "366 days"),
         (acquire("k").owner(""), "owner"),
         (acquire("k").workflow(""), "workflow"),
@@ -75,7 +75,7 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
 
     let mut lock = granted(acquire("k")).await;
     process.take_sent();
-    is_invalid(&lock.renew().lease(Duration::ZERO).await.unwrap_err(), "lease of zero");
+    is_invalid(&lock.renew().lease(Duration::ZERO).await.unwrap_err(), "longer than 0");
     is_invalid(&lock.renew().data(vec![0; 400 * 1024]).await.unwrap_err(), "409600");
     assert!(process.take_sent().is_empty());
     lock.release().await.unwrap();

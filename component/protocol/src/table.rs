@@ -117,7 +117,7 @@ fn clock_bounds(clocks: types::ClockRules) -> Result<ClockBounds> {
     let skew = clocks.max_clock_skew.map(Duration::from_millis);
     // The crate's own refusal names the number, and to write a fraction takes a tenth of the component.
     if !(0.0..=1.0).contains(&clocks.clock_drift) {
-        return Err(invalid("the clock drift makes no sense: give a fraction between 0.0 and 1.0, such as 0.05"));
+        return Err(invalid("the clock drift must be a fraction from 0.0 to 1.0, such as 0.05"));
     }
     Ok(ClockBounds::default().with_drift(clocks.clock_drift)?.with_max_clock_skew(skew))
 }

@@ -138,12 +138,12 @@ fn is_held(key: &LockKey, held: &Held, owner: &str) -> Failure {
     Failure::held(if own_name {
         format!(
             "the lock {key} is held by {holder}, this request's own owner: if this is a retry of the same task, whose \
-             answer was lost, send \"reclaim\": true; otherwise give each holder an owner of its own, and try again \
-             in {retry_after:?} at the latest",
+             response was lost, send \"reclaim\": true; otherwise give each holder an owner of its own, and retry in \
+             at most {retry_after:?}",
             holder = quoted(&held.holder),
         )
     } else {
-        format!("the lock {key} is held by {}: try again in {retry_after:?} at the latest", quoted(&held.holder))
+        format!("the lock {key} is held by {}: retry in at most {retry_after:?}", quoted(&held.holder))
     })
 }
 

@@ -44,12 +44,13 @@ async fn denied_access_is_a_table_error() {
 
 #[tokio::test]
 async fn throttling_that_outlasts_the_time_is_unknown() {
-    all_fail(locks_answered(400, "ProvisionedThroughputExceededException"), "LockUnknown", "refuses requests").await;
+    all_fail(locks_answered(400, "ProvisionedThroughputExceededException"), "LockUnknown", "throttled or refused")
+        .await;
 }
 
 #[tokio::test]
 async fn answers_that_say_nothing_are_unknown() {
-    all_fail(locks_answered(500, "InternalServerError"), "LockUnknown", "nobody knows").await;
+    all_fail(locks_answered(500, "InternalServerError"), "LockUnknown", "outcome unknown").await;
 }
 
 #[tokio::test]
