@@ -99,7 +99,7 @@ async fn contend(tasks: usize, rounds: usize, faults: bool) -> (u64, u64) {
                 let lock = match acquired {
                     Ok(lock) => lock,
                     Err(error) => match error.kind() {
-                        ErrorKind::Held(_) | ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => continue,
+                        ErrorKind::Held | ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => continue,
                         _ => panic!("{error}"),
                     },
                 };

@@ -58,7 +58,8 @@ impl<'a> Call<'a> {
             Ok(items) => items,
             Err(error) => {
                 let answer = Answer::Rejected(Rejection::Invalid(error.to_string()));
-                return Response { answer, server_time: None, cause: Some(error) };
+                // No cause: the answer has its whole text.
+                return Response { answer, server_time: None, cause: None };
             }
         };
         let alarm = self.engine.clock().sleep(patience);

@@ -1,7 +1,6 @@
 //! The lease and the waiting follow the budget of the call.
 
 use crate::LEASE;
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -129,7 +128,7 @@ mod a_budget_counts_by_whichever_clock_says_that_more_has_passed {
 
         sleep(secs(31)).await;
         let error = locks.acquire("k").within(&budget).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
+        assert!(error.is_out_of_time(), "{error}");
     }
 }
 
@@ -145,7 +144,7 @@ async fn a_spent_budget_is_refused_without_a_request() {
         process.locks("me").acquire("k").within(&budget).await.unwrap_err(),
         process.locks("me").try_acquire("k").within(&budget).await.unwrap_err(),
     ] {
-        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
+        assert!(error.is_out_of_time(), "{error}");
     }
     assert!(process.take_sent().is_empty());
 }

@@ -1,7 +1,7 @@
 //! Rows and written locks that nobody of good will has made: no panic, nobody blocked, nothing taken over.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, LockToken};
+use lambda_lock::LockToken;
 use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -36,7 +36,8 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_and_not_held() {
 
         let tried = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
 
-        assert!(matches!(tried.kind(), ErrorKind::InvalidRecord), "{tried}");
+        assert!(tried.is_invalid_record(), "{tried}");
+        assert_eq!(tried.invalid_attribute(), Some("fencingToken"));
         assert!(tried.to_string().contains("fencingToken"), "{tried}");
         assert!(table.is_released("k"), "the lock stays taken");
         assert!(process.take_sent().len() <= 2);
@@ -53,7 +54,7 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_also_after_a_los
 
         let tried = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
 
-        assert!(matches!(tried.kind(), ErrorKind::InvalidRecord), "{tried}");
+        assert!(tried.is_invalid_record(), "{tried}");
         assert!(table.is_released("k"), "the lock stays taken");
     }
 }
@@ -77,7 +78,7 @@ async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
 
         let error = locks.acquire("k").within(&process.budget(secs(10))).await.unwrap_err();
 
-        assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+        assert!(error.is_invalid_record(), "{error}");
         assert_eq!(table.row("k"), before);
     }
 }

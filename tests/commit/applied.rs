@@ -1,7 +1,6 @@
 //! A commit applies its writes and renews the lock.
 
 use crate::{LEASE, applied, content, counted, created, lock_within, table, unheard_or_lost};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Sent, acquired, case, millis, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -135,7 +134,7 @@ async fn a_conflict_with_other_transactions_is_tried_again_as_a_new_transaction_
     let began = Instant::now();
 
     let error = lock.commit([counted("o-1")]).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
     assert!(began.elapsed() >= secs(29) && began.elapsed() < secs(32), "{:?}", began.elapsed());
     assert_eq!(applied(&table, "o-1"), 1);
 }

@@ -1,7 +1,7 @@
 //! A commit of unknown outcome: `settle_commit` finds out what became of it, and nothing is applied twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
-use lambda_lock::{CommitOutcome, ErrorKind, Lock, LockToken};
+use lambda_lock::{CommitOutcome, Lock, LockToken};
 use lambda_lock_testkit::{Fault, Process, Sent, acquired, case, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -35,12 +35,12 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
 
             process.take_sent();
             let again = lock.commit([counted("o-1")]).await.unwrap_err();
-            assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not while it may be applied twice: {again}");
+            assert!(again.is_invalid_request(), "not while it may be applied twice: {again}");
 
             if checkpoint_first {
                 lock.checkpoint().await.unwrap();
                 let again = lock.commit([counted("o-1")]).await.unwrap_err();
-                assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not before the caller knows: {again}");
+                assert!(again.is_invalid_request(), "not before the caller knows: {again}");
             }
             assert_eq!(lock.settle_commit().await.unwrap(), outcome);
             assert_eq!(process.take_operations(), ["UpdateItem"]);
@@ -180,7 +180,7 @@ mod a_lock_written_down_with_a_commit_of_unknown_outcome_is_not_committed_twice 
         let mut lock = two.locks("two").resume(token).await.unwrap();
 
         let error = lock.commit([counted("o-1")]).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "not before the first one is settled: {error}");
+        assert!(error.is_invalid_request(), "not before the first one is settled: {error}");
 
         assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
         assert_eq!(applied(&table, "o-1"), u32::from(applies));

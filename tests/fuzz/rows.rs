@@ -279,7 +279,10 @@ pub(crate) fn check(row: &Row, spelled: &Row) -> Checked {
     prop_assert_eq!(Some(record.version.as_str()), row.text(VERSION));
     prop_assert_eq!(Some(record.owner.as_str()), row.text(OWNER));
     prop_assert_eq!(Some(record.lease.text()), row.text(LEASE));
-    prop_assert_eq!((record.released, record.token, record.ends_at_ms), (row.has(RELEASED), number(TOKEN), number(ENDS)));
+    prop_assert_eq!(
+        (record.released, record.token, record.ends_at_ms),
+        (row.has(RELEASED), number(TOKEN), number(ENDS))
+    );
     prop_assert_eq!(record.believable_end(), number(ENDS).filter(|_| row.is_ours()));
     prop_assert_eq!(record.workflow.as_deref(), row.text(WORKFLOW));
     Ok(())

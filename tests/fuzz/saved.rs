@@ -98,7 +98,11 @@ fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again
         prop_assert_eq!(Version::parse(token.version()), Some(holding.newest));
         prop_assert!(Lease::check(holding.lease.duration()).is_ok());
         prop_assert_eq!(Lease::parse(holding.lease.text()), Some(holding.lease.clone()));
-        prop_assert_eq!(holding.validity.remaining(now()), Duration::ZERO, "it believes in nothing before it is renewed");
+        prop_assert_eq!(
+            holding.validity.remaining(now()),
+            Duration::ZERO,
+            "it believes in nothing before it is renewed"
+        );
         let again = LockToken::of(&holding);
         prop_assert_eq!(
             (again.key(), again.owner(), again.version(), again.fencing_token(), again.commit()),

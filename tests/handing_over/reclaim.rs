@@ -1,7 +1,7 @@
 //! Reclaiming: a new grant for the same owner, which fences off the earlier one.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, LockClient};
+use lambda_lock::LockClient;
 use lambda_lock_testkit::{Fault, Table, acquired, granted, secs};
 use tokio::time::sleep;
 
@@ -86,7 +86,7 @@ async fn a_reclaim_never_says_lost_while_the_lock_is_the_callers() {
 
     let error = two.locks("two").reclaim(token).lease(LEASE).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
 
     two.clear();
     lock.checkpoint().await.unwrap();
@@ -106,7 +106,7 @@ async fn a_caller_that_reclaims_its_own_lock_is_never_told_that_it_is_held_by_it
 
     let error = acquire(two.locks("two")).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
     lock.release().await.unwrap();
 }
 

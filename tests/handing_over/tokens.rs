@@ -1,7 +1,7 @@
 //! A lock that is written down as a token, and resumed from it.
 
 use crate::LEASE;
-use lambda_lock::{Error, ErrorKind, LockClient, LockToken, ReleaseOutcome};
+use lambda_lock::{Error, LockClient, LockToken, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -128,7 +128,7 @@ async fn tokens_that_were_tampered_with_are_refused_before_any_request() {
             locks.resume(changed.clone()).await.map(drop).unwrap_err(),
             locks.release(changed.clone()).await.map(drop).unwrap_err(),
         ] {
-            assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+            assert!(error.is_invalid_request(), "{error}");
         }
     }
     assert!(process.take_sent().is_empty());

@@ -1,7 +1,6 @@
 //! Work that is kept alive is not polled after the end of its lease, whoever polls it.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, millis, secs};
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
@@ -117,7 +116,7 @@ async fn work_that_is_kept_alive_ends_with_its_lease_when_every_renewal_is_denie
 
     let error = lock.keep_alive(polled.clone().work()).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Denied), "{error}");
+    assert!(error.is_denied(), "{error}");
     assert!(polled.last() <= granted + SHORT_BELIEVED);
     assert!(process.take_sent().len() < 30, "it does not hurry");
     let _ = lock.into_token();

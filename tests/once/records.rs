@@ -1,7 +1,6 @@
 //! Records: their wire format, how long they count, and the rows that are none.
 
 use crate::{DAY, LEASE, ORDER, ROW, attempt, once, replayed};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{EPOCH_SECONDS, Fault, ROUND_TRIP, Table, case, granted, secs};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -137,7 +136,7 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
         locks.peek(ROW).await.unwrap_err(),
         locks.release_workflow(ROW, "arn").await.unwrap_err(),
     ] {
-        assert!(matches!(error.kind(), ErrorKind::InvalidRequest) && error.to_string().contains("once/"), "{error}");
+        assert!(error.is_invalid_request() && error.to_string().contains("once/"), "{error}");
     }
 
     let open = attempt(once(&locks)).await;
@@ -204,7 +203,7 @@ async fn a_row_that_is_no_record_of_a_work_is_left_as_it_is() {
         table.put(row.clone());
 
         for error in [once(&locks).start::<Value>().await.unwrap_err(), once(&locks).status().await.unwrap_err()] {
-            assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+            assert!(error.is_invalid_record(), "{error}");
             assert!(error.to_string().contains(attribute) && error.to_string().contains(ROW), "{error}");
         }
         assert_eq!(table.row(ROW), Some(row));

@@ -255,11 +255,11 @@ fn peeked(row: PeekedLock) -> Value {
 
 fn failure(error: Error) -> Failure {
     let kind = match error.kind() {
-        ErrorKind::Held(_) => "held",
+        ErrorKind::Held => "held",
         ErrorKind::Lost => "lost",
         ErrorKind::Unknown => "unknown",
         ErrorKind::Unavailable => "unavailable",
-        ErrorKind::OutOfTime { .. } => "out-of-time",
+        ErrorKind::OutOfTime => "out-of-time",
         ErrorKind::InvalidRequest => "invalid-request",
         ErrorKind::InvalidRecord => "invalid-record",
         ErrorKind::Table => "table",

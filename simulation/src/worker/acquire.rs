@@ -106,8 +106,10 @@ impl Me {
             }
             Err(error) => {
                 state.failed(self.id, call, &error);
+                if let Some(held) = error.held() {
+                    self.is_somebody_else(&mut state, call, held);
+                }
                 match error.kind() {
-                    ErrorKind::Held(held) => self.is_somebody_else(&mut state, call, held),
                     ErrorKind::Unknown => state.counts().unknown_acquires += 1,
                     ErrorKind::Lost => self.is_not_to_be_taken(&mut state, call, &error),
                     _ => {}

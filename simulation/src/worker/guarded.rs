@@ -6,7 +6,7 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::protocol::Grant;
-use lambda_lock::{Error, ErrorKind, Lock};
+use lambda_lock::{Error, Lock};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -148,7 +148,7 @@ impl Me {
 
     fn never_began(&self, key: usize, failed: Option<Result<(), Option<Error>>>, limit: Duration) {
         let tried = match failed {
-            Some(Err(Some(error))) if matches!(error.kind(), ErrorKind::CutShort) => {
+            Some(Err(Some(error))) if error.is_cut_short() => {
                 // Granted, and over before the work began.
                 let mut state = self.state();
                 return state.call_ends(self.id, Ended::Unknown, Some(limit));

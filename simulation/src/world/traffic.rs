@@ -302,7 +302,8 @@ impl State {
         }
         let kept = ends_at_ms.map(|ends_at_ms| ends_at_ms + RETENTION.as_millis());
         if self.plan.ttl && key < self.plan.keys && expires.map(|expires| expires * 1000) < kept {
-            let what = format!("{kind:?} lets the row expire at {expires:?} s, and its lease ends at {ends_at_ms:?} ms");
+            let what =
+                format!("{kind:?} lets the row expire at {expires:?} s, and its lease ends at {ends_at_ms:?} ms");
             self.ledger.violate(Invariant::RowOutlivesItsLease, what);
         }
     }
