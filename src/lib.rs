@@ -148,11 +148,13 @@ pub use crate::{
     engine::budget::{Budget, DEFAULT_GRACE},
     engine::clock::{Clock, SharedClock, Sleep},
     engine::error::{Error, ErrorKind, Held},
-    lock::acquire::{Acquire, AcquireRequest, TryAcquire, TryAcquired, Trying, Waiting},
+    lock::acquire::{
+        Acquire, AcquireRequest, NewHolder, Reclaim, Reclaiming, TryAcquire, TryAcquired, Trying, Waiting,
+    },
     lock::commit::{Commit, CommitAndRelease, CommitOutcome},
     lock::guard::Lock,
     lock::peek::PeekedLock,
-    lock::release::{Release, ReleaseOutcome},
+    lock::release::{Release, ReleaseOutcome, ReleaseWorkflow},
     lock::renew::Renew,
     lock::resume::Resume,
 };

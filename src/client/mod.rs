@@ -7,11 +7,11 @@ pub use builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder};
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::engine::{Engine, table};
-use crate::lock::acquire::{Acquire, AcquireRequest, TryAcquire};
+use crate::lock::acquire::{Acquire, AcquireRequest, Reclaim, TryAcquire};
 use crate::lock::commit;
 use crate::lock::guard::Lock;
 use crate::lock::peek::{self, PeekedLock};
-use crate::lock::release::Release;
+use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
 use crate::protocol::{LockKey, LockToken};
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -163,7 +163,8 @@ impl LockClient {
 
     /// Takes a lock that was written down as a **new** grant with a larger fencing token: every
     /// earlier copy of the token is lost from then on. Works also after the lock was released or
-    /// its lease ran out, as long as nobody else was granted it. Needs a budget or a lease.
+    /// its lease ran out, as long as nobody else was granted it. Needs a budget or a lease. Owner and workflow
+    /// stay those of the token.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when somebody else was granted the lock, or its row is gone;
@@ -175,7 +176,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     /// As [`acquire`](LockClient::acquire).
-    pub fn reclaim(&self, token: LockToken) -> Acquire<'_> {
+    pub fn reclaim(&self, token: LockToken) -> Reclaim<'_> {
         AcquireRequest::reclaiming(&self.engine, token)
     }
 
@@ -206,12 +207,12 @@ impl LockClient {
     ///
     /// The workflow's own running functions, if any, are not told: only fencing stops them. A workflow
     /// that was started again under its old name may hold the lock anew: see
-    /// [`sparing_owners`](Release::sparing_owners).
+    /// [`sparing_owners`](ReleaseWorkflow::sparing_owners).
     ///
     /// See [`Release`] for errors and cancel safety; requests: one consistent read, then one write
     /// for what is held (`dynamodb:GetItem`, `dynamodb:UpdateItem`).
-    pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> Release {
-        Release::of_workflow(&self.engine, key.into(), workflow.into())
+    pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> ReleaseWorkflow {
+        ReleaseWorkflow::new(&self.engine, key.into(), workflow.into())
     }
 
     /// Reads who holds a lock, until when, and with which token; `None` when the lock has no row.

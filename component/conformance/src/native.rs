@@ -5,7 +5,7 @@ use crate::subject::{Acquire, Ask, BoxFuture, Failure, Subject, World};
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
-    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, LockToken, Observation, PeekedLock,
+    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, LockToken, NewHolder, Observation, PeekedLock,
     ReleaseOutcome, TryAcquired,
 };
 use serde_json::{Value, json};
@@ -144,7 +144,10 @@ fn client(table: String, endpoint: &str, caller: &str, owner: String, timeout: u
     builder.request_timeout(Duration::from_millis(timeout)).build().map_err(failure)
 }
 
-fn acquiring<Mode>(request: AcquireRequest<'_, Mode>, acquire: Acquire) -> anyhow::Result<AcquireRequest<'_, Mode>> {
+fn acquiring<Mode: NewHolder>(
+    request: AcquireRequest<'_, Mode>,
+    acquire: Acquire,
+) -> anyhow::Result<AcquireRequest<'_, Mode>> {
     let Acquire { key: _, remaining, lease, owner, workflow, data, observation, reclaim_own } = acquire;
     let mut request = request;
     if let Some(remaining) = remaining {
