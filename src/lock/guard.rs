@@ -120,7 +120,7 @@ impl Lock {
     /// For whoever polls work while the guard is lent to it.
     pub(crate) fn validity(&mut self) -> SharedValidity {
         let validity = (!self.remaining().is_zero()).then_some(self.hold.holding.validity);
-        let clock = self.engine.shared_clock();
+        let clock = self.engine.clock();
         self.validity.get_or_insert_with(|| SharedValidity::new(clock.clone(), validity)).clone()
     }
 

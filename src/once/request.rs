@@ -227,7 +227,7 @@ impl<'a> Once<'a> {
             Started::Attempt(attempt) => attempt,
             Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
         };
-        let validity = attempt.validity();
+        let validity = attempt.lock_mut().validity();
         match validity.run(work(&mut attempt)).await {
             Some(Ok((result, writes))) => {
                 attempt.complete_with(&result, writes).await?;
