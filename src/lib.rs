@@ -138,7 +138,8 @@ pub mod lambda;
 #[cfg(feature = "dynamodb")]
 mod lock;
 #[cfg(feature = "once")]
-mod once;
+#[cfg_attr(docsrs, doc(cfg(feature = "once")))]
+pub mod once;
 
 pub use protocol::{Dialect, FailedWrite, LockKey, LockToken, Observation};
 
@@ -158,10 +159,6 @@ pub use crate::{
     lock::renew::Renew,
     lock::resume::Resume,
 };
-
-#[cfg(feature = "once")]
-#[cfg_attr(docsrs, doc(cfg(feature = "once")))]
-pub use crate::once::{Attempt, DEFAULT_RETENTION, Once, OnceState, OnceStatus, Outcome, Started};
 
 #[cfg(all(doctest, feature = "dynamodb"))]
 #[doc = include_str!("../README.md")]

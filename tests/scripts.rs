@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
-use lambda_lock::{Attempt, Error, Lock, LockClient, Started};
+use lambda_lock::once::{Attempt, Started};
+use lambda_lock::{Error, Lock, LockClient};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, counted, millis, secs};
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ const OWN: [&str; 15] = [
 ];
 
 /// How long an idle row is kept where a TTL attribute is written, unless told otherwise.
-pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub const DEFAULT_TTL_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The table's own names, and the dialect of what we write into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ mod tests {
         Schema {
             key_attribute: key.to_owned(),
             sort_key_attribute: sort.map(str::to_owned),
-            ttl: ttl.map(|name| Ttl { attribute: name.to_owned(), retention: DEFAULT_RETENTION }),
+            ttl: ttl.map(|name| Ttl { attribute: name.to_owned(), retention: DEFAULT_TTL_RETENTION }),
             dialect: Dialect::Java,
         }
     }

@@ -1,7 +1,8 @@
 //! The result of the first call is the result of all.
 
 use crate::{DAY, LEASE, ORDER, attempt, once, replayed};
-use lambda_lock::{Attempt, Error, OnceState, Outcome, Started};
+use lambda_lock::Error;
+use lambda_lock::once::{Attempt, OnceState, Outcome, Started};
 use lambda_lock_testkit::{Fault, Process, Table, case, millis, secs};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -5,7 +5,8 @@ use crate::order::{Order, PREFIX, Receipt, Request};
 use crate::orders::{Refused, refused};
 use crate::simulate::Step;
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::{Attempt, Budget, Error, ErrorKind, LockKey, ReleaseOutcome, Started};
+use lambda_lock::once::{Attempt, Started};
+use lambda_lock::{Budget, Error, ErrorKind, LockKey, ReleaseOutcome};
 use lambda_lock_functions::{AfterWork, Failure};
 use serde_json::{Value, json};
 

@@ -3,7 +3,8 @@
 use super::commit::write;
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
-use lambda_lock::{Attempt, Budget, LockKey, Started, TryAcquired};
+use lambda_lock::once::{Attempt, Started};
+use lambda_lock::{Budget, LockKey, TryAcquired};
 
 impl Me {
     /// Does idempotent works that others do too.

@@ -3,8 +3,9 @@
 use crate::commits::write;
 use crate::world::{Arrival, Fault, Shared, drive, faults};
 use crate::{LEASE, OVER, learnt};
+use lambda_lock::Error;
+use lambda_lock::once::{Attempt, Started};
 use lambda_lock::protocol::{OnceRecord, Schema};
-use lambda_lock::{Attempt, Error, Started};
 
 /// Asks for the work, without waiting for somebody else who does it.
 fn start(shared: &Shared, owner: &str) -> Option<Result<Started<u32>, Error>> {
