@@ -137,7 +137,7 @@ async fn paused_holder(fenced: bool) -> (bool, u64) {
     assert!(increment(&two, newer.fencing_token(), fenced).await);
     let late = increment(&one, paused.fencing_token(), fenced).await;
     newer.release().await.unwrap();
-    let _ = paused.into_token();
+    let _ = paused.save();
     (late, count(&table))
 }
 

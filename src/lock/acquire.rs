@@ -7,7 +7,7 @@ use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
-    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, LockToken, Observation, Operation,
+    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, Observation, Operation, SavedLock,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -24,7 +24,7 @@ pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
 /// An acquire that tries once: await it for a [`TryAcquired`].
 pub type TryAcquire<'a> = AcquireRequest<'a, Trying>;
 
-/// A reclaim of a lock that was written down: await it for a [`Lock`]. Owner and workflow stay those of the grant that
+/// A reclaim of a lock that was saved: await it for a [`Lock`]. Owner and workflow stay those of the grant that
 /// is reclaimed.
 pub type Reclaim<'a> = AcquireRequest<'a, Reclaiming>;
 
@@ -94,7 +94,7 @@ pub struct AcquireRequest<'a, Mode> {
     budget: Option<Budget>,
     observation: Option<Observation>,
     reclaim_own: bool,
-    reclaimed: Option<LockToken>,
+    reclaimed: Option<SavedLock>,
     /// The work under the lock is stopped when the lease ends.
     cut: bool,
     mode: PhantomData<fn() -> Mode>,
@@ -118,12 +118,12 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         }
     }
 
-    pub(crate) fn reclaiming(engine: &'a Arc<Engine>, token: LockToken) -> Self {
-        let key = token.key();
+    pub(crate) fn reclaiming(engine: &'a Arc<Engine>, saved: SavedLock) -> Self {
+        let key = saved.key();
         Self {
-            owner: Some(token.owner().to_owned()),
-            workflow: token.workflow().map(str::to_owned),
-            reclaimed: Some(token),
+            owner: Some(saved.owner().to_owned()),
+            workflow: saved.workflow().map(str::to_owned),
+            reclaimed: Some(saved),
             ..Self::new(engine, key)
         }
     }
@@ -169,7 +169,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         settings.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
-            Some(token) => protocol::Reclaim::Only(token.parsed_version()?),
+            Some(saved) => protocol::Reclaim::Only(saved.parsed_version()?),
             None if self.reclaim_own => protocol::Reclaim::SameOwner,
             None => protocol::Reclaim::Nobody,
         };
@@ -180,7 +180,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             data: std::mem::take(&mut self.data),
             reclaim,
             observation: self.observation.take(),
-            commit: self.reclaimed.as_ref().and_then(LockToken::commit),
+            commit: self.reclaimed.as_ref().and_then(SavedLock::commit),
         })
     }
 
@@ -386,28 +386,28 @@ impl Lock {
 /// A reclaim stays with the owner and the workflow of its grant, and looks at no other holder. It has the other settings:
 ///
 /// ```no_run
-/// # async fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::LockToken) -> Result<(), lambda_lock::Error> {
+/// # async fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) -> Result<(), lambda_lock::Error> {
 /// let lease = std::time::Duration::from_secs(20);
 /// locks.reclaim(saved).lease(lease).data("step 2").without_cut().run(async |_| Ok(())).await
 /// # }
 /// ```
 /// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::LockToken) {
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
 /// let _ = locks.reclaim(saved).owner("me");
 /// # }
 /// ```
 /// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::LockToken) {
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
 /// let _ = locks.reclaim(saved).workflow("arn");
 /// # }
 /// ```
 /// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::LockToken) {
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
 /// let _ = locks.reclaim(saved).reclaim_own();
 /// # }
 /// ```
 /// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::LockToken, seen: lambda_lock::Observation) {
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock, seen: lambda_lock::Observation) {
 /// let _ = locks.reclaim(saved).observation(seen);
 /// # }
 /// ```

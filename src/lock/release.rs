@@ -1,4 +1,4 @@
-//! Release: give a lock back, from its guard, from a token, or for a workflow that ended.
+//! Release: give a lock back, from its guard, from a saved lock, or for a workflow that ended.
 
 use super::guard::{Hold, LOST, Lock, OVER};
 use crate::engine::Engine;
@@ -6,7 +6,7 @@ use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, DataChange, Invalid, LockKey, LockToken, Operation, ReleaseOptions, Released};
+use crate::protocol::{self, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -113,7 +113,7 @@ pub enum ReleaseOutcome {
 ///
 /// # Cancel safety
 /// When the future is dropped the lock may or may not be released; its lease frees it. A release
-/// from a [token](crate::LockClient::release) can simply be repeated.
+/// from a [saved lock](crate::LockClient::release) can simply be repeated.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
 pub struct Release(Releasing);
 
@@ -162,9 +162,9 @@ impl Release {
         Self(Releasing::new(engine, Ok(What::Held(hold)), budget))
     }
 
-    pub(crate) fn of_token(engine: &Arc<Engine>, token: LockToken) -> Self {
+    pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
         let settings = engine.settings();
-        let holding = token.check(settings).and_then(|()| token.holding(engine.clock().now(), settings));
+        let holding = saved.check(settings).and_then(|()| saved.holding(engine.clock().now(), settings));
         let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
         Self(Releasing::new(engine.clone(), what, None))
     }
@@ -351,7 +351,7 @@ impl fmt::Debug for ReleaseWorkflow {
 /// Owners are spared by a release for a workflow alone, and it knows no later grant of an owner:
 ///
 /// ```no_run
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::LockToken) {
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
 /// let _ = locks.release_workflow("k", "arn").sparing_owners(|owner| owner == "me").delete_row();
 /// let _ = locks.release(saved).or_later_grant_of_owner().delete_row();
 /// # }

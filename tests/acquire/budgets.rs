@@ -70,7 +70,7 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
                 "checkpoint" => lock.checkpoint().await.map(|()| lock),
                 "renew" => lock.renew().lease(lease).await.map(|()| lock),
                 "commit" => lock.commit([]).await.map(|()| lock),
-                _ => locks.resume(lock.into_token()).within(&budget).await,
+                _ => locks.resume(lock.save()).within(&budget).await,
             }
             .unwrap();
 
@@ -82,7 +82,7 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
             };
             assert_eq!(ends(), expected, "{renewed_by} at {}", now as i64 - deadline as i64);
         }
-        let _ = lock.into_token();
+        let _ = lock.save();
     }
 }
 

@@ -87,7 +87,7 @@ async fn attributes_that_we_do_not_know_are_kept_by_every_write() {
     let locks = table.process().locks("me");
     let mut lock = acquired(&locks, LEASE).await;
     lock.checkpoint().await.unwrap();
-    let token = lock.into_token();
+    let token = lock.save();
     let lock = locks.reclaim(token).lease(LEASE).await.unwrap();
     lock.release().await.unwrap();
     let lock = acquired(&locks, LEASE).await;
@@ -149,7 +149,7 @@ async fn a_lock_resumed_by_a_client_of_the_other_dialect_keeps_the_rows_text() {
     let table = Table::new();
     let process = table.process();
     let go = process.builder().dialect(Dialect::Go).build().unwrap();
-    let token = acquired(&go, LEASE).await.into_token();
+    let token = acquired(&go, LEASE).await.save();
     process.take_sent();
 
     let lock = process.locks("me").resume(token).await.unwrap();

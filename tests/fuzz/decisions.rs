@@ -7,7 +7,7 @@ use crate::{Checked, fuzz};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::protocol::Version;
 use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
-use lambda_lock::{Error, Lock, LockKey, LockToken, ReleaseOutcome, TryAcquired};
+use lambda_lock::{Error, Lock, LockKey, ReleaseOutcome, SavedLock, TryAcquired};
 use lambda_lock_testkit::{Process, Table};
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -209,9 +209,9 @@ fn written_is_held(scene: &Scene<'_>, lock: Lock) -> Checked {
 }
 
 /// A lock that was written down a minute ago, and what the row means to its holder.
-fn saved(scene: &Scene<'_>, ends: u64) -> LockToken {
+fn saved(scene: &Scene<'_>, ends: u64) -> SavedLock {
     let version = version(0, scene.now, -60_000, 7);
-    LockToken::from_parts(LockKey::from("k"), "me".to_owned(), version, OUR_TOKEN, LEASE_OF_OURS, ends, None)
+    SavedLock::from_parts(LockKey::from("k"), "me".to_owned(), version, OUR_TOKEN, LEASE_OF_OURS, ends, None)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

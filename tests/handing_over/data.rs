@@ -52,7 +52,7 @@ async fn data_carries_progress_across_a_takeover() {
     let locks = table.process().locks("me");
     let mut lock = acquired(&locks, LEASE).await;
     lock.renew().data("step 2 of 3").await.unwrap();
-    let _ = lock.into_token();
+    let _ = lock.save();
     sleep(secs(30)).await;
 
     let lock = acquired(&locks, LEASE).await;

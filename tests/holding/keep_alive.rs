@@ -70,7 +70,7 @@ async fn keep_alive_stops_the_work_when_the_lock_is_lost_or_the_lease_runs_out()
     assert!(error.is_unknown(), "{error}");
     assert!(polled <= started + BELIEVED, "{:?}", polled - started);
     assert!(!finished);
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 mod keep_alive_under_a_budget_ends_with_it {
@@ -105,6 +105,6 @@ mod keep_alive_under_a_budget_ends_with_it {
         let elapsed = started.elapsed() + ROUND_TRIP;
         assert!(elapsed >= secs(31) && elapsed <= secs(33), "{elapsed:?}");
         assert!(process.take_sent().len() <= requests);
-        let _ = lock.into_token();
+        let _ = lock.save();
     }
 }

@@ -102,11 +102,11 @@ async fn a_frozen_sandbox_does_not_come_back_young() {
     process.clock.freeze(secs(60)).await;
 
     assert_eq!(lock.remaining(), Duration::ZERO);
-    let _ = lock.into_token();
+    let _ = lock.save();
 
     let lock = granted(table.process().locks("x").try_acquire("other").lease(LEASE)).await;
     sleep(secs(5)).await;
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,9 +147,9 @@ async fn a_step_that_the_lease_does_not_cover_is_refused() {
     process.take_sent();
     sleep(secs(15) - ROUND_TRIP).await;
 
-    lock.fits(secs(5)).unwrap();
+    lock.ensure_remaining(secs(5)).unwrap();
 
-    let error = lock.fits(secs(6)).unwrap_err();
+    let error = lock.ensure_remaining(secs(6)).unwrap_err();
     assert!(error.is_out_of_time(), "{error}");
     assert_eq!((error.needed(), error.remaining()), (Some(secs(6)), Some(secs(5))));
     assert!(process.take_sent().is_empty());

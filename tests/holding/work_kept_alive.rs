@@ -61,7 +61,7 @@ async fn work_that_is_kept_alive_is_not_polled_by_a_thawed_process_whose_lease_h
             goes_dark(&one);
             *thawed.lock().unwrap() = Some(Instant::now());
             let lock = acquired(&two.locks("two"), SHORT_LEASE).await;
-            let _ = lock.into_token();
+            let _ = lock.save();
         })
     };
     two_lets_the_lease_pass(&table).await;
@@ -119,7 +119,7 @@ async fn work_that_is_kept_alive_ends_with_its_lease_when_every_renewal_is_denie
     assert!(error.is_denied(), "{error}");
     assert!(polled.last() <= granted + SHORT_BELIEVED);
     assert!(process.take_sent().len() < 30, "it does not hurry");
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 mod a_lease_that_was_seen_to_have_ended_does_not_come_back_with_a_clock_that_is_set_back {

@@ -108,7 +108,7 @@ async fn work_that_ended_well_under_a_lock_that_was_lost_is_an_error() {
         .with_lock("k", &budget, async |_| {
             // Somebody repairs the table by hand.
             table.delete("k");
-            let _ = acquired(&two.locks("two"), SHORT_LEASE).await.into_token();
+            let _ = acquired(&two.locks("two"), SHORT_LEASE).await.save();
             Ok(())
         })
         .await;
@@ -132,7 +132,7 @@ async fn a_release_whose_answer_was_lost_does_not_make_good_work_an_error() {
     let rival = async {
         sleep(ROUND_TRIP).await;
         let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
-        let _ = lock.into_token();
+        let _ = lock.save();
     };
 
     let (answer, ()) = tokio::join!(work, rival);
@@ -153,7 +153,7 @@ async fn work_that_learns_of_its_loss_and_goes_on_all_the_same_is_not_polled() {
         .lease(SHORT_LEASE)
         .within(&budget)
         .run(async |lock| {
-            let stolen = locks.reclaim(lock.token()).lease(secs(30)).await?;
+            let stolen = locks.reclaim(lock.to_saved()).lease(secs(30)).await?;
             assert!(lock.checkpoint().await.unwrap_err().is_lost());
             *lost.lock().unwrap() = Some(Instant::now());
             work.clone().work().await;

@@ -163,8 +163,8 @@ async fn a_refusal_without_a_row_is_no_loss_of_a_lock_that_is_ours() {
     process.next([refused()]);
     lock.checkpoint().await.unwrap();
     process.next([refused()]);
-    let token = lock.token();
-    process.locks("me").resume(token.clone()).await.unwrap().into_token();
+    let token = lock.to_saved();
+    process.locks("me").resume(token.clone()).await.unwrap().save();
     process.next([refused()]);
     let lock = process.locks("me").reclaim(token).lease(LEASE).await.unwrap();
     process.next([refused()]);

@@ -49,7 +49,7 @@ async fn throttling_after_an_attempt_of_unknown_outcome_is_unknown() {
     process.next(vec![Fault::throttled(); 200]);
 
     assert!(lock.checkpoint().await.unwrap_err().is_unknown());
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]

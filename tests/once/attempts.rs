@@ -131,7 +131,7 @@ async fn checkpoints_commits_and_fences_work_between_the_steps_of_an_attempt() {
     let mut first = attempt(once(&locks)).await;
     sleep(secs(15)).await;
     first.checkpoint().await.unwrap();
-    first.lock().fits(secs(19)).unwrap();
+    first.lock().ensure_remaining(secs(19)).unwrap();
     first.commit([counted("step")]).data("step 1").await.unwrap();
     let fence = first.lock().condition_check().unwrap();
     process

@@ -140,9 +140,9 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
     }
 
     let open = attempt(once(&locks)).await;
-    assert!(locks.resume(open.lock().token()).await.is_err());
-    assert!(locks.release(open.lock().token()).await.is_err());
-    assert!(locks.reclaim(open.lock().token()).lease(LEASE).await.is_err());
+    assert!(locks.resume(open.lock().to_saved()).await.is_err());
+    assert!(locks.release(open.lock().to_saved()).await.is_err());
+    assert!(locks.reclaim(open.lock().to_saved()).lease(LEASE).await.is_err());
 
     // A lock with the same name is another row, and held beside the work.
     let lock = granted(locks.try_acquire("order-42").lease(LEASE)).await;

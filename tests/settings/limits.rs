@@ -28,7 +28,7 @@ async fn a_lock_under_the_longest_budget_can_be_renewed() {
 
         let mut lock = granted(locks.try_acquire("k").within(&budget)).await;
         lock.checkpoint().await.unwrap();
-        let token = lock.into_token();
+        let token = lock.save();
         let lock = locks.resume(token).within(&budget).await.unwrap();
 
         lock.release().await.unwrap();

@@ -67,7 +67,7 @@ pub(crate) async fn a_peer_takes_over_when_we_die_and_we_learn_that_the_lock_is_
     // The peers wait for a lease and not longer, by clocks that may run faster than ours.
     assert!(renewed_late.remaining() <= SHORT.mul_f64(1.0 / 1.05), "{:?}", renewed_late.remaining());
     let released_late = granted(&ours, "released late", SHORT).await;
-    let written_down = granted(&ours, "resumed late", SHORT).await.into_token();
+    let written_down = granted(&ours, "resumed late", SHORT).await.save();
     let began = Instant::now();
     for key in KEYS {
         peer.wait_for(key, Duration::from_secs(30)).await.unwrap().unwrap();

@@ -56,7 +56,7 @@ impl Me {
     }
 
     async fn sends_commit(&self, key: usize, lock: &mut Lock, number: usize, writes: Vec<TransactWriteItem>) -> Ended {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let data = self.some_data();
         self.wants(data.as_ref());
@@ -82,7 +82,7 @@ impl Me {
             return;
         }
         self.state().counts().commits_carried += 1;
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let kind = CallKind::Hold(grant, token);
         self.state().call_begins(self.id, key, kind);
         let answer = self.perhaps(lock.commit([write(number)]).into_future()).await;
@@ -148,7 +148,7 @@ impl Me {
     /// Asks what became of the last commit, as long as it takes.
     async fn settle(&self, key: usize, lock: &mut Lock, number: Option<usize>) -> Ended {
         for _ in 0..4 {
-            let (grant, token) = grant_of(&lock.token());
+            let (grant, token) = grant_of(&lock.to_saved());
             self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
             let answer = self.perhaps(async { lock.settle_commit().await }).await;
             if let Some(ended) = self.settling_ended(number, answer) {
@@ -190,7 +190,7 @@ impl Me {
     }
 
     pub(crate) async fn commit_and_release(&self, key: usize, lock: Lock, granted: usize) {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let number = self.state().ledger.begin_commit(granted);
         self.state().call_begins(self.id, key, CallKind::Release { grant, token, later_of: None });
         self.state().processes[self.id].holds = None;

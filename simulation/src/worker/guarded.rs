@@ -82,7 +82,7 @@ impl Me {
 
     /// One long step under `keep_alive`.
     pub(super) async fn keeps_alive(&self, key: usize, lock: &mut Lock, granted: usize) -> Ended {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let naps = self.state().rng.u32(1..=6);
         let lease = self.state().plan.lease;

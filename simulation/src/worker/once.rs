@@ -65,7 +65,7 @@ impl Me {
     }
 
     async fn work_at(&self, key: usize, attempt: Attempt) {
-        let (grant, token) = grant_of(&attempt.lock().token());
+        let (grant, token) = grant_of(&attempt.lock().to_saved());
         let Some(granted) = self.state().granted_to(key, grant, token) else {
             let what = format!("an attempt of {grant} with token {token}, which was never applied");
             return self.state().ledger.violate(Invariant::GuardMatchesRow, what);

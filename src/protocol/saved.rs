@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 /// the lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LockToken {
+pub struct SavedLock {
     key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sort_key: Option<String>,
@@ -39,7 +39,7 @@ pub struct LockToken {
     commit: Option<PendingCommit>,
 }
 
-impl LockToken {
+impl SavedLock {
     /// A token from its parts, for hand-over in other formats than serde's. Wrong parts show when the
     /// token is used.
     pub fn from_parts(
@@ -129,7 +129,7 @@ impl LockToken {
     pub fn parsed_version(&self) -> Result<Version, Invalid> {
         Version::parse(&self.version).ok_or_else(|| {
             Invalid::new(format!(
-                "the lock token's version {} was not written by this client: pass the token on exactly as it was given",
+                "the version {} of the saved lock was not written by this client: pass the saved lock on exactly as it was given",
                 quoted(&self.version)
             ))
         })
@@ -139,7 +139,7 @@ impl LockToken {
     pub fn holding(&self, now: Instants, settings: &Settings) -> Result<Holding, Invalid> {
         let newest = self.parsed_version()?;
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
-            Invalid::new("the lock token's lease is no duration: pass the token on exactly as it was given")
+            Invalid::new("the lease of the saved lock is no duration: pass the saved lock on exactly as it was given")
         })?;
         Lease::check(lease)?;
         // The end that counts is the row's. One that no clock within bounds can have written is not repeated: on the
