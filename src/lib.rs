@@ -136,9 +136,10 @@ pub mod lambda;
 #[cfg(feature = "dynamodb")]
 mod lock;
 #[cfg(feature = "once")]
-mod once;
+#[cfg_attr(docsrs, doc(cfg(feature = "once")))]
+pub mod once;
 
-pub use protocol::{Dialect, FailedWrite, LockKey, LockToken, Observation};
+pub use protocol::{Dialect, FailedWrite, LockKey, Observation, SavedLock};
 
 #[cfg(feature = "dynamodb")]
 pub use crate::{
@@ -146,18 +147,16 @@ pub use crate::{
     engine::budget::{Budget, DEFAULT_GRACE},
     engine::clock::{Clock, SharedClock, Sleep},
     engine::error::{Error, ErrorKind, Held},
-    lock::acquire::{Acquire, AcquireRequest, TryAcquire, TryAcquired, Trying, Waiting},
+    lock::acquire::{
+        Acquire, AcquireRequest, NewHolder, Reclaim, Reclaiming, TryAcquire, TryAcquired, Trying, Waiting,
+    },
     lock::commit::{Commit, CommitAndRelease, CommitOutcome},
     lock::guard::Lock,
     lock::peek::PeekedLock,
-    lock::release::{Release, ReleaseOutcome},
+    lock::release::{Release, ReleaseOutcome, ReleaseWorkflow},
     lock::renew::Renew,
     lock::resume::Resume,
 };
-
-#[cfg(feature = "once")]
-#[cfg_attr(docsrs, doc(cfg(feature = "once")))]
-pub use crate::once::{Attempt, DEFAULT_RETENTION, Once, OnceState, OnceStatus, Outcome, Started};
 
 #[cfg(all(doctest, feature = "dynamodb"))]
 #[doc = include_str!("../README.md")]

@@ -99,7 +99,7 @@ async fn contend(tasks: usize, rounds: usize, faults: bool) -> (u64, u64) {
                 let lock = match acquired {
                     Ok(lock) => lock,
                     Err(error) => match error.kind() {
-                        ErrorKind::Held(_) | ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => continue,
+                        ErrorKind::Held | ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => continue,
                         _ => panic!("{error}"),
                     },
                 };
@@ -137,7 +137,7 @@ async fn paused_holder(fenced: bool) -> (bool, u64) {
     assert!(increment(&two, newer.fencing_token(), fenced).await);
     let late = increment(&one, paused.fencing_token(), fenced).await;
     newer.release().await.unwrap();
-    let _ = paused.into_token();
+    let _ = paused.save();
     (late, count(&table))
 }
 

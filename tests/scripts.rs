@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
-use lambda_lock::{Attempt, Error, ErrorKind, Lock, LockClient, Started};
+use lambda_lock::once::{Attempt, Started};
+use lambda_lock::{Error, Lock, LockClient};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, counted, millis, secs};
 use std::time::Duration;
 
@@ -220,7 +221,7 @@ async fn a_call_that_was_refused_for_now_again_and_again_says_that_nothing_was_a
             let (_, said, _) = requests(call, vec![refusal; 500]).await;
 
             let error = said.unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+            assert!(error.is_unavailable(), "{error}");
         }
     }
 }

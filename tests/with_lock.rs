@@ -160,6 +160,6 @@ async fn a_guard_dropped_without_release_warns_and_says_until_when_the_lock_stay
     assert!(!table.is_released("k"));
 
     granted(acquire()).await.release().await.unwrap();
-    let _ = granted(acquire()).await.into_token();
+    let _ = granted(acquire()).await.save();
     assert!(warnings.0.lock().unwrap().is_empty(), "a released or handed over lock warns of nothing");
 }

@@ -2,7 +2,7 @@
 //! which has bindings of its own.
 
 use crate::bindings::exports::lambda_lock::lock::types;
-use lambda_lock::{LockKey, LockToken, Observation};
+use lambda_lock::{LockKey, Observation, SavedLock};
 use std::time::{Duration, SystemTime};
 
 /// Whole milliseconds, rounded down: a span that is told is never longer than it is.
@@ -27,16 +27,16 @@ impl From<&LockKey> for types::LockKey {
     }
 }
 
-impl From<types::LockToken> for LockToken {
+impl From<types::LockToken> for SavedLock {
     fn from(token: types::LockToken) -> Self {
         let types::LockToken { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = token;
         let lease = Duration::from_millis(lease);
-        LockToken::from_parts(key.into(), owner, version, fencing_token, lease, lease_ends_at, workflow)
+        SavedLock::from_parts(key.into(), owner, version, fencing_token, lease, lease_ends_at, workflow)
     }
 }
 
-impl From<&LockToken> for types::LockToken {
-    fn from(token: &LockToken) -> Self {
+impl From<&SavedLock> for types::LockToken {
+    fn from(token: &SavedLock) -> Self {
         Self {
             key: (&token.key()).into(),
             owner: token.owner().to_owned(),

@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
-use lambda_lock::{ErrorKind, LockClient};
+use lambda_lock::LockClient;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
 use lambda_lock_local::{LocalDynamoDb, client, config};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ async fn what_the_role_allows_works_and_is_recorded() {
 async fn what_the_role_does_not_allow_is_denied_by_name_and_not_applied() {
     let (dynamodb, proxy) = proxy(&[on("locks", "GetItem"), on("orders", "UpdateItem")]).await;
     let error = locks(&proxy).try_acquire("k").lease(Duration::from_secs(9)).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Denied), "{error}");
+    assert!(error.is_denied(), "{error}");
     let said = format!("{error}");
     let expected = "assumed-role/a-function/a-function is not authorized to perform: dynamodb:UpdateItem on resource: \
                     arn:aws:dynamodb:eu-central-1:123456789012:table/locks";
@@ -120,7 +120,7 @@ async fn an_answer_can_be_late_or_lost_or_never_come() {
 
     proxy.decide(|_| Fate::Swallowed);
     let error = locks.try_acquire("swallowed").lease(lease).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unknown), "{error}");
+    assert!(error.is_unknown(), "{error}");
     proxy.decide(|_| Fate::Answered);
     assert!(locks.peek("swallowed").await.unwrap().is_none());
 }

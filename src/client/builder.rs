@@ -218,7 +218,7 @@ fn random_owner(clock: &SharedClock) -> String {
 fn ttl(attribute: Option<String>, retention: Option<Duration>) -> Result<Option<Ttl>, Invalid> {
     match (attribute, retention) {
         (Some(attribute), retention) => {
-            Ok(Some(Ttl { attribute, retention: retention.unwrap_or(schema::DEFAULT_RETENTION) }))
+            Ok(Some(Ttl { attribute, retention: retention.unwrap_or(schema::DEFAULT_TTL_RETENTION) }))
         }
         (None, None) => Ok(None),
         (None, Some(_)) => Err(Invalid::new("a ttl_retention without a ttl_attribute has no effect: set both or none")),

@@ -7,13 +7,13 @@ pub use builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder};
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::engine::{Engine, table};
-use crate::lock::acquire::{Acquire, AcquireRequest, TryAcquire};
+use crate::lock::acquire::{Acquire, AcquireRequest, Reclaim, TryAcquire};
 use crate::lock::commit;
 use crate::lock::guard::Lock;
 use crate::lock::peek::{self, PeekedLock};
-use crate::lock::release::Release;
+use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
-use crate::protocol::{LockKey, LockToken};
+use crate::protocol::{LockKey, SavedLock};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::sync::Arc;
 
@@ -144,8 +144,8 @@ impl LockClient {
         AcquireRequest::new(&self.engine, key.into())
     }
 
-    /// Goes on holding a lock that was written down with [`Lock::into_token`]: same grant, same
-    /// fencing token, whole lease. Whoever else has a copy of the token still holds it too.
+    /// Goes on holding a lock that was saved with [`Lock::save`]: same grant, same
+    /// fencing token, whole lease. Whoever else has a copy of the saved lock still holds it too.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when another grant has the lock or it was released;
@@ -156,49 +156,50 @@ impl LockClient {
     /// [`checkpoint`](Lock::checkpoint).
     ///
     /// # Cancel safety
-    /// Dropping the future may leave the lease renewed. The token stays good.
-    pub fn resume(&self, token: LockToken) -> Resume<'_> {
-        Resume::new(&self.engine, token)
+    /// Dropping the future may leave the lease renewed. The saved lock stays good.
+    pub fn resume(&self, saved: SavedLock) -> Resume<'_> {
+        Resume::new(&self.engine, saved)
     }
 
-    /// Takes a lock that was written down as a **new** grant with a larger fencing token: every
-    /// earlier copy of the token is lost from then on. Works also after the lock was released or
-    /// its lease ran out, as long as nobody else was granted it. Needs a budget or a lease.
+    /// Takes a lock that was saved as a **new** grant with a larger fencing token: every
+    /// earlier copy of the saved lock is lost from then on. Works also after the lock was released or
+    /// its lease ran out, as long as nobody else was granted it. Needs a budget or a lease. Owner and workflow
+    /// stay those of the saved lock.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when somebody else was granted the lock, or its row is gone;
     /// otherwise as [`try_acquire`](LockClient::try_acquire).
     ///
     /// # Requests and IAM actions
-    /// One write, or two when the lock was renewed since the token was written: `dynamodb:UpdateItem`,
+    /// One write, or two when the lock was renewed since it was saved: `dynamodb:UpdateItem`,
     /// and `dynamodb:GetItem` after an answer that was lost.
     ///
     /// # Cancel safety
     /// As [`acquire`](LockClient::acquire).
-    pub fn reclaim(&self, token: LockToken) -> Acquire<'_> {
-        AcquireRequest::reclaiming(&self.engine, token)
+    pub fn reclaim(&self, saved: SavedLock) -> Reclaim<'_> {
+        AcquireRequest::reclaiming(&self.engine, saved)
     }
 
-    /// [`Lock::condition_check`] for a lock that was written down: fences a transaction of whoever was
-    /// handed the token, such as a later state of a workflow, without asking for the lock first. Sends
+    /// [`Lock::condition_check`] for a lock that was saved: fences a transaction of whoever was
+    /// handed the saved lock, such as a later state of a workflow, without asking for the lock first. Sends
     /// nothing.
     ///
     /// # Errors
-    /// `InvalidRequest` when the token is none of this client's.
+    /// `InvalidRequest` when the saved lock is none of this client's.
     ///
     /// # IAM actions
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
-    pub fn condition_check(&self, token: &LockToken) -> Result<TransactWriteItem, Error> {
+    pub fn condition_check(&self, saved: &SavedLock) -> Result<TransactWriteItem, Error> {
         let settings = self.engine.settings();
-        token.check(settings)?;
-        commit::fence(&self.engine, &token.holding(self.engine.clock().now(), settings)?)
+        saved.check(settings)?;
+        commit::fence(&self.engine, &saved.holding(self.engine.clock().now(), settings)?)
     }
 
-    /// Gives back a lock that was written down, without renewing it first.
+    /// Releases a lock that was saved, without renewing it first.
     ///
     /// Harmless to repeat. See [`Release`] for errors, requests and cancel safety.
-    pub fn release(&self, token: LockToken) -> Release {
-        Release::of_token(&self.engine, token)
+    pub fn release(&self, saved: SavedLock) -> Release {
+        Release::of_saved(&self.engine, saved)
     }
 
     /// Gives back whatever this workflow holds on this key, for cleaning up after a workflow that
@@ -206,12 +207,12 @@ impl LockClient {
     ///
     /// The workflow's own running functions, if any, are not told: only fencing stops them. A workflow
     /// that was started again under its old name may hold the lock anew: see
-    /// [`sparing_owners`](Release::sparing_owners).
+    /// [`sparing_owners`](ReleaseWorkflow::sparing_owners).
     ///
     /// See [`Release`] for errors and cancel safety; requests: one consistent read, then one write
     /// for what is held (`dynamodb:GetItem`, `dynamodb:UpdateItem`).
-    pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> Release {
-        Release::of_workflow(&self.engine, key.into(), workflow.into())
+    pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> ReleaseWorkflow {
+        ReleaseWorkflow::new(&self.engine, key.into(), workflow.into())
     }
 
     /// Reads who holds a lock, until when, and with which token; `None` when the lock has no row.

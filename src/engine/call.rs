@@ -57,7 +57,9 @@ impl<'a> Call<'a> {
         let items = match self.transaction.items(self.engine.table(), &self.engine.settings().schema, request) {
             Ok(items) => items,
             Err(error) => {
-                return Response::failed(Answer::Rejected(Rejection::Invalid(error.to_string())), error);
+                let answer = Answer::Rejected(Rejection::Invalid(error.to_string()));
+                // No cause: the answer has its whole text.
+                return Response::new(answer);
             }
         };
         let alarm = self.engine.clock().sleep(patience);

@@ -37,6 +37,21 @@ impl SharedClock {
         Self(Arc::new(clock))
     }
 
+    /// Reads both clocks, see [`Clock::now`].
+    pub fn now(&self) -> Instants {
+        self.0.now()
+    }
+
+    /// Lets time pass, see [`Clock::sleep`].
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.0.sleep(duration)
+    }
+
+    /// Random bytes that no other process draws, see [`Clock::random`].
+    pub fn random(&self) -> [u8; 16] {
+        self.0.random()
+    }
+
     /// The system's clocks, without a way to sleep: enough for a [`Budget`](crate::Budget).
     pub(crate) fn system() -> Self {
         Self::new(SystemClock::new(None))
@@ -45,14 +60,6 @@ impl SharedClock {
     /// The system's clocks, and the async runtime's way to sleep.
     pub(crate) fn system_with(sleep: SharedAsyncSleep) -> Self {
         Self::new(SystemClock::new(Some(sleep)))
-    }
-}
-
-impl std::ops::Deref for SharedClock {
-    type Target = dyn Clock;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
     }
 }
 

@@ -1,5 +1,7 @@
 //! The error type. Its kind tells the caller what to do next.
 
+#[cfg(feature = "once")]
+use crate::protocol::schema;
 use crate::protocol::{
     FailedWrite, Failure, HolderSeen, Invalid, LockKey, Observation, Operation, Rejection, from_epoch_millis, quoted,
 };
@@ -8,8 +10,35 @@ use std::time::{Duration, SystemTime};
 
 /// Why an operation failed.
 ///
-/// [`kind`](Error::kind) tells what to do. The text tells the same in one sentence, with names and figures.
-/// [`source`](std::error::Error::source) is the error that the SDK returned, if it did.
+/// [`kind`](Error::kind) tells what to do. The text tells the same in one sentence, with names and figures, and quotes
+/// the reason that DynamoDB gave. [`source`](std::error::Error::source) is the error that the SDK returned, if it did.
+/// The text does not repeat the text of the source.
+///
+/// What belongs to one kind has a method of its own:
+///
+/// | kind | methods |
+/// |---|---|
+/// | [`Held`](ErrorKind::Held) | [`held`](Error::held) |
+/// | [`Cancelled`](ErrorKind::Cancelled) | [`failed_writes`](Error::failed_writes) |
+/// | [`FailedBefore`](ErrorKind::FailedBefore) | [`failure`](Error::failure) |
+/// | [`OutOfTime`](ErrorKind::OutOfTime) | [`needed`](Error::needed), [`remaining`](Error::remaining) |
+/// | [`InvalidRecord`](ErrorKind::InvalidRecord) | [`invalid_attribute`](Error::invalid_attribute) |
+///
+/// ```no_run
+/// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
+/// use lambda_lock::ErrorKind;
+///
+/// match locks.acquire("customer-7").within(budget).await {
+///     Ok(lock) => { /* … the work … */ lock.release().await?; }
+///     Err(error) if error.is_held() => println!("held by {:?}", error.held().map(|held| &held.holder)),
+///     Err(error) => match error.kind() {
+///         ErrorKind::Unknown | ErrorKind::Unavailable => println!("retry: {error}"),
+///         _ => return Err(error),
+///     },
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -17,18 +46,34 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: String,
+    detail: Detail,
     source: Option<BoxError>,
+}
+
+/// What belongs to one kind of error.
+#[derive(Debug)]
+enum Detail {
+    None,
+    Held(Held),
+    FailedWrites(Vec<FailedWrite>),
+    #[cfg(feature = "once")]
+    Failure(String),
+    Time {
+        needed: Duration,
+        remaining: Duration,
+    },
+    Attribute(String),
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What an error means to the caller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Retry later. Another holder had the lock for all the time that this call could wait. This call leaves nothing
-    /// behind.
-    Held(Held),
+    /// behind. [`Error::held`] is the holder.
+    Held,
     /// Stop, and do not write. Another grant has the lock, or it was released.
     Lost,
     /// Retry the same call. All calls but a commit are safe to repeat. The outcome is unknown: DynamoDB may or may
@@ -45,34 +90,26 @@ pub enum ErrorKind {
     /// contender may be granted the lock from then on.
     CutShort,
     /// Check your own writes. DynamoDB refused one of them, so it cancelled the transaction and applied nothing of
-    /// it. The next checkpoint shows whether the lock is still ours. The error's
-    /// [`source`](std::error::Error::source) has the reasons as the SDK returned them, with the items where your
+    /// it. The next checkpoint shows whether the lock is still ours. [`Error::failed_writes`] lists the writes that were
+    /// refused. The error's [`source`](std::error::Error::source) has the reasons as the SDK returned them, with the items where your
     /// writes asked for them.
-    Cancelled(Vec<FailedWrite>),
+    Cancelled,
     /// Give the work another key, or the payload that belongs to this key. The record of this idempotent work was
     /// made for a different payload.
     PayloadMismatch,
     /// Do not retry under this key. An earlier attempt at this idempotent work failed permanently, and stored its
-    /// failure.
-    FailedBefore {
-        /// The stored failure, as JSON.
-        failure: String,
-    },
+    /// failure, which [`Error::failure`] returns.
+    FailedBefore,
     /// Retry later. DynamoDB throttled the requests, or another transaction had the row, for as long as this call
     /// could wait. Nothing was applied.
     Unavailable,
     /// Renew first, or leave the step to the next invocation. The lease or the budget does not cover the time that
-    /// was asked for. No request was sent.
-    OutOfTime {
-        /// The time that was asked for.
-        needed: Duration,
-        /// The time that is left.
-        remaining: Duration,
-    },
+    /// was asked for. No request was sent. See [`Error::needed`] and [`Error::remaining`].
+    OutOfTime,
     /// Fix the call. Either no request was sent, or DynamoDB found the request invalid.
     InvalidRequest,
     /// Look at the row. It is not a lock record. It was not changed. If this call had already written its grant when
-    /// it noticed, it released the row again.
+    /// it noticed, it released the row again. [`Error::invalid_attribute`] is the attribute that is wrong.
     InvalidRecord,
     /// Fix the deployment. The table is missing, is not ready, or has another key schema.
     Table,
@@ -109,35 +146,132 @@ impl From<HolderSeen> for Held {
 
 impl Error {
     /// What the error means to the caller.
-    pub fn kind(&self) -> &ErrorKind {
-        &self.0.kind
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
     }
 
     /// The holder of the lock, if that is why the call failed.
     pub fn held(&self) -> Option<&Held> {
-        match self.kind() {
-            ErrorKind::Held(held) => Some(held),
+        match &self.0.detail {
+            Detail::Held(held) => Some(held),
+            _ => None,
+        }
+    }
+
+    /// The caller's own writes that were refused, so that the transaction was [cancelled](ErrorKind::Cancelled).
+    /// Empty with every other kind.
+    pub fn failed_writes(&self) -> &[FailedWrite] {
+        match &self.0.detail {
+            Detail::FailedWrites(failed) => failed,
+            _ => &[],
+        }
+    }
+
+    /// The failure that an earlier attempt at the idempotent work stored, as JSON.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.0.detail {
+            #[cfg(feature = "once")]
+            Detail::Failure(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// How much time was asked for, where less is left.
+    pub fn needed(&self) -> Option<Duration> {
+        match self.0.detail {
+            Detail::Time { needed, .. } => Some(needed),
+            _ => None,
+        }
+    }
+
+    /// How much time is left, where more was asked for.
+    pub fn remaining(&self) -> Option<Duration> {
+        match self.0.detail {
+            Detail::Time { remaining, .. } => Some(remaining),
+            _ => None,
+        }
+    }
+
+    /// The attribute of the row that is missing or makes no sense.
+    pub fn invalid_attribute(&self) -> Option<&str> {
+        match &self.0.detail {
+            Detail::Attribute(name) => Some(name),
             _ => None,
         }
     }
 
     /// Whether another holder has the lock.
     pub fn is_held(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Held(_))
+        self.kind() == ErrorKind::Held
     }
 
     /// Whether the lock is no longer ours.
     pub fn is_lost(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Lost)
+        self.kind() == ErrorKind::Lost
     }
 
     /// Whether the outcome is unknown.
     pub fn is_unknown(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Unknown)
+        self.kind() == ErrorKind::Unknown
+    }
+
+    /// Whether the work was stopped because its lease ended.
+    pub fn is_cut_short(&self) -> bool {
+        self.kind() == ErrorKind::CutShort
+    }
+
+    /// Whether one of the caller's own writes was refused, so that nothing was applied.
+    pub fn is_cancelled(&self) -> bool {
+        self.kind() == ErrorKind::Cancelled
+    }
+
+    /// Whether the idempotent work was first asked for with a different payload.
+    pub fn is_payload_mismatch(&self) -> bool {
+        self.kind() == ErrorKind::PayloadMismatch
+    }
+
+    /// Whether an earlier attempt at the idempotent work failed for good.
+    pub fn is_failed_before(&self) -> bool {
+        self.kind() == ErrorKind::FailedBefore
+    }
+
+    /// Whether DynamoDB refused for now, and nothing was applied.
+    pub fn is_unavailable(&self) -> bool {
+        self.kind() == ErrorKind::Unavailable
+    }
+
+    /// Whether the lease or the budget does not cover what was asked.
+    pub fn is_out_of_time(&self) -> bool {
+        self.kind() == ErrorKind::OutOfTime
+    }
+
+    /// Whether the call has to be fixed.
+    pub fn is_invalid_request(&self) -> bool {
+        self.kind() == ErrorKind::InvalidRequest
+    }
+
+    /// Whether the row is not a lock record.
+    pub fn is_invalid_record(&self) -> bool {
+        self.kind() == ErrorKind::InvalidRecord
+    }
+
+    /// Whether the table is missing, is not ready, or has another key schema.
+    pub fn is_table(&self) -> bool {
+        self.kind() == ErrorKind::Table
+    }
+
+    /// Whether credentials or permissions are missing.
+    pub fn is_denied(&self) -> bool {
+        self.kind() == ErrorKind::Denied
     }
 
     fn new(kind: ErrorKind, message: String) -> Self {
-        Self(Box::new(Inner { kind, message, source: None }))
+        Self(Box::new(Inner { kind, message, detail: Detail::None, source: None }))
+    }
+
+    fn with(mut self, detail: Detail) -> Self {
+        self.0.detail = detail;
+        self
     }
 
     pub(crate) fn because(mut self, source: Option<BoxError>) -> Self {
@@ -148,7 +282,7 @@ impl Error {
     pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
         let message =
             format!("the lock {key} is held by {}: retry in at most {:?}", quoted(&held.holder), held.retry_after);
-        Self::new(ErrorKind::Held(held), message)
+        Self::new(ErrorKind::Held, message).with(Detail::Held(held))
     }
 
     /// The error for a failure of an operation on this lock. `cause` is the error that the SDK returned.
@@ -159,15 +293,17 @@ impl Error {
         cause: impl Into<Option<BoxError>>,
     ) -> Self {
         let message = failure.text(operation, key);
-        let (kind, explained) = match failure {
-            Failure::Lost => (ErrorKind::Lost, false),
-            Failure::InvalidRecord(_) => (ErrorKind::InvalidRecord, false),
-            Failure::Cancelled(failed) => (ErrorKind::Cancelled(failed), true),
-            Failure::Rejected(rejection) => (kind_of(&rejection), true),
-            Failure::Throttled => (ErrorKind::Unavailable, true),
-            Failure::OutcomeUnknown => (ErrorKind::Unknown, true),
+        let (kind, detail, explained) = match failure {
+            Failure::Lost => (ErrorKind::Lost, Detail::None, false),
+            Failure::InvalidRecord(invalid) => {
+                (ErrorKind::InvalidRecord, Detail::Attribute(invalid.attribute().to_owned()), false)
+            }
+            Failure::Cancelled(failed) => (ErrorKind::Cancelled, Detail::FailedWrites(failed), true),
+            Failure::Rejected(rejection) => (kind_of(&rejection), Detail::None, true),
+            Failure::Throttled => (ErrorKind::Unavailable, Detail::None, true),
+            Failure::OutcomeUnknown => (ErrorKind::Unknown, Detail::None, true),
         };
-        Self::new(kind, message).because(cause.into().filter(|_| explained))
+        Self::new(kind, message).with(detail).because(cause.into().filter(|_| explained))
     }
 
     pub(crate) fn lost(key: &LockKey) -> Self {
@@ -187,7 +323,7 @@ impl Error {
     pub(crate) fn failed_before(key: &LockKey, failure: String) -> Self {
         let message =
             format!("the work {key} failed permanently in an earlier attempt: do not retry it under this key");
-        Self::new(ErrorKind::FailedBefore { failure }, message)
+        Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(failure))
     }
 
     #[cfg(feature = "once")]
@@ -196,7 +332,7 @@ impl Error {
             "the stored result of the work {key} cannot be read as the type that the caller expects ({error}): read it \
              with the type that it was stored with, or wait until the record's time is over"
         );
-        Self::new(ErrorKind::InvalidRecord, message)
+        Self::new(ErrorKind::InvalidRecord, message).with(Detail::Attribute(schema::OUTCOME.to_owned()))
     }
 
     pub(crate) fn lost_by_work(key: &LockKey) -> Self {
@@ -241,7 +377,7 @@ impl Error {
             "the {what} of the lock {key} has {remaining:?} left, but needs {needed:?}: renew first, or leave the step to \
              the next invocation"
         );
-        Self::new(ErrorKind::OutOfTime { needed, remaining }, message)
+        Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed, remaining })
     }
 
     pub(crate) fn table_unknown(table: &str, what: &str) -> Self {

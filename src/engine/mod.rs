@@ -17,7 +17,7 @@ pub(crate) mod wall_clock;
 use crate::protocol::{ClockBounds, Settings};
 use aws_sdk_dynamodb::Client;
 use budget::Budget;
-use clock::{Clock, SharedClock};
+use clock::SharedClock;
 use deadline::{Deadline, LeasePolicy};
 use std::time::Duration;
 use transport::Transport;
@@ -78,11 +78,7 @@ impl Engine {
         &self.owner
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.clock
-    }
-
-    pub(crate) fn shared_clock(&self) -> &SharedClock {
+    pub(crate) fn clock(&self) -> &SharedClock {
         &self.clock
     }
 

@@ -18,11 +18,11 @@ use std::iter::successors;
 /// | `LockTableError` | [`Table`](ErrorKind::Table), [`Denied`](ErrorKind::Denied) | fix the deployment |
 pub fn error_type(error: &Error) -> &'static str {
     match error.kind() {
-        ErrorKind::Held(_) => "LockHeld",
+        ErrorKind::Held => "LockHeld",
         ErrorKind::Lost => "LockLost",
         // Out of time: DynamoDB could not be asked any more, and another invocation can.
-        ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime { .. } => "LockUnknown",
-        ErrorKind::Cancelled(_) | ErrorKind::FailedBefore { .. } | ErrorKind::CutShort => "WorkFailed",
+        ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime => "LockUnknown",
+        ErrorKind::Cancelled | ErrorKind::FailedBefore | ErrorKind::CutShort => "WorkFailed",
         ErrorKind::InvalidRequest | ErrorKind::PayloadMismatch => "InvalidRequest",
         ErrorKind::InvalidRecord => "InvalidRecord",
         ErrorKind::Table | ErrorKind::Denied => "LockTableError",

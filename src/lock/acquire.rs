@@ -7,7 +7,7 @@ use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
-    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, LockToken, Observation, Operation, Reclaim,
+    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, Observation, Operation, SavedLock,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -24,6 +24,10 @@ pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
 /// An acquire that tries once: await it for a [`TryAcquired`].
 pub type TryAcquire<'a> = AcquireRequest<'a, Trying>;
 
+/// A reclaim of a lock that was saved: await it for a [`Lock`]. Owner and workflow stay those of the grant that
+/// is reclaimed.
+pub type Reclaim<'a> = AcquireRequest<'a, Reclaiming>;
+
 /// Marks an acquire that waits.
 #[derive(Debug)]
 pub enum Waiting {}
@@ -31,6 +35,23 @@ pub enum Waiting {}
 /// Marks an acquire that tries once.
 #[derive(Debug)]
 pub enum Trying {}
+
+/// Marks a reclaim.
+#[derive(Debug)]
+pub enum Reclaiming {}
+
+/// An acquire whose caller says who will hold the lock: one that waits or tries, but no [`Reclaim`].
+pub trait NewHolder: sealed::Mode {}
+
+impl NewHolder for Waiting {}
+impl NewHolder for Trying {}
+
+mod sealed {
+    pub trait Mode {}
+
+    impl Mode for super::Waiting {}
+    impl Mode for super::Trying {}
+}
 
 /// What a refused or granted try brings: both are answers, neither is an error.
 #[derive(Debug)]
@@ -73,7 +94,7 @@ pub struct AcquireRequest<'a, Mode> {
     budget: Option<Budget>,
     observation: Option<Observation>,
     reclaim_own: bool,
-    reclaimed: Option<LockToken>,
+    reclaimed: Option<SavedLock>,
     /// The work under the lock is stopped when the lease ends.
     cut: bool,
     mode: PhantomData<fn() -> Mode>,
@@ -97,12 +118,12 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         }
     }
 
-    pub(crate) fn reclaiming(engine: &'a Arc<Engine>, token: LockToken) -> Self {
-        let key = token.key();
+    pub(crate) fn reclaiming(engine: &'a Arc<Engine>, saved: SavedLock) -> Self {
+        let key = saved.key();
         Self {
-            owner: Some(token.owner().to_owned()),
-            workflow: token.workflow().map(str::to_owned),
-            reclaimed: Some(token),
+            owner: Some(saved.owner().to_owned()),
+            workflow: saved.workflow().map(str::to_owned),
+            reclaimed: Some(saved),
             ..Self::new(engine, key)
         }
     }
@@ -121,22 +142,6 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         self
     }
 
-    /// Who holds the lock: 1 to 2,048 bytes. Default: a name for this acquire alone, `{name}/{8 random digits}`,
-    /// with the [budget's name](Budget::owner), such as an invocation, else the
-    /// [client's](crate::LockClientBuilder::owner) in front.
-    pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
-        self
-    }
-
-    /// The workflow that holds the lock (a Step Functions execution's ARN), so that
-    /// [`release_workflow`](crate::LockClient::release_workflow) can give it back when the workflow ends
-    /// without doing so. Default: none.
-    pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
-        self.workflow = Some(workflow.into());
-        self
-    }
-
     /// Stores a payload in the lock's row, for whoever holds it next or looks at it. Default: the
     /// row keeps what the last holder left, see [`Lock::data`].
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
@@ -150,25 +155,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         self
     }
 
-    /// What an earlier, refused call saw. Its time counts towards proving the holder dead, as long
-    /// as the holder has not renewed since.
-    pub fn observation(mut self, observation: Observation) -> Self {
-        self.observation = Some(observation);
-        self
-    }
-
-    /// Takes the lock also from a living holder of the same [`owner`](AcquireRequest::owner): a
-    /// retried task gets its own lock again, as a new grant that fences off the first try.
-    ///
-    /// The acquire has to name its owner, and the owner must name exactly one holder. Two live calls with the
-    /// same owner take the lock from each other, and the last one wins. Only rows of this crate count.
-    pub fn reclaim_own(mut self) -> Self {
-        self.reclaim_own = true;
-        self
-    }
-
     fn options(&mut self) -> Result<AcquireOptions, Error> {
-        if self.reclaim_own && self.owner.is_none() && self.reclaimed.is_none() {
+        if self.reclaim_own && self.owner.is_none() {
             return Err(Invalid::new(format!(
                 "reclaim_own takes the lock {} from a holder of the same name, and this acquire names nobody: name \
                  one holder with .owner(…)",
@@ -181,9 +169,9 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         settings.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
-            Some(token) => Reclaim::Only(token.parsed_version()?),
-            None if self.reclaim_own => Reclaim::SameOwner,
-            None => Reclaim::Nobody,
+            Some(saved) => protocol::Reclaim::Only(saved.parsed_version()?),
+            None if self.reclaim_own => protocol::Reclaim::SameOwner,
+            None => protocol::Reclaim::Nobody,
         };
         Ok(AcquireOptions {
             key: self.key.clone(),
@@ -192,7 +180,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             data: std::mem::take(&mut self.data),
             reclaim,
             observation: self.observation.take(),
-            commit: self.reclaimed.as_ref().and_then(LockToken::commit),
+            commit: self.reclaimed.as_ref().and_then(SavedLock::commit),
         })
     }
 
@@ -237,12 +225,44 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 }
 
+impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
+    /// Who holds the lock: 1 to 2,048 bytes. Default: a name for this acquire alone, `{name}/{8 random digits}`,
+    /// with the [budget's name](Budget::owner), such as an invocation, else the
+    /// [client's](crate::LockClientBuilder::owner) in front.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// The workflow that holds the lock (a Step Functions execution's ARN), so that
+    /// [`release_workflow`](crate::LockClient::release_workflow) can give it back when the workflow ends
+    /// without doing so. Default: none.
+    pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
+        self.workflow = Some(workflow.into());
+        self
+    }
+
+    /// What an earlier, refused call saw. Its time counts towards proving the holder dead, as long
+    /// as the holder has not renewed since.
+    pub fn observation(mut self, observation: Observation) -> Self {
+        self.observation = Some(observation);
+        self
+    }
+
+    /// Takes the lock also from a living holder of the same [`owner`](AcquireRequest::owner): a
+    /// retried task gets its own lock again, as a new grant that fences off the first try.
+    ///
+    /// The acquire has to name its owner, and the owner must name exactly one holder. Two live calls with the
+    /// same owner take the lock from each other, and the last one wins. Only rows of this crate count.
+    pub fn reclaim_own(mut self) -> Self {
+        self.reclaim_own = true;
+        self
+    }
+}
+
 impl Acquire<'_> {
     /// How long to wait for somebody else: what the budget has, less its reserve.
     fn wait(&self) -> Result<Duration, Error> {
-        if self.reclaimed.is_some() {
-            return Ok(Duration::ZERO);
-        }
         self.budget.as_ref().and_then(Budget::wait).ok_or_else(|| {
             Invalid::new(format!(
                 "acquire waits for the lock {} and needs to know for how long: give a budget with a known end, \
@@ -252,7 +272,12 @@ impl Acquire<'_> {
             .into()
         })
     }
+}
 
+impl<Mode> AcquireRequest<'_, Mode>
+where
+    Self: IntoFuture<Output = Result<Lock, Error>>,
+{
     /// Lets the work of [`run`](AcquireRequest::run) go on when its lease has ended. Default: the work is
     /// dropped where it stands, since somebody else may be granted the lock from then on. For work that renews
     /// late, and whose writes are fenced.
@@ -308,6 +333,21 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     }
 }
 
+impl<'a> IntoFuture for AcquireRequest<'a, Reclaiming> {
+    type Output = Result<Lock, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let mut request = self;
+        Box::pin(async move {
+            match request.go(|_| Ok(Duration::ZERO)).await? {
+                TryAcquired::Granted(lock) => Ok(lock),
+                TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
+            }
+        })
+    }
+}
+
 impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
     type Output = Result<TryAcquired, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
@@ -342,3 +382,34 @@ impl Lock {
         })
     }
 }
+
+/// A reclaim stays with the owner and the workflow of its grant, and looks at no other holder. It has the other settings:
+///
+/// ```no_run
+/// # async fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) -> Result<(), lambda_lock::Error> {
+/// let lease = std::time::Duration::from_secs(20);
+/// locks.reclaim(saved).lease(lease).data("step 2").without_cut().run(async |_| Ok(())).await
+/// # }
+/// ```
+/// ```compile_fail,E0599
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
+/// let _ = locks.reclaim(saved).owner("me");
+/// # }
+/// ```
+/// ```compile_fail,E0599
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
+/// let _ = locks.reclaim(saved).workflow("arn");
+/// # }
+/// ```
+/// ```compile_fail,E0599
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
+/// let _ = locks.reclaim(saved).reclaim_own();
+/// # }
+/// ```
+/// ```compile_fail,E0599
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock, seen: lambda_lock::Observation) {
+/// let _ = locks.reclaim(saved).observation(seen);
+/// # }
+/// ```
+#[cfg(doctest)]
+struct ReclaimIgnoresNoSetting;

@@ -4,7 +4,7 @@ use super::validity::SharedValidity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
-use crate::protocol::{Holding, LockKey, LockToken, from_epoch_millis};
+use crate::protocol::{Holding, LockKey, SavedLock, from_epoch_millis};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -107,9 +107,20 @@ impl Lock {
 
     /// Refuses a step that the lease cannot cover. Sends nothing.
     ///
+    /// ```no_run
+    /// # async fn example(lock: &mut lambda_lock::Lock) -> Result<(), lambda_lock::Error> {
+    /// use std::time::Duration;
+    /// if lock.ensure_remaining(Duration::from_secs(3)).is_err() {
+    ///     lock.checkpoint().await?;
+    /// }
+    /// // … a step of up to 3 s …
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`OutOfTime`](crate::ErrorKind::OutOfTime): checkpoint first, or leave the step to somebody else.
-    pub fn fits(&self, step: Duration) -> Result<(), Error> {
+    pub fn ensure_remaining(&self, step: Duration) -> Result<(), Error> {
         let remaining = self.remaining();
         if remaining.is_zero() || remaining < step {
             return Err(Error::out_of_time(self.key(), "lease", step, remaining));
@@ -120,7 +131,7 @@ impl Lock {
     /// For whoever polls work while the guard is lent to it.
     pub(crate) fn validity(&mut self) -> SharedValidity {
         let validity = (!self.remaining().is_zero()).then_some(self.hold.holding.validity);
-        let clock = self.engine.shared_clock();
+        let clock = self.engine.clock();
         self.validity.get_or_insert_with(|| SharedValidity::new(clock.clone(), validity)).clone()
     }
 
@@ -132,17 +143,33 @@ impl Lock {
         }
     }
 
-    /// Writes the lock down, to be [resumed](crate::LockClient::resume), [reclaimed](crate::LockClient::reclaim)
+    /// Saves the lock as data, to be [resumed](crate::LockClient::resume), [reclaimed](crate::LockClient::reclaim)
     /// or [released](crate::LockClient::release) by the next function or state. The lease keeps running:
-    /// checkpoint first if the next one comes late.
-    pub fn into_token(self) -> LockToken {
+    /// checkpoint first if the next one comes late. [`to_saved`](Lock::to_saved) returns a copy and keeps the guard.
+    ///
+    /// ```no_run
+    /// # use lambda_lock::{Budget, Error, Lock, LockClient, SavedLock};
+    /// # fn hand_over(_: String) {}
+    /// # fn handed_over() -> String { String::new() }
+    /// # async fn example(locks: &LockClient, lock: Lock, budget: &Budget) -> Result<(), Box<dyn std::error::Error>> {
+    /// let saved: SavedLock = lock.save();
+    /// hand_over(serde_json::to_string(&saved)?);
+    ///
+    /// // The next function goes on with the same grant.
+    /// let saved: SavedLock = serde_json::from_str(&handed_over())?;
+    /// let lock = locks.resume(saved).within(budget).await?;
+    /// # lock.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn save(self) -> SavedLock {
         self.hold.state.store(OVER, Ordering::Relaxed);
-        LockToken::of(&self.hold.holding)
+        SavedLock::of(&self.hold.holding)
     }
 
     /// A copy of the lock as data, while this guard goes on. Both hold it as one holder.
-    pub fn token(&self) -> LockToken {
-        LockToken::of(&self.hold.holding)
+    pub fn to_saved(&self) -> SavedLock {
+        SavedLock::of(&self.hold.holding)
     }
 
     /// Ends the guard without a release.

@@ -1,4 +1,4 @@
-//! Release: give a lock back, from its guard, from a token, or for a workflow that ended.
+//! Release: give a lock back, from its guard, from a saved lock, or for a workflow that ended.
 
 use super::guard::{Hold, LOST, Lock, OVER};
 use crate::engine::Engine;
@@ -6,7 +6,7 @@ use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, DataChange, Invalid, LockKey, LockToken, Operation, ReleaseOptions, Released};
+use crate::protocol::{self, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -113,21 +113,28 @@ pub enum ReleaseOutcome {
 ///
 /// # Cancel safety
 /// When the future is dropped the lock may or may not be released; its lease frees it. A release
-/// from a [token](crate::LockClient::release) can simply be repeated.
+/// from a [saved lock](crate::LockClient::release) can simply be repeated.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
-pub struct Release {
+pub struct Release(Releasing);
+
+/// A release for a workflow before it is awaited: await it for a [`ReleaseOutcome`]. See
+/// [`LockClient::release_workflow`](crate::LockClient::release_workflow) for requests, and [`Release`] for errors and
+/// cancel safety.
+#[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
+pub struct ReleaseWorkflow(Releasing);
+
+/// What both have in common.
+struct Releasing {
     engine: Arc<Engine>,
     what: Result<What, Error>,
     budget: Option<Budget>,
-    data: DataChange,
-    delete_row: bool,
-    later_grants: bool,
+    options: ReleaseOptions,
 }
 
 /// Which owners a release for a workflow leaves alone.
 type Spares = dyn Fn(&str) -> bool + Send + Sync;
 
-/// What is to be given back.
+/// What is to be released.
 enum What {
     Held(Hold),
     Workflows { key: LockKey, workflow: String, spared: Box<Spares> },
@@ -151,48 +158,34 @@ impl What {
 }
 
 impl Release {
-    fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
-        Self { engine, what, budget, data: DataChange::Keep, delete_row: false, later_grants: false }
-    }
-
     pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
-        Self::new(engine, Ok(What::Held(hold)), budget)
+        Self(Releasing::new(engine, Ok(What::Held(hold)), budget))
     }
 
-    pub(crate) fn of_token(engine: &Arc<Engine>, token: LockToken) -> Self {
+    pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
         let settings = engine.settings();
-        let holding = token.check(settings).and_then(|()| token.holding(engine.clock().now(), settings));
+        let holding = saved.check(settings).and_then(|()| saved.holding(engine.clock().now(), settings));
         let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
-        Self::new(engine.clone(), what, None)
-    }
-
-    pub(crate) fn of_workflow(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
-        let settings = engine.settings();
-        let checked = settings
-            .check_lock_key(&key)
-            .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
-        let what =
-            checked.map(|()| What::Workflows { key, workflow, spared: Box::new(|_| false) }).map_err(Error::from);
-        Self::new(engine.clone(), what, None)
+        Self(Releasing::new(engine.clone(), what, None))
     }
 
     /// The time that the release may take. Default: the budget of the lock, else three request
     /// timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.clone());
+        self.0.budget = Some(budget.clone());
         self
     }
 
     /// Leaves a payload in the row for the next holder. Default: the row keeps what it has. One that does not
     /// fit into a row is left out: the lock is released without it, and the error `InvalidRequest` says so.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = DataChange::Set(data.into());
+        self.0.options.data = DataChange::Set(data.into());
         self
     }
 
     /// Removes the payload from the row.
     pub fn remove_data(mut self) -> Self {
-        self.data = DataChange::Remove;
+        self.0.options.data = DataChange::Remove;
         self
     }
 
@@ -201,27 +194,74 @@ impl Release {
     /// request may be applied to the empty place. A
     /// [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
     pub fn delete_row(mut self) -> Self {
-        self.delete_row = true;
+        self.0.options.delete_row = true;
         self
     }
 
     /// Releases also a *later* grant of the same owner: a retried task gives back the lock that its
     /// first run, whose answer was lost, had acquired again. Only with owners that name one holder.
     pub fn or_later_grant_of_owner(mut self) -> Self {
-        self.later_grants = true;
+        self.0.options.or_later_grant_of_owner = true;
         self
     }
 
-    /// With [`release_workflow`](crate::LockClient::release_workflow): leaves the lock alone when its owner is
+    /// [`Released`](Released::Released), [`Lost`](Released::Lost) or
+    /// [`AlreadyGone`](Released::AlreadyGone).
+    pub(crate) async fn verdict(self) -> Result<Released, Error> {
+        self.0.verdict().await
+    }
+}
+
+impl ReleaseWorkflow {
+    pub(crate) fn new(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
+        let settings = engine.settings();
+        let checked = settings
+            .check_lock_key(&key)
+            .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
+        let what =
+            checked.map(|()| What::Workflows { key, workflow, spared: Box::new(|_| false) }).map_err(Error::from);
+        Self(Releasing::new(engine.clone(), what, None))
+    }
+
+    /// The time that the release may take. Default: three request timeouts.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.0.budget = Some(budget.clone());
+        self
+    }
+
+    /// As [`Release::data`].
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.0.options.data = DataChange::Set(data.into());
+        self
+    }
+
+    /// Removes the payload from the row.
+    pub fn remove_data(mut self) -> Self {
+        self.0.options.data = DataChange::Remove;
+        self
+    }
+
+    /// As [`Release::delete_row`].
+    pub fn delete_row(mut self) -> Self {
+        self.0.options.delete_row = true;
+        self
+    }
+
+    /// Leaves the lock alone when its owner is
     /// one of these. A Step Functions execution that was redriven has its old ARN; where owners say
     /// which attempt they belong to, a late clean-up of an earlier attempt can spare those of the later
-    /// one. Decided on the very version that would be released. Default: nobody. Changes nothing on
-    /// other releases.
+    /// one. Decided on the very version that would be released. Default: nobody.
     pub fn sparing_owners(mut self, those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        if let Ok(What::Workflows { spared, .. }) = &mut self.what {
+        if let Ok(What::Workflows { spared, .. }) = &mut self.0.what {
             *spared = Box::new(those);
         }
         self
+    }
+}
+
+impl Releasing {
+    fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
+        Self { engine, what, budget, options: ReleaseOptions::default() }
     }
 
     async fn go(self) -> Result<ReleaseOutcome, Error> {
@@ -231,20 +271,17 @@ impl Release {
         }
     }
 
-    /// [`Released`](Released::Released), [`Lost`](Released::Lost) or
-    /// [`AlreadyGone`](Released::AlreadyGone).
-    pub(crate) async fn verdict(mut self) -> Result<Released, Error> {
+    async fn verdict(mut self) -> Result<Released, Error> {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.engine.settings();
         // Even so the lock is to be free: nobody else can release it any more.
         let owner = what.owner().unwrap_or(self.engine.owner());
-        let too_large = settings.check_write(&key, owner, None, &self.data).err();
+        let too_large = settings.check_write(&key, owner, None, &self.options.data).err();
         if too_large.is_some() {
-            self.data = DataChange::Keep;
+            self.options.data = DataChange::Keep;
         }
-        let (data, delete_row, or_later_grant_of_owner) = (self.data, self.delete_row, self.later_grants);
-        let options = ReleaseOptions { data, delete_row, or_later_grant_of_owner };
+        let options = self.options;
         // A lock whose budget is spent is still worth one answer.
         let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
         let deadline = deadline.at_least(self.engine.request_timeout() / 4);
@@ -279,13 +316,55 @@ impl IntoFuture for Release {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.0.go())
+    }
+}
+
+impl IntoFuture for ReleaseWorkflow {
+    type Output = Result<ReleaseOutcome, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.0.go())
+    }
+}
+
+impl Releasing {
+    fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.what.as_ref().map(What::key).ok();
+        f.debug_struct(name).field("key", &key).field("delete_row", &self.options.delete_row).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.what.as_ref().map(What::key).ok();
-        f.debug_struct("Release").field("key", &key).field("delete_row", &self.delete_row).finish_non_exhaustive()
+        self.0.fmt("Release", f)
     }
 }
+
+impl fmt::Debug for ReleaseWorkflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt("ReleaseWorkflow", f)
+    }
+}
+
+/// Owners are spared by a release for a workflow alone, and it knows no later grant of an owner:
+///
+/// ```no_run
+/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
+/// let _ = locks.release_workflow("k", "arn").sparing_owners(|owner| owner == "me").delete_row();
+/// let _ = locks.release(saved).or_later_grant_of_owner().delete_row();
+/// # }
+/// ```
+/// ```compile_fail,E0599
+/// # fn f(lock: lambda_lock::Lock) {
+/// let _ = lock.release().sparing_owners(|owner| owner == "me");
+/// # }
+/// ```
+/// ```compile_fail,E0599
+/// # fn f(locks: &lambda_lock::LockClient) {
+/// let _ = locks.release_workflow("k", "arn").or_later_grant_of_owner();
+/// # }
+/// ```
+#[cfg(doctest)]
+struct ReleasesIgnoreNoSetting;

@@ -86,7 +86,7 @@ impl Lock {
             match renewed {
                 Ok(output) => return Ok(output),
                 // Renewed, but not beyond the end of the budget: past that the lease covers nothing.
-                Err(Ok(())) => self.fits(Duration::ZERO)?,
+                Err(Ok(())) => self.ensure_remaining(Duration::ZERO)?,
                 Err(Err(error)) if error.is_lost() || self.remaining().is_zero() => return Err(error),
                 Err(Err(error)) => {
                     tracing::warn!(key = %self.key(), %error, "a renewal failed; trying again within the lease");

@@ -1,11 +1,11 @@
-//! Resume: go on holding a lock that was written down.
+//! Resume: go on holding a lock that was saved.
 
 use super::guard::Lock;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{DataChange, LONGEST_LEASE, Lease, LockToken};
+use crate::protocol::{DataChange, LONGEST_LEASE, Lease, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -17,25 +17,25 @@ use std::time::Duration;
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct Resume<'a> {
     engine: &'a Arc<Engine>,
-    token: LockToken,
+    saved: SavedLock,
     lease: Option<Duration>,
     budget: Option<Budget>,
     data: DataChange,
 }
 
 impl<'a> Resume<'a> {
-    pub(crate) fn new(engine: &'a Arc<Engine>, token: LockToken) -> Self {
-        Self { engine, token, lease: None, budget: None, data: DataChange::Keep }
+    pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLock) -> Self {
+        Self { engine, saved, lease: None, budget: None, data: DataChange::Keep }
     }
 
     /// The work that the lock is resumed for: the lease covers it, and checkpoints renew up to its
-    /// end and no further. Default: none; the lease is the token's.
+    /// end and no further. Default: none; the lease is the saved one's.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.clone());
         self
     }
 
-    /// Asks for a longer lease than the token's. A shorter one is ignored.
+    /// Asks for a longer lease than the saved one's. A shorter one is ignored.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
@@ -48,12 +48,12 @@ impl<'a> Resume<'a> {
     }
 
     async fn go(self) -> Result<Lock, Error> {
-        let Self { engine, token, lease, budget, data } = self;
+        let Self { engine, saved, lease, budget, data } = self;
         let settings = engine.settings();
-        token.check(settings)?;
-        settings.check_write(&token.key(), token.owner(), token.workflow(), &data)?;
+        saved.check(settings)?;
+        settings.check_write(&saved.key(), saved.owner(), saved.workflow(), &data)?;
         lease.map_or(Ok(()), Lease::check)?;
-        let holding = token.holding(engine.clock().now(), settings)?;
+        let holding = saved.holding(engine.clock().now(), settings)?;
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.clock_bounds));
         let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
         let lease = LeasePolicy::up_to(wanted, budget.as_ref());
@@ -61,7 +61,7 @@ impl<'a> Resume<'a> {
         match lock.renew_for(lease, &data).await {
             Ok(()) => Ok(lock),
             Err(error) => {
-                // The token still stands for the lock; this guard never held it.
+                // The saved lock still stands for the lock; this guard never held it.
                 lock.abandon();
                 Err(error)
             }
@@ -80,6 +80,6 @@ impl<'a> IntoFuture for Resume<'a> {
 
 impl fmt::Debug for Resume<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resume").field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("Resume").field("saved", &self.saved).finish_non_exhaustive()
     }
 }

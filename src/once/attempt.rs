@@ -1,19 +1,19 @@
 //! An attempt: a held lock whose work ends with an outcome that is stored.
 
 use crate::engine::error::Error;
-use crate::lock::commit;
+use crate::lock::commit::{self, Commit};
 use crate::lock::guard::Lock;
 use crate::lock::release::ReleaseOutcome;
 use crate::protocol::{Invalid, OnceRecord, StoredOutcome, from_epoch_millis};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
-use std::ops::{Deref, DerefMut};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The one attempt that is to do an idempotent work now.
 ///
-/// A held [`Lock`], with all that can be done with one between the steps of the work: checkpoints,
-/// commits, fences. It ends by storing an outcome, or by giving the work back for another attempt.
+/// It holds a [`Lock`], with all that can be done with one between the steps of the work: checkpoints,
+/// commits, fences. What the steps need most has methods here, the rest is reached by [`lock`](Attempt::lock) and
+/// [`lock_mut`](Attempt::lock_mut). It ends by storing an outcome, or by giving the work back for another attempt.
 #[derive(Debug)]
 #[must_use = "an attempt that is dropped keeps others waiting until its lease ends: complete it, fail it, or give it back"]
 pub struct Attempt {
@@ -39,6 +39,39 @@ impl Attempt {
     /// When the work was first asked for, by the wall clock of whoever asked.
     pub fn first_seen_at(&self) -> Option<SystemTime> {
         self.first_seen
+    }
+
+    /// The lock that the attempt holds.
+    pub fn lock(&self) -> &Lock {
+        &self.lock
+    }
+
+    /// The lock that the attempt holds, to be renewed or kept alive.
+    pub fn lock_mut(&mut self) -> &mut Lock {
+        &mut self.lock
+    }
+
+    /// [`Lock::fencing_token`] of this attempt: larger than that of every earlier one. It is no idempotency key, since
+    /// each attempt has another one.
+    pub fn fencing_token(&self) -> u64 {
+        self.lock.fencing_token()
+    }
+
+    /// [`Lock::remaining`]: what is left of the lease.
+    pub fn remaining(&self) -> Duration {
+        self.lock.remaining()
+    }
+
+    /// [`Lock::checkpoint`]: renews the lease between two steps of the work. Errors, requests and cancel safety are the
+    /// same.
+    pub async fn checkpoint(&mut self) -> Result<(), Error> {
+        self.lock.checkpoint().await
+    }
+
+    /// [`Lock::commit`]: applies a step's writes in one transaction, while no other attempt took over. Errors, requests
+    /// and cancel safety are the same.
+    pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
+        self.lock.commit(writes)
     }
 
     /// Stores the result: later calls get it. The attempt is over from here on.
@@ -127,18 +160,4 @@ impl Attempt {
 fn json<T: Serialize + ?Sized>(outcome: &T) -> Result<String, Invalid> {
     serde_json::to_string(outcome)
         .map_err(|error| Invalid::new(format!("the outcome of the work cannot be written as JSON: {error}")))
-}
-
-impl Deref for Attempt {
-    type Target = Lock;
-
-    fn deref(&self) -> &Lock {
-        &self.lock
-    }
-}
-
-impl DerefMut for Attempt {
-    fn deref_mut(&mut self) -> &mut Lock {
-        &mut self.lock
-    }
 }

@@ -6,7 +6,7 @@ mod request;
 mod status;
 
 pub use attempt::Attempt;
-pub use request::{DEFAULT_RETENTION, Once, Outcome, Started};
+pub use request::{DEFAULT_KEEP_FOR, Once, Outcome, Started};
 pub use status::{OnceState, OnceStatus};
 
 use crate::client::LockClient;
@@ -27,7 +27,8 @@ impl LockClient {
     /// key, so that the other side recognises the repetition:
     ///
     /// ```no_run
-    /// # use lambda_lock::{Budget, Error, LockClient, Outcome};
+    /// # use lambda_lock::once::Outcome;
+    /// # use lambda_lock::{Budget, Error, LockClient};
     /// # use std::time::Duration;
     /// # #[derive(serde::Serialize)] struct Order { id: String }
     /// # async fn charge(order: &Order, idempotency_key: &str) -> Result<String, Error> { Ok(String::new()) }
@@ -39,7 +40,7 @@ impl LockClient {
     /// # }
     /// ```
     ///
-    /// See [`Once::run`](crate::Once::run) for errors, requests and cancel safety.
+    /// See [`Once::run`](crate::once::Once::run) for errors, requests and cancel safety.
     pub fn once(&self, key: impl Into<LockKey>) -> Once<'_> {
         Once::new(&self.engine, key.into())
     }

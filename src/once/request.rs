@@ -25,7 +25,7 @@ use tracing::field::Empty;
 
 /// How long the outcome of an idempotent work is kept, unless told otherwise: longer than a queue or a
 /// caller goes on retrying.
-pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+pub const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An idempotent work before it is begun, see [`LockClient::once`](crate::LockClient::once).
 #[must_use = "an idempotent work does nothing until it is run or started"]
@@ -80,7 +80,7 @@ impl<'a> Once<'a> {
             engine,
             name,
             payload: None,
-            keep: DEFAULT_RETENTION,
+            keep: DEFAULT_KEEP_FOR,
             lease: None,
             budget: None,
             owner: None,
@@ -227,7 +227,7 @@ impl<'a> Once<'a> {
             Started::Attempt(attempt) => attempt,
             Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
         };
-        let validity = attempt.validity();
+        let validity = attempt.lock_mut().validity();
         match validity.run(work(&mut attempt)).await {
             Some(Ok((result, writes))) => {
                 attempt.complete_with(&result, writes).await?;

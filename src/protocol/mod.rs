@@ -71,10 +71,10 @@ mod record;
 mod release;
 mod renew;
 mod request;
+mod saved;
 pub mod schema;
 mod settings;
 mod steps;
-mod token;
 mod value;
 mod version;
 
@@ -99,10 +99,10 @@ pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseOptions, Released, release, release_workflow};
 pub use renew::renew;
 pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
+pub use saved::SavedLock;
 pub use schema::{Schema, Ttl};
 pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
 pub use steps::{Driven, Step, Steps};
-pub use token::LockToken;
 pub use value::{Item, Value};
 pub use version::{Grant, OURS, Stamp, Version};
 

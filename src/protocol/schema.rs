@@ -42,7 +42,7 @@ const OWN: [&str; 15] = [
 ];
 
 /// The default of how long an idle row is kept, where a TTL attribute is written.
-pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub const DEFAULT_TTL_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The table's own names, and the dialect in which this client writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ mod tests {
         Schema {
             key_attribute: key.to_owned(),
             sort_key_attribute: sort.map(str::to_owned),
-            ttl: ttl.map(|name| Ttl { attribute: name.to_owned(), retention: DEFAULT_RETENTION }),
+            ttl: ttl.map(|name| Ttl { attribute: name.to_owned(), retention: DEFAULT_TTL_RETENTION }),
             dialect: Dialect::Java,
         }
     }

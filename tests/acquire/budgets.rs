@@ -1,7 +1,6 @@
 //! The lease and the waiting follow the budget of the call.
 
 use crate::LEASE;
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -71,7 +70,7 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
                 "checkpoint" => lock.checkpoint().await.map(|()| lock),
                 "renew" => lock.renew().lease(lease).await.map(|()| lock),
                 "commit" => lock.commit([]).await.map(|()| lock),
-                _ => locks.resume(lock.into_token()).within(&budget).await,
+                _ => locks.resume(lock.save()).within(&budget).await,
             }
             .unwrap();
 
@@ -83,7 +82,7 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
             };
             assert_eq!(ends(), expected, "{renewed_by} at {}", now as i64 - deadline as i64);
         }
-        let _ = lock.into_token();
+        let _ = lock.save();
     }
 }
 
@@ -129,7 +128,7 @@ mod a_budget_counts_by_whichever_clock_says_that_more_has_passed {
 
         sleep(secs(31)).await;
         let error = locks.acquire("k").within(&budget).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
+        assert!(error.is_out_of_time(), "{error}");
     }
 }
 
@@ -145,7 +144,7 @@ async fn a_spent_budget_is_refused_without_a_request() {
         process.locks("me").acquire("k").within(&budget).await.unwrap_err(),
         process.locks("me").try_acquire("k").within(&budget).await.unwrap_err(),
     ] {
-        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
+        assert!(error.is_out_of_time(), "{error}");
     }
     assert!(process.take_sent().is_empty());
 }

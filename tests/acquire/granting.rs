@@ -153,7 +153,7 @@ async fn a_workflow_stands_on_the_row_only_while_it_holds_the_lock() {
 
     // A dead workflow's mark does not stay on the lock of whoever takes it over.
     let dead = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:2")).await;
-    let _ = dead.into_token();
+    let _ = dead.save();
     sleep(secs(23)).await;
 
     let next = acquired(&locks, LEASE).await;
@@ -192,7 +192,7 @@ async fn taking_a_row_of_ours_counts_on_from_its_token_and_not_from_the_clock() 
     let locks = table.process().locks("me");
     let lock = acquired(&locks, LEASE).await;
     let token = lock.fencing_token();
-    let written = lock.into_token();
+    let written = lock.save();
     sleep(secs(100)).await;
 
     let lock = locks.reclaim(written).lease(LEASE).await.unwrap();

@@ -1,7 +1,7 @@
 //! Rows and written locks that nobody of good will has made: no panic, nobody blocked, nothing taken over.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, LockToken};
+use lambda_lock::SavedLock;
 use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -20,7 +20,7 @@ async fn free_row(token: &str) -> Table {
 }
 
 /// The lock as somebody else wrote it down, with a lease that ends at this time.
-fn ending_at(token: &LockToken, millis: u64) -> LockToken {
+fn ending_at(token: &SavedLock, millis: u64) -> SavedLock {
     let mut json = serde_json::to_value(token).unwrap();
     json["leaseEndsAt"] = json!(millis);
     serde_json::from_value(json).unwrap()
@@ -36,7 +36,8 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_and_not_held() {
 
         let tried = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
 
-        assert!(matches!(tried.kind(), ErrorKind::InvalidRecord), "{tried}");
+        assert!(tried.is_invalid_record(), "{tried}");
+        assert_eq!(tried.invalid_attribute(), Some("fencingToken"));
         assert!(tried.to_string().contains("fencingToken"), "{tried}");
         assert!(table.is_released("k"), "the lock stays taken");
         assert!(process.take_sent().len() <= 2);
@@ -53,7 +54,7 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_also_after_a_los
 
         let tried = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
 
-        assert!(matches!(tried.kind(), ErrorKind::InvalidRecord), "{tried}");
+        assert!(tried.is_invalid_record(), "{tried}");
         assert!(table.is_released("k"), "the lock stays taken");
     }
 }
@@ -77,7 +78,7 @@ async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
 
         let error = locks.acquire("k").within(&process.budget(secs(10))).await.unwrap_err();
 
-        assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+        assert!(error.is_invalid_record(), "{error}");
         assert_eq!(table.row("k"), before);
     }
 }
@@ -101,14 +102,14 @@ async fn an_error_about_a_row_quotes_little_of_it() {
 async fn an_end_far_ahead_on_paper_is_not_written_to_the_row() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
-    let token = acquired(&one.locks("one"), LEASE).await.into_token();
+    let token = acquired(&one.locks("one"), LEASE).await.save();
     let now = one.clock.wall_millis();
 
     let lock = one.locks("one").resume(ending_at(&token, now + 400 * 86_400_000)).await.unwrap();
 
     let ends = table.number("k", "leaseEndsAt");
     assert!(ends <= now + 23_000, "{ends}, which is {} s ahead", (ends - now) / 1000);
-    drop(lock.into_token());
+    drop(lock.save());
 
     // So the holder that dies is succeeded by the wall clock, as any other.
     sleep(secs(26)).await;
@@ -122,9 +123,9 @@ async fn an_end_on_paper_that_is_earlier_than_the_rows_does_not_shorten_it() {
     let lock = acquired(&process.locks("me"), LEASE).await;
     let ends = table.attribute("k", "leaseEndsAt");
 
-    let copy = process.locks("me").resume(ending_at(&lock.token(), 0)).await.unwrap();
+    let copy = process.locks("me").resume(ending_at(&lock.to_saved(), 0)).await.unwrap();
 
     assert!(table.attribute("k", "leaseEndsAt") >= ends);
-    let _ = copy.into_token();
+    let _ = copy.save();
     lock.release().await.unwrap();
 }

@@ -20,7 +20,7 @@ const LEASE: Duration = secs(20);
 /// Somebody acquires the lock and dies.
 async fn die_holding(locks: &LockClient, lease: Duration) -> u64 {
     let lock = acquired(locks, lease).await;
-    lock.into_token().fencing_token()
+    lock.save().fencing_token()
 }
 
 async fn refused(locks: &LockClient) -> Observation {

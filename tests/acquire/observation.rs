@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 async fn is_granted(locks: &LockClient, seen: Observation) -> bool {
     match locks.try_acquire("k").lease(LEASE).observation(seen).await.unwrap() {
         TryAcquired::Granted(lock) => {
-            let _ = lock.into_token();
+            let _ = lock.save();
             true
         }
         TryAcquired::Held(_) => false,

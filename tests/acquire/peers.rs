@@ -2,7 +2,7 @@
 //! attributes that we do not know are kept.
 
 use crate::LEASE;
-use lambda_lock::{Dialect, ErrorKind};
+use lambda_lock::Dialect;
 use lambda_lock_testkit::{Table, acquired, case, granted, millis, secs};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -41,7 +41,7 @@ async fn a_row_that_is_no_lock_record_is_reported_and_never_overwritten() {
         ];
 
         for error in errors {
-            assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+            assert!(error.is_invalid_record(), "{error}");
             let text = error.to_string();
             assert!(text.contains(attribute) && text.contains(r#"key="k""#), "{text}");
         }
@@ -57,8 +57,8 @@ async fn a_malformed_row_of_ours_is_reported_by_renewal_and_release_too() {
     table.set("k", json!({"leaseDuration": {"S": "a while"}, "recordVersionNumber": {"S": "ll1-odd"}}));
 
     let row = table.row("k");
-    assert!(matches!(lock.checkpoint().await.unwrap_err().kind(), ErrorKind::InvalidRecord));
-    assert!(matches!(lock.release().await.unwrap_err().kind(), ErrorKind::InvalidRecord));
+    assert!(lock.checkpoint().await.unwrap_err().is_invalid_record());
+    assert!(lock.release().await.unwrap_err().is_invalid_record());
     assert_eq!(table.row("k"), row);
 }
 
@@ -74,7 +74,7 @@ async fn a_free_row_of_ours_whose_token_is_no_number_is_an_invalid_record() {
 
     let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+    assert!(error.is_invalid_record(), "{error}");
     assert!(error.to_string().contains("fencingToken"), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem", "GetItem"]);
 }
@@ -87,7 +87,7 @@ async fn attributes_that_we_do_not_know_are_kept_by_every_write() {
     let locks = table.process().locks("me");
     let mut lock = acquired(&locks, LEASE).await;
     lock.checkpoint().await.unwrap();
-    let token = lock.into_token();
+    let token = lock.save();
     let lock = locks.reclaim(token).lease(LEASE).await.unwrap();
     lock.release().await.unwrap();
     let lock = acquired(&locks, LEASE).await;
@@ -149,7 +149,7 @@ async fn a_lock_resumed_by_a_client_of_the_other_dialect_keeps_the_rows_text() {
     let table = Table::new();
     let process = table.process();
     let go = process.builder().dialect(Dialect::Go).build().unwrap();
-    let token = acquired(&go, LEASE).await.into_token();
+    let token = acquired(&go, LEASE).await.save();
     process.take_sent();
 
     let lock = process.locks("me").resume(token).await.unwrap();

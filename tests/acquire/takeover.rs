@@ -49,7 +49,7 @@ async fn a_renewed_lock_is_never_taken_and_an_abandoned_one_is() {
         lock.checkpoint().await.unwrap();
     }
     let abandoned = Instant::now();
-    let _ = lock.into_token();
+    let _ = lock.save();
 
     let lock = waiter.await.unwrap().unwrap();
 

@@ -1,7 +1,6 @@
 //! Waiting for a lock: how long, and with what in the end.
 
 use crate::{LEASE, refused};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, millis, secs};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -93,7 +92,7 @@ mod a_lock_that_this_call_would_take_is_never_reported_as_held {
 
         let error = process.locks("two").try_acquire("k").lease(LEASE).await.expect_err("it was throttled");
 
-        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+        assert!(error.is_unavailable(), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -106,7 +105,7 @@ mod a_lock_that_this_call_would_take_is_never_reported_as_held {
 
         let error = two.locks("two").try_acquire("k").lease(LEASE).await.expect_err("it was throttled");
 
-        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+        assert!(error.is_unavailable(), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -121,7 +120,7 @@ mod a_lock_that_this_call_would_take_is_never_reported_as_held {
         let tried = locks.try_acquire("k").lease(LEASE).observation(seen).await;
 
         let error = tried.expect_err("it was throttled");
-        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+        assert!(error.is_unavailable(), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -141,7 +140,7 @@ mod a_lock_that_this_call_would_take_is_never_reported_as_held {
 
         brown_out.await.unwrap();
         let error = waited.expect_err("it was throttled");
-        assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+        assert!(error.is_unavailable(), "{error}");
     }
 }
 
@@ -187,7 +186,7 @@ async fn beside_a_rival_that_is_always_faster_a_call_ends_with_its_time() {
     let error = two.locks("me").acquire("k").within(&two.budget(millis(200))).await.unwrap_err();
 
     rival.abort();
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
     assert!(started.elapsed() <= millis(260), "{:?}", started.elapsed());
     assert!(two.take_sent().len() < 30);
 }

@@ -98,7 +98,7 @@ mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
             "release" => drop(other.release().await.unwrap()),
             "commit and release" => other.commit_and_release([]).await.unwrap(),
             _ => {
-                let _ = other.into_token();
+                let _ = other.save();
                 locks.release_workflow("another", "arn:1").await.unwrap();
             }
         }
@@ -185,7 +185,7 @@ async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;
-    let _ = lock.into_token();
+    let _ = lock.save();
     sleep(secs(10)).await;
     // Something in between answers by itself, with a clock of its own.
     two.next(vec![Fault::Foreign(503, HOUR); 100]);
@@ -205,7 +205,7 @@ async fn one_wrong_date_does_not_cost_the_takeover_by_wall_clock_for_good() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;
-    let _ = lock.into_token();
+    let _ = lock.save();
     sleep(secs(10)).await;
     let locks = two.locks("two");
     two.next([Fault::DateOff(HOUR)]);

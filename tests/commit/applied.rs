@@ -1,7 +1,6 @@
 //! A commit applies its writes and renews the lock.
 
 use crate::{LEASE, applied, content, counted, created, lock_within, table, unheard_or_lost};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Sent, acquired, case, millis, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -135,7 +134,7 @@ async fn a_conflict_with_other_transactions_is_tried_again_as_a_new_transaction_
     let began = Instant::now();
 
     let error = lock.commit([counted("o-1")]).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
     assert!(began.elapsed() >= secs(29) && began.elapsed() < secs(32), "{:?}", began.elapsed());
     assert_eq!(applied(&table, "o-1"), 1);
 }
@@ -145,7 +144,7 @@ async fn a_copy_that_renewed_the_lock_elsewhere_does_not_make_a_commit_fail() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
-    let copy = table.process().locks("me").resume(lock.token()).lease(secs(60)).await.unwrap();
+    let copy = table.process().locks("me").resume(lock.to_saved()).lease(secs(60)).await.unwrap();
     process.take_sent();
 
     lock.commit([counted("o-1")]).await.unwrap();
@@ -154,7 +153,7 @@ async fn a_copy_that_renewed_the_lock_elsewhere_does_not_make_a_commit_fail() {
     assert_ne!(transaction_id(&sent[0]), transaction_id(&sent[1]));
     assert_eq!(applied(&table, "o-1"), 1);
     assert_eq!(table.attribute("k", "leaseDuration").unwrap(), "60000", "and never shortens the lease");
-    let _ = copy.into_token();
+    let _ = copy.save();
 
     lock.commit_and_release([counted("o-1")]).await.unwrap();
     assert_eq!(applied(&table, "o-1"), 2);

@@ -2,7 +2,7 @@
 
 use crate::{LEASE, applied, counted, created, forget, table, taken_by_another};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
-use lambda_lock::{ErrorKind, FailedWrite};
+use lambda_lock::FailedWrite;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -31,11 +31,9 @@ async fn a_cancelled_commit_says_which_write_failed_and_why_and_the_lock_is_held
 
     let error = lock.commit([counted("o-1"), created("o-2"), counted("o-3")]).await.unwrap_err();
 
-    let ErrorKind::Cancelled(failed) = error.kind() else { panic!("{error}") };
-    assert!(
-        matches!(failed.as_slice(), [FailedWrite { index: 1, code, .. }] if code == "ConditionalCheckFailed"),
-        "{failed:?}"
-    );
+    assert!(error.is_cancelled(), "{error}");
+    let failed = error.failed_writes();
+    assert!(matches!(failed, [FailedWrite { index: 1, code, .. }] if code == "ConditionalCheckFailed"), "{failed:?}");
     assert!(error.to_string().contains("write 1"), "{error}");
     assert!(StdError::source(&error).is_some(), "the SDK's error has the items");
     assert_eq!(process.take_operations(), ["TransactWriteItems"]);
@@ -70,7 +68,7 @@ async fn a_copy_that_is_still_on_its_way_is_refused_after_its_commit_was_called_
     process.next([Fault::ArrivesLate(secs(5))]);
 
     let error = lock.commit([created("o-1"), counted("o-2")]).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Cancelled(failed) if failed[0].index == 0), "{error}");
+    assert!(error.is_cancelled() && error.failed_writes()[0].index == 0, "{error}");
     assert_eq!(process.take_operations(), ["TransactWriteItems", "TransactWriteItems", "UpdateItem"]);
 
     forget(&table, "o-1");
@@ -161,7 +159,7 @@ async fn a_transaction_that_dynamodb_would_refuse_is_refused_before_it_is_sent()
 
         let error = lock.commit(writes).await.unwrap_err();
 
-        assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+        assert!(error.is_invalid_request(), "{error}");
     }
     assert_eq!(process.take_sent().len(), 0);
 
@@ -169,10 +167,10 @@ async fn a_transaction_that_dynamodb_would_refuse_is_refused_before_it_is_sent()
     lock.commit([counted("k")]).await.unwrap();
 
     let error = lock.commit([large(100), large(100)]).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "two writes on one item: {error}");
+    assert!(error.is_invalid_request(), "two writes on one item: {error}");
 
     let error = lock.commit_and_release(vec![own_row("locks")]).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+    assert!(error.is_invalid_request(), "{error}");
     assert!(table.is_released("k"), "given back all the same");
 }
 
@@ -183,7 +181,7 @@ async fn a_missing_table_of_the_callers_is_not_blamed_on_the_lock_table() {
 
     let error = lock.commit([counted("o-1")]).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Table), "{error}");
+    assert!(error.is_table(), "{error}");
     assert!(error.to_string().contains("a table of the transaction"), "{error}");
     lock.release().await.unwrap();
 }
@@ -200,7 +198,7 @@ async fn a_commit_whose_write_was_refused_finds_out_by_itself_that_nothing_was_a
 
     let error = lock.commit([hopeless()]).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Cancelled(_)), "{error}");
+    assert!(error.is_cancelled(), "{error}");
 
     lock.commit([counted("o-1")]).await.unwrap();
     assert_eq!(applied(&table, "o-1"), 1);

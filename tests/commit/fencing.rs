@@ -27,14 +27,14 @@ async fn a_lock_that_was_released_elsewhere_is_not_committed_under() {
     let table = table();
     let mut lock = acquired(&table.process().locks("me"), LEASE).await;
 
-    table.process().locks("me").release(lock.token()).await.unwrap();
+    table.process().locks("me").release(lock.to_saved()).await.unwrap();
     assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_lost());
 
     let lock = {
         sleep(millis(5)).await;
         acquired(&table.process().locks("me"), LEASE).await
     };
-    table.process().locks("me").release(lock.token()).await.unwrap();
+    table.process().locks("me").release(lock.to_saved()).await.unwrap();
     assert!(lock.commit_and_release([counted("o-1")]).await.unwrap_err().is_lost());
     assert_eq!(applied(&table, "o-1"), 0);
 }
@@ -52,7 +52,7 @@ async fn a_fence_in_the_callers_own_transaction_holds_while_the_grant_is_current
     send([counted("o-1"), lock.condition_check().unwrap()]).await.unwrap();
     lock.checkpoint().await.unwrap();
     send([counted("o-1"), lock.condition_check().unwrap()]).await.unwrap();
-    let token = lock.token();
+    let token = lock.to_saved();
     send([counted("o-1"), locks.condition_check(&token).unwrap()]).await.unwrap();
     assert_eq!(applied(&table, "o-1"), 3);
 

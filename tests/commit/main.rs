@@ -78,7 +78,7 @@ async fn taken_by_another(table: &Table) -> Lock {
 }
 
 async fn lock_within(process: &Process, lock: Lock, budget: &Budget) -> Lock {
-    process.locks("me").resume(lock.into_token()).within(budget).await.unwrap()
+    process.locks("me").resume(lock.save()).within(budget).await.unwrap()
 }
 
 /// Faults after which a transaction is sent again.

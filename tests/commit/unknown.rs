@@ -1,7 +1,7 @@
 //! A commit of unknown outcome: `settle_commit` finds out what became of it, and nothing is applied twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
-use lambda_lock::{CommitOutcome, ErrorKind, Lock, LockToken};
+use lambda_lock::{CommitOutcome, Lock, SavedLock};
 use lambda_lock_testkit::{Fault, Process, Sent, acquired, case, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -35,12 +35,12 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
 
             process.take_sent();
             let again = lock.commit([counted("o-1")]).await.unwrap_err();
-            assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not while it may be applied twice: {again}");
+            assert!(again.is_invalid_request(), "not while it may be applied twice: {again}");
 
             if checkpoint_first {
                 lock.checkpoint().await.unwrap();
                 let again = lock.commit([counted("o-1")]).await.unwrap_err();
-                assert!(matches!(again.kind(), ErrorKind::InvalidRequest), "not before the caller knows: {again}");
+                assert!(again.is_invalid_request(), "not before the caller knows: {again}");
             }
             assert_eq!(lock.settle_commit().await.unwrap(), outcome);
             assert_eq!(process.take_operations(), ["UpdateItem"]);
@@ -78,9 +78,9 @@ async fn when_the_row_no_longer_tells_nobody_guesses() {
     assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
 
     // A copy of the lock renews it: the commit's version is gone from the row.
-    let copy = table.process().locks("me").resume(lock.token()).await.unwrap();
+    let copy = table.process().locks("me").resume(lock.to_saved()).await.unwrap();
     assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
-    let _ = copy.into_token();
+    let _ = copy.save();
     lock.release().await.unwrap();
 }
 
@@ -175,12 +175,12 @@ mod a_lock_written_down_with_a_commit_of_unknown_outcome_is_not_committed_twice 
         let (one, two) = (table.process(), table.process());
         let mut lock = acquired(&one.locks("one"), LEASE).await;
         commit_unheard(&mut lock, &one, applies).await;
-        let json = serde_json::to_string(&lock.into_token()).unwrap();
-        let token: LockToken = serde_json::from_str(&json).unwrap();
+        let json = serde_json::to_string(&lock.save()).unwrap();
+        let token: SavedLock = serde_json::from_str(&json).unwrap();
         let mut lock = two.locks("two").resume(token).await.unwrap();
 
         let error = lock.commit([counted("o-1")]).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "not before the first one is settled: {error}");
+        assert!(error.is_invalid_request(), "not before the first one is settled: {error}");
 
         assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
         assert_eq!(applied(&table, "o-1"), u32::from(applies));
@@ -207,7 +207,7 @@ mod a_reclaimed_lock_still_tells_what_became_of_the_commit_before {
         let mut lock = acquired(&one.locks("one"), LEASE).await;
         commit_unheard(&mut lock, &one, applies).await;
 
-        let mut lock = two.locks("two").reclaim(lock.into_token()).lease(LEASE).await.unwrap();
+        let mut lock = two.locks("two").reclaim(lock.save()).lease(LEASE).await.unwrap();
         assert!(lock.commit([counted("o-1")]).await.is_err(), "not before the first one is settled");
 
         assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
@@ -263,8 +263,8 @@ async fn what_can_never_be_told_of_a_commit_is_an_outcome_and_no_answer_is_an_er
         process.clear();
     }
 
-    let copy = table.process().locks("me").resume(lock.token()).await.unwrap();
+    let copy = table.process().locks("me").resume(lock.to_saved()).await.unwrap();
     assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
-    let _ = copy.into_token();
+    let _ = copy.save();
     lock.release().await.unwrap();
 }

@@ -1,7 +1,8 @@
 //! What idempotent work makes of doing something again.
 
 use crate::LEASE;
-use lambda_lock::{Attempt, Error};
+use lambda_lock::Error;
+use lambda_lock::once::Attempt;
 use lambda_lock_testkit::{Table, applied, counted, secs};
 use tokio::time::sleep;
 

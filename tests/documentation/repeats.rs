@@ -27,7 +27,7 @@ async fn acquire_renew_and_release_may_be_repeated_after_an_unknown_outcome() {
     process.clear();
 
     lock.checkpoint().await.unwrap();
-    let token = lock.into_token();
+    let token = lock.save();
     process.next(unheard());
 
     assert!(locks.release(token.clone()).await.unwrap_err().is_unknown());
@@ -75,7 +75,7 @@ async fn a_step_that_is_redriven_after_the_clean_up_has_no_lock_any_more() {
     let table = Table::new();
     let locks = table.process().locks("arn/0");
 
-    let token = granted(locks.try_acquire("k").lease(LEASE).workflow("arn")).await.into_token();
+    let token = granted(locks.try_acquire("k").lease(LEASE).workflow("arn")).await.save();
 
     assert_eq!(locks.release_workflow("k", "arn").await.unwrap(), ReleaseOutcome::Released);
     assert!(locks.resume(token).await.unwrap_err().is_lost());

@@ -26,14 +26,14 @@ async fn requests_per_operation() {
     sleep(millis(2)).await;
     let lock = acquired(&locks, LEASE).await;
     seen.push(("acquire a released row", process.take_writes_and_reads()));
-    let lock = locks.resume(lock.into_token()).await.unwrap();
+    let lock = locks.resume(lock.save()).await.unwrap();
     seen.push(("resume", process.take_writes_and_reads()));
-    let lock = locks.reclaim(lock.into_token()).lease(LEASE).await.unwrap();
+    let lock = locks.reclaim(lock.save()).lease(LEASE).await.unwrap();
     seen.push(("reclaim", process.take_writes_and_reads()));
     lock.release().delete_row().await.unwrap();
     seen.push(("release that deletes the row", process.take_writes_and_reads()));
 
-    let _ = acquired(&locks, LEASE).await.into_token();
+    let _ = acquired(&locks, LEASE).await.save();
     sleep(LEASE + millis(2001)).await;
     process.take_sent();
     let lock = acquired(&others, LEASE).await;
@@ -94,11 +94,11 @@ async fn every_read_is_consistent_and_every_write_has_a_condition_and_asks_for_t
     // Writes.
     lock.checkpoint().await.unwrap();
     lock.commit([]).await.unwrap();
-    let lock = locks.resume(lock.into_token()).await.unwrap();
-    let lock = locks.reclaim(lock.into_token()).lease(LEASE).await.unwrap();
+    let lock = locks.resume(lock.save()).await.unwrap();
+    let lock = locks.reclaim(lock.save()).lease(LEASE).await.unwrap();
     lock.commit_and_release([]).await.unwrap();
     let lock = granted(acquire()).await;
-    let _ = lock.into_token();
+    let _ = lock.save();
     locks.release_workflow("k", "arn:1").await.unwrap();
     granted(acquire()).await.release().delete_row().await.unwrap();
 

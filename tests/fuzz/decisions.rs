@@ -7,7 +7,7 @@ use crate::{Checked, fuzz};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::protocol::Version;
 use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
-use lambda_lock::{Error, ErrorKind, Lock, LockKey, LockToken, ReleaseOutcome, TryAcquired};
+use lambda_lock::{Error, Lock, LockKey, ReleaseOutcome, SavedLock, TryAcquired};
 use lambda_lock_testkit::{Process, Table};
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -116,7 +116,7 @@ enum NextToken {
 /// The error says that the row is no lock record, and names one of these attributes.
 fn is_invalid(error: &Error, attributes: &[&str]) -> Checked {
     let text = error.to_string();
-    prop_assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{text}: {:?}", error.kind());
+    prop_assert!(error.is_invalid_record(), "{text}: {:?}", error.kind());
     prop_assert!(attributes.iter().any(|name| text.contains(name)), "{text}, although {attributes:?} is wrong");
     prop_assert!(text.len() < 1000, "an error of {} bytes", text.len());
     Ok(())
@@ -209,9 +209,9 @@ fn written_is_held(scene: &Scene<'_>, lock: Lock) -> Checked {
 }
 
 /// A lock that was written down a minute ago, and what the row means to its holder.
-fn saved(scene: &Scene<'_>, ends: u64) -> LockToken {
+fn saved(scene: &Scene<'_>, ends: u64) -> SavedLock {
     let version = version(0, scene.now, -60_000, 7);
-    LockToken::from_parts(LockKey::from("k"), "me".to_owned(), version, OUR_TOKEN, LEASE_OF_OURS, ends, None)
+    SavedLock::from_parts(LockKey::from("k"), "me".to_owned(), version, OUR_TOKEN, LEASE_OF_OURS, ends, None)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

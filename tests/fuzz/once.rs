@@ -4,11 +4,12 @@
 use crate::rows::{Attribute, NUMBERS, Row, Sketch, lock_attributes, maybe, number};
 use crate::versions::GRANTS;
 use crate::{Checked, fuzz};
+use lambda_lock::once::OnceState;
 use lambda_lock::protocol::schema::{
     ATTEMPTS, ENDS, FIRST_SEEN, KEPT_UNTIL, LEASE, OUTCOME, OUTCOME_AT, OWNER, PAYLOAD, RELEASED, STATE, TOKEN, VERSION,
 };
 use lambda_lock::protocol::{OnceRecord, Schema};
-use lambda_lock::{Error, ErrorKind, OnceState};
+use lambda_lock::{Error, ErrorKind};
 use lambda_lock_testkit::{Process, Table};
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -91,7 +92,7 @@ impl Stage {
 }
 
 fn is_invalid(error: &Error) -> Checked {
-    prop_assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{}: {:?}", error, error.kind());
+    prop_assert!(error.is_invalid_record(), "{}: {:?}", error, error.kind());
     prop_assert!(error.to_string().len() < 1000, "an error of {} bytes", error.to_string().len());
     Ok(())
 }
@@ -126,7 +127,7 @@ fn run(stage: &Stage, sketch: &Sketch) -> Checked {
     let (process, row, before, now) = stage.put(sketch);
     let locks = process.locks("asker");
     let worked = Cell::new(0);
-    let work = async |_: &mut lambda_lock::Attempt| {
+    let work = async |_: &mut lambda_lock::once::Attempt| {
         worked.set(worked.get() + 1);
         Ok::<_, Error>("anew".to_owned())
     };
@@ -151,8 +152,8 @@ fn run(stage: &Stage, sketch: &Sketch) -> Checked {
             prop_assert!(after == before || after.get(RELEASED).is_some(), "{}; the row stays taken: {}", error, after);
             match error.kind() {
                 // A name of up to 2048 bytes may be said whole.
-                ErrorKind::Held(_) => prop_assert!(error.to_string().len() < 3000, "{} bytes", error.to_string().len()),
-                ErrorKind::FailedBefore { .. } => {}
+                ErrorKind::Held => prop_assert!(error.to_string().len() < 3000, "{} bytes", error.to_string().len()),
+                ErrorKind::FailedBefore => {}
                 _ => is_invalid(&error)?,
             }
         }

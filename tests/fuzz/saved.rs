@@ -3,7 +3,7 @@
 use crate::versions::GRANTS;
 use crate::{fuzz, leases, versions};
 use lambda_lock::protocol::{Dialect, Instants, Lease, Schema, Settings, Version};
-use lambda_lock::{LockToken, Observation};
+use lambda_lock::{Observation, SavedLock};
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
 use std::time::{Duration, UNIX_EPOCH};
@@ -79,11 +79,11 @@ fn now() -> Instants {
 #[test]
 fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again() {
     fuzz(2000, (tokens(), any::<bool>()), |(json, go)| {
-        let Ok(token) = serde_json::from_value::<LockToken>(json.clone()) else { return Ok(()) };
+        let Ok(token) = serde_json::from_value::<SavedLock>(json.clone()) else { return Ok(()) };
         // Nothing that a token can be asked for panics.
         let (_, _, _) = (token.lease(), token.lease_ends_at(), format!("{token:?}"));
         prop_assert_eq!(
-            serde_json::from_value::<LockToken>(serde_json::to_value(&token).unwrap()).unwrap(),
+            serde_json::from_value::<SavedLock>(serde_json::to_value(&token).unwrap()).unwrap(),
             token.clone()
         );
         let dialect = if go { Dialect::Go } else { Dialect::Java };
@@ -103,7 +103,7 @@ fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again
             Duration::ZERO,
             "it believes in nothing before it is renewed"
         );
-        let again = LockToken::of(&holding);
+        let again = SavedLock::of(&holding);
         prop_assert_eq!(
             (again.key(), again.owner(), again.version(), again.fencing_token(), again.commit()),
             (token.key(), token.owner(), token.version(), token.fencing_token(), token.commit())
@@ -125,7 +125,7 @@ fn locks_that_were_found_to_be_hard_to_read() {
     for (lease, ends) in [(json!(31_622_400), json!(u64::MAX)), (json!(1e-9), json!(0)), (json!(5e-324), json!(1))] {
         let json = json!({ "key": "k", "owner": "me", "version": version, "fencingToken": u64::MAX,
             "leaseSeconds": lease, "leaseEndsAt": ends });
-        let token: LockToken = serde_json::from_value(json).unwrap();
+        let token: SavedLock = serde_json::from_value(json).unwrap();
         let _ = (token.lease_ends_at(), token.holding(now(), &Settings::default()));
     }
 }

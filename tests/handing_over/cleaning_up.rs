@@ -33,7 +33,7 @@ async fn cleaning_up_spares_the_owners_it_is_told_to_spare() {
     assert_eq!(clean_up("arn:1/1").await.unwrap(), ReleaseOutcome::AlreadyGone);
     assert!(!table.is_released("k"));
     assert_eq!(clean_up("arn:1/0").await.unwrap(), ReleaseOutcome::Released);
-    let _ = again.into_token();
+    let _ = again.save();
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn cleaning_up_counts_a_release_whose_answer_was_lost() {
     process.next([Fault::None, Fault::AnswerLost]);
 
     assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::Released);
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +67,7 @@ async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
 
     assert_eq!(cleaning.await.unwrap().unwrap(), ReleaseOutcome::Released);
     assert!(table.is_released("k"));
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! The holder's data, from one grant to the next.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, ReleaseOutcome};
+use lambda_lock::ReleaseOutcome;
 use lambda_lock_testkit::{Table, acquired, granted, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -52,7 +52,7 @@ async fn data_carries_progress_across_a_takeover() {
     let locks = table.process().locks("me");
     let mut lock = acquired(&locks, LEASE).await;
     lock.renew().data("step 2 of 3").await.unwrap();
-    let _ = lock.into_token();
+    let _ = lock.save();
     sleep(secs(30)).await;
 
     let lock = acquired(&locks, LEASE).await;
@@ -70,7 +70,7 @@ async fn a_lock_is_released_without_data_that_does_not_fit_and_the_error_says_so
 
     let error = lock.release().data(vec![0; 400 * 1024]).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+    assert!(error.is_invalid_request(), "{error}");
     assert!(error.to_string().contains("was released, but without its data"), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem"]);
     assert!(table.is_released("k"));

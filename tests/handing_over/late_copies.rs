@@ -2,7 +2,7 @@
 //! no copy of what its holder ever sent takes it again: whichever way it was given back, and by whichever clock.
 
 use crate::LEASE;
-use lambda_lock::{Lock, LockToken, ReleaseOutcome};
+use lambda_lock::{Lock, ReleaseOutcome, SavedLock};
 use lambda_lock_testkit::{Fault, Process, Sent, Table, acquired, case, granted, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -60,7 +60,7 @@ async fn granted_to_owner(process: &Process) -> Lock {
 }
 
 /// A lock with this history, and the token of the grant before it.
-async fn held(process: &Process, before: Before) -> (Lock, Option<LockToken>) {
+async fn held(process: &Process, before: Before) -> (Lock, Option<SavedLock>) {
     match before {
         Before::Acquired => (granted_to_owner(process).await, None),
         Before::AcquiredByAnEarlierAttempt | Before::AcquiredByAnEarlierAttemptAndRenewed => {
@@ -75,7 +75,7 @@ async fn held(process: &Process, before: Before) -> (Lock, Option<LockToken>) {
         }
         Before::AcquiredAgain => {
             let first = granted_to_owner(process).await;
-            let token = first.token();
+            let token = first.to_saved();
             first.release().await.unwrap();
             sleep(millis(100)).await;
             (granted_to_owner(process).await, Some(token))
@@ -83,18 +83,18 @@ async fn held(process: &Process, before: Before) -> (Lock, Option<LockToken>) {
     }
 }
 
-async fn give_back(how: GivenBack, lock: Lock, earlier: Option<LockToken>, by: &Process) {
+async fn give_back(how: GivenBack, lock: Lock, earlier: Option<SavedLock>, by: &Process) {
     let locks = by.locks("client");
     let released = match how {
         GivenBack::ByItsGuard => lock.release().await,
         GivenBack::WithACommit => lock.commit_and_release([]).await.map(|()| ReleaseOutcome::Released),
-        GivenBack::FromItsToken => locks.release(lock.into_token()).await,
+        GivenBack::FromItsToken => locks.release(lock.save()).await,
         GivenBack::FromAnEarlierToken => {
-            let _ = lock.into_token();
+            let _ = lock.save();
             locks.release(earlier.unwrap()).or_later_grant_of_owner().await
         }
         GivenBack::ByCleaningUpItsWorkflow => {
-            let _ = lock.into_token();
+            let _ = lock.save();
             locks.release_workflow("k", WORKFLOW).await
         }
     };
@@ -183,7 +183,7 @@ async fn a_late_copy_of_a_takeover_is_refused_after_the_holder_has_released() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let holder = acquired(&one.locks("one"), secs(3)).await;
-    let token = holder.token();
+    let token = holder.to_saved();
     sleep(secs(10)).await;
     // Watched for a whole lease, the holder is taken over; the request is on its way for long.
     let locks = two.builder().without_wall_clock_takeover().build().unwrap();

@@ -1,7 +1,7 @@
 //! Reclaiming: a new grant for the same owner, which fences off the earlier one.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, LockClient};
+use lambda_lock::LockClient;
 use lambda_lock_testkit::{Fault, Table, acquired, granted, secs};
 use tokio::time::sleep;
 
@@ -14,7 +14,7 @@ async fn a_reclaimed_lock_fences_off_the_earlier_copies() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    let token = lock.token();
+    let token = lock.to_saved();
 
     let mut reclaimed = two.locks("two").reclaim(token.clone()).lease(LEASE).await.unwrap();
     assert_eq!(two.take_operations(), ["UpdateItem"]);
@@ -33,21 +33,21 @@ async fn a_lock_renewed_since_its_token_was_written_is_reclaimed_with_two_reques
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    let token = lock.token();
+    let token = lock.to_saved();
     lock.checkpoint().await.unwrap();
 
     let reclaimed = two.locks("two").reclaim(token).lease(LEASE).await.unwrap();
 
     assert_eq!(two.take_operations(), ["UpdateItem", "UpdateItem"]);
     reclaimed.release().await.unwrap();
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_somebody_else_was_granted_cannot_be_reclaimed() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
-    let token = acquired(&one.locks("one"), LEASE).await.into_token();
+    let token = acquired(&one.locks("one"), LEASE).await.save();
     sleep(secs(30)).await;
     let other = acquired(&two.locks("two"), LEASE).await;
     let locks = one.locks("one");
@@ -64,7 +64,7 @@ async fn a_lock_that_somebody_else_was_granted_cannot_be_reclaimed() {
 async fn a_reclaim_whose_answer_was_lost_is_recognised() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
-    let token = acquired(&one.locks("one"), LEASE).await.into_token();
+    let token = acquired(&one.locks("one"), LEASE).await.save();
     two.next([Fault::AnswerLost]);
 
     let lock = two.locks("two").reclaim(token).lease(LEASE).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_reclaim_never_says_lost_while_the_lock_is_the_callers() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    let token = lock.token();
+    let token = lock.to_saved();
     lock.checkpoint().await.unwrap();
     // The first Take is refused by the renewed version; the second one is throttled until the time is over.
     two.next([Fault::None]);
@@ -86,7 +86,7 @@ async fn a_reclaim_never_says_lost_while_the_lock_is_the_callers() {
 
     let error = two.locks("two").reclaim(token).lease(LEASE).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
 
     two.clear();
     lock.checkpoint().await.unwrap();
@@ -106,7 +106,7 @@ async fn a_caller_that_reclaims_its_own_lock_is_never_told_that_it_is_held_by_it
 
     let error = acquire(two.locks("two")).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
     lock.release().await.unwrap();
 }
 
@@ -115,7 +115,7 @@ async fn a_reclaim_does_not_take_the_live_lock_of_another_task_of_the_same_clien
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("service");
-    let a = acquired(&locks, secs(3)).await.into_token();
+    let a = acquired(&locks, secs(3)).await.save();
     sleep(secs(60)).await;
     let mut b = acquired(&locks, LEASE).await;
 

@@ -40,7 +40,7 @@ async fn a_double_release_is_harmless() {
     let locks = process.locks("me");
 
     let lock = acquired(&locks, LEASE).await;
-    let token = lock.token();
+    let token = lock.to_saved();
     assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
     assert_eq!(locks.release(token.clone()).await.unwrap(), ReleaseOutcome::Released);
 
@@ -57,7 +57,7 @@ async fn a_release_delayed_in_flight_does_not_end_a_lock_that_was_resumed_elsewh
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    let handed_over = lock.token();
+    let handed_over = lock.to_saved();
     // One's clock runs ahead, and its renewal never arrives: it has sent a stamp that is newer than
     // anything that will be on the row, but it has not *seen* it there.
     one.set_date_offset(None);
@@ -84,7 +84,7 @@ async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
     let locks = table.process().locks("step");
     // The first run's answer was lost on its way to Step Functions; the retry acquired again.
     let acquire = || locks.try_acquire("k").lease(LEASE).owner("step").reclaim_own();
-    let first = granted(acquire()).await.into_token();
+    let first = granted(acquire()).await.save();
 
     let retry = granted(acquire()).await;
     assert_eq!(locks.release(first.clone()).await.unwrap(), ReleaseOutcome::AlreadyGone);
@@ -97,7 +97,7 @@ async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
     // Releasing what is already released is released again.
     let released = locks.release(first.clone()).or_later_grant_of_owner().await.unwrap();
     assert_eq!(released, ReleaseOutcome::Released);
-    let _ = retry.into_token();
+    let _ = retry.save();
 
     let other = table.process().locks("another step");
     let theirs = acquired(&other, LEASE).await;
@@ -116,7 +116,7 @@ mod a_copy_whose_clock_is_ahead_does_not_keep_the_lock_from_being_renewed_or_rel
         let lock = acquired(&one.locks("one"), LEASE).await;
         two.set_date_offset(None);
         two.clock.jump_wall(60_000);
-        let _ = two.locks("two").resume(lock.token()).await.unwrap().into_token();
+        let _ = two.locks("two").resume(lock.to_saved()).await.unwrap().save();
         one.take_sent();
         (lock, one)
     }
@@ -198,7 +198,7 @@ async fn no_release_ends_the_grant_of_another_client_whose_attributes_look_like_
     // Go's client copies attributes that it does not know.
     table.set("k", json!({"recordVersionNumber": {"S": "b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e"}}));
 
-    let released = locks.release(lock.into_token()).or_later_grant_of_owner().await;
+    let released = locks.release(lock.save()).or_later_grant_of_owner().await;
 
     assert_eq!(released.unwrap(), ReleaseOutcome::AlreadyGone);
     assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::AlreadyGone);
@@ -237,9 +237,9 @@ async fn whichever_way_a_lock_was_given_back_the_same_client_gets_it_again_with_
                 match way {
                     "release" => drop(lock.release().await.unwrap()),
                     "commit and release" => lock.commit_and_release([]).await.unwrap(),
-                    "token" => drop(locks.release(lock.into_token()).await.unwrap()),
+                    "token" => drop(locks.release(lock.save()).await.unwrap()),
                     _ => {
-                        let _ = lock.into_token();
+                        let _ = lock.save();
                         locks.release_workflow("k", "arn:1").await.unwrap();
                     }
                 }

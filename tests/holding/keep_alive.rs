@@ -1,7 +1,6 @@
 //! `keep_alive` renews while the work runs, and ends it with the lock.
 
 use crate::{BELIEVED, LEASE};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -71,7 +70,7 @@ async fn keep_alive_stops_the_work_when_the_lock_is_lost_or_the_lease_runs_out()
     assert!(error.is_unknown(), "{error}");
     assert!(polled <= started + BELIEVED, "{:?}", polled - started);
     assert!(!finished);
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 mod keep_alive_under_a_budget_ends_with_it {
@@ -101,11 +100,11 @@ mod keep_alive_under_a_budget_ends_with_it {
 
         let error = ends_within(secs(60), lock.keep_alive(std::future::pending::<()>())).await.unwrap_err();
 
-        assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "{error}");
+        assert!(error.is_out_of_time(), "{error}");
         // Thirty seconds, one of grace, and the drift of the lease that the first write asked for.
         let elapsed = started.elapsed() + ROUND_TRIP;
         assert!(elapsed >= secs(31) && elapsed <= secs(33), "{elapsed:?}");
         assert!(process.take_sent().len() <= requests);
-        let _ = lock.into_token();
+        let _ = lock.save();
     }
 }

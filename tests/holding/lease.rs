@@ -2,7 +2,7 @@
 
 use crate::{BELIEVED, LEASE};
 use lambda_lock::protocol::Instants;
-use lambda_lock::{Clock, ErrorKind, SharedClock, Sleep};
+use lambda_lock::{Clock, SharedClock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table, acquired, granted, millis, secs};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -102,11 +102,11 @@ async fn a_frozen_sandbox_does_not_come_back_young() {
     process.clock.freeze(secs(60)).await;
 
     assert_eq!(lock.remaining(), Duration::ZERO);
-    let _ = lock.into_token();
+    let _ = lock.save();
 
     let lock = granted(table.process().locks("x").try_acquire("other").lease(LEASE)).await;
     sleep(secs(5)).await;
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,13 +147,11 @@ async fn a_step_that_the_lease_does_not_cover_is_refused() {
     process.take_sent();
     sleep(secs(15) - ROUND_TRIP).await;
 
-    lock.fits(secs(5)).unwrap();
+    lock.ensure_remaining(secs(5)).unwrap();
 
-    let error = lock.fits(secs(6)).unwrap_err();
-    assert!(
-        matches!(error.kind(), ErrorKind::OutOfTime { needed, remaining } if (*needed, *remaining) == (secs(6), secs(5))),
-        "{error}"
-    );
+    let error = lock.ensure_remaining(secs(6)).unwrap_err();
+    assert!(error.is_out_of_time(), "{error}");
+    assert_eq!((error.needed(), error.remaining()), (Some(secs(6)), Some(secs(5))));
     assert!(process.take_sent().is_empty());
     lock.release().await.unwrap();
 }

@@ -38,7 +38,7 @@ async fn a_renewal_after_a_takeover_says_lost_and_stays_lost() {
     let row = table.row("k");
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
     assert_eq!(lock.remaining(), Duration::ZERO);
-    assert!(lock.fits(millis(1)).is_err());
+    assert!(lock.ensure_remaining(millis(1)).is_err());
 
     one.take_sent();
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
@@ -59,7 +59,7 @@ async fn a_renewal_of_a_deleted_or_released_row_says_lost() {
 
     let mut lock = acquired(&locks, LEASE).await;
 
-    locks.release(lock.token()).await.unwrap();
+    locks.release(lock.to_saved()).await.unwrap();
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
 }
 
@@ -123,7 +123,7 @@ async fn a_renewal_that_arrives_late_does_not_shorten_a_lease_that_was_lengthene
     two.clock.jump_wall(600_000);
     two.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
 
-    assert!(two.locks("two").resume(lock.token()).await.unwrap_err().is_unknown());
+    assert!(two.locks("two").resume(lock.to_saved()).await.unwrap_err().is_unknown());
 
     lock.renew().lease(secs(63)).await.unwrap();
     let renewed = table.row("k");
@@ -153,7 +153,7 @@ async fn a_copy_that_does_not_know_the_current_lease_takes_it_over() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    let copy = lock.token();
+    let copy = lock.to_saved();
     lock.renew().lease(secs(120)).await.unwrap();
     two.take_sent();
 
@@ -164,7 +164,7 @@ async fn a_copy_that_does_not_know_the_current_lease_takes_it_over() {
     assert_eq!(resumed.fencing_token(), lock.fencing_token());
 
     lock.checkpoint().await.unwrap();
-    let _ = resumed.into_token();
+    let _ = resumed.save();
     lock.release().await.unwrap();
 }
 
@@ -192,7 +192,7 @@ async fn a_renewal_refused_by_ever_newer_copies_of_its_own_grant_ends_as_unknown
     busy.abort();
     assert!(error.is_unknown(), "{error}");
     assert!(process.take_sent().len() > 5, "it tries again within its time");
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +203,7 @@ async fn two_copies_that_renew_in_the_same_millisecond_never_write_the_same_vers
     one.set_latency(Duration::ZERO);
     two.set_latency(Duration::ZERO);
     let lock = acquired(&one.locks("one"), LEASE).await;
-    let copy = lock.token();
+    let copy = lock.to_saved();
     let mut a = one.locks("one").resume(copy.clone()).await.unwrap();
     let first = table.attribute("k", "recordVersionNumber").unwrap();
 
@@ -214,7 +214,7 @@ async fn two_copies_that_renew_in_the_same_millisecond_never_write_the_same_vers
     assert_ne!(first[first.len() - 4..], second[second.len() - 4..], "the random digits differ");
 
     a.checkpoint().await.unwrap();
-    let _ = (b.into_token(), lock.into_token());
+    let _ = (b.save(), lock.save());
     a.release().await.unwrap();
 }
 
@@ -271,7 +271,7 @@ mod a_renewal_after_one_that_changed_the_lease_takes_one_request_too {
         let locks = process.locks("me");
         let lock = acquired(&locks, LEASE).await;
 
-        let lock = locks.resume(lock.into_token()).lease(LONGER).await.unwrap();
+        let lock = locks.resume(lock.save()).lease(LONGER).await.unwrap();
 
         assert_renewed_with_one_request(lock, &table, &process).await;
     }
@@ -281,8 +281,8 @@ mod a_renewal_after_one_that_changed_the_lease_takes_one_request_too {
         let table = Table::new();
         let (process, other) = (table.process(), table.process());
         let mut lock = acquired(&process.locks("me"), LEASE).await;
-        let copy = other.locks("other").resume(lock.token()).lease(LONGER).await.unwrap();
-        let _ = copy.into_token();
+        let copy = other.locks("other").resume(lock.to_saved()).lease(LONGER).await.unwrap();
+        let _ = copy.save();
 
         lock.checkpoint().await.unwrap();
 

@@ -1,7 +1,6 @@
 //! Work that is kept alive is not polled after the end of its lease, whoever polls it.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, millis, secs};
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
@@ -62,7 +61,7 @@ async fn work_that_is_kept_alive_is_not_polled_by_a_thawed_process_whose_lease_h
             goes_dark(&one);
             *thawed.lock().unwrap() = Some(Instant::now());
             let lock = acquired(&two.locks("two"), SHORT_LEASE).await;
-            let _ = lock.into_token();
+            let _ = lock.save();
         })
     };
     two_lets_the_lease_pass(&table).await;
@@ -117,10 +116,10 @@ async fn work_that_is_kept_alive_ends_with_its_lease_when_every_renewal_is_denie
 
     let error = lock.keep_alive(polled.clone().work()).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Denied), "{error}");
+    assert!(error.is_denied(), "{error}");
     assert!(polled.last() <= granted + SHORT_BELIEVED);
     assert!(process.take_sent().len() < 30, "it does not hurry");
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 mod a_lease_that_was_seen_to_have_ended_does_not_come_back_with_a_clock_that_is_set_back {

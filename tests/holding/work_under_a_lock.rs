@@ -1,7 +1,7 @@
 //! Work under a lock is not polled after the end of its lease, and its result says what became of the lock.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::{Error, ErrorKind};
+use lambda_lock::Error;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, millis, secs};
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
@@ -24,7 +24,7 @@ async fn work_under_a_lock_is_dropped_when_its_lease_ends_and_the_lock_is_given_
         .await;
 
     let error = answer.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::CutShort), "{error}");
+    assert!(error.is_cut_short(), "{error}");
     assert!(error.to_string().contains("was released"), "{error}");
     assert!(polled.last() <= started + SHORT_BELIEVED && polled.last() > started + SHORT_BELIEVED - millis(20));
     assert!(table.is_released("k"));
@@ -74,7 +74,7 @@ async fn work_under_a_lock_is_not_polled_by_a_thawed_process_whose_lease_has_end
         })
         .await;
 
-    assert!(matches!(answer.unwrap_err().kind(), ErrorKind::CutShort));
+    assert!(answer.unwrap_err().is_cut_short());
     assert!(polled.last() <= thawed.unwrap());
 }
 
@@ -108,7 +108,7 @@ async fn work_that_ended_well_under_a_lock_that_was_lost_is_an_error() {
         .with_lock("k", &budget, async |_| {
             // Somebody repairs the table by hand.
             table.delete("k");
-            let _ = acquired(&two.locks("two"), SHORT_LEASE).await.into_token();
+            let _ = acquired(&two.locks("two"), SHORT_LEASE).await.save();
             Ok(())
         })
         .await;
@@ -132,7 +132,7 @@ async fn a_release_whose_answer_was_lost_does_not_make_good_work_an_error() {
     let rival = async {
         sleep(ROUND_TRIP).await;
         let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
-        let _ = lock.into_token();
+        let _ = lock.save();
     };
 
     let (answer, ()) = tokio::join!(work, rival);
@@ -153,7 +153,7 @@ async fn work_that_learns_of_its_loss_and_goes_on_all_the_same_is_not_polled() {
         .lease(SHORT_LEASE)
         .within(&budget)
         .run(async |lock| {
-            let stolen = locks.reclaim(lock.token()).lease(secs(30)).await?;
+            let stolen = locks.reclaim(lock.to_saved()).lease(secs(30)).await?;
             assert!(lock.checkpoint().await.unwrap_err().is_lost());
             *lost.lock().unwrap() = Some(Instant::now());
             work.clone().work().await;
@@ -184,7 +184,7 @@ async fn idle_work_that_has_renewed_is_dropped_when_its_new_lease_ends() {
         })
         .await;
 
-    assert!(matches!(answer.unwrap_err().kind(), ErrorKind::CutShort));
+    assert!(answer.unwrap_err().is_cut_short());
     let ended = started.elapsed();
     assert!(ended > secs(1) + SHORT_BELIEVED && ended < secs(1) + SHORT_BELIEVED + ROUND_TRIP * 4, "{ended:?}");
 }

@@ -46,7 +46,7 @@ async fn one_claim_applied_twice_around_another_holder_does_not_make_the_first_o
     let mut first = acquired(&one.locks("one"), LEASE).await;
     let claim = one.take_sent().remove(0);
     first.checkpoint().await.unwrap();
-    let token = first.token();
+    let token = first.to_saved();
     // Another holder, whose clock is a minute behind, comes and goes: by that clock before the first one
     // asked. So a copy of the first one's request finds a lock that was free when it was asked for.
     two.set_date_offset(None);

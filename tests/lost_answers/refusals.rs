@@ -13,16 +13,13 @@ fn refused() -> Fault {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_deployment_lacks_is_said_and_not_retried() {
-    type IsKind = fn(&ErrorKind) -> bool;
-    let denied: IsKind = |kind| matches!(kind, ErrorKind::Denied);
-    let missing: IsKind = |kind| matches!(kind, ErrorKind::Table);
-    let invalid: IsKind = |kind| matches!(kind, ErrorKind::InvalidRequest);
-    for (code, is_kind) in [
-        ("AccessDeniedException", denied),
-        ("ExpiredTokenException", denied),
-        ("UnrecognizedClientException", denied),
-        ("ResourceNotFoundException", missing),
-        ("ItemCollectionSizeLimitExceededException", invalid),
+    use ErrorKind::{Denied, InvalidRequest, Table as Missing};
+    for (code, kind) in [
+        ("AccessDeniedException", Denied),
+        ("ExpiredTokenException", Denied),
+        ("UnrecognizedClientException", Denied),
+        ("ResourceNotFoundException", Missing),
+        ("ItemCollectionSizeLimitExceededException", InvalidRequest),
     ] {
         let _case = case(code);
         let table = Table::new();
@@ -32,17 +29,31 @@ async fn what_the_deployment_lacks_is_said_and_not_retried() {
 
         let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
         let expected = if code.starts_with("Item") { 2 } else { 1 };
-        assert!(is_kind(error.kind()), "{error}");
+        assert_eq!(error.kind(), kind, "{error}");
         assert_eq!(process.take_sent().len(), expected);
 
         let mut lock = acquired(&locks, LEASE).await;
         process.take_sent();
         process.next([Fault::error(code), Fault::error(code), Fault::error(code)]);
 
-        assert!(is_kind(lock.checkpoint().await.unwrap_err().kind()));
-        assert!(is_kind(locks.peek("k").await.unwrap_err().kind()));
-        assert!(is_kind(lock.release().await.unwrap_err().kind()));
+        assert_eq!(lock.checkpoint().await.unwrap_err().kind(), kind);
+        assert_eq!(locks.peek("k").await.unwrap_err().kind(), kind);
+        assert_eq!(lock.release().await.unwrap_err().kind(), kind);
         assert_eq!(process.take_sent().len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_of_an_error_does_not_repeat_that_of_its_source() {
+    for code in ["AccessDeniedException", "ResourceNotFoundException", "ThrottlingException", "InternalServerError"] {
+        let _case = case(code);
+        let process = Table::new().process();
+        process.next(vec![Fault::error(code); 40]);
+
+        let error = process.locks("me").peek("k").await.unwrap_err();
+
+        let source = std::error::Error::source(&error).unwrap();
+        assert!(!error.to_string().contains(&source.to_string()), "{error}: {source}");
     }
 }
 
@@ -152,8 +163,8 @@ async fn a_refusal_without_a_row_is_no_loss_of_a_lock_that_is_ours() {
     process.next([refused()]);
     lock.checkpoint().await.unwrap();
     process.next([refused()]);
-    let token = lock.token();
-    process.locks("me").resume(token.clone()).await.unwrap().into_token();
+    let token = lock.to_saved();
+    process.locks("me").resume(token.clone()).await.unwrap().save();
     process.next([refused()]);
     let lock = process.locks("me").reclaim(token).lease(LEASE).await.unwrap();
     process.next([refused()]);
@@ -189,7 +200,7 @@ mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
 
         let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
 
-        assert!(matches!(error.kind(), ErrorKind::Denied), "{error}");
+        assert!(error.is_denied(), "{error}");
         assert!(error.to_string().contains(names), "{error}");
         assert_eq!(started.elapsed(), Duration::ZERO, "{error}");
         assert!(process.take_sent().is_empty());

@@ -72,7 +72,7 @@ async fn nothing_gets_through_at_all() {
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
-    let token = lock.token();
+    let token = lock.to_saved();
     process.take_sent();
     let started = Instant::now();
     process.next(vec![Fault::BlackHole; 9]);

@@ -1,7 +1,7 @@
 //! Refusals for now are waited out within the time of the call.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, ReleaseOutcome};
+use lambda_lock::ReleaseOutcome;
 use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
 use std::error::Error as StdError;
 use tokio::time::{Instant, sleep};
@@ -34,7 +34,7 @@ async fn throttling_that_outlasts_the_callers_time_is_unavailable_and_nothing_wa
 
     let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Unavailable), "{error}");
+    assert!(error.is_unavailable(), "{error}");
     assert!(started.elapsed() >= secs(3) && started.elapsed() < secs(4), "{:?}", started.elapsed());
     assert!(StdError::source(&error).is_some(), "the SDK's own error is kept");
     assert_eq!(table.row("k"), None);
@@ -49,7 +49,7 @@ async fn throttling_after_an_attempt_of_unknown_outcome_is_unknown() {
     process.next(vec![Fault::throttled(); 200]);
 
     assert!(lock.checkpoint().await.unwrap_err().is_unknown());
-    let _ = lock.into_token();
+    let _ = lock.save();
 }
 
 #[tokio::test(start_paused = true)]

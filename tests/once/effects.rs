@@ -2,7 +2,8 @@
 
 use crate::{ROW, attempt, next_attempt, once, refused, replayed, unheard_or_lost};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::{Attempt, Error, ErrorKind, Outcome};
+use lambda_lock::once::{Attempt, Outcome};
+use lambda_lock::{Error, ErrorKind};
 use lambda_lock_testkit::{Fault, Table, applied, case, counted, millis};
 use serde_json::json;
 use std::time::Duration;
@@ -50,7 +51,7 @@ async fn refused_effects_store_no_result_and_the_work_is_given_back() {
 
     let error = once(&locks).run_and_commit(work).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Cancelled(failed) if failed[0].index == 1), "{error}");
+    assert!(error.is_cancelled() && error.failed_writes()[0].index == 1, "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem", "TransactWriteItems", "UpdateItem"]);
     assert_eq!(applied(&table, "effect"), 0);
 
@@ -68,7 +69,7 @@ async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_gi
     process.take_sent();
 
     let error = first.complete_with(&large, [counted("effect")]).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest) && error.to_string().contains("409602"), "{error}");
+    assert!(error.is_invalid_request() && error.to_string().contains("409602"), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem"], "only given back");
     assert_eq!(applied(&table, "effect"), 0);
 
@@ -121,7 +122,7 @@ async fn a_result_that_does_not_fit_beside_its_key_is_refused_before_it_is_sent(
 
     let error = attempt.complete(&"r".repeat(400 * 1024 - 100)).await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+    assert!(error.is_invalid_request(), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem"], "given back, and nothing else");
     assert!(table.is_released(ROW));
 }

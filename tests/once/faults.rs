@@ -1,7 +1,8 @@
 //! Answers that are lost, late or refused.
 
 use crate::{ROW, attempt, once, replayed, unheard_or_lost};
-use lambda_lock::{Attempt, Error, Outcome};
+use lambda_lock::Error;
+use lambda_lock::once::{Attempt, Outcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, millis};
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};

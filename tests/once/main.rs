@@ -10,7 +10,8 @@ mod records;
 mod results;
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::{Attempt, LockClient, Once, Started};
+use lambda_lock::LockClient;
+use lambda_lock::once::{Attempt, Once, Started};
 use lambda_lock_testkit::{Fault, Table, millis, secs};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Another payload under the same key is a mistake of the caller.
 
 use crate::{LEASE, ORDER, Order, ROW, attempt, once, replayed};
-use lambda_lock::{Budget, ErrorKind, LockClient};
+use lambda_lock::{Budget, LockClient};
 use lambda_lock_testkit::{Table, millis, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -17,7 +17,7 @@ mod another_payload_is_a_mismatch_whatever_became_of_the_first {
 
         let error = once(locks).payload(&tampered).start::<Value>().await.unwrap_err();
 
-        assert!(matches!(error.kind(), ErrorKind::PayloadMismatch), "{error}");
+        assert!(error.is_payload_mismatch(), "{error}");
         assert_eq!(table.row(ROW), before);
     }
 
@@ -88,7 +88,7 @@ async fn the_same_payload_in_another_order_is_the_same_and_no_payload_is_not_com
     sleep(millis(5)).await;
 
     let error = locks.once("open").lease(LEASE).payload(&json!(1)).start::<Value>().await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::PayloadMismatch), "the first payload that was given counts: {error}");
+    assert!(error.is_payload_mismatch(), "the first payload that was given counts: {error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,12 +105,12 @@ async fn a_missing_key_and_a_payload_that_is_no_json_are_refused_before_any_requ
         locks.once("k").lease(LEASE).payload(&odd).start::<Value>().await.unwrap_err(),
         locks.once("k").start::<Value>().await.unwrap_err(),
     ] {
-        assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+        assert!(error.is_invalid_request(), "{error}");
     }
 
     let spent = process.budget(Duration::ZERO);
     let error = locks.once("k").within(&spent).start::<Value>().await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::OutOfTime { .. }), "no time remains: {error}");
+    assert!(error.is_out_of_time(), "no time remains: {error}");
 
     let unknown = Budget::unknown();
     assert!(locks.once("k").within(&unknown).start::<Value>().await.is_err());

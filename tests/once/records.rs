@@ -1,7 +1,6 @@
 //! Records: their wire format, how long they count, and the rows that are none.
 
 use crate::{DAY, LEASE, ORDER, ROW, attempt, once, replayed};
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{EPOCH_SECONDS, Fault, ROUND_TRIP, Table, case, granted, secs};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -26,7 +25,7 @@ async fn the_record_is_as_its_wire_format_says() {
     sleep(secs(10) - ROUND_TRIP).await;
     let mut first = first;
 
-    first.renew().data("half way").await.unwrap();
+    first.lock_mut().renew().data("half way").await.unwrap();
     assert_eq!(table.attribute(ROW, "keptUntilAt").unwrap(), (now + 31_000 + 3_600_000).to_string());
     assert_eq!(table.attribute(ROW, "expiresAt").unwrap(), (EPOCH_SECONDS + 31 + 3600).to_string());
 
@@ -111,7 +110,7 @@ async fn an_open_record_whose_time_is_over_is_forgotten_too_but_not_while_it_is_
     let locks = table.process().locks("me");
     let short = || once(&locks).payload(&ORDER).keep_for(secs(1));
     let mut first = attempt(short()).await;
-    first.renew().data("progress").await.unwrap();
+    first.lock_mut().renew().data("progress").await.unwrap();
 
     // Whoever keeps records for less than the lease still cannot disturb a living holder.
     sleep(secs(20)).await;
@@ -121,7 +120,7 @@ async fn an_open_record_whose_time_is_over_is_forgotten_too_but_not_while_it_is_
     sleep(secs(30)).await;
 
     let anew = attempt(once(&locks).payload(&json!("another payload"))).await;
-    assert_eq!((anew.number(), anew.data()), (1, None));
+    assert_eq!((anew.number(), anew.lock().data()), (1, None));
 
     anew.give_back().await.unwrap();
 }
@@ -137,13 +136,13 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
         locks.peek(ROW).await.unwrap_err(),
         locks.release_workflow(ROW, "arn").await.unwrap_err(),
     ] {
-        assert!(matches!(error.kind(), ErrorKind::InvalidRequest) && error.to_string().contains("once/"), "{error}");
+        assert!(error.is_invalid_request() && error.to_string().contains("once/"), "{error}");
     }
 
     let open = attempt(once(&locks)).await;
-    assert!(locks.resume(open.token()).await.is_err());
-    assert!(locks.release(open.token()).await.is_err());
-    assert!(locks.reclaim(open.token()).lease(LEASE).await.is_err());
+    assert!(locks.resume(open.lock().to_saved()).await.is_err());
+    assert!(locks.release(open.lock().to_saved()).await.is_err());
+    assert!(locks.reclaim(open.lock().to_saved()).lease(LEASE).await.is_err());
 
     // A lock with the same name is another row, and held beside the work.
     let lock = granted(locks.try_acquire("order-42").lease(LEASE)).await;
@@ -204,7 +203,7 @@ async fn a_row_that_is_no_record_of_a_work_is_left_as_it_is() {
         table.put(row.clone());
 
         for error in [once(&locks).start::<Value>().await.unwrap_err(), once(&locks).status().await.unwrap_err()] {
-            assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+            assert!(error.is_invalid_record(), "{error}");
             assert!(error.to_string().contains(attribute) && error.to_string().contains(ROW), "{error}");
         }
         assert_eq!(table.row(ROW), Some(row));

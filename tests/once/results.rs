@@ -1,7 +1,8 @@
 //! The result of the first call is the result of all.
 
 use crate::{DAY, LEASE, ORDER, attempt, once, replayed};
-use lambda_lock::{Attempt, Error, ErrorKind, OnceState, Outcome, Started};
+use lambda_lock::Error;
+use lambda_lock::once::{Attempt, OnceState, Outcome, Started};
 use lambda_lock_testkit::{Fault, Process, Table, case, millis, secs};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,7 +149,8 @@ async fn a_result_of_another_type_is_said_to_be_one() {
 
     let error = once(&locks).start::<u32>().await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::InvalidRecord), "{error}");
+    assert!(error.is_invalid_record(), "{error}");
+    assert_eq!(error.invalid_attribute(), Some("outcome"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,8 +208,8 @@ async fn a_failure_for_good_is_stored_and_not_tried_again() {
 
     let never = async |_: &mut Attempt| -> Result<(), Error> { panic!("it is not tried again") };
     let error = once(&locks).run(never).await.unwrap_err();
-    let ErrorKind::FailedBefore { failure } = error.kind() else { panic!("{error}") };
-    assert_eq!(failure, r#"{"reason":"declined"}"#);
+    assert!(error.is_failed_before(), "{error}");
+    assert_eq!(error.failure(), Some(r#"{"reason":"declined"}"#));
 
     let status = once(&locks).status().await.unwrap().unwrap();
     assert_eq!((status.state, status.attempts), (OnceState::Failed, 1));

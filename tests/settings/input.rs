@@ -1,6 +1,6 @@
 //! Bad input gets a clear error before any request, and a table that does not fit says why.
 
-use lambda_lock::{Budget, Error, ErrorKind, LockClientBuilder};
+use lambda_lock::{Budget, Error, LockClientBuilder};
 use lambda_lock_testkit::{Process, Table, case, granted, secs};
 use serde_json::json;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 const LEASE: Duration = secs(20);
 
 fn is_invalid(error: &Error, names: &str) {
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error:?}");
+    assert!(error.is_invalid_request(), "{error:?}");
     assert!(error.to_string().contains(names), "{error} does not name {names}");
 }
 
@@ -90,7 +90,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
             locks.try_acquire("k").lease(LEASE).await.map(drop).unwrap_err(),
             locks.peek("k").await.map(drop).unwrap_err(),
         ] {
-            assert!(matches!(error.kind(), ErrorKind::Table), "{error:?}");
+            assert!(error.is_table(), "{error:?}");
             let text = error.to_string();
             assert!(text.contains("key schema") && text.contains(r#"table "locks""#), "{text}");
         }
@@ -99,7 +99,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
     // A table with a sort key that this client was not told about.
     let error = Table::with_keys(&["key", "sk"]).process().locks("me").peek("k").await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::Table), "{error:?}");
+    assert!(error.is_table(), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +119,7 @@ async fn the_table_helper_creates_what_the_client_needs_and_finds_nothing_wrong_
             let locks = builder.build().unwrap();
 
             let missing = locks.check_table().await.unwrap_err();
-            assert!(matches!(missing.kind(), ErrorKind::Table), "{missing}");
+            assert!(missing.is_table(), "{missing}");
 
             locks.create_table().await.unwrap();
             locks.create_table().await.unwrap();
@@ -138,7 +138,7 @@ async fn a_table_that_does_not_fit_is_told_everything_that_is_wrong_with_it() {
     let findings = |names: &'static [&'static str], change: fn(LockClientBuilder) -> LockClientBuilder| async move {
         let process = Table::with_keys(names).process();
         let error = change(process.builder()).build().unwrap().check_table().await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Table), "{error}");
+        assert!(error.is_table(), "{error}");
         error.to_string()
     };
 

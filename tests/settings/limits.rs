@@ -1,6 +1,5 @@
 //! Settings at their limits: refused with a sentence, or usable to the end.
 
-use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Table, case, granted, secs};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ async fn a_request_timeout_longer_than_any_function_runs_is_refused() {
     for timeout in [Duration::MAX, DAY] {
         let _case = case(format!("{timeout:?}"));
         let error = process.builder().request_timeout(timeout).build().unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+        assert!(error.is_invalid_request(), "{error}");
     }
 
     process.builder().request_timeout(secs(900)).build().unwrap();
@@ -29,7 +28,7 @@ async fn a_lock_under_the_longest_budget_can_be_renewed() {
 
         let mut lock = granted(locks.try_acquire("k").within(&budget)).await;
         lock.checkpoint().await.unwrap();
-        let token = lock.into_token();
+        let token = lock.save();
         let lock = locks.resume(token).within(&budget).await.unwrap();
 
         lock.release().await.unwrap();
@@ -85,7 +84,7 @@ async fn to_reclaim_ones_own_lock_takes_a_name() {
 
     let error = process.locks("me").try_acquire("k").lease(DAY).reclaim_own().await.unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest), "{error}");
+    assert!(error.is_invalid_request(), "{error}");
     assert!(error.to_string().contains(".owner("), "{error}");
     assert!(process.take_sent().is_empty());
 }

@@ -7,7 +7,7 @@ use crate::bindings::exports::lambda_lock::lock::types;
 use crate::convert::{epoch_millis, millis};
 use crate::error::invalid;
 use crate::lock::Lock;
-use crate::options::{acquiring, budget, outcome, releasing};
+use crate::options::{acquiring, budget, leasing, outcome, releasing};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
 use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, TryAcquired};
@@ -79,8 +79,8 @@ impl GuestClient for Client {
     }
 
     fn reclaim(&self, token: types::LockToken, options: AcquireOptions) -> Result<locks::Lock> {
-        let options = AcquireOptions { owner: None, workflow: None, observation: None, reclaim_own: false, ..options };
-        let lock = block_on(acquiring(self.locks.reclaim(token.into()), options).into_future())?;
+        let AcquireOptions { budget, lease, data, .. } = options;
+        let lock = block_on(leasing(self.locks.reclaim(token.into()), budget, lease, data).into_future())?;
         Ok(self.held(lock))
     }
 

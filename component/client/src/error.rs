@@ -8,11 +8,16 @@ use lambda_lock::{Error, Held, LockKey};
 impl From<Error> for types::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {
-            lambda_lock::ErrorKind::Held(held) => ErrorKind::Held(held.clone().into()),
+            lambda_lock::ErrorKind::Held => match error.held() {
+                Some(held) => ErrorKind::Held(held.clone().into()),
+                None => ErrorKind::Unavailable,
+            },
             lambda_lock::ErrorKind::Lost => ErrorKind::Lost,
             lambda_lock::ErrorKind::Unavailable => ErrorKind::Unavailable,
-            lambda_lock::ErrorKind::OutOfTime { needed, remaining } => {
-                ErrorKind::OutOfTime(Shortfall { needed: millis(*needed), remaining: millis(*remaining) })
+            lambda_lock::ErrorKind::OutOfTime => {
+                let [needed, remaining] =
+                    [error.needed(), error.remaining()].map(Option::unwrap_or_default).map(millis);
+                ErrorKind::OutOfTime(Shortfall { needed, remaining })
             }
             lambda_lock::ErrorKind::InvalidRequest => ErrorKind::InvalidRequest,
             lambda_lock::ErrorKind::InvalidRecord => ErrorKind::InvalidRecord,

@@ -6,7 +6,7 @@ use crate::convert::{epoch_millis, millis};
 use crate::error::lost;
 use crate::fence::condition_check;
 use crate::options::{outcome, releasing};
-use lambda_lock::{LockClient, LockToken};
+use lambda_lock::{LockClient, SavedLock};
 use std::cell::RefCell;
 use std::time::Duration;
 use wstd::runtime::block_on;
@@ -23,7 +23,7 @@ pub(crate) struct Lock {
 enum State {
     Held(lambda_lock::Lock),
     /// Given back or handed over. What is left is enough to give it back once more.
-    Over(LockToken),
+    Over(SavedLock),
 }
 
 impl Lock {
@@ -31,15 +31,15 @@ impl Lock {
         Self { client, data: lock.data().map(<[u8]>::to_vec), state: RefCell::new(State::Held(lock)) }
     }
 
-    fn as_token(&self) -> LockToken {
+    fn as_token(&self) -> SavedLock {
         match &*self.state.borrow() {
-            State::Held(lock) => lock.token(),
+            State::Held(lock) => lock.to_saved(),
             State::Over(token) => token.clone(),
         }
     }
 
     /// Ends the guard here; nobody is told.
-    fn end(&self) -> (State, LockToken) {
+    fn end(&self) -> (State, SavedLock) {
         let token = self.as_token();
         (self.state.replace(State::Over(token.clone())), token)
     }
@@ -75,7 +75,7 @@ impl GuestLock for Lock {
 
     fn fits(&self, step: u64) -> Result<()> {
         match &*self.state.borrow() {
-            State::Held(lock) => Ok(lock.fits(Duration::from_millis(step))?),
+            State::Held(lock) => Ok(lock.ensure_remaining(Duration::from_millis(step))?),
             State::Over(token) => Err(lost(&token.key())),
         }
     }
@@ -107,7 +107,7 @@ impl GuestLock for Lock {
         let (state, token) = self.end();
         if let State::Held(lock) = state {
             // The guard would warn of a lock that was left behind.
-            let _ = lock.into_token();
+            let _ = lock.save();
         }
         (&token).into()
     }

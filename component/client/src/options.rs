@@ -2,22 +2,15 @@
 
 use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
-use lambda_lock::{AcquireRequest, Release, ReleaseOutcome};
+use lambda_lock::{AcquireRequest, NewHolder, Release, ReleaseOutcome};
 use std::time::Duration;
 
-pub(crate) fn acquiring<Mode>(request: AcquireRequest<'_, Mode>, options: AcquireOptions) -> AcquireRequest<'_, Mode> {
-    let AcquireOptions { budget: time, lease, owner, workflow, data, observation, reclaim_own } = options;
-    let mut request = match data {
-        types::DataChange::Keep => request,
-        types::DataChange::Set(bytes) => request.data(bytes),
-        types::DataChange::Remove => request.remove_data(),
-    };
-    if let Some(time) = time {
-        request = request.within(&budget(time));
-    }
-    if let Some(lease) = lease {
-        request = request.lease(Duration::from_millis(lease));
-    }
+pub(crate) fn acquiring<Mode: NewHolder>(
+    request: AcquireRequest<'_, Mode>,
+    options: AcquireOptions,
+) -> AcquireRequest<'_, Mode> {
+    let AcquireOptions { budget, lease, owner, workflow, data, observation, reclaim_own } = options;
+    let mut request = leasing(request, budget, lease, data);
     if let Some(owner) = owner {
         request = request.owner(owner);
     }
@@ -28,6 +21,27 @@ pub(crate) fn acquiring<Mode>(request: AcquireRequest<'_, Mode>, options: Acquir
         request = request.observation(observation.into());
     }
     if reclaim_own { request.reclaim_own() } else { request }
+}
+
+/// What an acquire and a reclaim have in common.
+pub(crate) fn leasing<Mode>(
+    request: AcquireRequest<'_, Mode>,
+    time: Option<Budget>,
+    lease: Option<u64>,
+    data: types::DataChange,
+) -> AcquireRequest<'_, Mode> {
+    let mut request = match data {
+        types::DataChange::Keep => request,
+        types::DataChange::Set(bytes) => request.data(bytes),
+        types::DataChange::Remove => request.remove_data(),
+    };
+    if let Some(time) = time {
+        request = request.within(&budget(time));
+    }
+    match lease {
+        Some(lease) => request.lease(Duration::from_millis(lease)),
+        None => request,
+    }
 }
 
 pub(crate) fn releasing(release: Release, options: ReleaseOptions) -> Release {

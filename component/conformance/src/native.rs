@@ -5,8 +5,8 @@ use crate::subject::{Acquire, Ask, BoxFuture, Failure, Subject, World};
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
-    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, LockToken, Observation, PeekedLock,
-    ReleaseOutcome, TryAcquired,
+    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, NewHolder, Observation, PeekedLock,
+    ReleaseOutcome, SavedLock, TryAcquired,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Opened {
     async fn answer(&mut self, ask: Ask) -> Told {
         if let Ask::Open { table, endpoint, access_key_id, owner, request_timeout } = ask {
             for (_, lock) in std::mem::take(&mut self.granted) {
-                let _ = lock.into_token();
+                let _ = lock.save();
             }
             return Ok(client(table, &endpoint, &access_key_id, owner, request_timeout).map(|locks| {
                 self.locks = Some(locks);
@@ -102,8 +102,8 @@ impl Opened {
                 }
                 renew.await.map(|()| Value::Null)
             }
-            Ask::Fits { step, .. } => lock.fits(Duration::from_millis(step)).map(|()| Value::Null),
-            Ask::Token { .. } => Ok(written(&lock.token())),
+            Ask::Fits { step, .. } => lock.ensure_remaining(Duration::from_millis(step)).map(|()| Value::Null),
+            Ask::Token { .. } => Ok(written(&lock.to_saved())),
             Ask::ConditionCheck { .. } => match lock.condition_check() {
                 Ok(check) => Ok(dynamodb_json::written(check)?),
                 Err(error) => Err(error),
@@ -131,7 +131,7 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         for (_, lock) in std::mem::take(&mut self.granted) {
-            let _ = lock.into_token();
+            let _ = lock.save();
         }
     }
 }
@@ -144,7 +144,10 @@ fn client(table: String, endpoint: &str, caller: &str, owner: String, timeout: u
     builder.request_timeout(Duration::from_millis(timeout)).build().map_err(failure)
 }
 
-fn acquiring<Mode>(request: AcquireRequest<'_, Mode>, acquire: Acquire) -> anyhow::Result<AcquireRequest<'_, Mode>> {
+fn acquiring<Mode: NewHolder>(
+    request: AcquireRequest<'_, Mode>,
+    acquire: Acquire,
+) -> anyhow::Result<AcquireRequest<'_, Mode>> {
     let Acquire { key: _, remaining, lease, owner, workflow, data, observation, reclaim_own } = acquire;
     let mut request = request;
     if let Some(remaining) = remaining {
@@ -213,7 +216,7 @@ fn read_observation(observation: &Value) -> anyhow::Result<Observation> {
 }
 
 /// The token as the WIT package has it.
-fn written(token: &LockToken) -> Value {
+fn written(token: &SavedLock) -> Value {
     json!({
         "key": token.key().key(),
         "owner": token.owner(),
@@ -225,10 +228,10 @@ fn written(token: &LockToken) -> Value {
     })
 }
 
-fn read_token(token: Value) -> anyhow::Result<LockToken> {
+fn read_token(token: Value) -> anyhow::Result<SavedLock> {
     let text = |name: &str| token[name].as_str().map(str::to_owned);
     let number = |name: &str| token[name].as_u64().context("no token");
-    Ok(LockToken::from_parts(
+    Ok(SavedLock::from_parts(
         text("key").context("no token")?.into(),
         text("owner").context("no token")?,
         text("version").context("no token")?,
@@ -255,11 +258,11 @@ fn peeked(row: PeekedLock) -> Value {
 
 fn failure(error: Error) -> Failure {
     let kind = match error.kind() {
-        ErrorKind::Held(_) => "held",
+        ErrorKind::Held => "held",
         ErrorKind::Lost => "lost",
         ErrorKind::Unknown => "unknown",
         ErrorKind::Unavailable => "unavailable",
-        ErrorKind::OutOfTime { .. } => "out-of-time",
+        ErrorKind::OutOfTime => "out-of-time",
         ErrorKind::InvalidRequest => "invalid-request",
         ErrorKind::InvalidRecord => "invalid-record",
         ErrorKind::Table => "table",

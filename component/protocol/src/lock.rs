@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::lost;
 use crate::hold::{Lent, Lock, State};
 use crate::request::{data_change, fence};
-use lambda_lock::protocol::{self, Lease, LockToken, Steps};
+use lambda_lock::protocol::{self, Lease, SavedLock, Steps};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl GuestLock for Lock {
     }
 
     fn token(&self) -> types::LockToken {
-        (&LockToken::of(&self.holding())).into()
+        (&SavedLock::of(&self.holding())).into()
     }
 
     fn condition_check(&self) -> Result<types::ConditionCheck> {

@@ -11,7 +11,7 @@ use crate::hold::Lock;
 use crate::request::data_change;
 use crate::shared::Shared;
 use lambda_lock::protocol::{
-    self, AcquireOptions, ClockBounds, DataChange, Lease, LockToken, Reclaim, ReleaseOptions, Schema, Steps, Ttl,
+    self, AcquireOptions, ClockBounds, DataChange, Lease, Reclaim, ReleaseOptions, SavedLock, Schema, Steps, Ttl,
 };
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
@@ -58,7 +58,7 @@ impl GuestTable for Table {
     }
 
     fn resume(&self, token: types::LockToken, now: Clocks) -> Result<decisions::Lock> {
-        let token = LockToken::from(token);
+        let token = SavedLock::from(token);
         token.check(&self.0.settings)?;
         let holding = token.holding(instants(&now), &self.0.settings)?;
         Ok(decisions::Lock::new(Lock::new(Rc::clone(&self.0), holding)))
@@ -95,7 +95,7 @@ impl Table {
             WantedReclaim::Nobody => Reclaim::Nobody,
             WantedReclaim::SameOwner => Reclaim::SameOwner,
             WantedReclaim::Only(token) => {
-                let token = LockToken::from(token);
+                let token = SavedLock::from(token);
                 token.check(settings)?;
                 (key, owner) = (token.key(), token.owner().to_owned());
                 workflow = token.workflow().map(str::to_owned);

@@ -5,7 +5,8 @@ use crate::order::{Order, PREFIX, Receipt, Request};
 use crate::orders::{Refused, refused};
 use crate::simulate::Step;
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::{Attempt, Budget, Error, ErrorKind, LockKey, ReleaseOutcome, Started};
+use lambda_lock::once::{Attempt, Started};
+use lambda_lock::{Budget, Error, ErrorKind, LockKey, ReleaseOutcome};
 use lambda_lock_functions::{AfterWork, Failure};
 use serde_json::{Value, json};
 
@@ -61,12 +62,12 @@ async fn charge_under(key: LockKey, request: &Request, budget: &Budget, deps: &D
         Started::Replayed(receipt) => Ok(Charged { receipt, replayed: true }),
         Started::Attempt(mut attempt) => match steps(&mut attempt, request, budget, deps).await {
             Ok(Steps::Charged(receipt, record)) => {
-                let after = AfterWork::FreeBy(attempt.lease_ends_at());
+                let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
                 attempt.complete_with(&receipt, [record]).await.map_err(|error| not_stored(error, after))?;
                 Ok(Charged { receipt, replayed: false })
             }
             Ok(Steps::Recorded(receipt)) => {
-                let after = AfterWork::FreeBy(attempt.lease_ends_at());
+                let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
                 attempt.complete(&receipt).await.map_err(|error| not_stored(error, after))?;
                 Ok(Charged { receipt, replayed: true })
             }
@@ -125,7 +126,7 @@ fn not_stored(error: Error, after: AfterWork) -> Failure {
 
 /// What the caller hears: the failure, and of failed work also what is known of the lock.
 async fn give_back(attempt: Attempt, failure: Failure) -> Failure {
-    let ends = attempt.lease_ends_at();
+    let ends = attempt.lock().lease_ends_at();
     match attempt.give_back().await {
         Ok(ReleaseOutcome::AlreadyGone) if failure.is_of_the_work() => {
             Failure::lost(format!("another attempt took over before this one ended: {}", failure.message()))

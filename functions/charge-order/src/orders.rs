@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
-use lambda_lock::ErrorKind;
+use lambda_lock::FailedWrite;
 use lambda_lock_functions::{ConfigError, Environment, Failure, required};
 use std::collections::HashMap;
 use std::error::Error;
@@ -99,11 +99,8 @@ fn number(number: u64) -> AttributeValue {
 
 /// What the refusal of a reserve means; the row comes with it.
 pub(crate) fn refused(error: &lambda_lock::Error, order: &Order) -> Refused {
-    let condition = match error.kind() {
-        ErrorKind::Cancelled(failed) => failed.iter().all(|write| write.code == "ConditionalCheckFailed"),
-        _ => false,
-    };
-    if !condition {
+    let is_condition = |write: &FailedWrite| write.code == "ConditionalCheckFailed";
+    if !(error.is_cancelled() && error.failed_writes().iter().all(is_condition)) {
         return Refused::Otherwise;
     }
     // Without the row nobody can tell; it does not come after an answer that was lost.

@@ -146,7 +146,7 @@ fn schema(environment: &Environment<'_>) -> Result<Schema, ConfigError> {
         check(&schema, "LOCK_SORT_KEY_ATTRIBUTE")?;
     }
     if let Some(attribute) = optional(environment, "LOCK_TTL_ATTRIBUTE")? {
-        schema.ttl = Some(Ttl { attribute, retention: schema::DEFAULT_RETENTION });
+        schema.ttl = Some(Ttl { attribute, retention: schema::DEFAULT_TTL_RETENTION });
         check(&schema, "LOCK_TTL_ATTRIBUTE")?;
     }
     Ok(schema)

@@ -88,7 +88,7 @@ async fn a_handler_that_answers_under_a_lock_that_was_lost_is_an_error() {
         let locks = inside.clone();
         async move {
             let stolen = locks.reclaim(event.payload.grant).lease(Duration::from_secs(30)).await?;
-            Ok::<_, Error>(stolen.into_token())
+            Ok::<_, Error>(stolen.save())
         }
     });
 

@@ -69,7 +69,7 @@ async fn leave(locks: &LockClient, key: impl Into<LockKey>, owner: &str, workflo
     if let Some(workflow) = workflow {
         acquire = acquire.workflow(workflow);
     }
-    let _ = acquire.await.unwrap().granted().unwrap().into_token();
+    let _ = acquire.await.unwrap().granted().unwrap().save();
 }
 
 async fn is_free(locks: &LockClient, key: impl Into<LockKey>) -> bool {

@@ -76,7 +76,7 @@ async fn a_clean_up_works_with_exactly_what_the_template_allows() {
 
     let sample = deploy(&template).await;
     let locks = locks(&sample);
-    let lock = held_by(&locks, "k", ENDED).await.into_token();
+    let lock = held_by(&locks, "k", ENDED).await.save();
     assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
     assert!(is_free(&locks, "k").await);
     assert!(locks.resume(lock).await.unwrap_err().is_lost());
@@ -90,7 +90,7 @@ async fn without_any_one_of_its_permissions_a_clean_up_fails() {
     assert_eq!(allows.len(), 3);
     for missing in &allows {
         let sample = deploy(&template.without(NAME, missing)).await;
-        let _ = held_by(&locks(&sample), "k", ENDED).await.into_token();
+        let _ = held_by(&locks(&sample), "k", ENDED).await.save();
         assert_error(clean_up(&sample).await, "LockTableError", &missing.action);
     }
 }
@@ -105,11 +105,11 @@ async fn clean_up_while_the_lock_goes_to_another(template: &Expansion, slow: &'s
         until(&seen, slow).await;
         tokio::time::sleep(MEANTIME / 2).await;
         lock.release().await.unwrap();
-        held_by(&locks, "k", OTHER).await.into_token()
+        held_by(&locks, "k", OTHER).await.save()
     };
     let (answer, token) = tokio::join!(clean_up(&sample), in_between);
     assert_eq!(answer, Ok(json!({ "released": 0 })));
-    let _ = locks.resume(token).await.unwrap().into_token();
+    let _ = locks.resume(token).await.unwrap().save();
     let seen = seen.lock().unwrap();
     seen.clone()
 }
@@ -152,7 +152,7 @@ async fn a_release_that_nobody_answers_fails_the_invocation_and_the_next_one_fre
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
     let locks = locks(&sample);
-    let _ = held_by(&locks, "k", ENDED).await.into_token();
+    let _ = held_by(&locks, "k", ENDED).await.save();
     let is_write = |call: &Call| call.needs[0].action == "dynamodb:UpdateItem";
     sample.proxy.decide(move |call| if is_write(call) { Fate::Swallowed } else { Fate::Answered });
     assert_error(clean_up(&sample).await, "LockUnknown", "not every lock of the execution was released");
@@ -173,7 +173,7 @@ async fn an_index_that_does_not_answer_is_unknown() {
 async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template() else { return };
     let sample = deploy(&template.loud(NAME)).await;
-    let _ = held_by(&locks(&sample), "k", ENDED).await.into_token();
+    let _ = held_by(&locks(&sample), "k", ENDED).await.save();
     let event =
         |status: Value| json!({ "detail": { "executionArn": ENDED, "status": status, "input": MARK } }).to_string();
     let mut logs = String::new();

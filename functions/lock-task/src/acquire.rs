@@ -115,7 +115,7 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
             let on_row = lock.data();
             let data = on_row.and_then(answerable);
             let omitted = on_row.is_some() && data.is_none();
-            let lock = LockJson { token: lock.into_token(), data }.json();
+            let lock = LockJson { token: lock.save(), data }.json();
             let mut answer = json!({ "acquired": true, "lock": lock });
             if omitted {
                 answer["dataOmitted"] = true.into();

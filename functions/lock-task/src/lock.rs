@@ -1,7 +1,7 @@
 //! A lock as the caller passes it around: the crate's token, and the payload beside it.
 
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
-use lambda_lock::{LockKey, LockToken};
+use lambda_lock::{LockKey, SavedLock};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,7 +32,7 @@ fn is_answerable(text: &str) -> bool {
 /// removes it, so nobody needs to carry it.
 #[derive(Debug)]
 pub(crate) struct LockJson {
-    pub(crate) token: LockToken,
+    pub(crate) token: SavedLock,
     /// What the row's payload was when the lock was acquired. It is only passed on: the row keeps its
     /// own.
     pub(crate) data: Option<String>,
@@ -50,7 +50,7 @@ impl LockJson {
         }
         let fencing_token = fields.whole_number("fencingToken")?;
         let (lease, ends) = (lease(&mut fields)?, fields.whole_number("leaseEndsAt")?);
-        let token = LockToken::from_parts(key, owner, version, fencing_token, lease, ends, None);
+        let token = SavedLock::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let data = fields.optional_text("data")?;
         if !data.as_deref().is_none_or(is_answerable) {
             return Err(fields.malformed("data", "give the lock exactly as it was answered"));

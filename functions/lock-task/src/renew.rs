@@ -28,5 +28,5 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     // The lease may have become longer elsewhere, and is then kept: any lease may outlive this call.
     let budget = time.waiting(Duration::ZERO, LONGEST_LEASE);
     let lock = deps.locks.resume(token).lease(lease).within(&budget).await?;
-    Ok(json!({ "lock": LockJson { token: lock.into_token(), data }.json() }))
+    Ok(json!({ "lock": LockJson { token: lock.save(), data }.json() }))
 }

@@ -98,7 +98,7 @@ async fn work_that_fails_after_the_lock_was_lost_says_so_and_nothing_about_when_
     let deps = deps(&server, &[]).unwrap();
     let failed = guarded(tick(), &deps, async |lock| {
         let other = server.locks(&[]);
-        drop(other.reclaim(lock.token()).lease(Duration::from_secs(30)).within(&budget()).await?.into_token());
+        drop(other.reclaim(lock.to_saved()).lease(Duration::from_secs(30)).within(&budget()).await?.save());
         Err::<(), WorkError>("no paper".into())
     })
     .await;
@@ -111,7 +111,7 @@ async fn work_that_was_overtaken_stops_with_the_lost_lock_s_name() {
     let deps = deps(&server, &[]).unwrap();
     let overtaken = guarded(tick(), &deps, async |lock| {
         let other = server.locks(&[]);
-        drop(other.reclaim(lock.token()).lease(Duration::from_secs(30)).within(&budget()).await?.into_token());
+        drop(other.reclaim(lock.to_saved()).lease(Duration::from_secs(30)).within(&budget()).await?.save());
         Ok(lock.checkpoint().await?)
     })
     .await;

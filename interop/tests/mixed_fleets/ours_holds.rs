@@ -1,7 +1,7 @@
 //! We hold the lock: we renew, release, die.
 
 use crate::fleet::{Fleet, LONG, SHORT, granted};
-use lambda_lock::{ErrorKind, ReleaseOutcome};
+use lambda_lock::ReleaseOutcome;
 use lambda_lock_interop::Why;
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ pub(crate) async fn a_peer_takes_over_when_we_die_and_we_learn_that_the_lock_is_
     // The peers wait for a lease and not longer, by clocks that may run faster than ours.
     assert!(renewed_late.remaining() <= SHORT.mul_f64(1.0 / 1.05), "{:?}", renewed_late.remaining());
     let released_late = granted(&ours, "released late", SHORT).await;
-    let written_down = granted(&ours, "resumed late", SHORT).await.into_token();
+    let written_down = granted(&ours, "resumed late", SHORT).await.save();
     let began = Instant::now();
     for key in KEYS {
         peer.wait_for(key, Duration::from_secs(30)).await.unwrap().unwrap();
@@ -76,10 +76,10 @@ pub(crate) async fn a_peer_takes_over_when_we_die_and_we_learn_that_the_lock_is_
         assert!(renewed_late.remaining().is_zero(), "a peer has it while our guard says that it is ours");
     }
     let lost = renewed_late.checkpoint().await.unwrap_err();
-    assert!(matches!(lost.kind(), ErrorKind::Lost), "{lost}");
+    assert!(lost.is_lost(), "{lost}");
     assert_eq!(released_late.release().await.unwrap(), ReleaseOutcome::AlreadyGone);
     let lost = ours.resume(written_down).await.unwrap_err();
-    assert!(matches!(lost.kind(), ErrorKind::Lost), "{lost}");
+    assert!(lost.is_lost(), "{lost}");
     for key in KEYS {
         assert_eq!(fleet.attribute(key, "ownerName").await.unwrap(), "theirs");
         peer.renew(key).await.unwrap().unwrap();

@@ -5,7 +5,7 @@ use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Reclaims};
 use crate::world::State;
 use lambda_lock::protocol::{Grant, Version};
-use lambda_lock::{Error, ErrorKind, Held, Lock, LockToken, TryAcquired};
+use lambda_lock::{Error, ErrorKind, Held, Lock, SavedLock, TryAcquired};
 use std::time::Duration;
 
 impl Me {
@@ -48,7 +48,7 @@ impl Me {
         self.acquire_ended(key, tried, Some(limit))
     }
 
-    pub(super) async fn reclaim(&self, key: usize, token: LockToken) -> Option<Lock> {
+    pub(super) async fn reclaim(&self, key: usize, token: SavedLock) -> Option<Lock> {
         let reclaims = Reclaims::Grant(grant_of(&token).0);
         let kind = CallKind::Acquire { owner: token.owner().to_owned(), named: false, reclaims };
         self.state().call_begins(self.id, key, kind);
@@ -59,7 +59,7 @@ impl Me {
 
     /// The grant of a guard that a work was given; its acquire has ended.
     pub(super) fn granted_here(&self, key: usize, lock: &Lock, limit: Duration) -> Option<(Grant, u64, usize)> {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let mut state = self.state();
         state.say_of(self.id, || format!("a work begins with token {token}"));
         state.call_ends(self.id, Ended::Done, Some(limit));
@@ -106,8 +106,10 @@ impl Me {
             }
             Err(error) => {
                 state.failed(self.id, call, &error);
+                if let Some(held) = error.held() {
+                    self.is_somebody_else(&mut state, call, held);
+                }
                 match error.kind() {
-                    ErrorKind::Held(held) => self.is_somebody_else(&mut state, call, held),
                     ErrorKind::Unknown => state.counts().unknown_acquires += 1,
                     ErrorKind::Lost => self.is_not_to_be_taken(&mut state, call, &error),
                     _ => {}
@@ -140,7 +142,7 @@ impl Me {
     }
 
     fn stands_for_a_grant(&self, state: &mut State, key: usize, lock: &Lock) -> bool {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let Some(granted) = state.ledger.find(key, grant, token) else {
             let what = format!("a guard of {grant} with token {token}, which was never applied");
             state.ledger.violate(Invariant::GuardMatchesRow, what);

@@ -6,7 +6,7 @@ use crate::table::WORK;
 use crate::world::{Event, Fenced};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::protocol::{Expression, Grant, Value};
-use lambda_lock::{CommitOutcome, Error, ErrorKind, Lock};
+use lambda_lock::{CommitOutcome, Error, Lock};
 use std::time::Duration;
 
 /// A write of a caller's own, told apart by its number.
@@ -56,7 +56,7 @@ impl Me {
     }
 
     async fn sends_commit(&self, key: usize, lock: &mut Lock, number: usize, writes: Vec<TransactWriteItem>) -> Ended {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let data = self.some_data();
         self.wants(data.as_ref());
@@ -82,11 +82,11 @@ impl Me {
             return;
         }
         self.state().counts().commits_carried += 1;
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let kind = CallKind::Hold(grant, token);
         self.state().call_begins(self.id, key, kind);
         let answer = self.perhaps(lock.commit([write(number)]).into_future()).await;
-        let refused = matches!(&answer, Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRequest));
+        let refused = matches!(&answer, Some(Err(error)) if error.is_invalid_request());
         {
             let mut state = self.state();
             state.say_of(self.id, || format!("commit {number} once more: {answer:?}"));
@@ -121,7 +121,7 @@ impl Me {
         if let (Some(Err(error)), Some(call)) = (answer, call) {
             // What became of the writes is asked of the books; a release may have followed.
             state.ledger.calls[call].applied = false;
-            let still = matches!(error.kind(), ErrorKind::Cancelled(_)) && error.to_string().contains("still ours");
+            let still = error.is_cancelled() && error.to_string().contains("still ours");
             if still && !state.ledger.calls[call].owned && !ours {
                 state.ledger.violate(Invariant::CancelledIsOurs, error.to_string());
             }
@@ -133,8 +133,7 @@ impl Me {
             Ended::Refused => {
                 let failed = answer.as_ref().and_then(|answer| answer.as_ref().err());
                 // A row that is no lock record is not past the transaction either: somebody repairs it.
-                let excused = |kind: &ErrorKind| matches!(kind, ErrorKind::Cancelled(_) | ErrorKind::InvalidRecord);
-                let cancelled = failed.is_some_and(|error| excused(error.kind()));
+                let cancelled = failed.is_some_and(|error| error.is_cancelled() || error.is_invalid_record());
                 state.ledger.said_committed(number, false, cancelled);
             }
             Ended::Unknown | Ended::Running => state.counts().commits_unknown += 1,
@@ -149,7 +148,7 @@ impl Me {
     /// Asks what became of the last commit, as long as it takes.
     async fn settle(&self, key: usize, lock: &mut Lock, number: Option<usize>) -> Ended {
         for _ in 0..4 {
-            let (grant, token) = grant_of(&lock.token());
+            let (grant, token) = grant_of(&lock.to_saved());
             self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
             let answer = self.perhaps(async { lock.settle_commit().await }).await;
             if let Some(ended) = self.settling_ended(number, answer) {
@@ -185,13 +184,13 @@ impl Me {
             }
             Some(Err(error)) if error.is_lost() => Some(Ended::Refused),
             // There is nothing to settle: what refused the commit refused all of it.
-            Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRequest) => Some(Ended::Unknown),
+            Some(Err(error)) if error.is_invalid_request() => Some(Ended::Unknown),
             _ => None,
         }
     }
 
     pub(crate) async fn commit_and_release(&self, key: usize, lock: Lock, granted: usize) {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let number = self.state().ledger.begin_commit(granted);
         self.state().call_begins(self.id, key, CallKind::Release { grant, token, later_of: None });
         self.state().processes[self.id].holds = None;

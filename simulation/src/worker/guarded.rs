@@ -6,7 +6,7 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::protocol::Grant;
-use lambda_lock::{Error, ErrorKind, Lock};
+use lambda_lock::{Error, Lock};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -82,7 +82,7 @@ impl Me {
 
     /// One long step under `keep_alive`.
     pub(super) async fn keeps_alive(&self, key: usize, lock: &mut Lock, granted: usize) -> Ended {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let naps = self.state().rng.u32(1..=6);
         let lease = self.state().plan.lease;
@@ -148,7 +148,7 @@ impl Me {
 
     fn never_began(&self, key: usize, failed: Option<Result<(), Option<Error>>>, limit: Duration) {
         let tried = match failed {
-            Some(Err(Some(error))) if matches!(error.kind(), ErrorKind::CutShort) => {
+            Some(Err(Some(error))) if error.is_cut_short() => {
                 // Granted, and over before the work began.
                 let mut state = self.state();
                 return state.call_ends(self.id, Ended::Unknown, Some(limit));

@@ -4,12 +4,12 @@ use super::{Me, grant_of};
 use crate::clocks::Nanos;
 use crate::ledger::{Ended, Invariant};
 use crate::world::{Event, nanos};
-use lambda_lock::{Lock, LockToken};
+use lambda_lock::{Lock, SavedLock};
 use std::ops::ControlFlow;
 
 impl Me {
     pub(super) async fn hold(&self, key: usize, mut lock: Lock) {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let Some(granted) = self.state().granted_to(key, grant, token) else { return };
         self.state().processes[self.id].holds = Some(granted);
         self.state().processes[self.id].unsettled = None;
@@ -60,7 +60,7 @@ impl Me {
             _ => {}
         }
         if copies {
-            self.hand(lock.token());
+            self.hand(lock.to_saved());
         }
         if renews {
             match self.renew(key, lock).await {
@@ -85,7 +85,7 @@ impl Me {
             0..4 => {}
             4..9 if hands => {
                 self.state().processes[self.id].holds = None;
-                self.hand(lock.into_token());
+                self.hand(lock.save());
                 return;
             }
             9 => return self.commit_and_release(key, lock, granted).await,
@@ -95,7 +95,7 @@ impl Me {
         self.state().processes[self.id].holds = None;
     }
 
-    fn hand(&self, token: LockToken) {
+    fn hand(&self, token: SavedLock) {
         let mut state = self.state();
         let local = state.processes[self.id].local;
         let unsettled = state.processes[self.id].unsettled;

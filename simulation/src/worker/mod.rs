@@ -17,7 +17,7 @@ use crate::sdk::Noted;
 use crate::world::{SORT, State, TTL, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::protocol::{Grant, Version};
-use lambda_lock::{Budget, Error, ErrorKind, LockClient, LockToken, SharedClock};
+use lambda_lock::{Budget, Error, ErrorKind, LockClient, SavedLock, SharedClock};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{LazyLock, MutexGuard};
@@ -155,7 +155,7 @@ impl Me {
         self.state().keys[key].clone()
     }
 
-    fn key_of(&self, token: &LockToken) -> usize {
+    fn key_of(&self, token: &SavedLock) -> usize {
         let key = token.key();
         self.state().keys.iter().position(|own| *own == key).unwrap_or_default()
     }
@@ -213,7 +213,7 @@ impl Me {
 }
 
 /// The grant and the fencing token in a written-down lock.
-pub(crate) fn grant_of(token: &LockToken) -> (Grant, u64) {
+pub(crate) fn grant_of(token: &SavedLock) -> (Grant, u64) {
     let version = Version::parse(token.version()).unwrap();
     (version.grant, token.fencing_token())
 }

@@ -3,7 +3,8 @@
 use super::commit::write;
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
-use lambda_lock::{Attempt, Budget, LockKey, Started, TryAcquired};
+use lambda_lock::once::{Attempt, Started};
+use lambda_lock::{Budget, LockKey, TryAcquired};
 
 impl Me {
     /// Does idempotent works that others do too.
@@ -64,17 +65,17 @@ impl Me {
     }
 
     async fn work_at(&self, key: usize, attempt: Attempt) {
-        let (grant, token) = grant_of(&attempt.token());
+        let (grant, token) = grant_of(&attempt.lock().to_saved());
         let Some(granted) = self.state().granted_to(key, grant, token) else {
             let what = format!("an attempt of {grant} with token {token}, which was never applied");
             return self.state().ledger.violate(Invariant::GuardMatchesRow, what);
         };
         self.state().processes[self.id].holds = Some(granted);
-        self.check(&attempt, granted, true);
+        self.check(attempt.lock(), granted, true);
         let steps = self.state().rng.u32(0..3);
         for _ in 0..steps {
             self.rest(self.part_of_lease(0.6)).await;
-            self.check(&attempt, granted, false);
+            self.check(attempt.lock(), granted, false);
         }
         let choice = self.state().rng.u8(..10);
         self.state().processes[self.id].holds = None;

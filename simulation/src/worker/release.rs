@@ -8,7 +8,7 @@ use std::time::Duration;
 
 impl Me {
     pub(super) async fn release(&self, key: usize, lock: Lock) {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         let (later, deleting) = {
             let mut state = self.state();
             let later = state.plan.one_owner && state.rng.u8(..4) == 0;

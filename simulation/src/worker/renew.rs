@@ -3,10 +3,10 @@
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{CallKind, Ended, Invariant};
 use lambda_lock::protocol::Grant;
-use lambda_lock::{Budget, Error, Lock, LockToken};
+use lambda_lock::{Budget, Error, Lock, SavedLock};
 
 impl Me {
-    pub(super) async fn resume(&self, key: usize, token: LockToken) -> Option<Lock> {
+    pub(super) async fn resume(&self, key: usize, token: SavedLock) -> Option<Lock> {
         let (grant, number) = grant_of(&token);
         self.state().call_begins(self.id, key, CallKind::Hold(grant, number));
         let lease = self.part_of_lease(1.5);
@@ -27,7 +27,7 @@ impl Me {
     }
 
     pub(super) async fn renew(&self, key: usize, lock: &mut Lock) -> Ended {
-        let (grant, token) = grant_of(&lock.token());
+        let (grant, token) = grant_of(&lock.to_saved());
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let lease = self.part_of_lease(1.5);
         let longer = self.one_in(2);

@@ -3,7 +3,7 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use crate::world::Event;
-use lambda_lock::{Budget, Lock, LockToken, TryAcquired};
+use lambda_lock::{Budget, Lock, SavedLock, TryAcquired};
 use std::time::Duration;
 
 /// The workflow that locks are held for, now and then.
@@ -38,7 +38,7 @@ impl Me {
         }
     }
 
-    fn take_handed(&self) -> Option<(LockToken, Option<usize>)> {
+    fn take_handed(&self) -> Option<(SavedLock, Option<usize>)> {
         let mut state = self.state();
         let left = state.handed.len();
         if left == 0 {
@@ -50,7 +50,7 @@ impl Me {
     }
 
     /// Goes on with a lock that another process wrote down.
-    async fn take_up(&self, (token, unsettled): (LockToken, Option<usize>)) -> Option<(usize, Lock)> {
+    async fn take_up(&self, (token, unsettled): (SavedLock, Option<usize>)) -> Option<(usize, Lock)> {
         let key = self.key_of(&token);
         let choice = self.state().rng.u8(..20);
         let lock = match choice {

@@ -17,7 +17,7 @@ use crate::table::{Mark, Rows};
 use crate::worker::Role;
 use fastrand::Rng;
 use lambda_lock::protocol::{Grant, LockKey, Schema, Ttl};
-use lambda_lock::{LockToken, Observation};
+use lambda_lock::{Observation, SavedLock};
 use processes::Process;
 pub(crate) use processes::Turn;
 use queue::Scheduled;
@@ -80,7 +80,7 @@ pub(crate) struct State {
     pub(crate) keys: Vec<LockKey>,
     pub(crate) ledger: Ledger,
     /// Locks on their way to other processes.
-    pub(crate) handed: Vec<(LockToken, Option<usize>)>,
+    pub(crate) handed: Vec<(SavedLock, Option<usize>)>,
     /// The watchers' last observation, and when it was made.
     pub(crate) observed: Option<(Observation, Nanos)>,
     throttled_until: Nanos,

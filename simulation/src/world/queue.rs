@@ -7,7 +7,7 @@ use crate::ledger::ProcessId;
 use crate::peer::Op;
 use crate::worker::Role;
 use lambda_lock::protocol::Expression;
-use lambda_lock::{LockToken, Observation};
+use lambda_lock::{Observation, SavedLock};
 use std::cmp::Reverse;
 
 pub(crate) enum Event {
@@ -27,7 +27,7 @@ pub(crate) enum Event {
     },
     Effect(usize),
     /// A lock was written down, for whoever goes on with it.
-    Hand(LockToken, Option<usize>),
+    Hand(SavedLock, Option<usize>),
     /// A watcher's observation is there for the next one.
     Observed(Observation),
     /// A transaction of a caller's own, with a Fence.

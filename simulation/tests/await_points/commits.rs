@@ -3,7 +3,7 @@
 use crate::world::{Arrival, Fault, Shared, drive, faults};
 use crate::{acquired, ends_well, learnt};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::{CommitOutcome, ErrorKind};
+use lambda_lock::CommitOutcome;
 
 /// A write of the caller's; the world counts how often it was applied.
 pub(crate) fn write() -> TransactWriteItem {
@@ -30,7 +30,7 @@ fn a_commit_cut_anywhere_is_applied_once_or_not_at_all_and_says_so() {
                 Ok(CommitOutcome::Indeterminate) => panic!("{what}: one fault is no reason not to know"),
                 // It was dropped before there was anything to settle.
                 Err(error) => {
-                    assert!(written == 0 && matches!(error.kind(), ErrorKind::InvalidRequest), "{what}: {error}");
+                    assert!(written == 0 && error.is_invalid_request(), "{what}: {error}");
                 }
             },
         }

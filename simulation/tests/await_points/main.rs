@@ -40,7 +40,7 @@ fn is_held_by(guard: &Lock, shared: &Shared, what: &str) {
     assert!(!guard.remaining().is_zero(), "{what}");
     let (version, token) = shared.held().unwrap_or_else(|| panic!("{what}: a guard says mine, the row says free"));
     assert_eq!(token, guard.fencing_token(), "{what}");
-    assert_eq!(Version::parse(guard.token().version()).unwrap().grant, version.grant, "{what}");
+    assert_eq!(Version::parse(guard.to_saved().version()).unwrap().grant, version.grant, "{what}");
     let other = drive(shared, async { shared.locks("other").try_acquire("k").lease(LEASE).await });
     assert!(matches!(other, Some(Ok(TryAcquired::Held(_)))), "{what}: {other:?}");
 }
@@ -121,7 +121,7 @@ fn a_release_cut_anywhere_is_repeated_from_its_token_or_ends_with_the_lease() {
         for fault in faults() {
             let shared = Shared::new();
             let lock = acquired(&shared, "me");
-            let (token, fencing) = (lock.token(), lock.fencing_token());
+            let (token, fencing) = (lock.to_saved(), lock.fencing_token());
             shared.fails(fault);
             let released = learnt(fault, drive(&shared, lock.release().into_future()));
             let what = format!("{fault:?}: {released:?}");
@@ -146,7 +146,7 @@ fn a_resume_and_a_reclaim_cut_anywhere_leave_the_token_good() {
     for reclaims in [false, true] {
         for fault in faults() {
             let shared = Shared::new();
-            let token = acquired(&shared, "me").into_token();
+            let token = acquired(&shared, "me").save();
             let fencing = token.fencing_token();
             let locks = shared.locks("next state");
             let go_on = async |token| match reclaims {

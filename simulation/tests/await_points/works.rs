@@ -3,8 +3,9 @@
 use crate::commits::write;
 use crate::world::{Arrival, Fault, Shared, drive, faults};
 use crate::{LEASE, OVER, learnt};
+use lambda_lock::Error;
+use lambda_lock::once::{Attempt, Started};
 use lambda_lock::protocol::{OnceRecord, Schema};
-use lambda_lock::{Attempt, Error, ErrorKind, Started};
 
 /// Asks for the work, without waiting for somebody else who does it.
 fn start(shared: &Shared, owner: &str) -> Option<Result<Started<u32>, Error>> {
@@ -70,7 +71,7 @@ fn a_work_whose_start_is_cut_anywhere_waits_for_no_more_than_the_lease_and_is_th
                 assert_ne!(before, Before::Done, "{what}");
                 assert_eq!(attempt.number(), attempts_before + 1, "{what}");
                 let other = start(&shared, "other").unwrap();
-                let held = matches!(&other, Err(error) if matches!(error.kind(), ErrorKind::Held(_)));
+                let held = matches!(&other, Err(error) if error.is_held());
                 assert!(held && !attempt.remaining().is_zero(), "{what}: then {other:?}");
             }
             shared.arrives(Arrival::AfterRepetition);

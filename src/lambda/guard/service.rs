@@ -6,7 +6,7 @@ use super::when_held::WhenHeld;
 use crate::engine::error::Error;
 use crate::lock::acquire::TryAcquired;
 use crate::lock::guard::Lock;
-use crate::protocol::{LockKey, LockToken};
+use crate::protocol::{LockKey, SavedLock};
 use lambda_runtime::{Context, LambdaEvent};
 use std::fmt;
 use std::future::Future;
@@ -28,9 +28,9 @@ pub struct LockService<S, K, H> {
 pub struct Locked<A> {
     /// The event's payload.
     pub payload: A,
-    /// The grant: its [`fencing_token`](LockToken::fencing_token) belongs into everything that the
+    /// The grant: its [`fencing_token`](SavedLock::fencing_token) belongs into everything that the
     /// handler writes. [Resume](crate::LockClient::resume) it for a guard to checkpoint with.
-    pub grant: LockToken,
+    pub grant: SavedLock,
 }
 
 impl<S, K, H> LockService<S, K, H> {
@@ -69,7 +69,7 @@ where
                 Ok(lock) => lock,
                 Err(error) => return refused(error, &when_held),
             };
-            let locked = Locked { payload, grant: lock.token() };
+            let locked = Locked { payload, grant: lock.to_saved() };
             let handled = inner.call(LambdaEvent::new(locked, context));
             match lock.validity().run(handled).await {
                 Some(Ok(answer)) => lock.finish_work().await.map(|()| answer).map_err(LockServiceError::Lock),

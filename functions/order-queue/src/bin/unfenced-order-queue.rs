@@ -7,7 +7,8 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use charge_order::{Charged, Deps, Order, Receipt, Request, Step, key};
-use lambda_lock::{Attempt, Budget, Started};
+use lambda_lock::Budget;
+use lambda_lock::once::{Attempt, Started};
 use lambda_lock_functions::{Failure, process, serve, start};
 use order_queue::run;
 use std::process::ExitCode;

@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 /// lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LockToken {
+pub struct SavedLock {
     key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sort_key: Option<String>,
@@ -39,7 +39,7 @@ pub struct LockToken {
     commit: Option<PendingCommit>,
 }
 
-impl LockToken {
+impl SavedLock {
     /// Makes a saved lock from its parts, for formats that serde does not write. Invalid parts are reported when it
     /// is used.
     pub fn from_parts(
