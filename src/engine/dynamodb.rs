@@ -37,7 +37,8 @@ impl DynamoDb {
         let config = config
             .to_builder()
             .retry_config(RetryConfig::disabled())
-            // Has nothing to protect: a response has a few hundred bytes, and is waited for with a timeout anyway.
+            // Has nothing to protect: a response has a few hundred bytes, and is waited for with a timeout anyway. It
+            // would cost 3 % of the instructions of acquire and release.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .interceptor(TransmissionInterceptor);
         Self { client: Client::from_conf(config.build()), table, schema }
