@@ -15,7 +15,7 @@ pub(crate) mod transport;
 pub(crate) mod wall_clock;
 
 use crate::protocol::{ClockBounds, Settings};
-use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::Config;
 use budget::Budget;
 use clock::SharedClock;
 use deadline::{Deadline, LeasePolicy};
@@ -30,7 +30,8 @@ const TIMEOUTS_PER_CALL: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) transport: Box<dyn Transport>,
-    pub(crate) dynamodb: Client,
+    /// As the caller gave it.
+    pub(crate) config: Config,
     pub(crate) table: String,
     pub(crate) settings: Settings,
     pub(crate) owner: String,
@@ -49,9 +50,8 @@ impl Engine {
         &*self.transport
     }
 
-    /// The caller's own client, with its retries: for requests about the table, not for those of locks.
-    pub(crate) fn dynamodb(&self) -> &Client {
-        &self.dynamodb
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     pub(crate) fn settings(&self) -> &Settings {

@@ -4,6 +4,7 @@ use super::Engine;
 use super::answer::{answer_of_error, with_table_name};
 use super::error::{BoxError, Error};
 use crate::protocol::{Answer, Schema};
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription, TableStatus,
@@ -18,9 +19,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
     let schema = &engine.settings().schema;
+    let dynamodb = client(engine);
     tracing::info!(table = engine.table(), "creating the lock table");
-    let created = engine
-        .dynamodb()
+    let created = dynamodb
         .create_table()
         .table_name(engine.table())
         .billing_mode(BillingMode::PayPerRequest)
@@ -35,24 +36,34 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
         }
         Err(error) => return Err(failure(engine, "created", error)),
     }
-    wait_until_active(engine).await?;
+    wait_until_active(engine, &dynamodb).await?;
     if let Some(ttl) = &schema.ttl
-        && !is_ttl_on(&ttl_of(engine).await?, &ttl.attribute)
+        && !is_ttl_on(&ttl_of(engine, &dynamodb).await?, &ttl.attribute)
     {
         tracing::info!(table = engine.table(), attribute = ttl.attribute, "switching on TTL");
         let specification = TimeToLiveSpecification::builder().attribute_name(&ttl.attribute).enabled(true).build();
         let specification = specification.map_err(incomplete)?;
-        let switched = engine.dynamodb().update_time_to_live().table_name(engine.table());
+        let switched = dynamodb.update_time_to_live().table_name(engine.table());
         let switched = switched.time_to_live_specification(specification).send().await;
         switched.map_err(|error| failure(engine, "given a TTL", error))?;
     }
-    check(engine).await
+    check_with(engine, &dynamodb).await
 }
 
 pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
-    let mut findings = findings(&engine.settings().schema, &describe(engine).await?);
+    check_with(engine, &client(engine)).await
+}
+
+/// A client as the caller has configured it, with the SDK's retries. It is made when it is needed: few programs ask
+/// anything about the table.
+fn client(engine: &Engine) -> Client {
+    Client::from_conf(engine.config().clone())
+}
+
+async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
+    let mut findings = findings(&engine.settings().schema, &describe(engine, dynamodb).await?);
     if let Some(ttl) = &engine.settings().schema.ttl {
-        findings.extend(ttl_finding(&ttl.attribute, &ttl_of(engine).await?));
+        findings.extend(ttl_finding(&ttl.attribute, &ttl_of(engine, dynamodb).await?));
     }
     if findings.is_empty() {
         return Ok(());
@@ -60,10 +71,10 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
     Err(Error::table(format!("the table {:?} cannot be used as it is: {}", engine.table(), findings.join("; "))))
 }
 
-async fn wait_until_active(engine: &Engine) -> Result<(), Error> {
+async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
     let started = engine.clock().now();
     loop {
-        let status = describe(engine).await?.table_status;
+        let status = describe(engine, dynamodb).await?.table_status;
         if status == Some(TableStatus::Active) {
             return Ok(());
         }
@@ -79,14 +90,14 @@ async fn wait_until_active(engine: &Engine) -> Result<(), Error> {
     }
 }
 
-async fn describe(engine: &Engine) -> Result<TableDescription, Error> {
-    let described = engine.dynamodb().describe_table().table_name(engine.table()).send().await;
+async fn describe(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
+    let described = dynamodb.describe_table().table_name(engine.table()).send().await;
     let described = described.map_err(|error| failure(engine, "described", error))?;
     described.table.ok_or_else(|| Error::table(format!("DynamoDB describes the table {:?} as nothing", engine.table())))
 }
 
-async fn ttl_of(engine: &Engine) -> Result<Option<TimeToLiveDescription>, Error> {
-    let described = engine.dynamodb().describe_time_to_live().table_name(engine.table()).send().await;
+async fn ttl_of(engine: &Engine, dynamodb: &Client) -> Result<Option<TimeToLiveDescription>, Error> {
+    let described = dynamodb.describe_time_to_live().table_name(engine.table()).send().await;
     Ok(described.map_err(|error| failure(engine, "asked for its TTL", error))?.time_to_live_description)
 }
 

@@ -42,8 +42,9 @@ impl Config {
     /// A lock client of the configured table. Sends nothing.
     pub fn locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
-        let mut builder =
-            LockClient::builder(self.dynamodb()?, &self.table).key_attribute(key_attribute).dialect(*dialect);
+        let mut builder = LockClient::builder_from_conf(sdk_config(self)?, &self.table)
+            .key_attribute(key_attribute)
+            .dialect(*dialect);
         if let Some(name) = sort_key_attribute {
             builder = builder.sort_key_attribute(name);
         }

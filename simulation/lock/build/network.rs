@@ -23,11 +23,11 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: NAME,
         file: "client/builder.rs",
-        find: "let transport = Box::new(DynamoDb::new(&dynamodb, table.clone(), settings.schema.clone()));",
+        find: "let transport = Box::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));",
         put: "
             let transport: Box<dyn crate::engine::transport::Transport> = match network {
                 Some(network) => Box::new(network),
-                None => Box::new(DynamoDb::new(&dynamodb, table.clone(), settings.schema.clone())),
+                None => Box::new(DynamoDb::new(&config, table.clone(), settings.schema.clone())),
             };
         ",
     },

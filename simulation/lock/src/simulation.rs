@@ -74,7 +74,7 @@ pub struct Real {
 impl Real {
     /// To this table.
     pub fn new(client: aws_sdk_dynamodb::Client, table: &str, schema: Schema) -> Self {
-        let dynamodb = DynamoDb::new(&client, table.to_owned(), schema.clone());
+        let dynamodb = DynamoDb::new(client.config(), table.to_owned(), schema.clone());
         Self { dynamodb, table: table.to_owned(), schema }
     }
 }
