@@ -114,7 +114,9 @@ fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecor
         "done" => StoredOutcome::Done(json),
         "failed" => StoredOutcome::Failed(json),
         _ => {
-            return Err(fields.invalid(schema::STATE, format!("{}, but must be \"done\" or \"failed\"", quoted(&state))));
+            return Err(
+                fields.invalid(schema::STATE, format!("{}, but must be \"done\" or \"failed\"", quoted(&state)))
+            );
         }
     };
     Ok((outcome, fields.required_number(schema::OUTCOME_AT)?))
