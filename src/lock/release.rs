@@ -90,7 +90,7 @@ fn not_released(key: &LockKey, error: Option<Error>) {
     }
 }
 
-/// What a release found.
+/// What a release found. There is no third case, so that a `match` without `_` treats both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
     /// The lock is free. Also when it had been released before.
