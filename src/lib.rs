@@ -139,7 +139,7 @@ mod lock;
 #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
 pub mod once;
 
-pub use protocol::{Dialect, FailedWrite, LockKey, Observation, SavedLock};
+pub use protocol::{Dialect, FailedWrite, Instants, LockKey, Observation, SavedLock};
 
 #[cfg(feature = "dynamodb")]
 pub use crate::{

@@ -32,11 +32,14 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 /// ```
 ///
 /// Time is counted by the monotonic and the wall clock, whichever says that more has passed, so
-/// that a sandbox that was frozen does not come back with time that it no longer has.
+/// that a sandbox that was frozen does not come back with time that it no longer has. From where a call is given the
+/// budget, that call and its lock count by the clock of their client.
 #[derive(Clone, Debug)]
 pub struct Budget {
     clock: SharedClock,
     started: Instants,
+    /// What had passed of it when it was moved to this clock.
+    passed: Duration,
     total: Option<Duration>,
     grace: Duration,
     reserve: Duration,
@@ -66,14 +69,22 @@ impl Budget {
         Self::starting(clock, now, None)
     }
 
-    /// A budget on a clock of your own, for tests.
+    /// A budget on a clock of your own, for tests: [`remaining`](Budget::remaining) reads that clock.
     pub fn lasting_on(clock: SharedClock, duration: Duration) -> Self {
         let now = clock.now();
         Self::starting(clock, now, Some(duration))
     }
 
     fn starting(clock: SharedClock, started: Instants, total: Option<Duration>) -> Self {
-        Self { clock, started, total, grace: DEFAULT_GRACE, reserve: total.unwrap_or_default() / 2, owner: None }
+        Self {
+            clock,
+            started,
+            passed: Duration::ZERO,
+            total,
+            grace: DEFAULT_GRACE,
+            reserve: total.unwrap_or_default() / 2,
+            owner: None,
+        }
     }
 
     /// Sets for how long after its end the work may still act, and the lease must cover it.
@@ -107,8 +118,23 @@ impl Budget {
     }
 
     fn left_of(&self, span: Option<Duration>) -> Option<Duration> {
-        let passed = self.clock.now().longest_since(self.started);
+        let passed = self.passed();
         span.map(|span| span.saturating_sub(passed))
+    }
+
+    fn passed(&self) -> Duration {
+        self.passed.saturating_add(self.clock.now().longest_since(self.started))
+    }
+
+    /// The same budget, counted by this clock from now on. An operation reads the clock of its engine and no other: two
+    /// clocks may run at different speeds, and readings of one mean nothing to the other.
+    pub(crate) fn on(&self, clock: &SharedClock) -> Self {
+        if self.clock.is(clock) {
+            return self.clone();
+        }
+        // Before the other clock: a pause in between must not give time back.
+        let started = clock.now();
+        Self { passed: self.passed(), clock: clock.clone(), started, ..self.clone() }
     }
 
     /// Who acquires within it.

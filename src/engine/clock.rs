@@ -52,6 +52,11 @@ impl SharedClock {
         self.0.random()
     }
 
+    /// Whether both are one clock, so that its readings can be compared.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The system's clocks, without a way to sleep: enough for a [`Budget`](crate::Budget).
     pub(crate) fn system() -> Self {
         Self::new(SystemClock::new(None))

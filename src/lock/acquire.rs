@@ -131,7 +131,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     /// The work that the lock is for: its rest is covered by the lease, and an acquire that waits
     /// leaves its reserve for the work. Checkpoints renew up to its end and no further.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.clone());
+        self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 

@@ -21,6 +21,7 @@ use tracing::field::Empty;
 
 /// What became of a commit whose answer was lost, see [`Lock::settle_commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CommitOutcome {
     /// All of its writes were applied.
     Applied,

@@ -90,7 +90,7 @@ fn not_released(key: &LockKey, error: Option<Error>) {
     }
 }
 
-/// What a release found.
+/// What a release found. There is no third case, so that a `match` without `_` treats both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
     /// The lock is free. Also when it had been released before.
@@ -172,7 +172,7 @@ impl Release {
     /// The time that the release may take. Default: the budget of the lock, else three request
     /// timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.0.budget = Some(budget.clone());
+        self.0.budget = Some(budget.on(self.0.engine.clock()));
         self
     }
 
@@ -225,7 +225,7 @@ impl ReleaseWorkflow {
 
     /// The time that the release may take. Default: three request timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.0.budget = Some(budget.clone());
+        self.0.budget = Some(budget.on(self.0.engine.clock()));
         self
     }
 

@@ -31,7 +31,7 @@ impl<'a> Resume<'a> {
     /// The work that the lock is resumed for: the lease covers it, and checkpoints renew up to its
     /// end and no further. Default: none; the lease is the saved one's.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.clone());
+        self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 

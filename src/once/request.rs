@@ -111,7 +111,7 @@ impl<'a> Once<'a> {
     /// The time for the work, and for waiting while somebody else does it: as
     /// [`Acquire::within`](crate::Acquire::within).
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.clone());
+        self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 

@@ -26,6 +26,7 @@ pub struct OnceStatus {
 
 /// How far an idempotent work has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnceState {
     /// Somebody is doing it, or did not finish and left it for the next attempt.
     Open,

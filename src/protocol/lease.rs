@@ -12,6 +12,7 @@ pub const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Java's and Go's clients cannot read each other's rows. So a key that is shared with one of them needs that
 /// client's dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dialect {
     /// Decimal milliseconds, `"20000"`, as `amazon-dynamodb-lock-client` writes them.
     #[default]

@@ -1,5 +1,9 @@
 //! The lock protocol: all decisions, without a clock, a connection or an SDK.
 //!
+//! **Stability.** This module is for the parts of this project and for other drivers of the protocol. The item and its
+//! attributes are stable. The Rust items here may change in any minor release, but for those that the root of the crate
+//! exports too.
+//!
 //! Each operation is an `async` function over a [`Port`], which reads the clocks, sends requests and lets time pass.
 //! The client of this crate implements the port on the SDK. A host that cannot await, such as that of the WebAssembly
 //! component, drives an operation by [`Steps`].

@@ -1,6 +1,6 @@
 //! One process's pair of clocks, on top of tokio's paused time.
 
-use lambda_lock::protocol::Instants;
+use lambda_lock::Instants;
 use lambda_lock::{Clock, SharedClock, Sleep};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,6 +1,7 @@
 //! The lease and the waiting follow the budget of the call.
 
 use crate::LEASE;
+use lambda_lock::Budget;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -162,4 +163,20 @@ async fn no_request_is_waited_for_much_longer_than_the_time_of_its_call() {
     assert!(error.is_unknown(), "{error}");
     // The clean-up, and the request before it, have 250 ms each.
     assert!(started.elapsed() <= millis(1_700), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_on_another_clock_is_counted_by_the_clients_clock_once_a_call_has_it() {
+    let table = Table::new();
+    let process = table.process();
+    // By the clocks of the system, which stand still while those of the process run.
+    let budget = Budget::lasting(secs(30));
+    let mut lock = process.locks("me").acquire("k").within(&budget).lease(secs(40)).await.unwrap();
+    sleep(secs(25)).await;
+
+    lock.checkpoint().await.unwrap();
+
+    assert!(lock.remaining() <= secs(15), "renewed beyond the budget's end and grace: {:?}", lock.remaining());
+    assert!(budget.remaining().unwrap() > secs(25), "whoever asks the budget itself is answered by its own clock");
+    lock.release().await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! What a holder believes of its lease, and what it never believes again.
 
 use crate::{BELIEVED, LEASE};
-use lambda_lock::protocol::Instants;
+use lambda_lock::Instants;
 use lambda_lock::{Clock, SharedClock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table, acquired, granted, millis, secs};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,132 @@
+//! Which public types can be sent to another thread, shared between threads, and moved while they are polled. A change of
+//! this is a change of the public API that no signature shows. The compiler tests it, as in tokio's
+//! `tests/async_send_sync.rs`.
+
+use lambda_lock::{
+    Acquire, AcquireRequest, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error, ErrorKind,
+    FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, Observation, PeekedLock, Reclaim,
+    Reclaiming, Release, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, SavedLock, SharedClock, Sleep, TryAcquire,
+    TryAcquired, Trying, Waiting,
+};
+
+macro_rules! pinned {
+    ($($type:ty: [$($traits:tt)+];)+) => { $(traits!($type, $($traits)+);)+ };
+}
+
+macro_rules! traits {
+    ($type:ty,) => {};
+    ($type:ty, ! $trait:ident $($rest:tt)*) => {
+        const _: fn() = || {
+            // A type that has the trait has both implementations, and the compiler cannot choose.
+            trait Ambiguous<A> {
+                fn item() {}
+            }
+            struct Has;
+            impl<T: ?Sized> Ambiguous<()> for T {}
+            impl<T: ?Sized + $trait> Ambiguous<Has> for T {}
+            let _ = <$type as Ambiguous<_>>::item;
+        };
+        traits!($type, $($rest)*);
+    };
+    ($type:ty, $trait:ident $($rest:tt)*) => {
+        const _: fn() = || {
+            fn has<T: ?Sized + $trait>() {}
+            has::<$type>();
+        };
+        traits!($type, $($rest)*);
+    };
+}
+
+pinned! {
+    Acquire<'static>: [Send Sync Unpin];
+    AcquireRequest<'static, Trying>: [Send Sync Unpin];
+    Budget: [Send Sync Unpin];
+    Commit<'static>: [Send Sync Unpin];
+    CommitAndRelease: [Send Sync Unpin];
+    CommitOutcome: [Send Sync Unpin];
+    Dialect: [Send Sync Unpin];
+    Error: [Send Sync Unpin];
+    ErrorKind: [Send Sync Unpin];
+    FailedWrite: [Send Sync Unpin];
+    Held: [Send Sync Unpin];
+    Instants: [Send Sync Unpin];
+    Lock: [Send Sync Unpin];
+    LockClient: [Send Sync Unpin];
+    LockClientBuilder: [Send Sync Unpin];
+    LockKey: [Send Sync Unpin];
+    Observation: [Send Sync Unpin];
+    PeekedLock: [Send Sync Unpin];
+    Reclaim<'static>: [Send Sync Unpin];
+    Reclaiming: [Send Sync Unpin];
+    Release: [Send Sync Unpin];
+    ReleaseOutcome: [Send Sync Unpin];
+    ReleaseWorkflow: [Send Sync Unpin];
+    Renew<'static>: [Send Sync Unpin];
+    Resume<'static>: [Send Sync Unpin];
+    SavedLock: [Send Sync Unpin];
+    SharedClock: [Send Sync Unpin];
+    Sleep: [Send !Sync Unpin];
+    TryAcquire<'static>: [Send Sync Unpin];
+    TryAcquired: [Send Sync Unpin];
+    Trying: [Send Sync Unpin];
+    Waiting: [Send Sync Unpin];
+    dyn Clock: [Send Sync];
+    <Acquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <Commit<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <CommitAndRelease as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <Reclaim<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <Release as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <ReleaseWorkflow as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <Renew<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <Resume<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <TryAcquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+}
+
+/// The futures of methods, which have no names.
+const _: fn(LockClient, &mut Lock, Budget) = |locks, lock, budget| {
+    fn send(_: impl Send) {}
+    send(locks.check_table());
+    send(locks.create_table());
+    send(locks.peek("k"));
+    send(locks.with_lock("k", &budget, async |_| Ok::<_, Error>(())));
+    send(locks.acquire("k").run(async |_| Ok::<_, Error>(())));
+    send(lock.checkpoint());
+    send(lock.keep_alive(std::future::ready(())));
+    send(lock.settle_commit());
+};
+
+#[cfg(feature = "once")]
+mod once {
+    use lambda_lock::once::{Attempt, Once, OnceState, OnceStatus, Outcome, Started};
+    use lambda_lock::{Error, LockClient};
+
+    pinned! {
+        Attempt: [Send Sync Unpin];
+        Once<'static>: [Send Sync Unpin];
+        OnceState: [Send Sync Unpin];
+        OnceStatus: [Send Sync Unpin];
+        Outcome<u8>: [Send Sync Unpin];
+        Started<u8>: [Send Sync Unpin];
+    }
+
+    const _: fn(LockClient, Attempt) = |locks, attempt| {
+        fn send(_: impl Send) {}
+        send(locks.once("k").run(async |_| Ok::<_, Error>(1)));
+        send(locks.once("k").start::<u8>());
+        send(locks.once("k").status());
+        send(attempt.complete(&1));
+    };
+}
+
+#[cfg(feature = "lambda")]
+mod lambda {
+    use lambda_lock::lambda::{LockLayer, LockService, LockServiceError, Locked, Refuse};
+
+    pinned! {
+        Locked<u8>: [Send Sync Unpin];
+        LockServiceError<std::io::Error>: [Send Sync Unpin];
+        Refuse: [Send Sync Unpin];
+        LockLayer<fn()>: [Send Sync Unpin];
+        LockService<(), fn(), Refuse>: [Send Sync Unpin];
+    }
+}
