@@ -13,26 +13,18 @@ from pathlib import Path
 # The storeys of src/, from top to bottom. An import may go down, or stay within a storey.
 STOREYS = [
     ["lib"],
-    ["lambda", "once", "simulation"],
+    ["lambda", "once"],
     ["client"],
     ["lock"],
     ["engine"],
     ["protocol"],
 ]
 
-# Left out: known mistakes of the simulation, which every storey asks for.
-IGNORED = set()
-
-# Imports that close a cycle and stand until their files are rewritten: (importing file, imported file).
-ALLOWED = set()
-
-# Crates whose cycles are printed and do not fail, until they are rewritten.
-ONLY_PRINTED = set()
-
 SKIPPED = re.compile(
     r"""//[^\n]*|/\*.*?\*/|r(\#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\\n])'""", re.DOTALL
 )
 TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\([^)]*\))? )?mod (\w+)\s*([;{])")
+ELSEWHERE = re.compile(r'#\[path = "\.\./[^"]*"\]\s*mod (\w+);')
 USE = re.compile(r"(?m)^\s*(pub(?:\([^)]*\))? )?use ([^;]+);")
 
 
@@ -53,6 +45,8 @@ class Crate:
                 continue
             self.files[name] = path.as_posix()
             self.texts[name] = SKIPPED.sub('""', path.read_text())
+        # Modules whose file lies outside of the crate, by `#[path]`.
+        self.elsewhere = set(ELSEWHERE.findall(root.read_text()))
         self.leave_tests_out()
         for module, text in self.texts.items():
             self.uses[module] = [
@@ -74,6 +68,8 @@ class Crate:
     def file_of(self, module, path, depth=0):
         """The module whose file defines what `path` names in `module`; None outside of the crate."""
         first, *rest = path
+        if first == "crate" and rest and rest[0] in self.elsewhere:
+            return None
         if first == "crate":
             here = ()
         elif first == "self":
@@ -106,7 +102,7 @@ class Crate:
                 re_exported = public and target is not None and target[: len(module)] == module
                 if target in self.files and target != module and not re_exported:
                     found.add((self.files[module], self.files[target]))
-        return {(a, b) for a, b in found if not IGNORED & {a, b}}
+        return found
 
 
 def expanded(tree):
@@ -153,7 +149,7 @@ def storey(file):
 
 def check(src):
     imports = Crate(src).imports()
-    errors, notes, upward = [], [], []
+    errors, upward = [], []
     if src == Path("src"):
         for file in sorted({file for pair in imports for file in pair}):
             if storey(file) is None:
@@ -161,19 +157,11 @@ def check(src):
         known = [(a, b) for a, b in sorted(imports) if None not in (storey(a), storey(b))]
         upward = [(a, b) for a, b in known if storey(a) > storey(b)]
         errors += [f"{a} imports {b}, which is a storey above it" for a, b in upward]
-    ours = {(a, b) for a, b in ALLOWED if Path(a).is_relative_to(src)}
-    errors += [f"{a} no longer imports {b}: delete it from ALLOWED of .ci/layers.py" for a, b in ours - imports]
-    rest = imports - ours
+    rest = set(imports)
     while found := cycle(rest):
-        sentence = "a cycle of files: " + " -> ".join([*found, found[0]])
-        if src.as_posix() in ONLY_PRINTED:
-            notes.append(sentence)
-        else:
-            errors.append(sentence)
+        errors.append("a cycle of files: " + " -> ".join([*found, found[0]]))
         rest.discard((found[-1], found[0]))  # and then the next one
-    print(f"{src}: {len(imports)} imports between files, {len(upward)} of them upward, {len(ours)} allowed in cycles")
-    for note in notes:
-        print(f"  {note}")
+    print(f"{src}: {len(imports)} imports between files, {len(upward)} of them upward")
     return errors
 
 
