@@ -64,10 +64,10 @@
 //! * **P3 No false loss, no self-block, no lasting ghost.** A lock that is still ours is never reported lost. A write of
 //!   the same call is never mistaken for another holder's. An abandoned attempt blocks others no longer than a dead
 //!   holder with its lease.
-//! * **P4 Bounded takeover.** With a live contender, a dead lock is granted again within `lease × (1 + drift)` + one poll
-//!   + one request, or `max_clock_skew` after its lease ended where the wall clock may be used. Polls are at most 250 ms
-//!   apart. They are up to 2 s apart only for a contender that has found several holders in turn, and shares the polling
-//!   with them.
+//! * **P4 Bounded takeover.** If a live contender waits, a dead lock is granted again within
+//!   `lease × (1 + drift)`, one poll and one request. Where the wall clock may be used, it is granted again
+//!   `max_clock_skew` after its lease ended. Polls are at most 250 ms apart. They are up to 2 s apart only for a
+//!   contender that has found several holders in turn, and shares the polling with them.
 //! * **P5 Unknown is reported.** An operation whose outcome is unknown reports [`Unknown`](ErrorKind::Unknown), never
 //!   "lost", "released" or "not acquired". There is one exception, where the network delivers a request twice. The late
 //!   copy of a refused Claim can still be applied if the row was freed meanwhile by a release that was in flight then, or

@@ -9,7 +9,7 @@ use super::lease::Lease;
 use super::record::quoted;
 use super::request::DataChange;
 use super::settings::Settings;
-use super::version::Version;
+use super::version::{Stamp, Version};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 ///
 /// As JSON it reads
 /// `{"key":"customer-7","owner":"…","version":"ll1-…","fencingToken":1760000000001,"leaseSeconds":300,"leaseEndsAt":1760000300000}`,
-/// with `sortKey` and `workflow` where there are any, and `commit` while the outcome of a
-/// [commit](crate::Lock::commit) is unknown. It contains no secret, but whoever has it can renew and release the
+/// with `sortKey` and `workflow` where there are any, `seen` while the outcome of a renewal is unknown, and `commit`
+/// while that of a [commit](crate::Lock::commit) is. It contains no secret, but whoever has it can renew and release the
 /// lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -34,6 +34,9 @@ pub struct SavedLock {
     lease_ends_at: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workflow: Option<String>,
+    /// The newest stamp that this holder saw on the row, where it sent a newer one: a release goes no further.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seen: Option<Stamp>,
     /// The last commit, while its outcome is unknown to the caller. It must not be sent again as a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     commit: Option<PendingCommit>,
@@ -60,6 +63,7 @@ impl SavedLock {
             lease_seconds: lease.as_secs_f64(),
             lease_ends_at: lease_ends_at_millis,
             workflow,
+            seen: None,
             commit: None,
         }
     }
@@ -115,6 +119,7 @@ impl SavedLock {
             lease_seconds: holding.lease.duration().as_secs_f64(),
             lease_ends_at: holding.ends_at_ms,
             workflow: holding.workflow.clone(),
+            seen: Some(holding.seen).filter(|seen| *seen < holding.newest.stamp),
             commit: holding.pending,
         }
     }
@@ -158,7 +163,7 @@ impl SavedLock {
             workflow: self.workflow.clone(),
             token: self.fencing_token,
             newest,
-            seen: newest.stamp,
+            seen: self.seen.unwrap_or(newest.stamp).min(newest.stamp),
             lease: settings.lease(round_to_millis(lease)),
             ends_at_ms: self.lease_ends_at.min(millis_rounded_up(latest)),
             validity: LeaseValidity::none(now),

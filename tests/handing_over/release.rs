@@ -79,6 +79,31 @@ async fn a_release_delayed_in_flight_does_not_end_a_lock_that_was_resumed_elsewh
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_of_a_saved_lock_goes_no_further_than_what_its_holder_has_seen() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one"), LEASE).await;
+    let handed_over = lock.to_saved();
+    // As above, and the lock is saved with the stamp that never arrived.
+    one.set_date_offset(None);
+    one.clock.jump_wall(60_000);
+    one.next([Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+    assert!(lock.checkpoint().await.unwrap_err().is_unknown());
+    let saved = serde_json::from_value(serde_json::to_value(lock.save()).unwrap()).unwrap();
+
+    one.next([Fault::ArrivesLate(secs(8)), Fault::BlackHole, Fault::BlackHole]);
+    assert!(one.locks("one").release(saved).await.unwrap_err().is_unknown());
+
+    let mut resumed = two.locks("two").resume(handed_over).await.unwrap();
+
+    sleep(secs(10)).await;
+    assert!(!table.is_released("k"), "the late release found a version that it did not know");
+
+    resumed.checkpoint().await.unwrap();
+    resumed.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
     let table = Table::new();
     let locks = table.process().locks("step");

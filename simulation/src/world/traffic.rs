@@ -176,7 +176,13 @@ impl State {
         let recognised = self.rows.knows(request);
         let forgotten = self.rows.forgotten(request) > 0;
         self.counts().commits_forgotten += u64::from(forgotten);
-        let owned = recognised || self.rows.holds(request);
+        // Also where the row is past this transaction: a copy of it, or a renewal, is of the same grant.
+        let call = self.slots[slot].call;
+        let held = match self.ledger.calls[call].kind {
+            CallKind::Hold(grant, token) => request.transaction.is_some() && self.is_held_by(key, grant, token),
+            _ => false,
+        };
+        let owned = recognised || held || self.rows.holds(request);
         if request.transaction.is_some() && !copy {
             self.slots[slot].owned = Some(owned);
         }
