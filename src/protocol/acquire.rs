@@ -1,21 +1,35 @@
-//! Acquire: sends one Claim, and decides what follows when it is refused or has no response.
+//! Acquire: sends one Claim, and decides what follows when its condition fails or it has no response.
 //!
 //! ```text
-//! Claim
-//!  ├ applied ............................ granted
+//! Claim (to reclaim a saved lock: Take of its version)
+//!  ├ applied ............................... granted
 //!  ├ applied, but no larger token can
-//!  │ follow the row's token ............. release it, and report the row
-//!  ├ refused with the row
-//!  │   ├ it carries our grant ........... granted (an earlier attempt had been applied)
-//!  │   ├ it is ours, and released ....... Claim again; Take that version where it was released after our :now
-//!  │   ├ it is a peer's, and released ... Take that version
-//!  │   ├ it is held, and proven dead .... Take that version
-//!  │   ├ it is ours to reclaim .......... Take that version
-//!  │   └ it is held ..................... report the holder, or wait and Peek again
-//!  └ refused without a row .............. pause, then Peek
-//! no response
-//!      → Peek: our grant → granted; no row → Claim again as a new attempt; else as above
+//!  │ follow the row's token ................ release it, and report the row
+//!  ├ condition failed, with the row
+//!  │   ├ it is no lock record .............. report the row
+//!  │   ├ it carries our grant
+//!  │   │   ├ held by an attempt of ours .... granted: that attempt had been applied
+//!  │   │   └ released since ................ lost
+//!  │   ├ a write was rejected as invalid ... rejected
+//!  │   ├ to reclaim a saved lock
+//!  │   │   ├ its grant, or its owner's ..... Take that version
+//!  │   │   └ anything else ................. lost
+//!  │   ├ released, held by a dead holder,
+//!  │   │ or by the owner that reclaims ..... Take that version
+//!  │   │   └ ours, and released before
+//!  │   │     our :now ...................... Claim again
+//!  │   └ held .............................. report the holder, or wait and Peek again
+//!  ├ condition failed, without a row
+//!  │   ├ of a Claim, or to reclaim ......... pause, then Peek
+//!  │   └ of a Take ......................... Claim
+//!  ├ throttled ............................. pause, then the same write as a new attempt
+//!  ├ rejected as invalid ................... Peek: our grant → granted; else rejected
+//!  ├ rejected .............................. rejected
+//!  └ no response ........................... Peek: no row → Claim (to reclaim: lost); else as above
 //! ```
+//!
+//! An attempt without a response may be applied at any time. If the call ends without a grant after one, it releases
+//! what the attempt may have got, and reports that the outcome is unknown.
 //!
 //! Another contender can be faster each time. So the second write in a row that follows a refusal is sent only while
 //! the caller has time left, and the third one pauses first. A row that this call would take is never reported as
@@ -28,7 +42,7 @@ use super::holding::{Holding, LeaseValidity, PendingCommit};
 use super::instants::{Instants, millis_rounded_up};
 use super::key::LockKey;
 use super::lease::Lease;
-use super::observation::{Observation, Watch};
+use super::observation::{HolderWatch, Observation};
 use super::port::{Answer, Now, Port, Rejection};
 use super::record::{InvalidRecord, Record};
 use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
@@ -202,7 +216,7 @@ struct Call<'a, U> {
     attempts: Vec<Attempt>,
     /// A write had no response. It may have been applied, or may still be.
     outcome_unknown: bool,
-    watch: Option<Watch>,
+    watch: Option<HolderWatch>,
     poll: Backoff,
     contention: Contention,
     retry: Retry,
@@ -344,7 +358,7 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     /// Reads the row as a lock record, and continues to observe it.
-    fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<U::Settled, Watch> {
+    fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<U::Settled, HolderWatch> {
         let ours = self.has_written(&item);
         let record = match self.purpose.look(now, self.settings, item) {
             Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
@@ -355,7 +369,7 @@ impl<U: Purpose> Call<'_, U> {
             Ok(record) => {
                 self.contention.see(&record, after);
                 let carried = self.options.observation.as_ref();
-                ControlFlow::Continue(Watch::on(record, after, self.watch.take(), carried))
+                ControlFlow::Continue(HolderWatch::on(record, after, self.watch.take(), carried))
             }
             Err(invalid) if ours => ControlFlow::Break(End::Unreadable(invalid)),
             Err(invalid) => failed(Failure::InvalidRecord(invalid)),
@@ -363,7 +377,7 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     /// Decides what the row means now. Returns the write that follows, or `None` to wait behind the holder.
-    fn decide(&mut self, now: &Now, watch: &Watch) -> Flow<U::Settled, Option<Write>> {
+    fn decide(&mut self, now: &Now, watch: &HolderWatch) -> Flow<U::Settled, Option<Write>> {
         let record = watch.record();
         if let Some(version) = record.own_version.filter(|version| Some(version.grant) == self.grant) {
             return self.recognised(now, version, record);
@@ -582,7 +596,7 @@ impl<U: Purpose> Call<'_, U> {
 
     /// Whether this call may take the row: because it is free, because its holder is dead, or because the call
     /// reclaims it.
-    fn would_take(&self, now: &Now, watch: &Watch) -> bool {
+    fn would_take(&self, now: &Now, watch: &HolderWatch) -> bool {
         let record = watch.record();
         let reclaimed = match &self.options.reclaim {
             Reclaim::Nobody => false,
@@ -592,7 +606,7 @@ impl<U: Purpose> Call<'_, U> {
         record.released || reclaimed || self.is_dead(now, watch)
     }
 
-    fn is_dead(&self, now: &Now, watch: &Watch) -> bool {
+    fn is_dead(&self, now: &Now, watch: &HolderWatch) -> bool {
         watch.dead_in(now, &self.settings.clock_bounds).is_zero()
     }
 
@@ -606,7 +620,7 @@ impl<U: Purpose> Call<'_, U> {
         record.is_ours() && record.owner == self.options.owner
     }
 
-    fn holder(&self, now: &Now, watch: &Watch) -> HolderSeen {
+    fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
         HolderSeen {
             owner: watch.record().owner.clone(),
             ends_at_ms: watch.record().believable_end(),
@@ -618,7 +632,7 @@ impl<U: Purpose> Call<'_, U> {
     /// Behind a holder: how long to wait before the next read. Longer when many contenders wait, but never beyond the
     /// moment when the holder can be proven dead, or the end of the caller's time. The jitter keeps contenders from
     /// taking over at the same moment.
-    fn pause(&mut self, port: &mut impl Port, now: &Now, watch: &Watch) -> Duration {
+    fn pause(&mut self, port: &mut impl Port, now: &Now, watch: &HolderWatch) -> Duration {
         let dead_in = watch.dead_in(now, &self.settings.clock_bounds);
         let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
         let pause = self.poll.pause(port).max(varied(self.contention.pause(), port));

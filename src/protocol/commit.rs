@@ -4,13 +4,20 @@
 //! the lock's write is a Renew (Commit), a Release (Commit and release), or stores the outcome of an
 //! idempotent work (Settle, also alone)
 //!  ├ applied ............................ committed
-//!  ├ the lock's condition is refused
-//!  │   ├ the row has this very version ... committed (an earlier attempt had been applied)
-//!  │   ├ a copy of ours wrote it ......... adopt what it wrote, and retry as a new transaction
-//!  │   ├ anything else ................... lost, nothing was applied
-//!  │   └ no row came with it ............. Peek, then as above
-//!  ├ the caller's writes are refused ..... cancelled, nothing was applied
-//!  ├ a conflict, or throttled ............ not applied: retry as a new transaction
+//!  ├ the lock's condition failed
+//!  │   ├ no row came with it ............ Peek, then as below
+//!  │   ├ the row has this very version .. committed (an earlier attempt had been applied)
+//!  │   ├ an attempt has no response, and
+//!  │   │   ├ its token is forgotten ..... unknown, unless the row is older than the transaction
+//!  │   │   └ the row is no lock record .. unknown
+//!  │   ├ a copy of ours wrote it ........ adopt what it wrote, and retry as a new transaction
+//!  │   ├ it is no lock record ........... report the row
+//!  │   └ anything else .................. lost, nothing was applied
+//!  ├ the caller's writes are refused .... cancelled, nothing was applied
+//!  │   └ an attempt has no response ..... Renew, which rules it out: see below
+//!  ├ a conflict, or throttled ........... pause, then retry as a new transaction
+//!  │   └ an attempt has no response ..... pause, then the same transaction again
+//!  ├ rejected ........................... rejected, or unknown if an attempt has no response
 //!  └ no response ........................ the same transaction again: same token, same content
 //! ```
 //!

@@ -67,16 +67,21 @@ impl Observation {
 
 /// A version that this call observes.
 #[derive(Clone, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct HolderWatch {
     record: Record,
     /// Read after the first response that showed this version. Time before that does not count.
     since: Instants,
     carried: Duration,
 }
 
-impl Watch {
+impl HolderWatch {
     /// Starts or continues an observation. `earlier` is from this call, `carried` is from the caller.
-    pub(crate) fn on(record: Record, after: Instants, earlier: Option<Watch>, carried: Option<&Observation>) -> Self {
+    pub(crate) fn on(
+        record: Record,
+        after: Instants,
+        earlier: Option<HolderWatch>,
+        carried: Option<&Observation>,
+    ) -> Self {
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
             return Self { record, ..earlier };
         }

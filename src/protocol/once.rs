@@ -41,12 +41,13 @@
 //!
 //! ```text
 //! a row that is no record of an idempotent work .... InvalidRecord, left as it is
-//! its time is over (keptUntilAt + max_clock_skew < now)
+//! it counts (now <= keptUntilAt + max_clock_skew)
+//!  ├ another payload ............................... mismatch
+//!  ├ settled ....................................... the outcome
+//!  └ open .......................................... as a lock: granted, held, or wait and Peek again
+//! its time is over
 //!  ├ settled, released, or its holder dead ......... Take, as if there had been no record
-//!  └ held .......................................... as below
-//! another payload .................................. mismatch
-//! settled .......................................... the outcome
-//! open ............................................. as a lock: granted, held, or wait and Peek again
+//!  └ held .......................................... as a lock: held, or wait and Peek again
 //! ```
 //!
 //! A call that finishes late overwrites no other outcome, because Complete and Fail require their own grant. When a

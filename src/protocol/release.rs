@@ -3,13 +3,19 @@
 //! ```text
 //! Release (for a workflow: Peek first)
 //!  ├ applied ............................ released
-//!  ├ refused with the row
+//!  ├ condition failed, with the row
+//!  │   ├ it stores an outcome ........... lost, or gone: see below
+//!  │   ├ it is no lock record ........... report the row
 //!  │   ├ a copy of ours renewed it ...... Release that version
-//!  │   ├ the owner's, where that counts . Release that version, or it is free already
-//!  │   └ anything else .................. lost before, or gone: see below
-//!  ├ refused without a row .............. Peek: no row → as above
+//!  │   ├ a later grant of the owner,
+//!  │   │ where that counts .............. Release that version, or it is free already
+//!  │   ├ the workflow's, unless its
+//!  │   │ owner is spared ................ Release that version, or it is free already
+//!  │   └ anything else .................. lost, or gone: see below
+//!  ├ condition failed, without a row .... Peek: no row → as above
 //!  ├ the payload is not accepted ........ Release without it
-//!  ├ rejected ........................... reported, or unknown if an earlier attempt had no response
+//!  ├ throttled .......................... pause, then Release again
+//!  ├ rejected ........................... rejected, or unknown if an earlier attempt had no response
 //!  └ no response ........................ Release again
 //! ```
 //!

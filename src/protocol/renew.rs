@@ -3,11 +3,13 @@
 //! ```text
 //! Renew
 //!  ├ applied ............................ renewed
-//!  ├ refused with the row
+//!  ├ condition failed, with the row
 //!  │   ├ a copy of ours wrote it ........ adopt what it wrote, and Renew again
+//!  │   ├ it is no lock record ........... report the row
 //!  │   └ anything else .................. lost
-//!  ├ refused without a row .............. Peek: no row → lost; else as above
-//!  ├ rejected ........................... reported, or unknown if an earlier attempt had no response
+//!  ├ condition failed, without a row .... Peek: no row → lost; else as above
+//!  ├ throttled .......................... pause, then Renew again
+//!  ├ rejected ........................... rejected, or unknown if an earlier attempt had no response
 //!  └ no response ........................ Renew again, with a newer version
 //! ```
 
