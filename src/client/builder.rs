@@ -1,4 +1,4 @@
-//! The client's settings: every default with its reason, every mistake with a sentence.
+//! The settings of the client: their defaults, and the errors for invalid values.
 
 use super::LockClient;
 use crate::engine::Engine;
@@ -12,13 +12,13 @@ use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_async::rt::sleep::default_async_sleep;
 use std::time::Duration;
 
-/// How long one request may take, unless told otherwise.
+/// The default of [`request_timeout`](LockClientBuilder::request_timeout): how long one request may take.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest time that one request may take: as long as a Lambda function runs.
+/// The longest request timeout: a Lambda function runs no longer than this.
 const LONGEST_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Settings of a [`LockClient`]. Everyone who uses one table should use the same.
+/// Settings of a [`LockClient`]. All clients of one table should use the same settings.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LockClientBuilder {
@@ -35,23 +35,24 @@ pub struct LockClientBuilder {
 }
 
 impl LockClient {
-    /// Returns a builder for a client of this lock table. Sends nothing.
+    /// Returns a builder for a client of this lock table. Sends no request.
     ///
-    /// Lock requests go through an SDK client of their own with the configuration of `dynamodb`: the same credentials
-    /// provider, Region, endpoint, timeouts and interceptors. Only the SDK's retries and its stalled stream protection
-    /// are off there, because the lock repeats requests by its own rules. Calls on `dynamodb` itself keep both.
+    /// The lock sends its requests through an SDK client of its own with the configuration of `dynamodb`: the same
+    /// credentials provider, Region, endpoint, timeouts and interceptors. Only the SDK's retries and its stalled stream
+    /// protection are off there, because the lock retries requests by its own rules. Calls on `dynamodb` itself keep
+    /// both.
     ///
-    /// The lock shares the connections of `dynamodb` if the configuration names an `http_client`; otherwise it opens
-    /// its own, which costs one TLS handshake more per execution environment if your code uses `dynamodb` too. It
-    /// shares the credentials that were fetched if the configuration names an `identity_cache`, as one made by
-    /// `aws_config` does; otherwise it asks the credentials provider once itself, which costs nothing for those in
+    /// If the configuration names an `http_client`, the lock shares the connections of `dynamodb`. Otherwise it opens
+    /// its own, which costs one more TLS handshake per execution environment if your code uses `dynamodb` too. If the
+    /// configuration names an `identity_cache`, as one made by `aws_config` does, the lock shares the credentials that
+    /// were fetched. Otherwise it calls the credentials provider once itself, which costs nothing for credentials in
     /// Lambda's environment variables.
     pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
         Self::builder_from_conf(dynamodb.config().clone(), table)
     }
 
-    /// The same from the configuration for an SDK client, where no other code needs that client. A cold start is then
-    /// about 40 µs shorter, and takes 24 kB less memory.
+    /// Returns the same builder, from the configuration for an SDK client. Use it if no other code needs that client. A
+    /// cold start is then about 40 µs shorter, and takes 24 kB less memory.
     ///
     /// # Panics
     /// [`build`](LockClientBuilder::build) panics if the configuration has no behavior version, as
@@ -77,98 +78,104 @@ impl LockClientBuilder {
         }
     }
 
-    /// The name of this client, for people who look at the table and for errors of others. Default: a random
-    /// name. The owner of each lock is this name, `/`, and 8 random digits, so that it names one holder. An
-    /// acquire may [name its owner](crate::Acquire::owner) itself.
+    /// Sets the name of this client. People who look at the table see it, and the errors of other callers contain it.
+    /// Default: a random name. The owner of each lock is this name, `/`, and 8 random digits, so that it names one
+    /// holder. An acquire may [name its owner](crate::Acquire::owner) itself.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// Name of the table's partition key attribute. Default: `key`, as the Java client has it.
+    /// Sets the name of the table's partition key attribute. Default: `key`, as in the Java client.
     pub fn key_attribute(mut self, name: impl Into<String>) -> Self {
         self.settings.schema.key_attribute = name.into();
         self
     }
 
-    /// Name of the table's sort key attribute. Default: none. With one, every lock key is a pair.
+    /// Sets the name of the table's sort key attribute. Default: none. With a sort key attribute, every lock key is a
+    /// pair.
     pub fn sort_key_attribute(mut self, name: impl Into<String>) -> Self {
         self.settings.schema.sort_key_attribute = Some(name.into());
         self
     }
 
-    /// Writes a TTL attribute of this name, so that DynamoDB removes rows that nobody used for the
-    /// [retention](LockClientBuilder::ttl_retention). Default: none, rows stay.
+    /// Writes a TTL attribute with this name, so that DynamoDB deletes rows that nobody used for the
+    /// [retention](LockClientBuilder::ttl_retention). Default: none, and rows stay.
     ///
-    /// A removed row forgets its fencing token; the next one is larger all the same, as long as
-    /// clocks agree better than the retention is long. Do not set it on a table that Java or Go
-    /// clients write too: they hold locks without refreshing it.
+    /// When a row is deleted, its fencing token is lost. The next token is still larger, as long as the clocks differ
+    /// by less than the retention. Do not set this on a table that Java or Go clients write too, because they hold
+    /// locks without refreshing the attribute.
     pub fn ttl_attribute(mut self, name: impl Into<String>) -> Self {
         self.ttl_attribute = Some(name.into());
         self
     }
 
-    /// How long an idle row is kept after its lease ended. Default: 7 days. Needs a
+    /// Sets how long an idle row is kept after its lease ended. Default: 7 days. It needs a
     /// [`ttl_attribute`](LockClientBuilder::ttl_attribute).
     pub fn ttl_retention(mut self, retention: Duration) -> Self {
         self.ttl_retention = Some(retention);
         self
     }
 
-    /// How lease durations are written. Default: [`Dialect::Java`]. Both are always read; a key that
-    /// is shared with Go clients needs [`Dialect::Go`], because they cannot read Java's.
+    /// Sets how lease durations are written. Default: [`Dialect::Java`]. The client always reads both dialects. A key
+    /// that is shared with Go clients needs [`Dialect::Go`], because they cannot read the Java dialect.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.settings.schema.dialect = dialect;
         self
     }
 
-    /// By how much the wall clocks of the table's users may differ. Default: 2 s. A holder of ours
-    /// that died is taken over this much after the end it wrote itself, with one request and
-    /// without watching it first; sooner by somebody who has watched it for a whole lease.
+    /// Sets by how much the wall clocks of the table's clients may differ. Default: 2 s. When a holder of this crate
+    /// dies, another caller can take over this long after the end that the holder wrote. The takeover then needs one
+    /// request and no observation. A caller that has observed the holder for a whole lease can take over sooner.
     pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
         self.settings.clock_bounds = self.settings.clock_bounds.with_max_clock_skew(Some(max_clock_skew));
         self
     }
 
-    /// Never declares a holder dead by the wall clock: it must be watched for a whole lease. For
-    /// machines whose clocks nobody keeps right.
+    /// Never declares a holder dead by the wall clock. A caller must then observe the holder for a whole lease. Use
+    /// this on machines whose wall clocks are not synchronised.
     pub fn without_wall_clock_takeover(mut self) -> Self {
         self.settings.clock_bounds = self.settings.clock_bounds.with_max_clock_skew(None);
         self
     }
 
-    /// By how much the *rates* of two clocks may differ, as a fraction from 0 to 1. Default: 0.05.
+    /// Sets by how much the *rates* of two clocks may differ, as a fraction from 0 to 1. Default: 0.05.
     pub fn clock_drift(mut self, drift: f64) -> Self {
         self.drift = Some(drift);
         self
     }
 
-    /// How long one request may take before its outcome counts as unknown, up to 15 minutes. Default: 1 s. A
-    /// call without a budget spends three of these on faults at most.
+    /// Sets how long one request may take before its outcome is unknown, up to 15 minutes. Default: 1 s. A call without
+    /// a budget spends at most three of these timeouts on faults.
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
         self.request_timeout = request_timeout;
         self
     }
 
-    /// How to sleep. Default: as the DynamoDB client does, else as the SDK's async runtime does.
+    /// Sets how to sleep. Default: as the DynamoDB client does, or else as the SDK's async runtime does.
     pub fn sleep_impl(mut self, sleep: SharedAsyncSleep) -> Self {
         self.sleep = Some(sleep);
         self
     }
 
-    /// A clock of your own, for tests. Default: the system's.
+    /// Sets a clock of your own, for tests. Default: the system's clock.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Builds the client. Sends nothing.
+    /// Builds the client. Sends no request.
     ///
     /// # Errors
-    /// `InvalidRequest` for a table name that DynamoDB would refuse, attribute names that are
-    /// reserved or clash, a drift that is no fraction, a timeout of zero or of more than 15 minutes, an owner that is empty or
-    /// too long, a retention without TTL attribute, and when there is no way to sleep (a DynamoDB
-    /// client without an async runtime).
+    /// Returns `InvalidRequest`
+    ///
+    /// * for a table name that DynamoDB does not accept;
+    /// * for attribute names that are reserved or clash;
+    /// * for a drift that is not a fraction;
+    /// * for a timeout of zero or of more than 15 minutes;
+    /// * for an owner that is empty or too long;
+    /// * for a retention without a TTL attribute;
+    /// * when there is no way to sleep (a DynamoDB client without an async runtime).
     pub fn build(self) -> Result<LockClient, Error> {
         let Self {
             config,
@@ -235,7 +242,7 @@ fn ttl(attribute: Option<String>, retention: Option<Duration>) -> Result<Option<
     }
 }
 
-/// A name, or an ARN, that DynamoDB takes.
+/// Accepts a table name or an ARN that DynamoDB accepts.
 fn check_table_name(table: &str) -> Result<(), Invalid> {
     let name = match table.strip_prefix("arn:") {
         Some(arn) => arn.split_once(":table/").map(|(_, name)| name).unwrap_or_default(),

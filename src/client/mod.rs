@@ -1,4 +1,4 @@
-//! The client: one per lock table, built once, shared by everything in the process.
+//! The client of a lock table. Build it once. Everything in the process can share it.
 
 mod builder;
 
@@ -17,10 +17,10 @@ use crate::protocol::{LockKey, SavedLock};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::sync::Arc;
 
-/// Locks in one DynamoDB table.
+/// A client for the locks in one DynamoDB table.
 ///
-/// Cheap to clone; all clones share one state. Build one per process, outside of the handler, and
-/// pass it to the handler.
+/// It is cheap to clone, and all clones share one state. Build one client per process, outside of the handler, and pass
+/// it to the handler.
 ///
 /// ```no_run
 /// # async fn example(config: aws_sdk_dynamodb::Config) -> Result<(), lambda_lock::Error> {
@@ -68,26 +68,28 @@ impl LockClient {
     /// # }
     /// ```
     ///
-    /// The next caller does the work again, also for the same event. Work that must not be done twice is for `once`.
+    /// The next caller does the work again, even for the same event. Use `once` for work that must not be done twice.
     ///
-    /// The work ends with its lease: before each poll of it the lease is looked at, by both clocks, and once the lease
-    /// has ended the work is dropped where it stands, since somebody else may be granted the lock from then on. What
-    /// the work shares with others, such as a mutex, outlives it; what it has spawned goes on; and work that blocks its
-    /// thread is stopped only where it next awaits. A [checkpoint](Lock::checkpoint) moves the end.
-    /// [`without_cut`](crate::Acquire::without_cut) lets the work go on.
+    /// The work is stopped when its lease ends, because another caller may be granted the lock from then on. Before
+    /// each poll of the work, the lease is checked against both clocks. Once the lease has ended, the work is dropped
+    /// at that point. What the work shares with other code, such as a mutex, stays. Tasks that the work has spawned
+    /// continue. Work that blocks its thread is stopped only at its next await. A [checkpoint](Lock::checkpoint)
+    /// extends the lease. [`without_cut`](crate::Acquire::without_cut) lets the work continue after the end of its
+    /// lease.
     ///
     /// # Errors
-    /// Those of [`acquire`](LockClient::acquire), and whatever the work returns.
-    /// [`CutShort`](crate::ErrorKind::CutShort) when the lease ended while the work ran. [`Lost`](crate::ErrorKind::Lost)
-    /// when the work ended well and the release finds for certain that the lock had been lost meanwhile. Any other
-    /// release that fails is logged as a warning and does not hide the result of the work: the lease frees the lock.
+    /// Returns the errors of [`acquire`](LockClient::acquire), and the error that the work returns. Returns
+    /// [`CutShort`](crate::ErrorKind::CutShort) when the lease ended while the work ran. Returns
+    /// [`Lost`](crate::ErrorKind::Lost) when the work succeeded, but the release proves that the lock was lost
+    /// meanwhile. Any other failure of the release is logged as a warning and does not hide the result of the work,
+    /// because the lease frees the lock.
     ///
     /// # Requests and IAM actions
-    /// Those of acquire and release: two `UpdateItem` when nobody else holds the lock.
+    /// The requests are those of acquire and release: two `UpdateItem` when nobody else holds the lock.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the work where it stands and leaves the lock taken until its lease
-    /// ends. The same goes for a panic in the work.
+    /// Dropping the future drops the work at that point and leaves the lock held until its lease ends. A panic in the
+    /// work has the same effect.
     pub async fn with_lock<T, E, F>(&self, key: impl Into<LockKey>, budget: &Budget, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
@@ -96,96 +98,94 @@ impl LockClient {
         self.acquire(key).within(budget).run(work).await
     }
 
-    /// Acquires a lock, waiting for it if somebody else holds it.
+    /// Acquires a lock. Waits for it if another caller holds it.
     ///
-    /// Say [`within`](Acquire::within) which budget: it gives both the lease and how long to wait.
-    /// Await the answer for the [`Lock`].
+    /// Give it a budget with [`within`](Acquire::within). The lease and the waiting time follow from the budget. Await
+    /// the request to get the [`Lock`].
     ///
     /// # Errors
-    /// [`Held`](crate::ErrorKind::Held) when the time to wait is over and somebody else still holds
-    /// it; `Unknown`, `Unavailable`, `OutOfTime`, `InvalidRequest`, `InvalidRecord`, `Table`,
-    /// `Denied` as [`ErrorKind`](crate::ErrorKind) says.
+    /// Returns [`Held`](crate::ErrorKind::Held) when the waiting time is over and another caller still holds the lock.
+    /// Returns `Unknown`, `Unavailable`, `OutOfTime`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied` as
+    /// [`ErrorKind`](crate::ErrorKind) describes.
     ///
     /// # Requests
-    /// One write when the lock is free, or its last holder is proven dead by the wall clock. Two
-    /// writes when a row of another client is free or its holder proven dead by observation. While
-    /// waiting, one consistent read (a fifth of a write's price) per poll: after 30 ms, then less
-    /// and less often, at last about every 250 ms. One read more after an answer that was lost.
+    /// It sends one write when the lock is free, or when the wall clock proves that its last holder is dead. It sends
+    /// two writes when a row of another client is free, or when an observation proves that its holder is dead. While it
+    /// waits, it sends one consistent read per poll, which costs a fifth of a write. The first poll comes after 30 ms.
+    /// The pauses then grow to about 250 ms. It sends one more read after a response was lost.
     ///
     /// # IAM actions
-    /// `dynamodb:UpdateItem`, `dynamodb:GetItem` on the table.
+    /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.
     ///
     /// # Cancel safety
-    /// Not cancel safe: when the future is dropped after its request was sent, the lock may be
-    /// taken, and stays taken until its lease ends.
+    /// It is not cancel safe. If the future is dropped after its request was sent, the lock may be held, and then stays
+    /// held until its lease ends.
     pub fn acquire(&self, key: impl Into<LockKey>) -> Acquire<'_> {
         AcquireRequest::new(&self.engine, key.into())
     }
 
-    /// Tries once to acquire a lock, and answers at once when somebody else holds it.
+    /// Tries once to acquire a lock. Returns at once when another caller holds it.
     ///
-    /// A refused try is no error: see [`TryAcquired`](crate::TryAcquired). Needs a budget or a
-    /// lease.
+    /// A refused try is not an error: see [`TryAcquired`](crate::TryAcquired). The call needs a budget or a lease.
     ///
     /// # Errors
-    /// As [`acquire`](LockClient::acquire), without `Held`.
+    /// Returns the errors of [`acquire`](LockClient::acquire), except `Held`.
     ///
     /// # Requests
-    /// One write, granted or refused. One more write when the row is free but was written by another
-    /// client, or when a carried observation proves its holder dead. One read more after an answer
-    /// that was lost.
+    /// It sends one write, which is granted or refused. It sends one more write when the row is free but was written by
+    /// another client, or when an observation from an earlier call proves that its holder is dead. It sends one more
+    /// read after a response was lost.
     ///
     /// # IAM actions
-    /// `dynamodb:UpdateItem`, `dynamodb:GetItem` on the table.
+    /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.
     ///
     /// # Cancel safety
-    /// As [`acquire`](LockClient::acquire).
+    /// The same holds as for [`acquire`](LockClient::acquire).
     pub fn try_acquire(&self, key: impl Into<LockKey>) -> TryAcquire<'_> {
         AcquireRequest::new(&self.engine, key.into())
     }
 
-    /// Goes on holding a lock that was saved with [`Lock::save`]: same grant, same
-    /// fencing token, whole lease. Whoever else has a copy of the saved lock still holds it too.
+    /// Continues to hold a lock that was saved with [`Lock::save`]. The grant and the fencing token stay the same, and
+    /// the lease starts again at its full length. Other processes that have a copy of the saved lock still hold it too.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when another grant has the lock or it was released;
-    /// `Unknown`, `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table`, `Denied`.
+    /// Returns [`Lost`](crate::ErrorKind::Lost) when another grant has the lock or the lock was released. Returns
+    /// `Unknown`, `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied`.
     ///
     /// # Requests and IAM actions
-    /// One write: `dynamodb:UpdateItem`. A second one when a copy changed the lease meanwhile; a read as with
-    /// [`checkpoint`](Lock::checkpoint).
+    /// It sends one write: `dynamodb:UpdateItem`. It sends a second write when a copy changed the lease meanwhile. It
+    /// sends a read in the same cases as [`checkpoint`](Lock::checkpoint).
     ///
     /// # Cancel safety
-    /// Dropping the future may leave the lease renewed. The saved lock stays good.
+    /// If the future is dropped, the lease may have been renewed. The saved lock stays valid.
     pub fn resume(&self, saved: SavedLock) -> Resume<'_> {
         Resume::new(&self.engine, saved)
     }
 
-    /// Takes a lock that was saved as a **new** grant with a larger fencing token: every
-    /// earlier copy of the saved lock is lost from then on. Works also after the lock was released or
-    /// its lease ran out, as long as nobody else was granted it. Needs a budget or a lease. Owner and workflow
-    /// stay those of the saved lock.
+    /// Acquires a saved lock as a **new** grant with a larger fencing token. Every earlier copy of the saved lock is
+    /// lost from then on. This also works after the lock was released or its lease ended, as long as nobody else was
+    /// granted the lock. The call needs a budget or a lease. The owner and the workflow stay those of the saved lock.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when somebody else was granted the lock, or its row is gone;
-    /// otherwise as [`try_acquire`](LockClient::try_acquire).
+    /// Returns [`Lost`](crate::ErrorKind::Lost) when another caller was granted the lock, or when its row is gone.
+    /// Otherwise returns the errors of [`try_acquire`](LockClient::try_acquire).
     ///
     /// # Requests and IAM actions
-    /// One write, or two when the lock was renewed since it was saved: `dynamodb:UpdateItem`,
-    /// and `dynamodb:GetItem` after an answer that was lost.
+    /// It sends one write, or two when the lock was renewed since it was saved: `dynamodb:UpdateItem`. After a response
+    /// was lost, it also needs `dynamodb:GetItem`.
     ///
     /// # Cancel safety
-    /// As [`acquire`](LockClient::acquire).
+    /// The same holds as for [`acquire`](LockClient::acquire).
     pub fn reclaim(&self, saved: SavedLock) -> Reclaim<'_> {
         AcquireRequest::reclaiming(&self.engine, saved)
     }
 
-    /// [`Lock::condition_check`] for a lock that was saved: fences a transaction of whoever was
-    /// handed the saved lock, such as a later state of a workflow, without asking for the lock first. Sends
-    /// nothing.
+    /// Returns the [`Lock::condition_check`] of a saved lock. It fences a transaction of a caller that received the
+    /// saved lock, such as a later state of a workflow. The caller does not have to resume the lock first. Sends no
+    /// request.
     ///
     /// # Errors
-    /// `InvalidRequest` when the saved lock is none of this client's.
+    /// Returns `InvalidRequest` when the saved lock does not belong to this client.
     ///
     /// # IAM actions
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
@@ -195,76 +195,75 @@ impl LockClient {
         commit::fence(&self.engine, &saved.holding(self.engine.clock().now(), settings)?)
     }
 
-    /// Releases a lock that was saved, without renewing it first.
+    /// Releases a saved lock without renewing it first.
     ///
-    /// Harmless to repeat. See [`Release`] for errors, requests and cancel safety.
+    /// The call is safe to repeat. See [`Release`] for errors, requests and cancel safety.
     pub fn release(&self, saved: SavedLock) -> Release {
         Release::of_saved(&self.engine, saved)
     }
 
-    /// Gives back whatever this workflow holds on this key, for cleaning up after a workflow that
-    /// has ended. Does nothing where another workflow, or nobody, holds it.
+    /// Releases the lock with this key if this workflow holds it. Use it to clean up after a workflow that has ended.
+    /// It does nothing when another workflow holds the lock, or nobody does.
     ///
-    /// The workflow's own running functions, if any, are not told: only fencing stops them. A workflow
-    /// that was started again under its old name may hold the lock anew: see
-    /// [`sparing_owners`](ReleaseWorkflow::sparing_owners).
+    /// Functions of the workflow that still run are not notified: only fencing stops them. A workflow that was started
+    /// again under its old name may hold the lock again: see [`sparing_owners`](ReleaseWorkflow::sparing_owners).
     ///
-    /// See [`Release`] for errors and cancel safety; requests: one consistent read, then one write
-    /// for what is held (`dynamodb:GetItem`, `dynamodb:UpdateItem`).
+    /// See [`Release`] for errors and cancel safety. The call sends one consistent read (`dynamodb:GetItem`), then one
+    /// write if the lock is held (`dynamodb:UpdateItem`).
     pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> ReleaseWorkflow {
         ReleaseWorkflow::new(&self.engine, key.into(), workflow.into())
     }
 
-    /// Reads who holds a lock, until when, and with which token; `None` when the lock has no row.
+    /// Reads who holds a lock, until when, and with which token. Returns `None` when the lock has no row.
     ///
-    /// What it says may be over when it arrives: never decide by it whether to write.
+    /// The result may be out of date when it arrives. Never use it to decide whether to write.
     ///
     /// # Errors
-    /// `InvalidRecord` when the row is not a lock record; `Unknown`, `Unavailable`, `InvalidRequest`,
-    /// `Table`, `Denied`.
+    /// Returns `InvalidRecord` when the row is not a lock record. Returns `Unknown`, `Unavailable`, `InvalidRequest`,
+    /// `Table` or `Denied`.
     ///
     /// # Requests and IAM actions
-    /// One consistent read: `dynamodb:GetItem`.
+    /// It sends one consistent read: `dynamodb:GetItem`.
     ///
     /// # Cancel safety
-    /// Cancel safe: it changes nothing.
+    /// It is cancel safe, because it changes nothing.
     pub async fn peek(&self, key: impl Into<LockKey>) -> Result<Option<PeekedLock>, Error> {
         peek::peek(&self.engine, key.into()).await
     }
 
-    /// Creates the lock table if it is missing: on demand, with this client's key attributes, and TTL
-    /// switched on where a [`ttl_attribute`](LockClientBuilder::ttl_attribute) is set. Waits until it
-    /// is active. A table that exists is [checked](LockClient::check_table).
+    /// Creates the lock table if it is missing. The table is billed on demand and has this client's key attributes. TTL
+    /// is switched on where a [`ttl_attribute`](LockClientBuilder::ttl_attribute) is set. Waits until the table is
+    /// active. [Checks](LockClient::check_table) a table that already exists.
     ///
-    /// For tests, demos and tools. In production let your template own the table.
+    /// This is for tests, demos and tools. In production, let your template own the table.
     ///
     /// # Errors
-    /// `Table` when it exists and is no lock table, or is not active after a minute; `Denied`,
-    /// `Unavailable`, `Unknown`.
+    /// Returns `Table` when the table exists and is not a lock table, or when it is not active after a minute. Returns
+    /// `Denied`, `Unavailable` or `Unknown`.
     ///
     /// # Requests and IAM actions
-    /// `dynamodb:CreateTable`, `dynamodb:DescribeTable`, and with TTL `dynamodb:UpdateTimeToLive`,
-    /// `dynamodb:DescribeTimeToLive`.
+    /// It needs `dynamodb:CreateTable` and `dynamodb:DescribeTable`. With TTL it also needs `dynamodb:UpdateTimeToLive`
+    /// and `dynamodb:DescribeTimeToLive`.
     ///
     /// # Cancel safety
-    /// Cancel safe: call it again.
+    /// It is cancel safe: call it again.
     pub async fn create_table(&self) -> Result<(), Error> {
         table::create(&self.engine).await
     }
 
-    /// Checks that the table exists, is active, and has the key attributes and TTL that this client
-    /// expects. The error names everything that is wrong, not just the first thing.
+    /// Checks that the table exists, is active, and has the key attributes and TTL that this client expects. The error
+    /// names everything that is wrong, not just the first problem.
     ///
-    /// Worth a deployment test; too much for every cold start.
+    /// Use it in a deployment test. Do not use it in every cold start, because it takes too long there.
     ///
     /// # Errors
-    /// `Table` with all findings; `Denied`, `Unavailable`, `Unknown`.
+    /// Returns `Table` with all problems. Returns `Denied`, `Unavailable` or `Unknown`.
     ///
     /// # Requests and IAM actions
-    /// `dynamodb:DescribeTable`, and with TTL `dynamodb:DescribeTimeToLive`.
+    /// It needs `dynamodb:DescribeTable`, and with TTL `dynamodb:DescribeTimeToLive`.
     ///
     /// # Cancel safety
-    /// Cancel safe: it changes nothing.
+    /// It is cancel safe, because it changes nothing.
     pub async fn check_table(&self) -> Result<(), Error> {
         table::check(&self.engine).await
     }
