@@ -1,4 +1,4 @@
-//! Acquire, try-acquire and reclaim: what the caller may say, and what the verdict means.
+//! Acquire, try-acquire and reclaim: the options of the caller, and what the result means.
 
 use super::guard::Lock;
 use crate::engine::Engine;
@@ -18,14 +18,14 @@ use std::time::Duration;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-/// An acquire that waits for the lock: await it for a [`Lock`].
+/// An acquire that waits for the lock. Await it to get a [`Lock`].
 pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
 
-/// An acquire that tries once: await it for a [`TryAcquired`].
+/// An acquire that tries once. Await it to get a [`TryAcquired`].
 pub type TryAcquire<'a> = AcquireRequest<'a, Trying>;
 
-/// A reclaim of a lock that was saved: await it for a [`Lock`]. Owner and workflow stay those of the grant that
-/// is reclaimed.
+/// A reclaim of a saved lock. Await it to get a [`Lock`]. The owner and the workflow stay those of the grant that is
+/// reclaimed.
 pub type Reclaim<'a> = AcquireRequest<'a, Reclaiming>;
 
 /// Marks an acquire that waits.
@@ -40,7 +40,7 @@ pub enum Trying {}
 #[derive(Debug)]
 pub enum Reclaiming {}
 
-/// An acquire whose caller says who will hold the lock: one that waits or tries, but no [`Reclaim`].
+/// An acquire whose caller chooses who will hold the lock. It waits or tries, and is not a [`Reclaim`].
 pub trait NewHolder: sealed::Mode {}
 
 impl NewHolder for Waiting {}
@@ -53,18 +53,18 @@ mod sealed {
     impl Mode for super::Trying {}
 }
 
-/// What a refused or granted try brings: both are answers, neither is an error.
+/// The result of a try. It was granted or refused, and neither is an error.
 #[derive(Debug)]
 #[must_use = "a lock may have been granted"]
 pub enum TryAcquired {
     /// The lock is ours.
     Granted(Lock),
-    /// Somebody else holds it.
+    /// Another caller holds the lock.
     Held(Held),
 }
 
 impl TryAcquired {
-    /// The lock, if it was granted.
+    /// Returns the lock, if it was granted.
     pub fn granted(self) -> Option<Lock> {
         match self {
             TryAcquired::Granted(lock) => Some(lock),
@@ -72,7 +72,7 @@ impl TryAcquired {
         }
     }
 
-    /// Whoever holds it, if it was refused.
+    /// Returns the holder, if the try was refused.
     pub fn held(&self) -> Option<&Held> {
         match self {
             TryAcquired::Granted(_) => None,
@@ -95,7 +95,7 @@ pub struct AcquireRequest<'a, Mode> {
     observation: Option<Observation>,
     reclaim_own: bool,
     reclaimed: Option<SavedLock>,
-    /// The work under the lock is stopped when the lease ends.
+    /// Whether the work under the lock is stopped when the lease ends.
     cut: bool,
     mode: PhantomData<fn() -> Mode>,
 }
@@ -128,22 +128,23 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         }
     }
 
-    /// The work that the lock is for: its rest is covered by the lease, and an acquire that waits
-    /// leaves its reserve for the work. Checkpoints renew up to its end and no further.
+    /// Sets the budget of the work that the lock is for. The lease covers the rest of the budget. An acquire that waits
+    /// leaves the budget's reserve for the work. Checkpoints extend the lease up to the end of the budget and no
+    /// further.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
-    /// The lease, 1 ms to 366 days, rounded up to whole milliseconds. Default: what the budget
-    /// needs. The holder believes in `lease / (1 + drift)` of it.
+    /// Sets the lease, from 1 ms to 366 days, rounded up to whole milliseconds. Default: what the budget needs. The
+    /// holder relies on `lease / (1 + drift)` of it.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Stores a payload in the lock's row, for whoever holds it next or looks at it. Default: the
-    /// row keeps what the last holder left, see [`Lock::data`].
+    /// Stores a payload in the lock's row. The next holder gets it, and peek shows it. Default: the row keeps what the
+    /// last holder left, see [`Lock::data`].
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = DataChange::Set(data.into());
         self
@@ -226,34 +227,33 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
 }
 
 impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
-    /// Who holds the lock: 1 to 2,048 bytes. Default: a name for this acquire alone, `{name}/{8 random digits}`,
-    /// with the [budget's name](Budget::owner), such as an invocation, else the
-    /// [client's](crate::LockClientBuilder::owner) in front.
+    /// Sets the owner that holds the lock: 1 to 2,048 bytes. Default: a name for this acquire alone,
+    /// `{name}/{8 random digits}`. In it, `{name}` is the [budget's name](Budget::owner), such as that of an
+    /// invocation, or else the [client's](crate::LockClientBuilder::owner).
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// The workflow that holds the lock (a Step Functions execution's ARN), so that
-    /// [`release_workflow`](crate::LockClient::release_workflow) can give it back when the workflow ends
-    /// without doing so. Default: none.
+    /// Sets the workflow that holds the lock, as a Step Functions execution's ARN. If the workflow ends without a
+    /// release, [`release_workflow`](crate::LockClient::release_workflow) can release the lock. Default: none.
     pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
         self.workflow = Some(workflow.into());
         self
     }
 
-    /// What an earlier, refused call saw. Its time counts towards proving the holder dead, as long
-    /// as the holder has not renewed since.
+    /// Sets what an earlier, refused call observed. The time of that observation counts towards the proof that the
+    /// holder is dead, as long as the holder has not renewed since.
     pub fn observation(mut self, observation: Observation) -> Self {
         self.observation = Some(observation);
         self
     }
 
-    /// Takes the lock also from a living holder of the same [`owner`](AcquireRequest::owner): a
-    /// retried task gets its own lock again, as a new grant that fences off the first try.
+    /// Acquires the lock even from a living holder of the same [`owner`](AcquireRequest::owner). A retried task gets
+    /// its own lock again, as a new grant that fences off the first try.
     ///
-    /// The acquire has to name its owner, and the owner must name exactly one holder. Two live calls with the
-    /// same owner take the lock from each other, and the last one wins. Only rows of this crate count.
+    /// The acquire must name its owner, and the owner must name exactly one holder. Two live calls with the same owner
+    /// take the lock from each other, and the last one has it. Only rows of this crate count.
     pub fn reclaim_own(mut self) -> Self {
         self.reclaim_own = true;
         self
@@ -261,7 +261,7 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
 }
 
 impl Acquire<'_> {
-    /// How long to wait for somebody else: what the budget has, less its reserve.
+    /// Returns how long to wait for another holder: the rest of the budget without its reserve.
     fn wait(&self) -> Result<Duration, Error> {
         self.budget.as_ref().and_then(Budget::wait).ok_or_else(|| {
             Invalid::new(format!(
@@ -278,17 +278,16 @@ impl<Mode> AcquireRequest<'_, Mode>
 where
     Self: IntoFuture<Output = Result<Lock, Error>>,
 {
-    /// Lets the work of [`run`](AcquireRequest::run) go on when its lease has ended. Default: the work is
-    /// dropped where it stands, since somebody else may be granted the lock from then on. For work that renews
-    /// late, and whose writes are fenced.
+    /// Lets the work of [`run`](AcquireRequest::run) continue when its lease has ended. Default: the work is dropped at
+    /// that point, because another caller may be granted the lock from then on. Use this for work that renews late and
+    /// whose writes are fenced.
     pub fn without_cut(mut self) -> Self {
         self.cut = false;
         self
     }
 
-    /// Acquires the lock, runs the work and releases the lock, as
-    /// [`with_lock`](crate::LockClient::with_lock) does, with the settings made here. Errors, requests and
-    /// cancel safety are those of `with_lock`.
+    /// Acquires the lock, runs the work and releases the lock, as [`with_lock`](crate::LockClient::with_lock) does,
+    /// with the settings of this request. Errors, requests and cancel safety are those of `with_lock`.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
@@ -323,7 +322,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
         Box::pin(async move {
-            // Refused before anything else is asked of the caller.
+            // Fails first if it cannot wait, before it checks the other settings.
             request.wait()?;
             match request.go(Acquire::wait).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
@@ -360,15 +359,15 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
 
 impl<Mode> fmt::Debug for AcquireRequest<'_, Mode> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the payload: it is the caller's and does not belong into logs.
+        // Leaves out the payload, because it is the caller's data and does not belong in logs.
         f.debug_struct("AcquireRequest").field("key", &self.key).field("owner", &self.owner).finish_non_exhaustive()
     }
 }
 
 impl Lock {
-    /// For a grant that was recognised late, when half of its lease was gone already: renewed before
-    /// anybody works with it. A call that fails leaves nothing behind, if that can be helped. One that lost
-    /// it meanwhile never held it for its caller, who has nothing to stop and may ask again.
+    /// Renews a grant before anybody works with it. It is used for a grant that was found late, when half of its lease
+    /// had passed already. A call that fails releases the lock if it can. A call that lost the lock meanwhile never
+    /// held it for its caller, who has nothing to stop and may call again.
     pub(crate) async fn renewed_or_given_back(mut self) -> Result<Self, Error> {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let key = self.key().clone();
@@ -383,7 +382,8 @@ impl Lock {
     }
 }
 
-/// A reclaim stays with the owner and the workflow of its grant, and looks at no other holder. It has the other settings:
+/// A reclaim keeps the owner and the workflow of its grant, and does not use an observation of another holder. It has
+/// the other settings:
 ///
 /// ```no_run
 /// # async fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) -> Result<(), lambda_lock::Error> {
