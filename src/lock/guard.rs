@@ -1,4 +1,4 @@
-//! The guard: a held lock, and what is known of it. What can be done with it stands in a file for each operation.
+//! The guard: a held lock, and for how long the caller may rely on it. Each operation on it has a file of its own.
 
 use super::validity::SharedValidity;
 use crate::engine::Engine;
@@ -12,39 +12,38 @@ use std::time::{Duration, SystemTime};
 
 /// A held lock.
 ///
-/// Holding it means: until [`remaining`](Lock::remaining) is zero, no other client was granted the
-/// lock, as long as clocks behave. Between two steps of the work call
-/// [`checkpoint`](Lock::checkpoint); nothing renews behind your back. What is written while the
-/// lock is held should carry its [`fencing_token`](Lock::fencing_token), because a process may be
-/// paused between its last check and its effect.
+/// As long as the clocks stay within their bounds, no other client is granted the lock until
+/// [`remaining`](Lock::remaining) is zero. Call [`checkpoint`](Lock::checkpoint) between two steps of the work, because
+/// nothing renews the lock in the background. What is written while the lock is held should carry its
+/// [`fencing_token`](Lock::fencing_token), because a process may be paused between its last check and its effect.
 ///
-/// Give it back with [`release`](Lock::release). Dropping it **cannot** release it, since a frozen
-/// or killed sandbox runs nothing: a dropped lock stays taken until its lease ends (and, for others,
-/// [`max_clock_skew`](crate::LockClientBuilder::max_clock_skew) longer), and a warning says until when.
-/// [`LockClient::with_lock`](crate::LockClient::with_lock) releases on success and on error alike.
+/// Release the lock with [`release`](Lock::release). Dropping it **cannot** release it, since a frozen or killed
+/// sandbox runs no code. A dropped lock stays held until its lease ends. For other callers it stays held
+/// [`max_clock_skew`](crate::LockClientBuilder::max_clock_skew) longer. A warning in the log shows until when.
+/// [`LockClient::with_lock`](crate::LockClient::with_lock) releases the lock on success and on error alike.
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Hold,
     pub(crate) budget: Option<Budget>,
     data: Option<Vec<u8>>,
-    /// Shared with whoever polls work under this lock, once there is any.
+    /// Shared with the code that polls work under this lock, once there is such work.
     validity: Option<SharedValidity>,
 }
 
-/// The lock itself, which the guard passes on to its release. Warns when it is dropped before.
+/// The part of the guard that it passes on to its release. Logs a warning when it is dropped before that.
 pub(crate) struct Hold {
     pub(crate) holding: Box<Holding>,
     pub(crate) state: AtomicU8,
 }
 
-/// Believed to be ours until the lease runs out.
+/// The guard relies on the lock until the lease ends.
 pub(crate) const HELD: u8 = 0;
-/// The lease was seen to have run out: not ours again until a renewal succeeds.
+/// The guard found that the lease had ended. The lock is not ours again until a renewal succeeds.
 const EXPIRED: u8 = 1;
-/// Another grant has it, or it was released.
+/// Another grant has the lock, or it was released.
 pub(crate) const LOST: u8 = 2;
-/// Released or handed over: the guard is over, whatever the answer.
+/// The lock was released or saved. The guard is at its end, whatever the response to a release is.
 pub(crate) const OVER: u8 = 3;
 
 impl Lock {
@@ -57,35 +56,35 @@ impl Lock {
         Self { engine, hold: Hold { holding, state: AtomicU8::new(HELD) }, budget, data, validity: None }
     }
 
-    /// Which lock.
+    /// The key of the lock.
     pub fn key(&self) -> &LockKey {
         &self.hold.holding.key
     }
 
-    /// Who holds it: us, by this name.
+    /// The owner that holds the lock. It is the name of this caller.
     pub fn owner(&self) -> &str {
         &self.hold.holding.owner
     }
 
-    /// The fencing token: larger than that of every earlier grant of this key.
+    /// The fencing token. It is larger than that of every earlier grant of this key.
     ///
-    /// Store it with what you write, and refuse writes with a smaller one: on DynamoDB
-    /// `attribute_not_exists(lastToken) OR lastToken <= :token`. Then an old holder that wakes up
-    /// late cannot overwrite what a newer holder wrote.
+    /// Store it with what you write, and refuse writes with a smaller one. On DynamoDB the condition is
+    /// `attribute_not_exists(lastToken) OR lastToken <= :token`. Then an old holder that resumes late cannot overwrite
+    /// what a newer holder wrote.
     ///
-    /// It is no idempotency key: whoever does the same work again has a larger one.
+    /// It is not an idempotency key: a caller that does the same work again has a larger token.
     pub fn fencing_token(&self) -> u64 {
         self.hold.holding.token
     }
 
-    /// The payload that the lock's row had when it was acquired: what the last holder left, or what
-    /// was given with [`data`](crate::Acquire::data). `None` after [`resume`](crate::LockClient::resume).
+    /// The payload that the lock's row had when it was acquired. The last holder left it, or it was given with
+    /// [`data`](crate::Acquire::data). `None` after [`resume`](crate::LockClient::resume).
     pub fn data(&self) -> Option<&[u8]> {
         self.data.as_deref()
     }
 
-    /// What is left of the lease, by whichever clock is more pessimistic; zero once it was seen to
-    /// have run out (until a checkpoint succeeds) or the lock is lost. Sends nothing.
+    /// Returns the rest of the lease, by the clock that shows less time left. Returns zero once this guard found that
+    /// the lease had ended, until a checkpoint succeeds. Returns zero when the lock is lost. Sends no request.
     pub fn remaining(&self) -> Duration {
         if self.hold.state.load(Ordering::Relaxed) != HELD {
             return Duration::ZERO;
@@ -100,12 +99,12 @@ impl Lock {
         remaining
     }
 
-    /// When the lease ends by our wall clock, as written on the row for others to see.
+    /// When the lease ends by our wall clock, as the row shows it to other callers.
     pub fn lease_ends_at(&self) -> Option<SystemTime> {
         from_epoch_millis(self.hold.holding.ends_at_ms)
     }
 
-    /// Refuses a step that the lease cannot cover. Sends nothing.
+    /// Refuses a step that the lease cannot cover. Sends no request.
     ///
     /// ```no_run
     /// # async fn example(lock: &mut lambda_lock::Lock) -> Result<(), lambda_lock::Error> {
@@ -119,7 +118,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`OutOfTime`](crate::ErrorKind::OutOfTime): checkpoint first, or leave the step to somebody else.
+    /// Returns [`OutOfTime`](crate::ErrorKind::OutOfTime). Call checkpoint first, or leave the step to another caller.
     pub fn ensure_remaining(&self, step: Duration) -> Result<(), Error> {
         let remaining = self.remaining();
         if remaining.is_zero() || remaining < step {
@@ -128,14 +127,14 @@ impl Lock {
         Ok(())
     }
 
-    /// For whoever polls work while the guard is lent to it.
+    /// For the code that polls the work while the guard is lent to the work.
     pub(crate) fn validity(&mut self) -> SharedValidity {
         let validity = (!self.remaining().is_zero()).then_some(self.hold.holding.validity);
         let clock = self.engine.clock();
         self.validity.get_or_insert_with(|| SharedValidity::new(clock.clone(), validity)).clone()
     }
 
-    /// What an answer says of the lock: held anew, or lost.
+    /// Sets the state that a response showed: the lock is held again, or it is lost.
     pub(crate) fn is_now(&self, state: u8) {
         self.hold.state.store(state, Ordering::Relaxed);
         if let Some(validity) = &self.validity {
@@ -143,9 +142,10 @@ impl Lock {
         }
     }
 
-    /// Saves the lock as data, to be [resumed](crate::LockClient::resume), [reclaimed](crate::LockClient::reclaim)
-    /// or [released](crate::LockClient::release) by the next function or state. The lease keeps running:
-    /// checkpoint first if the next one comes late. [`to_saved`](Lock::to_saved) returns a copy and keeps the guard.
+    /// Saves the lock as data. The next function or state can [resume](crate::LockClient::resume),
+    /// [reclaim](crate::LockClient::reclaim) or [release](crate::LockClient::release) it. The lease continues to run,
+    /// so call checkpoint first if the next function starts late. [`to_saved`](Lock::to_saved) returns a copy and keeps
+    /// the guard.
     ///
     /// ```no_run
     /// # use lambda_lock::{Budget, Error, Lock, LockClient, SavedLock};
@@ -167,7 +167,7 @@ impl Lock {
         SavedLock::of(&self.hold.holding)
     }
 
-    /// A copy of the lock as data, while this guard goes on. Both hold it as one holder.
+    /// Returns a copy of the lock as data, and this guard stays valid. Both hold the lock as one holder.
     pub fn to_saved(&self) -> SavedLock {
         SavedLock::of(&self.hold.holding)
     }
@@ -179,7 +179,7 @@ impl Lock {
 }
 
 impl Hold {
-    /// For a release of what no guard holds.
+    /// For a release of a lock that no guard holds.
     pub(crate) fn of_nobody(holding: Holding) -> Self {
         Self { holding: Box::new(holding), state: AtomicU8::new(OVER) }
     }
@@ -199,7 +199,7 @@ impl Drop for Hold {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the payload: it is the caller's and does not belong into logs.
+        // Leaves out the payload, because it is the caller's data and does not belong in logs.
         f.debug_struct("Lock")
             .field("key", &self.hold.holding.key)
             .field("owner", &self.hold.holding.owner)
