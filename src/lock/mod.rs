@@ -1,4 +1,4 @@
-//! The guard of a held lock, and what can be done with a lock: one file for each operation.
+//! The guard of a held lock, and the operations on a lock. Each operation has a file of its own.
 
 pub(crate) mod acquire;
 pub(crate) mod commit;
