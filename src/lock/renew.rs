@@ -1,4 +1,4 @@
-//! Renew: move the end of the lease, by a checkpoint between steps or while a future runs.
+//! Renew: extends the lease, by a checkpoint between two steps or while a future runs.
 
 use super::guard::{HELD, Hold, LOST, Lock};
 use crate::engine::call::Call;
@@ -14,60 +14,59 @@ use std::time::Duration;
 use tracing::field::Empty;
 
 impl Lock {
-    /// Renews the lease, and so learns whether the lock is still ours. Call it between steps.
+    /// Renews the lease, which shows whether the lock is still ours. Call it between steps.
     ///
-    /// The renewed lease is as long as the first one; under a budget it does not reach beyond the
-    /// budget's end and grace. A lease that ran out can still be renewed while nobody else was
-    /// granted the lock: the write itself proves it.
+    /// The renewed lease is as long as the first one. With a budget, it does not extend beyond the budget's end and
+    /// grace. A lease that ended can still be renewed while nobody else was granted the lock, because the condition of
+    /// the write proves that.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost): stop, and do not write. [`Unknown`](crate::ErrorKind::Unknown) and
-    /// [`Unavailable`](crate::ErrorKind::Unavailable): the lock is ours for [`remaining`](Lock::remaining)
-    /// as before; ask again. `InvalidRecord`, `Table`, `Denied`.
+    /// Returns [`Lost`](crate::ErrorKind::Lost): stop, and do not write. Returns [`Unknown`](crate::ErrorKind::Unknown)
+    /// or [`Unavailable`](crate::ErrorKind::Unavailable): the lock is ours for [`remaining`](Lock::remaining) as
+    /// before, so retry the call. Returns `InvalidRecord`, `Table` or `Denied`.
     ///
     /// # Requests and IAM actions
-    /// One write (`dynamodb:UpdateItem`); a second one after a lost answer, or when a copy of this
-    /// lock changed its lease elsewhere. One consistent read (`dynamodb:GetItem`) when DynamoDB refuses and has no
-    /// row to show, as it does when the row was deleted.
+    /// It sends one write (`dynamodb:UpdateItem`). It sends a second write after a response was lost, or when a copy of
+    /// this lock changed its lease in another process. It sends one consistent read (`dynamodb:GetItem`) when DynamoDB
+    /// refuses the write and returns no row, as it does when the row was deleted.
     ///
     /// # Cancel safety
-    /// Cancel safe: when the future is dropped the lease may or may not have been renewed, and the
-    /// guard believes that it was not.
+    /// It is cancel safe. If the future is dropped, the lease may or may not have been renewed, and the guard assumes
+    /// that it was not.
     pub async fn checkpoint(&mut self) -> Result<(), Error> {
         self.renew().await
     }
 
-    /// A [`checkpoint`](Lock::checkpoint) that changes something: a longer lease, or the payload.
+    /// A [`checkpoint`](Lock::checkpoint) that also changes something: it sets a longer lease, or the payload.
     pub fn renew(&mut self) -> Renew<'_> {
         Renew { lock: self, lease: None, data: DataChange::Keep }
     }
 
-    /// Runs a future and renews the lease while it runs, a third of the lease after the last
-    /// renewal, in the same task: nothing is spawned. For one long step that cannot be cut by
-    /// checkpoints.
+    /// Runs a future and renews the lease while it runs. Each renewal comes a third of the lease after the last one, in
+    /// the same task, and nothing is spawned. Use it for one long step that checkpoints cannot divide.
     ///
-    /// The renewals stop with the caller's own polling: a future that blocks its thread, or a frozen
-    /// sandbox, renews nothing. Before each poll of the future the lease is looked at, by both clocks. Once it has
-    /// ended, the future stands still until a renewal has told whether the lock is still ours, and goes on only
-    /// if it is.
+    /// The renewals stop when the caller no longer polls. A future that blocks its thread, or a frozen sandbox, renews
+    /// nothing. Before each poll of the future, the lease is checked against both clocks. Once the lease has ended, the
+    /// future is not polled until a renewal has shown whether the lock is still ours. It continues only if the lock is
+    /// ours.
     ///
     /// # Errors
-    /// `Lost` as soon as a renewal finds the lock lost, and whatever the last renewal said when the
-    /// lease has ended. The future is then dropped where it stands. A renewal that fails before
-    /// is tried again.
+    /// Returns `Lost` as soon as a renewal finds that the lock is lost. Returns the error of the last renewal when the
+    /// lease has ended. The future is then dropped at that point. A renewal that fails before the end of the lease is
+    /// retried.
     ///
     /// # Requests and IAM actions
-    /// One write per third of the lease: `dynamodb:UpdateItem`.
+    /// It sends one write per third of the lease: `dynamodb:UpdateItem`.
     ///
     /// # Cancel safety
-    /// As that of the future itself; the lock stays usable.
+    /// It is as cancel safe as the future itself. The lock stays usable.
     pub async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
         let validity = self.validity();
         let mut work = pin!(work);
         loop {
             let mut pause = self.engine.clock().sleep(self.until_next_renewal());
             let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
-                // After a freeze the lease may have ended long before the pause: renew at once.
+                // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
                 Poll::Ready(done) => Poll::Ready(done),
                 Poll::Pending => pause.as_mut().poll(context).map(|()| None),
             });
@@ -78,14 +77,14 @@ impl Lock {
                 let mut renewal = pin!(self.checkpoint());
                 let first = poll_fn(|context| match validity.poll(work.as_mut(), context) {
                     Poll::Ready(Some(output)) => Poll::Ready(Ok(output)),
-                    // The lease has ended: the work stands still until the renewal has told.
+                    // The lease has ended. The work is not polled until the renewal has ended.
                     Poll::Ready(None) | Poll::Pending => renewal.as_mut().poll(context).map(Err),
                 });
                 first.await
             };
             match renewed {
                 Ok(output) => return Ok(output),
-                // Renewed, but not beyond the end of the budget: past that the lease covers nothing.
+                // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
                 Err(Ok(())) => self.ensure_remaining(Duration::ZERO)?,
                 Err(Err(error)) if error.is_lost() || self.remaining().is_zero() => return Err(error),
                 Err(Err(error)) => {
@@ -98,21 +97,20 @@ impl Lock {
     fn until_next_renewal(&self) -> Duration {
         let lease = self.engine.clock_bounds().believed(self.hold.holding.lease.duration());
         let remaining = self.remaining();
-        // Near its end a lease that can be prolonged is renewed more often; one that ends with the
-        // budget is not.
+        // Near its end, a lease that can be extended is renewed more often. A lease that ends with the budget is not.
         let latest = if self.hold.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
         (lease / 3).min(latest).max(Duration::from_millis(10))
     }
 
     async fn renewed(&mut self, lease: Option<Duration>, data: DataChange) -> Result<(), Error> {
         self.engine.settings().check_write(self.key(), &self.hold.holding.owner, None, &data)?;
-        // The lease on the row may be longer, where a copy of this lock was renewed elsewhere.
+        // The lease in the row may be longer, if a copy of this lock was renewed in another process.
         lease.map_or(Ok(()), Lease::check)?;
         let lease = lease.unwrap_or(self.hold.holding.lease.duration());
         self.renew_for(LeasePolicy::up_to(lease, self.budget.as_ref()), &data).await
     }
 
-    /// One renewal, as checkpoint and resume need it.
+    /// Sends one renewal, for checkpoint and resume.
     pub(crate) async fn renew_for(&mut self, lease: LeasePolicy, data: &DataChange) -> Result<(), Error> {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
@@ -145,8 +143,8 @@ impl Lock {
     }
 }
 
-/// A renewal before it is awaited: `lock.renew().lease(…).await`. Errors, requests and cancel
-/// safety are those of [`Lock::checkpoint`].
+/// A renewal before it is awaited: `lock.renew().lease(…).await`. Errors, requests and cancel safety are those of
+/// [`Lock::checkpoint`].
 #[must_use = "a renewal does nothing until it is awaited"]
 pub struct Renew<'a> {
     lock: &'a mut Lock,
@@ -155,14 +153,14 @@ pub struct Renew<'a> {
 }
 
 impl Renew<'_> {
-    /// Asks for a longer lease. A shorter one than the lock has is ignored: a renewal never shortens
-    /// what others already count on.
+    /// Sets a longer lease. A lease that is shorter than the lock's is ignored, because a renewal never shortens the
+    /// lease that other callers already rely on.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Replaces the payload in the lock's row, for instance by the progress made so far.
+    /// Replaces the payload in the lock's row, for example by the progress so far.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = DataChange::Set(data.into());
         self
