@@ -1,27 +1,27 @@
-//! Where an invocation's deadline becomes durations: how long to hold, how long to wait.
+//! The budget: how long to hold a lock and how long to wait for it, from the deadline of an invocation.
 
 use super::clock::SharedClock;
 use crate::protocol::{ClockBounds, Instants};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Time that stays covered by the lease after the deadline: Lambda stops a function only some time
-/// *after* its deadline (0.68 s late was seen), and until then it may still act.
+/// How long after the deadline the lease still covers the work. Lambda stops a function only some time *after* its
+/// deadline (0.68 s late was seen), and until then the function may still act.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 
-/// What is left of an invocation, or of any other piece of work with an end.
+/// The time that is left of an invocation, or of any other work that has an end.
 ///
 /// A lock acquired [`within`](crate::Acquire::within) a budget
-/// * has a lease that covers the budget and its grace: `(remaining + grace) × (1 + drift)`. After an invocation that
-///   was killed at its deadline others get the lock when that is over, and `max_clock_skew` later: with the defaults
-///   about 3 s and 5 % of the timeout after the deadline;
+/// * has a lease that covers the budget and its grace: `(remaining + grace) × (1 + drift)`. If an invocation was killed
+///   at its deadline, other callers can acquire the lock when that lease has ended and `max_clock_skew` has passed.
+///   With the defaults, that is about 3 s and 5 % of the timeout after the deadline;
 /// * is waited for no longer than `remaining − reserve`, so that there is time left to work.
 ///
 /// | setting | default | why |
 /// |---|---|---|
-/// | [`grace`](Budget::grace) | 1 s | Lambda's kill comes after the deadline |
+/// | [`grace`](Budget::grace) | 1 s | Lambda stops a function after its deadline |
 /// | [`reserve`](Budget::reserve) | half of the budget as it was when created | as much time for the work as for waiting |
-/// | [`owner`](Budget::owner) | none: the client's | an invocation's budget names the invocation; each acquire adds something random |
+/// | [`owner`](Budget::owner) | none: the client's | an invocation's budget names the invocation; each acquire adds random digits |
 ///
 /// ```
 /// use lambda_lock::Budget;
@@ -31,14 +31,14 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 /// assert!(budget.remaining().unwrap() <= Duration::from_secs(30));
 /// ```
 ///
-/// Time is counted by the monotonic and the wall clock, whichever says that more has passed, so
-/// that a sandbox that was frozen does not come back with time that it no longer has. From where a call is given the
-/// budget, that call and its lock count by the clock of their client.
+/// Time is counted by the monotonic clock and the wall clock, and the one that shows more time passed counts. A sandbox
+/// that was frozen therefore does not continue with time that it no longer has. Once a call is given the budget, that
+/// call and its lock use the clock of their client.
 #[derive(Clone, Debug)]
 pub struct Budget {
     clock: SharedClock,
     started: Instants,
-    /// What had passed of it when it was moved to this clock.
+    /// How much of the budget had passed when it was moved to this clock.
     passed: Duration,
     total: Option<Duration>,
     grace: Duration,
@@ -52,8 +52,8 @@ impl Budget {
         Self::lasting_on(SharedClock::system(), duration)
     }
 
-    /// A budget that ends at a point in time, such as an invocation's deadline. One that has passed
-    /// leaves nothing.
+    /// A budget that ends at a point in time, such as an invocation's deadline. If that time has passed, nothing is
+    /// left.
     pub fn until(deadline: SystemTime) -> Self {
         let clock = SharedClock::system();
         let now = clock.now();
@@ -61,8 +61,8 @@ impl Budget {
         Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall)))
     }
 
-    /// A budget whose end nobody knows. Locks acquired within it need an explicit
-    /// [`lease`](crate::Acquire::lease), and nothing can be waited for.
+    /// A budget whose end is unknown. Locks acquired within it need an explicit [`lease`](crate::Acquire::lease), and a
+    /// call cannot wait for a lock.
     pub fn unknown() -> Self {
         let clock = SharedClock::system();
         let now = clock.now();
@@ -87,32 +87,31 @@ impl Budget {
         }
     }
 
-    /// Sets for how long after its end the work may still act, and the lease must cover it.
-    /// Default: 1 s.
+    /// Sets how long after its end the work may still act. The lease must cover that time. Default: 1 s.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets how much of the budget is kept for the work: waiting for a lock ends when no more than
-    /// this is left. Default: half of the budget as it was when created.
+    /// Sets how much of the budget is kept for the work. Waiting for a lock ends when no more than this is left.
+    /// Default: half of the budget as it was when created.
     #[must_use]
     pub fn reserve(mut self, reserve: Duration) -> Self {
         self.reserve = reserve;
         self
     }
 
-    /// Names whoever has this budget as the owner of the locks acquired within it, where the acquire
-    /// itself [names nobody](crate::Acquire::owner). Default: none, so that the client's owner counts;
-    /// a budget made from an invocation's context names the invocation.
+    /// Sets the owner of the locks acquired within this budget, where the acquire itself [does not name
+    /// one](crate::Acquire::owner). Default: none, so that the client's owner is used. A budget made from an
+    /// invocation's context names the invocation.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<Arc<str>>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// What is left; `None` where the end is unknown, zero where it has passed.
+    /// Returns the time that is left, `None` if the end is unknown, and zero if it has passed.
     pub fn remaining(&self) -> Option<Duration> {
         self.left_of(self.total)
     }
@@ -126,33 +125,33 @@ impl Budget {
         self.passed.saturating_add(self.clock.now().longest_since(self.started))
     }
 
-    /// The same budget, counted by this clock from now on. An operation reads the clock of its engine and no other: two
-    /// clocks may run at different speeds, and readings of one mean nothing to the other.
+    /// Returns the same budget, counted by this clock from now on. An operation reads only the clock of its engine. Two
+    /// clocks may run at different rates, and their readings cannot be compared.
     pub(crate) fn on(&self, clock: &SharedClock) -> Self {
         if self.clock.is(clock) {
             return self.clone();
         }
-        // Before the other clock: a pause in between must not give time back.
+        // Reads this clock before the other one, so that a pause in between does not add time to the budget.
         let started = clock.now();
         Self { passed: self.passed(), clock: clock.clone(), started, ..self.clone() }
     }
 
-    /// Who acquires within it.
+    /// The owner of the locks acquired within it.
     pub(crate) fn owner_name(&self) -> Option<&str> {
         self.owner.as_deref()
     }
 
-    /// How long a lock may be waited for.
+    /// Returns how long a call may wait for a lock.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.remaining().map(|remaining| remaining.saturating_sub(self.reserve))
     }
 
-    /// For how long the lock must stay ours: until the end and the grace after it.
+    /// Returns how long the lock must stay ours: until the end of the budget and its grace.
     pub(crate) fn to_cover(&self) -> Option<Duration> {
         self.left_of(self.total.map(|total| total.saturating_add(self.grace)))
     }
 
-    /// The lease that covers it.
+    /// Returns the lease that covers the budget and its grace.
     pub(crate) fn lease(&self, clock_bounds: &ClockBounds) -> Option<Duration> {
         self.to_cover().map(|cover| clock_bounds.stretched(cover))
     }
