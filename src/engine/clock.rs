@@ -8,22 +8,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A future that is done when some time has passed.
+/// A future that completes when some time has passed.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Time and randomness, as a lock client sees them.
+/// Time and random numbers for a lock client.
 ///
-/// The default is the system's own. Tests and simulations bring their own, through
+/// The default is the system's clock. Tests and simulations set their own with
 /// [`LockClientBuilder::clock`](crate::LockClientBuilder::clock).
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Reads both clocks.
     fn now(&self) -> Instants;
 
-    /// Lets time pass.
+    /// Returns a future that completes after this duration.
     fn sleep(&self, duration: Duration) -> Sleep;
 
-    /// Random bytes that no other process draws. Grants are told apart by them, so they must come
-    /// from the operating system's generator and not from one that a cloned sandbox would share.
+    /// Returns random bytes that no other process gets. They tell grants apart. They must come from the operating
+    /// system's generator, because a cloned sandbox would share any other generator.
     fn random(&self) -> [u8; 16];
 }
 
@@ -42,22 +42,22 @@ impl SharedClock {
         self.0.now()
     }
 
-    /// Lets time pass, see [`Clock::sleep`].
+    /// Returns a future that completes after this duration, see [`Clock::sleep`].
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.0.sleep(duration)
     }
 
-    /// Random bytes that no other process draws, see [`Clock::random`].
+    /// Returns random bytes that no other process gets, see [`Clock::random`].
     pub fn random(&self) -> [u8; 16] {
         self.0.random()
     }
 
-    /// Whether both are one clock, so that its readings can be compared.
+    /// Whether both are the same clock, so that its readings can be compared.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The system's clocks, without a way to sleep: enough for a [`Budget`](crate::Budget).
+    /// The system's clocks, without a way to sleep. That is enough for a [`Budget`](crate::Budget).
     pub(crate) fn system() -> Self {
         Self::new(SystemClock::new(None))
     }
@@ -68,7 +68,7 @@ impl SharedClock {
     }
 }
 
-/// The operating system's clocks and generator.
+/// The operating system's clocks and random number generator.
 #[derive(Debug)]
 struct SystemClock {
     origin: Instant,
