@@ -1,22 +1,22 @@
-//! An invocation's deadline and name, as a budget.
+//! A budget from the deadline and the name of an invocation.
 
 use crate::engine::budget::Budget;
 use crate::protocol::from_epoch_millis;
 use lambda_runtime::Context;
 
-/// What is left of an invocation, held by that invocation.
+/// The time that is left of an invocation, with that invocation as the owner.
 ///
-/// * The end is the context's deadline. 0 means that nobody knows it (a context made by hand): then
-///   the budget is [`unknown`](Budget::unknown) and every acquire needs an explicit lease.
-/// * Grace (1 s) and reserve (half of what is left now) are those of every budget; make the budget
-///   first thing in the handler, so that they are halves of the whole.
-/// * The [`owner`](Budget::owner) begins with `function:version/request id`, and each acquire adds something random.
-///   It belongs to the invocation and not to the process, so several invocations in one environment are told apart.
-///   A retried asynchronous invocation has the same request id, and is another owner all the same: name the owner
-///   yourself where it shall get its own lock [back](crate::Acquire::reclaim_own).
+/// * The end is the context's deadline. A deadline of 0 means that it is unknown (the context was made by hand). Then
+///   the budget is [`unknown`](Budget::unknown), and every acquire needs an explicit lease.
+/// * Grace (1 s) and reserve (half of what is left now) are those of every budget. Make the budget first in the
+///   handler, so that the reserve is half of the whole.
+/// * The [`owner`](Budget::owner) begins with `function:version/request id`, and each acquire adds random digits. The
+///   owner belongs to the invocation and not to the process, so several invocations in one environment have different
+///   owners. A retried asynchronous invocation has the same request id, but another owner. Name the owner yourself if
+///   the retry should get its own lock [again](crate::Acquire::reclaim_own).
 ///
-/// `cargo lambda watch` sends the constant deadline 600000, a time in 1970: the budget is then spent,
-/// and acquiring within it is [`OutOfTime`](crate::ErrorKind::OutOfTime).
+/// `cargo lambda watch` sends the constant deadline 600000, a time in 1970. Then no time is left in the budget, and
+/// acquiring within it returns [`OutOfTime`](crate::ErrorKind::OutOfTime).
 impl From<&Context> for Budget {
     fn from(context: &Context) -> Self {
         let deadline = Some(context.deadline).filter(|deadline| *deadline != 0);
@@ -28,8 +28,8 @@ impl From<&Context> for Budget {
     }
 }
 
-/// The invocation's name, for people who look at the table or at somebody else's error: enough to
-/// find its log.
+/// Returns the name of the invocation, for people who look at the table or at the error of another caller. It is enough
+/// to find the invocation's log.
 fn invocation(context: &Context) -> Option<String> {
     let function = &context.env_config;
     let named = match (function.function_name.as_str(), function.version.as_str()) {
