@@ -1,4 +1,4 @@
-//! Errors by name: what leaves a function so that `Retry` and `Catch` can match it.
+//! Names for errors, which `Retry` and `Catch` can match when an error leaves a function.
 
 use crate::engine::error::{Error, ErrorKind};
 use lambda_runtime::Diagnostic;
@@ -20,7 +20,7 @@ pub fn error_type(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::Held => "LockHeld",
         ErrorKind::Lost => "LockLost",
-        // Out of time: DynamoDB could not be asked any more, and another invocation can.
+        // When time has run out, this invocation could send no more requests to DynamoDB, but another invocation can.
         ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime => "LockUnknown",
         ErrorKind::Cancelled | ErrorKind::FailedBefore | ErrorKind::CutShort => "WorkFailed",
         ErrorKind::InvalidRequest | ErrorKind::PayloadMismatch => "InvalidRequest",
@@ -29,21 +29,21 @@ pub fn error_type(error: &Error) -> &'static str {
     }
 }
 
-/// The error's [name](error_type) and its sentence.
+/// Uses the error's [name](error_type) and its text.
 impl From<Error> for Diagnostic {
     fn from(error: Error) -> Self {
         Diagnostic { error_type: error_type(&error).to_owned(), error_message: error.to_string() }
     }
 }
 
-/// What a handler that returns `Result<_, lambda_runtime::Error>` fails with, so that a lock's error behind `?`
-/// keeps its [name](error_type).
+/// Converts the error of a handler that returns `Result<_, lambda_runtime::Error>`, so that a lock's error that was
+/// returned with `?` keeps its [name](error_type).
 ///
 /// `lambda_runtime::Error` is a box, and by itself the runtime names every boxed error by the type of the box:
-/// `LockHeld` would leave the function under a name that no `Retry` or `Catch` expects. This looks for an
-/// [`Error`](crate::Error) in the box, and in the errors that it gives as its [`source`](std::error::Error::source).
-/// The sentence is that of the whole error; the lock's own is added where the whole does not have it. Any other
-/// error becomes what the runtime makes of it.
+/// `LockHeld` would leave the function under a name that no `Retry` or `Catch` expects. This function looks for an
+/// [`Error`](crate::Error) in the box, and in the errors that it returns as its [`source`](std::error::Error::source).
+/// The text is that of the whole error. The text of the lock's error is added if the whole error does not contain it.
+/// Any other error is converted as the runtime does it.
 ///
 /// ```no_run
 /// use lambda_lock::{Budget, LockClient, lambda};
@@ -68,7 +68,7 @@ pub fn diagnostic(error: impl Into<lambda_runtime::Error>) -> Diagnostic {
     named(&*error).unwrap_or_else(|| error.into())
 }
 
-/// The diagnostic of the first lock error among an error and its sources.
+/// Returns the diagnostic of the first lock error among an error and its sources.
 pub(super) fn named(error: &(dyn StdError + 'static)) -> Option<Diagnostic> {
     let lock = successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref::<Error>())?;
     let (whole, own) = (error.to_string(), lock.to_string());
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!((diagnostic.error_type.as_str(), diagnostic.error_message), (name, sentence));
         }
     }
-    /// Somebody's own error, around another one.
+    /// An error of another type, around an error.
     #[derive(Debug)]
     struct Around(&'static str, lambda_runtime::Error);
 
