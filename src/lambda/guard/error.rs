@@ -1,4 +1,4 @@
-//! What a guarded handler fails with: the lock's error, or its own.
+//! The error of a guarded handler: that of the lock, or its own.
 
 use crate::engine::error::Error;
 use crate::lambda::diagnostic::named;
@@ -6,13 +6,13 @@ use lambda_runtime::Diagnostic;
 use std::any::Any;
 use std::fmt;
 
-/// Why a guarded handler did not answer.
+/// Why a guarded handler failed.
 #[derive(Debug)]
 pub enum LockServiceError<E> {
     /// The lock was not acquired, and the handler did not run.
     Lock(Error),
-    /// The handler ran and failed. The lock was given back, or a warning in the log says why not, and its lease
-    /// frees it.
+    /// The handler ran and failed. The lock was released. If it was not, a warning in the log shows why, and the lease
+    /// frees the lock.
     Handler(E),
 }
 
@@ -34,9 +34,9 @@ impl<E: std::error::Error> std::error::Error for LockServiceError<E> {
     }
 }
 
-/// The lock's error by its [name](crate::lambda::error_type), the handler's own as it is. A handler whose errors are
-/// boxed ([`lambda_runtime::Error`]) may have a lock's error in the box: that one is found and named, as
-/// [`diagnostic`](crate::lambda::diagnostic) does it.
+/// Names a lock's error by its [name](crate::lambda::error_type), and leaves the handler's own error as it is. A
+/// handler whose errors are boxed ([`lambda_runtime::Error`]) may have a lock's error in the box. That error is found
+/// and named, as [`diagnostic`](crate::lambda::diagnostic) does it.
 impl<E: Into<Diagnostic> + 'static> From<LockServiceError<E>> for Diagnostic {
     fn from(error: LockServiceError<E>) -> Self {
         match error {
