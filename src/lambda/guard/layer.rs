@@ -1,4 +1,4 @@
-//! The layer: which lock, for how long to wait, and what to answer when somebody else holds it.
+//! The layer: which lock to acquire, how long to wait, and what to return when another caller holds it.
 
 use super::service::LockService;
 use super::settings::Settings;
@@ -12,17 +12,17 @@ use tower::Layer;
 
 /// Runs a whole handler under a lock whose key comes from the event.
 ///
-/// The lock is acquired within the invocation's [budget](crate::Budget), so its lease covers the
-/// invocation and its grace and the handler need not renew it. It is given back when the handler has
-/// answered or failed. An event that comes again is handled again. The handler gets its event as [`Locked`](super::Locked), with the grant beside
-/// it: what it writes should carry the fencing token.
+/// The lock is acquired within the invocation's [budget](crate::Budget), so its lease covers the invocation and its
+/// grace, and the handler need not renew it. The lock is released when the handler has succeeded or failed. An event
+/// that is delivered again is handled again. The handler gets its event as [`Locked`](super::Locked), together with the
+/// grant. What the handler writes should carry the fencing token.
 ///
 /// | setting | default | why |
 /// |---|---|---|
-/// | [`grace`](LockLayer::grace) | 1 s | Lambda's kill comes after the deadline |
+/// | [`grace`](LockLayer::grace) | 1 s | Lambda stops a function after its deadline |
 /// | [`reserve`](LockLayer::reserve) | half of the invocation | as much time for the handler as for waiting |
 /// | [`without_waiting`](LockLayer::without_waiting) | waits | most events should be handled, not refused |
-/// | [`when_held`](LockLayer::when_held) | error `LockHeld` | whoever invoked the function retries |
+/// | [`when_held`](LockLayer::when_held) | error `LockHeld` | the caller of the function retries |
 ///
 /// ```no_run
 /// use lambda_lock::LockClient;
@@ -48,22 +48,22 @@ use tower::Layer;
 /// ```
 ///
 /// # Errors
-/// Those of [`acquire`](LockClient::acquire) as [`LockServiceError::Lock`](super::LockServiceError),
-/// and the handler's own. Each leaves the function under its [name](super::super::error_type), also a lock's error that
-/// the handler returns in a box. An empty key is `InvalidRequest`, a context without deadline too.
-/// `CutShort` when the lease ended while the handler ran, which was dropped where it stood; `Lost` when the handler
-/// answered and its lock had been lost meanwhile. A release that fails is logged as a warning: the lease frees the
-/// lock.
+/// Returns the errors of [`acquire`](LockClient::acquire) as [`LockServiceError::Lock`](super::LockServiceError), and
+/// the errors of the handler. Each error leaves the function under its [name](super::super::error_type), including a
+/// lock's error that the handler returns in a box. An empty key is `InvalidRequest`, and so is a context without a
+/// deadline. Returns `CutShort` when the lease ended while the handler ran, and the handler was dropped at that point.
+/// Returns `Lost` when the handler succeeded, but its lock was lost meanwhile. A release that fails is logged as a
+/// warning, because the lease frees the lock.
 ///
 /// # Requests and IAM actions
-/// Those of acquire and release: two `UpdateItem` when nobody else holds the lock, `GetItem` while
-/// waiting.
+/// It sends the requests of acquire and release: two `UpdateItem` when nobody else holds the lock, and `GetItem` while
+/// it waits.
 ///
 /// # Cancel safety
-/// Dropping the future, or a panic in the handler, leaves the lock taken until its lease ends: at the end of the
+/// If the future is dropped, or the handler panics, the lock stays held until its lease ends. The lease ends after the
 /// invocation, its grace, and [5 %](crate::LockClientBuilder::clock_drift) of both. A function that was killed at a
-/// timeout of 15 minutes holds the lock for about 48 s more: 1 s of grace, 45 s of drift, and the 2 s that
-/// [wall clocks](crate::LockClientBuilder::max_clock_skew) may be apart.
+/// timeout of 15 minutes holds the lock for about 48 s more: 1 s of grace, 45 s of drift, and the 2 s that [wall
+/// clocks](crate::LockClientBuilder::max_clock_skew) may differ.
 #[derive(Clone)]
 pub struct LockLayer<K, H = Refuse> {
     settings: Settings,
@@ -72,7 +72,7 @@ pub struct LockLayer<K, H = Refuse> {
 }
 
 impl<K> LockLayer<K> {
-    /// Guards handlers of events of type `A` by the lock that `key` names.
+    /// Runs handlers of events of type `A` under the lock that `key` names.
     pub fn new<A>(locks: LockClient, key: K) -> Self
     where
         K: Fn(&A) -> LockKey,
@@ -82,15 +82,15 @@ impl<K> LockLayer<K> {
 }
 
 impl<K, H> LockLayer<K, H> {
-    /// Answers this, instead of the error `LockHeld`, when somebody else holds the lock and held it
-    /// for all the time that could be waited. The handler does not run.
+    /// Sets what to return, instead of the error `LockHeld`, when another caller held the lock for the whole waiting
+    /// time. The handler does not run.
     pub fn when_held<R, F: Fn(&Held) -> R>(self, answer: F) -> LockLayer<K, F> {
         let Self { settings, key, when_held: _ } = self;
         LockLayer { settings, key, when_held: answer }
     }
 
-    /// Tries once. Default: waits for the lock until only the [`reserve`](LockLayer::reserve) is left
-    /// of the invocation.
+    /// Tries once. Default: it waits for the lock until only the [`reserve`](LockLayer::reserve) is left of the
+    /// invocation.
     #[must_use]
     pub fn without_waiting(mut self) -> Self {
         self.settings.waits = false;
