@@ -1,4 +1,4 @@
-//! The service: acquire, run the handler, give the lock back.
+//! The service: it acquires the lock, runs the handler, and releases the lock.
 
 use super::error::LockServiceError;
 use super::settings::Settings;
@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::task::{self, Poll};
 use tower::Service;
 
-/// A handler under a lock: made by [`LockLayer`](super::LockLayer).
+/// A handler under a lock, made by [`LockLayer`](super::LockLayer).
 #[derive(Clone)]
 pub struct LockService<S, K, H> {
     inner: S,
@@ -23,13 +23,13 @@ pub struct LockService<S, K, H> {
     when_held: H,
 }
 
-/// An event, and the lock that is held while it is handled.
+/// An event, and the lock that is held while the event is handled.
 #[derive(Clone, Debug)]
 pub struct Locked<A> {
     /// The event's payload.
     pub payload: A,
-    /// The grant: its [`fencing_token`](SavedLock::fencing_token) belongs into everything that the
-    /// handler writes. [Resume](crate::LockClient::resume) it for a guard to checkpoint with.
+    /// The grant. Everything that the handler writes should carry its [`fencing_token`](SavedLock::fencing_token).
+    /// [Resume](crate::LockClient::resume) it to get a guard for checkpoints.
     pub grant: SavedLock,
 }
 
@@ -58,7 +58,7 @@ where
     }
 
     fn call(&mut self, event: LambdaEvent<A>) -> Self::Future {
-        // The one that was polled ready goes with the call; its clone takes its place.
+        // The service that was polled ready handles this call, and its clone takes its place.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let (settings, when_held) = (self.settings.clone(), self.when_held.clone());
