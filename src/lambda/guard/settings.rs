@@ -1,11 +1,11 @@
-//! What a guard knows before there is an event.
+//! The settings of a guard, which do not depend on the event.
 
 use crate::client::LockClient;
 use crate::engine::budget::Budget;
 use lambda_runtime::Context;
 use std::time::Duration;
 
-/// What does not depend on the event.
+/// The settings of [`LockLayer`](super::LockLayer), except those of the key and the response.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) locks: LockClient,
