@@ -1,14 +1,14 @@
-//! What is answered when somebody else holds the lock.
+//! What a guarded handler returns when another caller holds the lock.
 
 use crate::engine::error::Held;
 
-/// Makes no answer of a held lock: it is an error.
+/// Returns no response when the lock is held, so that it is an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Refuse;
 
-/// What to answer when somebody else holds the lock.
+/// Makes the response for when another caller holds the lock.
 pub trait WhenHeld<R> {
-    /// The answer, if it is one, and the error otherwise.
+    /// Returns the response. `None` means that the held lock is an error.
     fn answer(&self, held: &Held) -> Option<R>;
 }
 
