@@ -1,10 +1,10 @@
-//! Locks in AWS Lambda: the invocation's own deadline and name, a guard around a whole handler, and
-//! errors that a workflow can match. Feature `lambda`.
+//! Locks in AWS Lambda: budgets from the invocation's own deadline and name, a lock around a whole handler, and errors
+//! that a workflow can match. It needs the feature `lambda`.
 //!
 //! # A budget from the invocation
 //!
-//! [`Budget::from`](crate::Budget#impl-From%3C%26Context%3E-for-Budget) reads the deadline and names
-//! the invocation as the owner of every lock acquired within it.
+//! [`Budget::from`](crate::Budget#impl-From%3C%26Context%3E-for-Budget) reads the deadline and names the invocation as
+//! the owner of every lock acquired within it.
 //!
 //! ```no_run
 //! use lambda_lock::{Budget, LockClient};
@@ -56,17 +56,17 @@
 //!
 //! # A lock around the whole handler
 //!
-//! [`LockLayer`] takes the key from the event, so that the handler itself knows nothing of locks.
+//! [`LockLayer`] takes the key from the event, so the handler itself does not need to acquire the lock.
 //!
 //! # Errors by name
 //!
-//! [`Error`](crate::Error) turns into a [`Diagnostic`](lambda_runtime::Diagnostic) whose `errorType`
-//! is a name that `Retry` and `Catch` of Step Functions can match: see [`error_type`].
+//! [`Error`](crate::Error) is converted into a [`Diagnostic`](lambda_runtime::Diagnostic) whose `errorType` is a name
+//! that `Retry` and `Catch` of Step Functions can match: see [`error_type`].
 //!
-//! A handler that returns [`lambda_runtime::Error`] puts every error into a box, and the runtime names them all by
-//! the type of the box. [`LockLayer`] looks into it; without the layer say `.map_err(lambda_lock::lambda::diagnostic)`
-//! where the handler is handed to the runtime, see [`diagnostic`]. An error type of your own needs
-//! `From<lambda_lock::Error>` and `Into<Diagnostic>`, as in the example above.
+//! A handler that returns [`lambda_runtime::Error`] puts every error into a box, and the runtime names them all by the
+//! type of the box. [`LockLayer`] looks into the box. Without the layer, call
+//! `.map_err(lambda_lock::lambda::diagnostic)` where the handler is passed to the runtime, see [`diagnostic`]. An error
+//! type of your own needs `From<lambda_lock::Error>` and `Into<Diagnostic>`, as in the example above.
 
 mod budget;
 mod diagnostic;
