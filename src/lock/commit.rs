@@ -1,4 +1,4 @@
-//! Commit: the caller's writes and the lock's own in one transaction.
+//! Commit: applies the caller's writes and the lock's own write in one transaction.
 
 use super::guard::{HELD, LOST, Lock};
 use crate::engine::Engine;
@@ -19,20 +19,20 @@ use std::sync::atomic::Ordering;
 use tracing::Span;
 use tracing::field::Empty;
 
-/// What became of a commit whose answer was lost, see [`Lock::settle_commit`].
+/// The outcome of a commit whose response was lost, see [`Lock::settle_commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommitOutcome {
     /// All of its writes were applied.
     Applied,
-    /// None of its writes was applied, and none will be.
+    /// None of its writes was applied, and none will be applied.
     NotApplied,
-    /// The row no longer tells, and never will: a copy of the lock, or another answer that was lost, came in
-    /// between. Look at what the commit would have written.
+    /// The row no longer shows the outcome, and never will. A copy of the lock wrote the row in between, or the
+    /// response to another request was lost. Check what the commit would have written.
     Indeterminate,
 }
 
-/// The fence as a part of the caller's own transaction: applied only while this grant is current.
+/// Returns the fence for the caller's own transaction. The transaction is applied only while this grant is current.
 pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteItem, Error> {
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
     let request = Request::alone(holding.key.clone(), action);
@@ -53,14 +53,14 @@ impl<'a> Commit<'a> {
         Self { lock, writes, data: DataChange::Keep }
     }
 
-    /// Replaces the payload in the lock's row by the same transaction, for instance by the progress
-    /// that the writes make. Default: the row keeps what it has.
+    /// Replaces the payload in the lock's row in the same transaction, for example by the progress that the writes
+    /// make. Default: the row keeps its payload.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = DataChange::Set(data.into());
         self
     }
 
-    /// Removes the payload from the lock's row by the same transaction.
+    /// Removes the payload from the lock's row in the same transaction.
     pub fn remove_data(mut self) -> Self {
         self.data = DataChange::Remove;
         self
@@ -95,7 +95,7 @@ impl<'a> IntoFuture for Commit<'a> {
 
 impl fmt::Debug for Commit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the writes: they are the caller's and do not belong into logs.
+        // Leaves out the writes, because they are the caller's data and do not belong in logs.
         f.debug_struct("Commit").field("lock", &self.lock).field("writes", &self.writes.len()).finish_non_exhaustive()
     }
 }
@@ -114,7 +114,7 @@ impl CommitAndRelease {
         Self { lock, writes, data: DataChange::Keep }
     }
 
-    /// Leaves a payload in the row for the next holder. Default: the row keeps what it has.
+    /// Leaves a payload in the row for the next holder. Default: the row keeps its payload.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = DataChange::Set(data.into());
         self
@@ -134,7 +134,8 @@ impl CommitAndRelease {
         };
         match &committed {
             Ok(()) => lock.abandon(),
-            // Also after an answer that never came: a released row refuses what may still be on its way.
+            // This is also done when the outcome is unknown: a released row refuses a transaction that may still
+            // arrive.
             Err(_) => lock.finish().await,
         }
         committed
@@ -151,8 +152,7 @@ async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWrite
     over(lock, &span, committed, Operation::Commit, cause)
 }
 
-/// Stores the outcome of an idempotent work, with the caller's writes if there are any, and so ends
-/// its lock.
+/// Stores the outcome of idempotent work, with the caller's writes if there are any. This ends the grant of its lock.
 #[cfg(feature = "once")]
 pub(crate) async fn settle(
     mut lock: Lock,
@@ -201,8 +201,8 @@ impl fmt::Debug for CommitAndRelease {
 }
 
 impl Lock {
-    /// A [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for a transaction of your own: its
-    /// writes are applied only while this grant is current, neither lost nor released. Sends nothing.
+    /// Returns a [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for a transaction of your own. Its writes
+    /// are applied only while this grant is current, neither lost nor released. Sends no request.
     ///
     /// ```no_run
     /// # use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -214,16 +214,15 @@ impl Lock {
     /// # }
     /// ```
     ///
-    /// When the lock was lost the transaction is cancelled, and the reason at this item's place is
-    /// `ConditionalCheckFailed`. It orders grants, not the writes of one grant: your own retry of a
+    /// If the lock was lost, the transaction is cancelled, and the reason at this item's position is
+    /// `ConditionalCheckFailed`. The check orders grants, but not the writes of one grant: your own retry of a
     /// transaction needs your own client request token. [`commit`](Lock::commit) does all of that.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when the guard knows already.
+    /// Returns [`Lost`](crate::ErrorKind::Lost) when the guard has already found that the lock is lost.
     ///
     /// # IAM actions
-    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, beside the actions of its
-    /// other items.
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, and the actions of its other items.
     pub fn condition_check(&self) -> Result<TransactWriteItem, Error> {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return Err(Error::lost(self.key()));
@@ -231,12 +230,12 @@ impl Lock {
         fence(&self.engine, &self.hold.holding)
     }
 
-    /// Applies writes of yours, and renews the lock, in one transaction: all of it while the lock is
-    /// ours, or nothing.
+    /// Applies your writes and renews the lock in one transaction. Everything is applied while the lock is ours, or
+    /// nothing.
     ///
-    /// A holder that was paused and has lost the lock writes nothing. A commit whose answer was lost is
-    /// asked for again with the same client request token, so its writes are applied once. Await the
-    /// answer; afterwards the lease is as after a [`checkpoint`](Lock::checkpoint).
+    /// A holder that was paused and has lost the lock writes nothing. A commit whose response was lost is sent again
+    /// with the same client request token, so its writes are applied once. Await the commit. Afterwards the lease is
+    /// the same as after a [`checkpoint`](Lock::checkpoint).
     ///
     /// ```no_run
     /// # use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -247,36 +246,38 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// * [`Lost`](crate::ErrorKind::Lost): stop; nothing was applied.
-    /// * [`Cancelled`](crate::ErrorKind::Cancelled): one of *your* writes was refused, the error says which one
-    ///   and why; nothing was applied. The guard believes what it believed before.
-    /// * [`Unknown`](crate::ErrorKind::Unknown): no answer within the budget. Do not commit the same writes
-    ///   again: [`settle_commit`](Lock::settle_commit) tells what became of them.
-    /// * `Unavailable`: throttled, or other transactions had the items, for the whole budget; nothing
-    ///   was applied. `InvalidRequest`: more than 99 writes, more than 4 MB, one of them on the lock's
-    ///   own row, or what DynamoDB itself finds invalid. `InvalidRecord`, `Table`, `Denied`.
+    /// * [`Lost`](crate::ErrorKind::Lost): stop. Nothing was applied.
+    /// * [`Cancelled`](crate::ErrorKind::Cancelled): DynamoDB refused one of *your* writes. The error shows which one
+    ///   and why. Nothing was applied. The guard relies on its lease as before.
+    /// * [`Unknown`](crate::ErrorKind::Unknown): no response came within the budget. Do not commit the same writes
+    ///   again: [`settle_commit`](Lock::settle_commit) finds out whether they were applied.
+    /// * `Unavailable`: DynamoDB throttled the requests, or other transactions had the items, for the whole budget.
+    ///   Nothing was applied.
+    /// * `InvalidRequest`: there are more than 99 writes or more than 4 MB, one of them writes to the lock's own row,
+    ///   or DynamoDB itself finds them invalid.
+    /// * It can also return `InvalidRecord`, `Table` or `Denied`.
     ///
     /// # Requests and IAM actions
-    /// One `TransactWriteItems`, which DynamoDB bills as two writes per item:
-    /// `dynamodb:UpdateItem` on the lock table, and the actions of your writes on theirs. One more
-    /// after a lost answer, a conflict with another transaction, or when a copy of this lock renewed it
-    /// elsewhere; conflicts are retried within the budget, without a budget within three request
-    /// timeouts. A read as with [`checkpoint`](Lock::checkpoint).
+    /// It sends one `TransactWriteItems`, which DynamoDB bills as two writes per item. It needs `dynamodb:UpdateItem`
+    /// on the lock table, and the actions of your writes on their tables. It sends one more after a response was lost,
+    /// after a conflict with another transaction, or when a copy of this lock renewed it in another process. Conflicts
+    /// are retried within the budget, or within three request timeouts if there is no budget. It sends a read in the
+    /// same cases as [`checkpoint`](Lock::checkpoint).
     ///
     /// # Limits
-    /// A network that delivers a request twice, long after the first was cancelled because of your own
-    /// writes, can still have the second one applied until the lock is next renewed or released. (One
-    /// that was never answered is not called cancelled before a renewal has ruled that out.)
+    /// A network may deliver a request a second time, long after the first copy was cancelled because of your own
+    /// writes. The second copy can still be applied until the lock is next renewed or released. (A request that got no
+    /// response is not reported as cancelled before a renewal has ruled that out.)
     ///
     /// # Cancel safety
-    /// When the future is dropped, all of it or nothing may have been applied:
-    /// [`settle_commit`](Lock::settle_commit) tells.
+    /// If the future is dropped, everything may have been applied, or nothing. [`settle_commit`](Lock::settle_commit)
+    /// finds out which.
     pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
         Commit::new(self, writes.into_iter().collect())
     }
 
-    /// Applies writes of yours, and gives the lock back, in one transaction: all of it while the lock
-    /// is ours, or nothing. The guard is over from here on.
+    /// Applies your writes and releases the lock in one transaction. Everything is applied while the lock is ours, or
+    /// nothing. This call ends the guard.
     ///
     /// ```no_run
     /// # use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -287,15 +288,15 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// As [`commit`](Lock::commit). Whatever the error, the lock is given back as well as can be, by a
-    /// plain release, unless it is lost already. After [`Unknown`](crate::ErrorKind::Unknown) nobody can tell
-    /// from the lock whether the writes were applied: look at them.
+    /// Returns the errors of [`commit`](Lock::commit). After any error, it tries to release the lock with a plain
+    /// release, unless the lock is lost already. After [`Unknown`](crate::ErrorKind::Unknown) the lock does not show
+    /// whether the writes were applied, so read what they would have written.
     ///
     /// # Requests and IAM actions
-    /// As [`commit`](Lock::commit), and after an error one write (`dynamodb:UpdateItem`).
+    /// It sends the requests of [`commit`](Lock::commit), and after an error one write (`dynamodb:UpdateItem`).
     ///
     /// # Cancel safety
-    /// When the future is dropped, all of it or nothing may have been applied; the lease frees the lock.
+    /// If the future is dropped, everything may have been applied, or nothing. The lease frees the lock.
     pub fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> CommitAndRelease {
         CommitAndRelease::new(self, writes.into_iter().collect())
     }
@@ -317,22 +318,21 @@ impl Lock {
         Ok(())
     }
 
-    /// What became of the last [`commit`](Lock::commit), whose answer was lost.
+    /// Finds out whether the last [`commit`](Lock::commit) was applied, if its response was lost.
     ///
-    /// Renews the lock: the version that the renewal replaces tells whether the commit was applied,
-    /// and a transaction that is still on its way is refused from then on. If a checkpoint succeeded
-    /// meanwhile, that one has told already.
+    /// It renews the lock. The version that the renewal replaces shows whether the commit was applied. A transaction
+    /// that has not arrived yet is refused from then on. If a checkpoint succeeded meanwhile, it has found out already.
     ///
     /// # Errors
-    /// [`Unknown`](crate::ErrorKind::Unknown) and `Unavailable`: no answer again, call it again. `Lost`: look at
-    /// what the commit would have written. `InvalidRequest`: there is no commit whose outcome is unknown.
-    /// Otherwise as [`checkpoint`](Lock::checkpoint).
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) or `Unavailable`: there was no usable response again, so retry
+    /// the call. Returns `Lost`: check what the commit would have written. Returns `InvalidRequest`: there is no commit
+    /// whose outcome is unknown. Otherwise returns the errors of [`checkpoint`](Lock::checkpoint).
     ///
     /// # Requests and IAM actions
-    /// One write (`dynamodb:UpdateItem`), or none after a checkpoint.
+    /// It sends one write (`dynamodb:UpdateItem`), or none after a checkpoint.
     ///
     /// # Cancel safety
-    /// Cancel safe: call it again.
+    /// It is cancel safe: call it again.
     pub async fn settle_commit(&mut self) -> Result<CommitOutcome, Error> {
         if let Some(PendingCommit::Sent(_)) = self.hold.holding.pending {
             self.checkpoint().await?;
@@ -356,7 +356,7 @@ fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
     )
 }
 
-/// What became of a transaction that ends the guard.
+/// Records the end of a transaction that ends the guard.
 fn over(
     lock: &mut Lock,
     span: &Span,
