@@ -1,4 +1,4 @@
-//! Peek: who holds a lock, for people and dashboards.
+//! Peek: reads who holds a lock, for people and dashboards.
 
 use crate::engine::Engine;
 use crate::engine::call::Call;
@@ -9,29 +9,27 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 use tracing::field::Empty;
 
-/// A lock's row, as it was when it was read.
+/// The row of a lock, as it was when it was read.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeekedLock {
-    /// Who holds, or last held, the lock.
+    /// The owner that holds the lock, or held it last.
     pub holder: String,
-    /// Whether it was given back. A lock that was not may still be over: see `lease_ends_at`.
+    /// Whether the lock was released. Even if it was not, its lease may have ended: see `lease_ends_at`.
     pub released: bool,
-    /// The lease on the row.
+    /// The lease in the row.
     pub lease: Duration,
-    /// When the holder acquired or last renewed it, by its own wall clock; `None` for rows of other
-    /// clients.
+    /// When the holder acquired or last renewed the lock, by its own wall clock. `None` for rows of other clients.
     pub renewed_at: Option<SystemTime>,
-    /// When the lease ends, or was given back, by the holder's own wall clock; `None` for rows of
-    /// other clients.
+    /// When the lease ends or the lock was released, by the holder's own wall clock. `None` for rows of other clients.
     pub lease_ends_at: Option<SystemTime>,
-    /// The newest fencing token of ours. It may be stale when another client wrote the row.
+    /// The newest fencing token that this crate wrote. It may be stale when another client wrote the row.
     pub fencing_token: Option<u64>,
-    /// The workflow that holds it.
+    /// The workflow that holds the lock.
     pub workflow: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
-    /// The version on the row.
+    /// The version in the row.
     pub version: String,
 }
 
@@ -53,7 +51,7 @@ impl From<Record> for PeekedLock {
 
 impl fmt::Debug for PeekedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the payload: it is the caller's and does not belong into logs.
+        // Leaves out the payload, because it is the caller's data and does not belong in logs.
         f.debug_struct("PeekedLock")
             .field("holder", &self.holder)
             .field("released", &self.released)
