@@ -1,4 +1,4 @@
-//! Release: give a lock back, from its guard, from a saved lock, or for a workflow that ended.
+//! Release: ends a grant, from its guard, from a saved lock, or for a workflow that ended.
 
 use super::guard::{Hold, LOST, Lock, OVER};
 use crate::engine::Engine;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use tracing::field::Empty;
 
 impl Lock {
-    /// Gives the lock back. The guard is over from here on, whatever the answer.
+    /// Releases the lock. This call ends the guard, whatever the response to the release is.
     ///
     /// ```no_run
     /// # async fn example(lock: lambda_lock::Lock) -> Result<(), lambda_lock::Error> {
@@ -32,8 +32,8 @@ impl Lock {
         Release::of_hold(self.engine, self.hold, self.budget)
     }
 
-    /// Releases after work that ended well. The caller has to know if the lock was lost before: another holder may
-    /// have worked at the same time.
+    /// Releases after work that succeeded. The caller must learn if the lock was lost before, because another holder
+    /// may have worked at the same time.
     pub(crate) async fn finish_work(self) -> Result<(), Error> {
         let key = self.key().clone();
         if self.hold.state.load(Ordering::Relaxed) == LOST {
@@ -67,8 +67,8 @@ impl Lock {
         }
     }
 
-    /// Releases after the work, unless the lock is known to be lost; a failure is only logged,
-    /// because the work is done and the lease frees the lock.
+    /// Releases after the work, unless the lock is known to be lost. A failure is only logged, because the work has
+    /// ended and the lease frees the lock.
     pub(crate) async fn finish(self) {
         if self.hold.state.load(Ordering::Relaxed) == LOST {
             return self.abandon();
@@ -82,7 +82,7 @@ impl Lock {
     }
 }
 
-/// What is not told to whoever hears of the work's own outcome.
+/// Logs that the lock was not released, or was no longer ours. The caller gets the work's own outcome instead.
 fn not_released(key: &LockKey, error: Option<Error>) {
     match error {
         None => tracing::warn!(%key, "the lock was no longer ours when it was released"),
@@ -90,40 +90,40 @@ fn not_released(key: &LockKey, error: Option<Error>) {
     }
 }
 
-/// What a release found. There is no third case, so that a `match` without `_` treats both.
+/// What a release found. There is no third case, so a `match` needs no `_`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// The lock is free. Also when it had been released before.
+    /// The lock is free. This is also returned when it was released before.
     Released,
-    /// The grant was no longer the row's: released and taken since, or lost before; nobody can tell
-    /// which. Whoever holds the lock now was left alone.
+    /// The row no longer has this grant. The grant was released and the lock acquired again, or it was lost before. The
+    /// row does not show which. The current holder keeps its lock.
     AlreadyGone,
 }
 
-/// A release before it is awaited: await it for a [`ReleaseOutcome`].
+/// A release before it is awaited. Await it to get a [`ReleaseOutcome`].
 ///
 /// # Errors
-/// [`Unknown`](crate::ErrorKind::Unknown): the lock is free at the latest when its lease ends;
-/// `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table`, `Denied`.
+/// Returns [`Unknown`](crate::ErrorKind::Unknown): the lock is free at the latest when its lease ends. Returns
+/// `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied`.
 ///
 /// # Requests and IAM actions
-/// One write: `dynamodb:UpdateItem` (`dynamodb:DeleteItem` with
-/// [`delete_row`](Release::delete_row)). A second one after a lost answer, or when a copy of the
-/// lock renewed it elsewhere. One consistent read (`dynamodb:GetItem`) when DynamoDB refuses and has no row to show.
+/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](Release::delete_row). It
+/// sends a second write after a response was lost, or when a copy of the lock renewed it in another process. It sends
+/// one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write and returns no row.
 ///
 /// # Cancel safety
-/// When the future is dropped the lock may or may not be released; its lease frees it. A release
-/// from a [saved lock](crate::LockClient::release) can simply be repeated.
+/// If the future is dropped, the lock may or may not be released, and its lease frees it. A release of a [saved
+/// lock](crate::LockClient::release) is safe to repeat.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
 pub struct Release(Releasing);
 
-/// A release for a workflow before it is awaited: await it for a [`ReleaseOutcome`]. See
+/// A release for a workflow before it is awaited. Await it to get a [`ReleaseOutcome`]. See
 /// [`LockClient::release_workflow`](crate::LockClient::release_workflow) for requests, and [`Release`] for errors and
 /// cancel safety.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
 pub struct ReleaseWorkflow(Releasing);
 
-/// What both have in common.
+/// What [`Release`] and [`ReleaseWorkflow`] have in common.
 struct Releasing {
     engine: Arc<Engine>,
     what: Result<What, Error>,
@@ -131,7 +131,7 @@ struct Releasing {
     options: ReleaseOptions,
 }
 
-/// Which owners a release for a workflow leaves alone.
+/// Returns whether a release for a workflow leaves the lock of this owner alone.
 type Spares = dyn Fn(&str) -> bool + Send + Sync;
 
 /// What is to be released.
@@ -148,7 +148,7 @@ impl What {
         }
     }
 
-    /// Who holds it, where that is known.
+    /// The owner that holds the lock, if it is known.
     fn owner(&self) -> Option<&str> {
         match self {
             What::Held(hold) => Some(&hold.holding.owner),
@@ -169,15 +169,14 @@ impl Release {
         Self(Releasing::new(engine.clone(), what, None))
     }
 
-    /// The time that the release may take. Default: the budget of the lock, else three request
-    /// timeouts.
+    /// Sets the time that the release may take. Default: the budget of the lock, or else three request timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.0.budget = Some(budget.on(self.0.engine.clock()));
         self
     }
 
-    /// Leaves a payload in the row for the next holder. Default: the row keeps what it has. One that does not
-    /// fit into a row is left out: the lock is released without it, and the error `InvalidRequest` says so.
+    /// Leaves a payload in the row for the next holder. Default: the row keeps its payload. If the payload does not fit
+    /// into a row, the lock is released without it, and the release returns the error `InvalidRequest`.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.0.options.data = DataChange::Set(data.into());
         self
@@ -189,24 +188,22 @@ impl Release {
         self
     }
 
-    /// Deletes the row instead of marking it released. The row's memory of the fencing token goes
-    /// with it: later tokens are larger only as far as clocks agree, and a delayed copy of an old
-    /// request may be applied to the empty place. A
-    /// [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
+    /// Deletes the row instead of marking it released. The fencing token is deleted with the row. Later tokens are then
+    /// larger only as far as the clocks agree, and a delayed copy of an old request may be applied to the missing row.
+    /// A [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
     pub fn delete_row(mut self) -> Self {
         self.0.options.delete_row = true;
         self
     }
 
-    /// Releases also a *later* grant of the same owner: a retried task gives back the lock that its
-    /// first run, whose answer was lost, had acquired again. Only with owners that name one holder.
+    /// Also releases a *later* grant of the same owner. A retried task then releases the lock that its first run had
+    /// acquired again, if the response of that run was lost. Use this only with owners that name one holder.
     pub fn or_later_grant_of_owner(mut self) -> Self {
         self.0.options.or_later_grant_of_owner = true;
         self
     }
 
-    /// [`Released`](Released::Released), [`Lost`](Released::Lost) or
-    /// [`AlreadyGone`](Released::AlreadyGone).
+    /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
     pub(crate) async fn verdict(self) -> Result<Released, Error> {
         self.0.verdict().await
     }
@@ -223,13 +220,13 @@ impl ReleaseWorkflow {
         Self(Releasing::new(engine.clone(), what, None))
     }
 
-    /// The time that the release may take. Default: three request timeouts.
+    /// Sets the time that the release may take. Default: three request timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.0.budget = Some(budget.on(self.0.engine.clock()));
         self
     }
 
-    /// As [`Release::data`].
+    /// Leaves a payload in the row, as [`Release::data`] does.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.0.options.data = DataChange::Set(data.into());
         self
@@ -241,16 +238,16 @@ impl ReleaseWorkflow {
         self
     }
 
-    /// As [`Release::delete_row`].
+    /// Deletes the row, as [`Release::delete_row`] does.
     pub fn delete_row(mut self) -> Self {
         self.0.options.delete_row = true;
         self
     }
 
-    /// Leaves the lock alone when its owner is
-    /// one of these. A Step Functions execution that was redriven has its old ARN; where owners say
-    /// which attempt they belong to, a late clean-up of an earlier attempt can spare those of the later
-    /// one. Decided on the very version that would be released. Default: nobody.
+    /// Leaves the lock alone when this function returns `true` for its owner. A Step Functions execution that was
+    /// redriven keeps its old ARN. If owners name the attempt that they belong to, a late clean-up of an earlier
+    /// attempt can spare those of the later attempt. The decision is made on exactly the version that would be
+    /// released. Default: no owner is spared.
     pub fn sparing_owners(mut self, those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         if let Ok(What::Workflows { spared, .. }) = &mut self.0.what {
             *spared = Box::new(those);
@@ -275,14 +272,14 @@ impl Releasing {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.engine.settings();
-        // Even so the lock is to be free: nobody else can release it any more.
+        // A payload that is too large must not stop the release, because nobody else can release the lock any more.
         let owner = what.owner().unwrap_or(self.engine.owner());
         let too_large = settings.check_write(&key, owner, None, &self.options.data).err();
         if too_large.is_some() {
             self.options.data = DataChange::Keep;
         }
         let options = self.options;
-        // A lock whose budget is spent is still worth one answer.
+        // Even when the budget is spent, the release waits for one response.
         let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
         let deadline = deadline.at_least(self.engine.request_timeout() / 4);
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
@@ -348,7 +345,7 @@ impl fmt::Debug for ReleaseWorkflow {
     }
 }
 
-/// Owners are spared by a release for a workflow alone, and it knows no later grant of an owner:
+/// Only a release for a workflow spares owners. Only a release of a grant covers a later grant of the owner.
 ///
 /// ```no_run
 /// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
