@@ -1,4 +1,4 @@
-//! Resume: go on holding a lock that was saved.
+//! Resume: continues to hold a saved lock.
 
 use super::guard::Lock;
 use crate::engine::Engine;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A resume before it is awaited: await it for the [`Lock`]. See [`LockClient::resume`](crate::LockClient::resume)
+/// A resume before it is awaited. Await it to get the [`Lock`]. See [`LockClient::resume`](crate::LockClient::resume)
 /// for errors, requests and cancel safety.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct Resume<'a> {
@@ -28,20 +28,20 @@ impl<'a> Resume<'a> {
         Self { engine, saved, lease: None, budget: None, data: DataChange::Keep }
     }
 
-    /// The work that the lock is resumed for: the lease covers it, and checkpoints renew up to its
-    /// end and no further. Default: none; the lease is the saved one's.
+    /// Sets the budget of the work that the lock is resumed for. The lease covers the budget. Checkpoints extend the
+    /// lease up to the end of the budget and no further. Default: none, and the lease is that of the saved lock.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
-    /// Asks for a longer lease than the saved one's. A shorter one is ignored.
+    /// Sets a longer lease than that of the saved lock. A shorter one is ignored.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Replaces the payload in the lock's row. Default: the row keeps what it has.
+    /// Replaces the payload in the lock's row. Default: the row keeps its payload.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = DataChange::Set(data.into());
         self
@@ -61,7 +61,7 @@ impl<'a> Resume<'a> {
         match lock.renew_for(lease, &data).await {
             Ok(()) => Ok(lock),
             Err(error) => {
-                // The saved lock still stands for the lock; this guard never held it.
+                // The saved lock still represents the lock, and this guard never held it.
                 lock.abandon();
                 Err(error)
             }
