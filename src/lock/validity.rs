@@ -1,8 +1,9 @@
-//! Work that ends with its lease: it is polled only as long as its lock is ours.
+//! Stops work when its lease ends. The work is polled only as long as its lock is ours.
 //!
-//! The guard itself is lent to the work, or to a renewal, and cannot be asked meanwhile. So what it believes is
-//! shared with whoever polls the work, who looks at it before each poll, by both clocks. A frozen process that
-//! is thawed therefore does not go on where it stood, beside the next holder.
+//! The guard itself is lent to the work or to a renewal, so other code cannot read it meanwhile. For this reason, the
+//! guard shares how long it relies on the lock with the code that polls the work. That code checks it against both
+//! clocks before each poll. A process that resumes after a freeze therefore does not continue its work beside the next
+//! holder.
 
 use crate::engine::clock::SharedClock;
 use crate::protocol::{Instants, LeaseValidity};
@@ -12,14 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// For how long a lock is believed to be ours, shared between its guard and whoever polls the work under it.
+/// How long the guard relies on the lock. The guard and the code that polls the work share it.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedValidity(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     clock: SharedClock,
-    /// `None`: it was seen to be over, and stays so until a renewal succeeds.
+    /// `None` means that the lease was seen to have ended, until a renewal succeeds.
     validity: Mutex<Option<LeaseValidity>>,
 }
 
@@ -28,12 +29,12 @@ impl SharedValidity {
         Self(Arc::new(Inner { clock, validity: Mutex::new(validity) }))
     }
 
-    /// After a renewal, or when the lock was lost.
+    /// Sets the new validity, after a renewal or when the lock was lost.
     pub(crate) fn is_now(&self, validity: Option<LeaseValidity>) {
         *self.validity() = validity;
     }
 
-    /// What is left, by the more pessimistic clock.
+    /// Returns the time that is left, by the clock that shows less.
     pub(crate) fn remaining(&self) -> Duration {
         self.remaining_at(self.0.clock.now())
     }
@@ -51,7 +52,7 @@ impl SharedValidity {
         self.0.validity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Polls the work if the lock is ours; `None` if it is not.
+    /// Polls the work if the lock is ours. Returns `None` if it is not.
     pub(crate) fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
         if self.remaining().is_zero() {
             return Poll::Ready(None);
@@ -59,8 +60,8 @@ impl SharedValidity {
         work.poll(context).map(Some)
     }
 
-    /// Drives the work as long as the lock is ours; `None` once it is not, and then the work is dropped where it
-    /// stands.
+    /// Runs the work as long as the lock is ours. Once the lock is not ours, it drops the work at that point and
+    /// returns `None`.
     pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
         let mut alarm = self.0.clock.sleep(self.remaining());
@@ -69,7 +70,7 @@ impl SharedValidity {
             if polled.is_ready() {
                 return polled;
             }
-            // The work may have renewed the lease meanwhile: then the end is later than when the alarm was set.
+            // The work may have renewed the lease meanwhile. Then the lease ends later than the alarm was set for.
             while alarm.as_mut().poll(context).is_ready() {
                 let remaining = self.remaining();
                 if remaining.is_zero() {
