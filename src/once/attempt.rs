@@ -1,4 +1,4 @@
-//! An attempt: a held lock whose work ends with an outcome that is stored.
+//! An attempt: a held lock whose work ends when its outcome is stored.
 
 use crate::engine::error::Error;
 use crate::lock::commit::{self, Commit};
@@ -9,18 +9,19 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
-/// The one attempt that is to do an idempotent work now.
+/// The one attempt that does the idempotent work now.
 ///
-/// It holds a [`Lock`], with all that can be done with one between the steps of the work: checkpoints,
-/// commits, fences. What the steps need most has methods here, the rest is reached by [`lock`](Attempt::lock) and
-/// [`lock_mut`](Attempt::lock_mut). It ends by storing an outcome, or by giving the work back for another attempt.
+/// It holds a [`Lock`]. Between the steps of the work, it can do what a lock can: checkpoints, commits and fences. The
+/// most common operations have methods here. The rest is reached through [`lock`](Attempt::lock) and
+/// [`lock_mut`](Attempt::lock_mut). An attempt ends when it stores an outcome, or when it releases the work for another
+/// attempt.
 #[derive(Debug)]
 #[must_use = "an attempt that is dropped keeps others waiting until its lease ends: complete it, fail it, or give it back"]
 pub struct Attempt {
     lock: Lock,
     number: u64,
     first_seen: Option<SystemTime>,
-    /// What is to be stored if the work ends with an error.
+    /// The failure to store if the work ends with an error.
     failure: Option<String>,
 }
 
@@ -30,13 +31,13 @@ impl Attempt {
         Self { lock, number, first_seen: first_seen.and_then(from_epoch_millis), failure: None }
     }
 
-    /// Which attempt at this work it is, counted from 1. More than 1: an earlier one failed, crashed, or
-    /// was too slow, and may have done a part of the work.
+    /// The number of this attempt at the work, counted from 1. If it is more than 1, an earlier attempt failed,
+    /// crashed, or was too slow, and may have done a part of the work.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// When the work was first asked for, by the wall clock of whoever asked.
+    /// When the work was first requested, by the wall clock of the caller that requested it.
     pub fn first_seen_at(&self) -> Option<SystemTime> {
         self.first_seen
     }
@@ -46,64 +47,64 @@ impl Attempt {
         &self.lock
     }
 
-    /// The lock that the attempt holds, to be renewed or kept alive.
+    /// The lock that the attempt holds, to renew it or to keep it alive.
     pub fn lock_mut(&mut self) -> &mut Lock {
         &mut self.lock
     }
 
-    /// [`Lock::fencing_token`] of this attempt: larger than that of every earlier one. It is no idempotency key, since
-    /// each attempt has another one.
+    /// Returns the [`Lock::fencing_token`] of this attempt. It is larger than that of every earlier attempt. It is not
+    /// an idempotency key, because each attempt has a different token.
     pub fn fencing_token(&self) -> u64 {
         self.lock.fencing_token()
     }
 
-    /// [`Lock::remaining`]: what is left of the lease.
+    /// Returns the rest of the lease, as [`Lock::remaining`] does.
     pub fn remaining(&self) -> Duration {
         self.lock.remaining()
     }
 
-    /// [`Lock::checkpoint`]: renews the lease between two steps of the work. Errors, requests and cancel safety are the
-    /// same.
+    /// Renews the lease between two steps of the work, as [`Lock::checkpoint`] does. Errors, requests and cancel safety
+    /// are the same.
     pub async fn checkpoint(&mut self) -> Result<(), Error> {
         self.lock.checkpoint().await
     }
 
-    /// [`Lock::commit`]: applies a step's writes in one transaction, while no other attempt took over. Errors, requests
-    /// and cancel safety are the same.
+    /// Applies the writes of a step in one transaction, as [`Lock::commit`] does, if no other attempt has taken over.
+    /// Errors, requests and cancel safety are the same.
     pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
         self.lock.commit(writes)
     }
 
-    /// Stores the result: later calls get it. The attempt is over from here on.
+    /// Stores the result, which later calls return. This call ends the attempt.
     ///
     /// # Errors
-    /// `Lost`: another attempt took over, its outcome counts. `Unknown`: ask for the work again, it
-    /// answers the result or tries again. `InvalidRequest`: the result is no JSON, or too large;
-    /// `Unavailable`, `InvalidRecord`, `Table`, `Denied`. Unless it is lost, the attempt is then given
-    /// back as well as can be.
+    /// Returns `Lost`: another attempt has taken over, and its outcome counts. Returns `Unknown`: retry the same call
+    /// for the work, which then returns the result or does the work again. Returns `InvalidRequest`: the result cannot
+    /// be written as JSON, or is too large. Returns `Unavailable`, `InvalidRecord`, `Table` or `Denied`. After an
+    /// error, it tries to release the attempt, unless the attempt is lost.
     ///
     /// # Requests and IAM actions
-    /// One write (`dynamodb:UpdateItem`); one more after a lost answer or an error.
+    /// It sends one write (`dynamodb:UpdateItem`). It sends one more after a response was lost or after an error.
     ///
     /// # Cancel safety
-    /// When the future is dropped, the result may or may not be stored: ask for the work again.
+    /// If the future is dropped, the result may or may not be stored. Retry the call for the work.
     pub async fn complete<T: Serialize + ?Sized>(self, result: &T) -> Result<(), Error> {
         self.complete_with(result, Vec::new()).await
     }
 
-    /// Stores the result, and applies these writes, in one transaction: all of it while no other attempt
-    /// took over, or nothing. The attempt is over from here on.
+    /// Stores the result and applies these writes in one transaction. Everything is applied while no other attempt has
+    /// taken over, or nothing. This call ends the attempt.
     ///
     /// # Errors
-    /// As [`complete`](Attempt::complete), and `Cancelled` when one of the writes was refused: nothing
-    /// was applied or stored, and the attempt was given back.
+    /// Returns the errors of [`complete`](Attempt::complete). Also returns `Cancelled` when DynamoDB refused one of the
+    /// writes. Then nothing was applied or stored, and the attempt was released.
     ///
     /// # Requests and IAM actions
-    /// One `TransactWriteItems`: `dynamodb:UpdateItem`, and the actions of the writes. Without writes as
-    /// [`complete`](Attempt::complete).
+    /// It sends one `TransactWriteItems`. It needs `dynamodb:UpdateItem` and the actions of the writes. Without writes,
+    /// it sends the requests of [`complete`](Attempt::complete).
     ///
     /// # Cancel safety
-    /// As [`complete`](Attempt::complete).
+    /// The same holds as for [`complete`](Attempt::complete).
     pub async fn complete_with<T: Serialize + ?Sized>(
         self,
         result: &T,
@@ -113,41 +114,42 @@ impl Attempt {
         commit::settle(self.lock, outcome, writes.into_iter().collect()).await
     }
 
-    /// Stores a failure: later calls get [`FailedBefore`](crate::ErrorKind::FailedBefore), and the work
-    /// is not tried again. The attempt is over from here on.
+    /// Stores a failure. Later calls return [`FailedBefore`](crate::ErrorKind::FailedBefore), and the work is not
+    /// retried. This call ends the attempt.
     ///
     /// # Errors, requests, IAM actions, cancel safety
-    /// Those of [`complete`](Attempt::complete).
+    /// They are the same as for [`complete`](Attempt::complete).
     pub async fn fail<F: Serialize + ?Sized>(self, failure: &F) -> Result<(), Error> {
         let outcome = json(failure).map(StoredOutcome::Failed);
         commit::settle(self.lock, outcome, Vec::new()).await
     }
 
-    /// Within [`run`](super::Once::run): when the work now returns an error, this failure is stored, and
-    /// the work is not tried again. Sends nothing.
+    /// Use this within [`run`](super::Once::run). If the work then returns an error, this failure is stored, and the
+    /// work is not retried. Sends no request.
     ///
     /// # Errors
-    /// `InvalidRequest`: the failure cannot be written as JSON.
+    /// Returns `InvalidRequest` when the failure cannot be written as JSON.
     pub fn fail_for_good<F: Serialize + ?Sized>(&mut self, failure: &F) -> Result<(), Error> {
         self.failure = Some(json(failure)?);
         Ok(())
     }
 
-    /// Gives the work back, for another attempt to do it.
+    /// Releases the work, so that another attempt can do it.
     ///
     /// # Errors, requests, IAM actions, cancel safety
-    /// Those of [`Lock::release`].
+    /// They are the same as for [`Lock::release`].
     pub async fn give_back(self) -> Result<ReleaseOutcome, Error> {
         self.lock.release().await
     }
 
-    /// The lease ended while the work ran. Somebody else may be at it by now: the record stays as it is.
+    /// Ends the attempt after the lease ended while the work ran. Another attempt may do the work by now, so the record
+    /// stays as it is.
     pub(super) fn cut_short(self) -> Error {
         self.lock.abandon();
         Error::work_cut_short(self.lock.key())
     }
 
-    /// The work returned an error, which the caller will hear of: here failures are only logged.
+    /// Ends the attempt after the work returned an error. The caller gets that error, so failures here are only logged.
     pub(super) async fn failed(self) {
         let key = self.lock.key().clone();
         let Some(failure) = self.failure else { return self.lock.finish().await };
