@@ -1,4 +1,4 @@
-//! Idempotent work: done once for each key, and answered from its record afterwards.
+//! Idempotent work: it is done once for each key. Later calls return the outcome from its record.
 
 mod attempt;
 mod payload;
@@ -14,17 +14,18 @@ use crate::protocol::LockKey;
 
 #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
 impl LockClient {
-    /// An idempotent work: done once for each key, and answered from its record afterwards.
+    /// Returns a request for idempotent work. The work is done once for each key, and later calls return the outcome
+    /// from its record.
     ///
-    /// One item holds the lock and the result: the first call claims it and works, later calls get the
-    /// stored result, each with one request. While somebody else is at it, a call waits for the result
-    /// within its budget. An attempt that crashed is taken over by the rules of every lock.
+    /// One item holds the lock and the result. The first call acquires the lock and does the work. Later calls return
+    /// the stored result, each with one request. While another caller does the work, a call waits for the result within
+    /// its budget. A crashed attempt is taken over by the same rules as any lock.
     ///
-    /// The key is a name of the work, such as an order's number or a message's id. It has a
-    /// [namespace](crate::protocol::once) of its own: a lock with the same key is another lock.
+    /// The key names the work, such as the number of an order or the id of a message. It has its own
+    /// [namespace](crate::protocol::once), so a lock with the same key is another lock.
     ///
-    /// A work that crashed is done again. Give an effect outside of DynamoDB an idempotency key made of the work's own
-    /// key, so that the other side recognises the repetition:
+    /// Work that crashed is done again. Give an effect outside of DynamoDB an idempotency key made of the work's own
+    /// key, so that the other system recognises the repetition:
     ///
     /// ```no_run
     /// # use lambda_lock::once::Outcome;
