@@ -1,13 +1,13 @@
-//! The fingerprint of a payload: two calls for one key must mean the same work.
+//! The fingerprint of a payload. Two calls for one key must mean the same work.
 
 use crate::protocol::Invalid;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// SHA-256 of the payload's canonical JSON (RFC 8785: keys sorted, no spaces), in hexadecimal. Whole
-/// numbers keep all their digits, beyond what that standard demands: two amounts that differ are never
-/// the same payload.
+/// Returns the SHA-256 of the payload's canonical JSON (RFC 8785: the keys are sorted, and there are no spaces), in
+/// hexadecimal. Whole numbers keep all their digits, which is more than that standard demands. Two amounts that differ
+/// are therefore never the same payload.
 pub(super) fn fingerprint(payload: &impl Serialize) -> Result<String, Invalid> {
     let mut json = Vec::new();
     let formatter = canon_json::CanonicalFormatter::new();
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_the_sha_256_of_the_canonical_json() {
-        // sha256sum of {"a":[1,2],"b":"é"}
+        // The expected value is the sha256sum of {"a":[1,2],"b":"é"}.
         let payload = json!({"b": "é", "a": [1, 2]});
         assert_eq!(of(payload), "d902c5ef87c42c33059e8d7b7aa30485809a5c0ff84b8d0d285616d5b03f23ea");
     }
