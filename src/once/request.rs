@@ -1,4 +1,4 @@
-//! Once: what the caller may say of an idempotent work, and what comes of asking for it.
+//! Once: the options of idempotent work, and the result of a request for it.
 
 use super::attempt::Attempt;
 use super::payload::fingerprint;
@@ -23,15 +23,14 @@ use std::time::Duration;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-/// How long the outcome of an idempotent work is kept, unless told otherwise: longer than a queue or a
-/// caller goes on retrying.
+/// The default of [`keep_for`](Once::keep_for). It is longer than a queue or a caller continues to retry.
 pub const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An idempotent work before it is begun, see [`LockClient::once`](crate::LockClient::once).
+/// Idempotent work before it is started, see [`LockClient::once`](crate::LockClient::once).
 #[must_use = "an idempotent work does nothing until it is run or started"]
 pub struct Once<'a> {
     engine: &'a Arc<Engine>,
-    /// As the caller calls it.
+    /// The key as the caller gave it.
     name: LockKey,
     payload: Option<Result<String, Invalid>>,
     keep: Duration,
@@ -41,36 +40,36 @@ pub struct Once<'a> {
     waits: bool,
 }
 
-/// What came of an idempotent work.
+/// The result of idempotent work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
-    /// It was done just now.
+    /// This call did the work.
     Done(T),
-    /// It had been done before: this is the result that was stored then.
+    /// The work was done before, and this is the result that was stored then.
     Replayed(T),
 }
 
 impl<T> Outcome<T> {
-    /// The result, whenever it came about.
+    /// Returns the result, whether this call did the work or not.
     pub fn into_result(self) -> T {
         match self {
             Outcome::Done(result) | Outcome::Replayed(result) => result,
         }
     }
 
-    /// Whether it had been done before.
+    /// Whether the work was done before.
     pub fn is_replayed(&self) -> bool {
         matches!(self, Outcome::Replayed(_))
     }
 }
 
-/// What there is to do for an idempotent work.
+/// What is left to do for idempotent work.
 #[derive(Debug)]
 #[must_use = "an attempt may have been granted"]
 pub enum Started<T> {
-    /// Everything: this attempt is the one to do it.
+    /// The work is to be done, and this attempt does it.
     Attempt(Attempt),
-    /// Nothing: it had been done before, with this result.
+    /// Nothing is left to do. The work was done before, with this result.
     Replayed(T),
 }
 
@@ -88,18 +87,18 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// What the work is to be done with. Calls for one key must come with the same payload, or end with
-    /// [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch): a key that is reused by mistake does not
-    /// get the result of somebody else's work. Compared is the SHA-256 of the payload's canonical JSON;
-    /// the payload itself is not stored. Default: nothing is compared.
+    /// Sets the payload of the work. Calls for one key must have the same payload, or they fail with
+    /// [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch). This way, a key that is reused by mistake does not
+    /// return the result of other work. The SHA-256 of the payload's canonical JSON is compared, and the payload itself
+    /// is not stored. Default: nothing is compared.
     pub fn payload(mut self, payload: &impl Serialize) -> Self {
         self.payload = Some(fingerprint(payload));
         self
     }
 
-    /// How long the outcome is kept, counted from when it was stored; afterwards the work would be done
-    /// again. Default: 24 h. Judged by its timestamp and [`max_clock_skew`]; with a [`ttl_attribute`]
-    /// DynamoDB also deletes the record some time later.
+    /// Sets how long the outcome is kept, counted from when it was stored. After that time, a call does the work again.
+    /// Default: 24 h. The time is judged by the timestamp of the outcome and [`max_clock_skew`]. With a
+    /// [`ttl_attribute`], DynamoDB also deletes the record some time later.
     ///
     /// [`max_clock_skew`]: crate::LockClientBuilder::max_clock_skew
     /// [`ttl_attribute`]: crate::LockClientBuilder::ttl_attribute
@@ -108,44 +107,43 @@ impl<'a> Once<'a> {
         self
     }
 
-    /// The time for the work, and for waiting while somebody else does it: as
-    /// [`Acquire::within`](crate::Acquire::within).
+    /// Sets the budget for the work, and for waiting while another caller does it, as
+    /// [`Acquire::within`](crate::Acquire::within) does.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
-    /// The lease of an attempt, as [`Acquire::lease`](crate::Acquire::lease). Default: what the budget
-    /// needs.
+    /// Sets the lease of an attempt, as [`Acquire::lease`](crate::Acquire::lease) does. Default: what the budget needs.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Who does it. Default: a name for this call alone, as that of [an acquire](crate::Acquire::owner).
+    /// Sets the owner of an attempt. Default: a name for this call alone, as that of [an
+    /// acquire](crate::Acquire::owner).
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// Does not wait while somebody else does it: [`Held`](crate::ErrorKind::Held) at once. Default:
-    /// waits for the result as long as the budget allows for waiting.
+    /// Returns [`Held`](crate::ErrorKind::Held) at once while another caller does the work. Default: it waits for the
+    /// result as long as the budget allows for waiting.
     pub fn without_waiting(mut self) -> Self {
         self.waits = false;
         self
     }
 
-    /// Does the work, unless it has been done, and stores its result.
+    /// Does the work unless it was done before, and stores its result.
     ///
-    /// When the work returns an error, the attempt is given back and the next call tries again; the
-    /// error of a work that should not be tried again is stored with
-    /// [`fail_for_good`](Attempt::fail_for_good).
+    /// If the work returns an error, the attempt is released and the next call retries the work. If the work should not
+    /// be retried, store its error with [`fail_for_good`](Attempt::fail_for_good).
     ///
-    /// The result is stored *after* the work: a crash in between makes the next attempt do the work
-    /// again. So does an error that the work returns although its effect took place, such as a payment whose answer
-    /// was lost. Where the effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has none of that.
-    /// Elsewhere give the other side an idempotency key made of the work's own key. The fencing token is none: each
-    /// attempt has another one.
+    /// The result is stored *after* the work. After a crash in between, the next attempt does the work again. The same
+    /// happens when the work returns an error although its effect took place, such as a payment whose response was
+    /// lost. If the effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has neither problem. For
+    /// other effects, give the other system an idempotency key made of the work's own key. The fencing token is not
+    /// such a key, because each attempt has a different token.
     ///
     /// ```no_run
     /// # use lambda_lock::{Budget, Error, LockClient};
@@ -159,25 +157,26 @@ impl<'a> Once<'a> {
     /// ```
     ///
     /// # Errors
-    /// * [`Held`](crate::ErrorKind::Held): somebody else is doing it, and the time to wait is over.
-    /// * [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch), [`FailedBefore`](crate::ErrorKind::FailedBefore).
-    /// * [`Lost`](crate::ErrorKind::Lost): this attempt was too slow, and another one took over. Its
-    ///   outcome counts; nothing of this one was stored.
-    /// * [`CutShort`](crate::ErrorKind::CutShort): the lease ended while the work ran, which was dropped where it
-    ///   stood. As after a crash, the next call takes over.
-    /// * [`Unknown`](crate::ErrorKind::Unknown): ask again with the same call.
-    /// * `InvalidRequest` also when the result is too large for a record (400 KB); `InvalidRecord` also
-    ///   when a stored result is none of `T`; `Unavailable`, `OutOfTime`, `Table`, `Denied`.
-    /// * Whatever the work returns.
+    /// * [`Held`](crate::ErrorKind::Held): another caller does the work, and the waiting time is over.
+    /// * [`Lost`](crate::ErrorKind::Lost): this attempt was too slow, and another attempt has taken over. The outcome
+    ///   of the other attempt counts. Nothing of this attempt was stored.
+    /// * [`CutShort`](crate::ErrorKind::CutShort): the lease ended while the work ran, and the work was dropped at that
+    ///   point. The next call takes over, as it does after a crash.
+    /// * [`Unknown`](crate::ErrorKind::Unknown): retry the same call.
+    /// * `InvalidRequest`: this is also returned when the result is too large for a record (400 KB).
+    /// * `InvalidRecord`: this is also returned when a stored result cannot be read as `T`.
+    /// * It can also return [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch),
+    ///   [`FailedBefore`](crate::ErrorKind::FailedBefore), `Unavailable`, `OutOfTime`, `Table` or `Denied`.
+    /// * It returns any error that the work returns.
     ///
     /// # Requests and IAM actions
-    /// First call: two writes. Later ones: one write that is refused. While somebody else does it: as a
-    /// [waiting acquire](crate::LockClient::acquire). One read or write more after a lost answer.
-    /// `dynamodb:UpdateItem`, `dynamodb:GetItem`.
+    /// The first call sends two writes. Later calls send one write, which is refused. While another caller does the
+    /// work, it sends the requests of a [waiting acquire](crate::LockClient::acquire). It sends one more read or write
+    /// after a response was lost. It needs `dynamodb:UpdateItem` and `dynamodb:GetItem`.
     ///
     /// # Cancel safety
-    /// As [`with_lock`](crate::LockClient::with_lock): the attempt stays open until its lease ends, and the
-    /// next one then takes over.
+    /// The same holds as for [`with_lock`](crate::LockClient::with_lock). The attempt stays open until its lease ends,
+    /// and the next attempt then takes over.
     pub async fn run<T, E, F>(self, work: F) -> Result<Outcome<T>, E>
     where
         F: AsyncFnOnce(&mut Attempt) -> Result<T, E>,
@@ -187,12 +186,12 @@ impl<'a> Once<'a> {
         self.run_and_commit(async |attempt| Ok((work(attempt).await?, Vec::new()))).await
     }
 
-    /// Does the work, unless it has been done, and applies the writes that it returns together with its result:
-    /// these exactly once, whatever crashes, is killed or comes late.
+    /// Does the work unless it was done before, and applies the writes that it returns together with its result. These
+    /// writes are applied exactly once, even after a crash, a kill or a delay.
     ///
-    /// The work returns its result and the writes that are its effects. They, the result and the end of
-    /// the attempt are one transaction, which is refused to an attempt that somebody else took over. What the work
-    /// itself does elsewhere, such as a payment, is not in the transaction: it is done again after a crash, see
+    /// The work returns its result and the writes that are its effects. The writes, the result and the end of the
+    /// attempt are one transaction. DynamoDB refuses the transaction of an attempt that was taken over. What the work
+    /// itself does elsewhere, such as a payment, is not in the transaction. It is done again after a crash, see
     /// [`run`](Once::run).
     ///
     /// ```no_run
@@ -208,15 +207,15 @@ impl<'a> Once<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Once::run), and [`Cancelled`](crate::ErrorKind::Cancelled) when one of the writes was
-    /// refused: then neither they nor the result were stored, and the attempt is given back.
+    /// Returns the errors of [`run`](Once::run). Also returns [`Cancelled`](crate::ErrorKind::Cancelled) when DynamoDB
+    /// refused one of the writes. Then neither the writes nor the result were stored, and the attempt is released.
     ///
     /// # Requests and IAM actions
-    /// As [`run`](Once::run), with one `TransactWriteItems` for the second write where there are writes;
-    /// the writes need their own actions.
+    /// It sends the requests of [`run`](Once::run). If there are writes, the second write is one `TransactWriteItems`,
+    /// and the writes need their own actions.
     ///
     /// # Cancel safety
-    /// As [`run`](Once::run).
+    /// The same holds as for [`run`](Once::run).
     pub async fn run_and_commit<T, E, F>(self, work: F) -> Result<Outcome<T>, E>
     where
         F: AsyncFnOnce(&mut Attempt) -> Result<(T, Vec<TransactWriteItem>), E>,
@@ -241,13 +240,13 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// Begins the work, or answers its result: the parts of [`run`](Once::run), for those who want them.
+    /// Starts the work, or returns its stored result. Use this instead of [`run`](Once::run) if you need its parts.
     ///
     /// # Errors, requests, IAM actions
-    /// Those of the first half of [`run`](Once::run).
+    /// They are those of the first half of [`run`](Once::run).
     ///
     /// # Cancel safety
-    /// As [`acquire`](crate::LockClient::acquire).
+    /// The same holds as for [`acquire`](crate::LockClient::acquire).
     pub async fn start<T: DeserializeOwned>(mut self) -> Result<Started<T>, Error> {
         let payload = self.payload.take().transpose()?;
         let options = self.options()?;
@@ -273,16 +272,16 @@ impl<'a> Once<'a> {
         started
     }
 
-    /// Reads what the record says, and changes nothing; `None` where the work was never asked for.
+    /// Reads the record and changes nothing. Returns `None` if the work was never requested.
     ///
     /// # Errors
-    /// `InvalidRecord`, `Unknown`, `Unavailable`, `InvalidRequest`, `Table`, `Denied`.
+    /// Returns `InvalidRecord`, `Unknown`, `Unavailable`, `InvalidRequest`, `Table` or `Denied`.
     ///
     /// # Requests and IAM actions
-    /// One consistent read: `dynamodb:GetItem`.
+    /// It sends one consistent read: `dynamodb:GetItem`.
     ///
     /// # Cancel safety
-    /// Cancel safe: it changes nothing.
+    /// It is cancel safe, because it changes nothing.
     pub async fn status(self) -> Result<Option<OnceStatus>, Error> {
         status::read(self.engine, &self.name, self.key()).await
     }
@@ -331,7 +330,7 @@ fn replayed<T: DeserializeOwned>(name: &LockKey, record: OnceRecord) -> Result<S
             Ok(Started::Replayed(result))
         }
         Some((StoredOutcome::Failed(failure), _)) => Err(Error::failed_before(name, failure)),
-        // Not what the decision calls settled.
+        // The protocol never reports such a record as settled.
         None => Err(Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, name, None)),
     }
 }
