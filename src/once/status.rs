@@ -1,4 +1,4 @@
-//! Status: what the record of an idempotent work says, for people and dashboards.
+//! Status: reads the record of idempotent work, for people and dashboards.
 
 use crate::engine::Engine;
 use crate::engine::call::Call;
@@ -8,31 +8,31 @@ use crate::protocol::{self, LockKey, OnceRecord, Operation, StoredOutcome, from_
 use std::time::SystemTime;
 use tracing::Span;
 
-/// The record of an idempotent work, as it was when it was read.
+/// The record of idempotent work, as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnceStatus {
-    /// How far it has come.
+    /// How far the work is.
     pub state: OnceState,
-    /// How many attempts it has had.
+    /// How many attempts there were.
     pub attempts: u64,
-    /// When it was first asked for, by the wall clock of whoever asked.
+    /// When the work was first requested, by the wall clock of the caller that requested it.
     pub first_seen_at: Option<SystemTime>,
-    /// When its outcome was stored, by the wall clock of whoever stored it.
+    /// When its outcome was stored, by the wall clock of the caller that stored it.
     pub settled_at: Option<SystemTime>,
-    /// Until when the record counts.
+    /// The time until which the record counts.
     pub kept_until: Option<SystemTime>,
 }
 
-/// How far an idempotent work has come.
+/// How far idempotent work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnceState {
-    /// Somebody is doing it, or did not finish and left it for the next attempt.
+    /// A caller does the work, or an attempt did not finish and left it for the next attempt.
     Open,
-    /// It was done.
+    /// The work was done.
     Done,
-    /// It failed for good.
+    /// The work failed permanently, and is not retried.
     Failed,
 }
 
