@@ -127,7 +127,7 @@ impl Lock {
         Ok(())
     }
 
-    /// For the code that polls the work while the guard is lent to the work.
+    /// Returns the validity for the code that polls the work, because the guard is lent to the work meanwhile.
     pub(crate) fn validity(&mut self) -> SharedValidity {
         let validity = (!self.remaining().is_zero()).then_some(self.hold.holding.validity);
         let clock = self.engine.clock();
@@ -179,7 +179,7 @@ impl Lock {
 }
 
 impl Hold {
-    /// For a release of a lock that no guard holds.
+    /// Makes a `Hold` for the release of a lock that no guard holds.
     pub(crate) fn of_nobody(holding: Holding) -> Self {
         Self { holding: Box::new(holding), state: AtomicU8::new(OVER) }
     }
