@@ -157,10 +157,10 @@ impl<S: Fn(&str) -> bool + Send> Whose for Workflows<'_, S> {
     }
 }
 
-struct Call<'a, W> {
+struct Call<'a> {
     settings: &'a Settings,
     key: &'a LockKey,
-    whose: W,
+    whose: Box<dyn Whose + 'a>,
     options: ReleaseOptions,
     /// The newest known stamp of the grant. The lease that the release writes ends after it.
     newest: Option<Stamp>,
@@ -181,12 +181,12 @@ enum Next {
     Release(Scope),
 }
 
-impl<'a, W: Whose> Call<'a, W> {
-    fn new(settings: &'a Settings, key: &'a LockKey, whose: W, options: ReleaseOptions) -> Self {
+impl<'a> Call<'a> {
+    fn new(settings: &'a Settings, key: &'a LockKey, whose: impl Whose + 'a, options: ReleaseOptions) -> Self {
         Self {
             settings,
             key,
-            whose,
+            whose: Box::new(whose),
             options,
             newest: None,
             keep: None,

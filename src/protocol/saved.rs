@@ -144,11 +144,10 @@ impl SavedLock {
     pub fn holding(&self, now: Instants, settings: &Settings) -> Result<Holding, Invalid> {
         let newest = self.parsed_version()?;
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
-            Invalid::new(format!(
-                "the saved lock's leaseSeconds must be a number of seconds, 0 or more; got {}: pass the saved lock on \
-                 unchanged",
-                self.lease_seconds
-            ))
+            // Without the number: to write a fraction takes a tenth of the component `protocol`.
+            Invalid::new(
+                "the saved lock's leaseSeconds must be a number of seconds, 0 or more: pass the saved lock on unchanged",
+            )
         })?;
         Lease::check(lease)?;
         // The row's end of the lease counts. This drops an end that no clock within bounds can have written, because
