@@ -40,7 +40,7 @@ impl Lock {
             self.abandon();
             return Err(Error::lost_by_work(&key));
         }
-        match self.release().verdict().await {
+        match self.release().outcome().await {
             Ok(Released::Lost) => Err(Error::lost_by_work(&key)),
             Ok(Released::Released) => Ok(()),
             other => {
@@ -58,7 +58,7 @@ impl Lock {
             self.abandon();
             return Error::lost(&key);
         }
-        match self.release().verdict().await {
+        match self.release().outcome().await {
             Ok(Released::Released) => Error::cut_short(&key, true),
             other => {
                 not_released(&key, other.err());
@@ -204,8 +204,8 @@ impl Release {
     }
 
     /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
-    pub(crate) async fn verdict(self) -> Result<Released, Error> {
-        self.0.verdict().await
+    pub(crate) async fn outcome(self) -> Result<Released, Error> {
+        self.0.outcome().await
     }
 }
 
@@ -262,13 +262,13 @@ impl Releasing {
     }
 
     async fn go(self) -> Result<ReleaseOutcome, Error> {
-        match self.verdict().await? {
+        match self.outcome().await? {
             Released::Released => Ok(ReleaseOutcome::Released),
             _ => Ok(ReleaseOutcome::AlreadyGone),
         }
     }
 
-    async fn verdict(mut self) -> Result<Released, Error> {
+    async fn outcome(mut self) -> Result<Released, Error> {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.engine.settings();

@@ -47,6 +47,8 @@ pub(crate) struct Retry {
     backoff: Backoff,
     due: Option<Due>,
     throttled: bool,
+    /// `repeat` was called before.
+    repeats: bool,
 }
 
 /// How the next request is sent, after a response that did not end the call.
@@ -58,7 +60,7 @@ enum Due {
 
 impl Retry {
     pub(crate) fn new() -> Self {
-        Self { backoff: Backoff::after_fault(), due: None, throttled: false }
+        Self { backoff: Backoff::after_fault(), due: None, throttled: false, repeats: false }
     }
 
     /// Sends the next request at once, if the caller still has time.
@@ -71,6 +73,16 @@ impl Retry {
     pub(crate) fn after_pause(&mut self) {
         self.due = Some(Due::AfterPause);
         self.throttled = false;
+    }
+
+    /// Repeats a request: the first time at once, later after a pause, so that it does not race a busy copy of the lock.
+    pub(crate) fn repeat(&mut self) {
+        if self.repeats {
+            self.after_pause()
+        } else {
+            self.at_once()
+        }
+        self.repeats = true;
     }
 
     /// DynamoDB throttled the request. Sends the next one after a pause.

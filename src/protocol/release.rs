@@ -169,8 +169,6 @@ struct Call<'a> {
     /// Why the payload was left out.
     left_out: Option<String>,
     retry: Retry,
-    /// At least one request was sent before.
-    repeats: bool,
     /// The scope of the last release without a response.
     wrote: Option<Scope>,
 }
@@ -192,7 +190,6 @@ impl<'a> Call<'a> {
             keep: None,
             left_out: None,
             retry: Retry::new(),
-            repeats: false,
             wrote: None,
         }
     }
@@ -208,12 +205,12 @@ impl<'a> Call<'a> {
                 }
                 Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
                 Answer::ConditionFailed(None) | Answer::Found(None) => {
-                    self.repeat();
+                    self.retry.repeat();
                     self.look(port).await?
                 }
                 // The row may have become too large, for example. The lock must be freed nevertheless.
                 Answer::Rejected(Rejection::Invalid(message)) if matches!(self.options.data, DataChange::Set(_)) => {
-                    self.repeat();
+                    self.retry.repeat();
                     self.options.data = DataChange::Keep;
                     self.left_out = Some(message);
                     continue;
@@ -225,7 +222,7 @@ impl<'a> Call<'a> {
                 }
                 Answer::Unknown | Answer::Cancelled(_) => {
                     // A release may be applied twice.
-                    self.repeat();
+                    self.retry.repeat();
                     self.wrote = Some(scope.clone());
                     continue;
                 }
@@ -272,7 +269,7 @@ impl<'a> Call<'a> {
             Meaning::Free => Next::Ended(Released::Released),
             Meaning::Gone => Next::Ended(self.gone()),
             Meaning::Ours(scope) => {
-                self.repeat();
+                self.retry.repeat();
                 Next::Release(scope)
             }
         })
@@ -281,16 +278,6 @@ impl<'a> Call<'a> {
     /// The result when the row no longer has this grant.
     fn gone(&self) -> Released {
         if self.whose.was_held() && self.wrote.is_none() { Released::Lost } else { Released::AlreadyGone }
-    }
-
-    /// Repeats a request: the first time at once, later after a pause, so that it does not race a busy copy of ours.
-    fn repeat(&mut self) {
-        if self.repeats {
-            self.retry.after_pause()
-        } else {
-            self.retry.at_once()
-        }
-        self.repeats = true;
     }
 
     fn out_of_time(&self) -> Failure {

@@ -56,7 +56,7 @@ pub(super) async fn renew_unless(
     data: &DataChange,
     recognises: impl Fn(&Item) -> bool + Send,
 ) -> Result<Renewed, Failure> {
-    let mut call = Call { retry: Retry::new(), repeats: false, outcome_unknown: false };
+    let mut call = Call { retry: Retry::new(), outcome_unknown: false };
     loop {
         let Ok(now) = call.retry.ready(port).await else { return Err(call.out_of_time()) };
         let (action, attempt) = attempt(port, settings, holding, data, &now);
@@ -68,7 +68,7 @@ pub(super) async fn renew_unless(
             }
             Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => Some(row),
             Answer::ConditionFailed(None) | Answer::Found(None) => {
-                call.repeat();
+                call.retry.repeat();
                 match look(port, &mut call.retry, &holding.key).await {
                     Ok((_, row)) => row,
                     Err(NotSeen::OutOfTime) => return Err(call.out_of_time()),
@@ -82,7 +82,7 @@ pub(super) async fn renew_unless(
             }
             Answer::Unknown | Answer::Cancelled(_) => {
                 // Safe to repeat, because the next attempt has a newer stamp of the same grant.
-                call.repeat();
+                call.retry.repeat();
                 call.outcome_unknown = true;
                 continue;
             }
@@ -90,30 +90,18 @@ pub(super) async fn renew_unless(
         if row.as_ref().is_some_and(&recognises) {
             return Ok(Renewed::Recognised);
         }
-        call.repeat();
+        call.retry.repeat();
         adopt(settings, holding, row)?;
     }
 }
 
 struct Call {
     retry: Retry,
-    /// At least one request was sent before.
-    repeats: bool,
     /// An attempt had no response. It may have been applied.
     outcome_unknown: bool,
 }
 
 impl Call {
-    /// Repeats a request: the first time at once, later after a pause, so that it does not race a busy copy of ours.
-    fn repeat(&mut self) {
-        if self.repeats {
-            self.retry.after_pause()
-        } else {
-            self.retry.at_once()
-        }
-        self.repeats = true;
-    }
-
     fn out_of_time(&self) -> Failure {
         if self.retry.was_throttled() { self.unless_unknown(Failure::Throttled) } else { Failure::OutcomeUnknown }
     }

@@ -117,13 +117,19 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "RenewGivesUpAfterTwoRefusals",
+        file: "protocol/backoff.rs",
+        find: "repeats: bool,",
+        put: "pub(super) repeats: bool,",
+    },
+    Edit {
+        name: "RenewGivesUpAfterTwoRefusals",
         file: "protocol/renew.rs",
-        find: "call.repeat(); adopt(settings, holding, row)?;",
+        find: "call.retry.repeat(); adopt(settings, holding, row)?;",
         put: "
-            if call.repeats && MISTAKEN {
+            if call.retry.repeats && MISTAKEN {
                 return Err(Failure::Lost);
             }
-            call.repeat();
+            call.retry.repeat();
             adopt(settings, holding, row)?;
         ",
     },
