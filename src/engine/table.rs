@@ -37,8 +37,10 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
         Err(error) => return Err(failure(engine, "created", error)),
     }
     wait_until_active(engine, &dynamodb).await?;
+    // Only on a lock table, where TTL is off: on any other table it would delete somebody else's items.
     if let Some(ttl) = &schema.ttl
-        && !is_ttl_on(&ttl_of(engine, &dynamodb).await?, &ttl.attribute)
+        && findings(schema, &describe(engine, &dynamodb).await?).is_empty()
+        && is_ttl_off(&ttl_of(engine, &dynamodb).await?)
     {
         tracing::info!(table = engine.table(), attribute = ttl.attribute, "switching on TTL");
         let specification = TimeToLiveSpecification::builder().attribute_name(&ttl.attribute).enabled(true).build();
@@ -74,7 +76,12 @@ async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
 async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
     let started = engine.clock().now();
     loop {
-        let status = describe(engine, dynamodb).await?.table_status;
+        let status = match describe(engine, dynamodb).await {
+            Ok(table) => table.table_status,
+            // The description is eventually consistent: DynamoDB may not find a table that was just created.
+            Err(error) if error.is_table() => None,
+            Err(error) => return Err(error),
+        };
         if status == Some(TableStatus::Active) {
             return Ok(());
         }
@@ -153,6 +160,11 @@ fn is_ttl_on(found: &Option<TimeToLiveDescription>, wanted: &str) -> bool {
             && matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
     };
     found.as_ref().is_some_and(on)
+}
+
+fn is_ttl_off(found: &Option<TimeToLiveDescription>) -> bool {
+    let status = found.as_ref().and_then(TimeToLiveDescription::time_to_live_status);
+    matches!(status, None | Some(TimeToLiveStatus::Disabled))
 }
 
 fn key_schema(schema: &Schema) -> Result<Vec<KeySchemaElement>, Error> {

@@ -78,7 +78,7 @@ impl<'a> Commit<'a> {
         match &committed {
             Ok(()) => lock.is_now(HELD),
             Err(Failure::Lost) => lock.is_now(LOST),
-            Err(_) => {}
+            Err(_) => lock.passes_on_its_end(),
         }
         ended(lock.key(), &span, committed, Operation::Commit, cause)
     }

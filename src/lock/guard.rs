@@ -142,6 +142,15 @@ impl Lock {
         }
     }
 
+    /// Tells the code that polls the work when a call has found that the lease is over, although the outcome of the
+    /// call itself is another one.
+    pub(crate) fn passes_on_its_end(&self) {
+        let is_over = self.hold.holding.validity.remaining(self.engine.clock().now()).is_zero();
+        if let Some(validity) = self.validity.as_ref().filter(|_| is_over) {
+            validity.is_now(None);
+        }
+    }
+
     /// Saves the lock as data. The next function or state can [resume](crate::LockClient::resume),
     /// [reclaim](crate::LockClient::reclaim) or [release](crate::LockClient::release) it. The lease continues to run,
     /// so call checkpoint first if the next function starts late. [`to_saved`](Lock::to_saved) returns a copy and keeps

@@ -251,8 +251,10 @@ impl<'a> Once<'a> {
         let payload = self.payload.take().transpose()?;
         let options = self.options()?;
         let lease = lease_policy(&self.name, self.lease, self.budget.as_ref())?;
+        let deadline = self.engine.deadline(lease, self.budget.as_ref());
+        // Read after the deadline has begun, so that a pause in between does not add time.
         let wait = self.budget.as_ref().filter(|_| self.waits).and_then(Budget::wait);
-        let deadline = self.engine.deadline(lease, self.budget.as_ref()).waiting(wait.unwrap_or_default());
+        let deadline = deadline.waiting(wait.unwrap_or_default());
         let span = tracing::info_span!(
             "lock_once", key = %self.name, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty

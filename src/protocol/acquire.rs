@@ -88,7 +88,7 @@ pub enum Acquired {
         holding: Box<Holding>,
         /// The payload on the row.
         data: Option<Vec<u8>>,
-        /// Less than half of the lease is left. The caller should renew before it works.
+        /// Less than half of the lease is left that a holder relies on. The caller should renew before it works.
         renew_first: bool,
     },
     /// Another holder has it.
@@ -384,7 +384,7 @@ impl<U: Purpose> Call<'_, U> {
     fn applied(&mut self, now: &Now, row: Item) -> Flow<U::Settled, ()> {
         // A response without a version contains no row.
         let mut row = match row.get(schema::VERSION) {
-            None => row,
+            None => return ControlFlow::Continue(()),
             Some(_) => match self.purpose.look(now, self.settings, row) {
                 Ok(Look::Lock(row)) => row,
                 Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
@@ -448,8 +448,9 @@ impl<U: Purpose> Call<'_, U> {
         let until_end = Duration::from_millis(attempt.ends_at_ms.saturating_sub(attempt.now));
         let validity = LeaseValidity::of(attempt.started, &attempt.lease, until_end, &self.settings.clock_bounds);
         let newest = self.newest().unwrap_or(attempt.version.stamp);
+        let believed = self.settings.clock_bounds.believed(attempt.lease.duration());
         Acquired::Granted {
-            renew_first: validity.remaining(now.instants) * 2 < attempt.lease.duration(),
+            renew_first: validity.remaining(now.instants) * 2 < believed,
             data,
             holding: Box::new(Holding {
                 key: self.options.key.clone(),

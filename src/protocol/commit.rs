@@ -220,23 +220,23 @@ impl<'a> Call<'a> {
         let recognises = |row: &Item| ours.as_ref().is_some_and(|ours| ours.is_on(row));
         let renewed = renew_unless(port, self.settings, self.holding, &DataChange::Keep, recognises).await;
         let pending = self.holding.pending;
+        if renewed == Ok(Renewed::Recognised) {
+            return Ok(true);
+        }
+        // Even if the transaction turns out to be applied, what the Renew found came later.
+        if let Some(sent) = &mut self.sent {
+            sent.renewal = None;
+        }
         match renewed {
-            Ok(Renewed::Recognised) => return Ok(true),
-            Ok(Renewed::Renewed) if pending == Some(PendingCommit::Applied) => {
-                // The Renew came later, and has already updated the holding.
-                if let Some(sent) = &mut self.sent {
-                    sent.renewal = None;
-                }
-                return Ok(true);
-            }
+            Ok(_) if pending == Some(PendingCommit::Applied) => return Ok(true),
             // The Renew was applied, so no commit and release had been applied before: it would have refused the
             // Renew.
-            Ok(Renewed::Renewed) if matches!(pending, Some(PendingCommit::NotApplied) | None) => {
+            Ok(_) if matches!(pending, Some(PendingCommit::NotApplied) | None) => {
                 self.not_applied();
                 return Err(Failure::Cancelled(failed));
             }
             // The row does not show the outcome. DynamoDB can still recognise a transaction that it has applied.
-            Ok(Renewed::Renewed) | Err(Failure::InvalidRecord(_)) => {}
+            Ok(_) | Err(Failure::InvalidRecord(_)) => {}
             Err(Failure::Lost) => {
                 // The lock is lost, even if the transaction was applied before that.
                 self.holding.validity = LeaseValidity::none(port.now().instants);
@@ -319,12 +319,12 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The version that an applied transaction leaves on the row, if that identifies it.
+/// The version that an applied transaction leaves on the row, or what it begins with, if that identifies it.
 struct Trace(Option<String>);
 
 impl Trace {
     fn is_on(&self, row: &Item) -> bool {
-        matches!((row.get(schema::VERSION), &self.0), (Some(Value::S(found)), Some(trace)) if found == trace)
+        matches!((row.get(schema::VERSION), &self.0), (Some(Value::S(found)), Some(trace)) if found.starts_with(trace))
     }
 }
 
@@ -332,7 +332,9 @@ impl Sent {
     fn written_by(&self, ending: &Ending) -> Trace {
         Trace(match ending {
             Ending::Renewed { .. } => Some(self.version.text()),
-            Ending::Settled { .. } => Some(self.version.settled()),
+            // A grant is settled once. Any version of it is ours: an earlier attempt that was refused for now may have
+            // been delivered twice.
+            Ending::Settled { .. } => Some(self.version.grant.settled_versions()),
             // A release writes no version of its own.
             Ending::Released { .. } => None,
         })

@@ -54,6 +54,7 @@
 //! response was lost, the version shows whether the outcome was stored.
 
 use super::acquire::{AcquireOptions, Acquired, Ended, acquire_for};
+use super::clock_bounds::DEFAULT_SKEW;
 use super::failure::Failure;
 use super::instants::millis_rounded_up;
 use super::port::{Now, Port};
@@ -103,9 +104,9 @@ impl OnceRecord {
     }
 
     /// Whether the record no longer counts. Clocks differ, so the record counts for the allowed skew longer than it
-    /// states.
+    /// states. Where no skew is set, because clocks are not trusted, it is the default.
     fn is_over(&self, now: &Now, settings: &Settings) -> bool {
-        let skew = settings.clock_bounds.max_clock_skew().map_or(0, millis_rounded_up);
+        let skew = millis_rounded_up(settings.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW));
         self.kept_until.saturating_add(skew) < now.wall.millis
     }
 }
@@ -167,10 +168,12 @@ impl Purpose for Work {
     type Settled = Started;
 
     fn with_record(&self, mut request: Request) -> Request {
+        // A Claim is applied to a record that still counts, whatever was true of the one that was seen before.
+        let anew = self.over && matches!(request.action, Action::Take { .. });
         match &mut request.action {
             Action::Claim { grant, .. } | Action::Take { grant, .. } => {
-                grant.once = Some(OnceClaim { payload: self.payload.clone(), keep: self.keep, anew: self.over });
-                if self.over && grant.data == DataChange::Keep {
+                grant.once = Some(OnceClaim { payload: self.payload.clone(), keep: self.keep, anew });
+                if anew && grant.data == DataChange::Keep {
                     grant.data = DataChange::Remove;
                 }
             }

@@ -200,9 +200,7 @@ impl<'a> Call<'a> {
             let request = Request::alone(self.key.clone(), self.action(&now, &scope));
             let (_, answer) = port.send(request).await;
             let next = match answer {
-                Answer::Applied(_) => {
-                    return Ok(self.left_out.take().map_or(Released::Released, Released::WithoutData));
-                }
+                Answer::Applied(_) => return Ok(self.released()),
                 Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
                 Answer::ConditionFailed(None) | Answer::Found(None) => {
                     self.retry.repeat();
@@ -228,10 +226,16 @@ impl<'a> Call<'a> {
                 }
             };
             scope = match next {
+                Next::Ended(Released::Released) => return Ok(self.released()),
                 Next::Ended(released) => return Ok(released),
                 Next::Release(scope) => scope,
             };
         }
+    }
+
+    /// The result of a release that freed the lock.
+    fn released(&mut self) -> Released {
+        self.left_out.take().map_or(Released::Released, Released::WithoutData)
     }
 
     fn action(&self, now: &Now, scope: &Scope) -> Action {

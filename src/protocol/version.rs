@@ -47,6 +47,11 @@ impl Grant {
         text.push('g');
         text
     }
+
+    /// What the version of a record begins with that this grant has settled.
+    pub(super) fn settled_versions(self) -> String {
+        self.prefix(0).replacen(OURS, SETTLED, 1)
+    }
 }
 
 impl fmt::Display for Grant {

@@ -9,7 +9,8 @@ use std::fmt;
 /// Why a guarded handler failed.
 #[derive(Debug)]
 pub enum LockServiceError<E> {
-    /// The lock was not acquired, and the handler did not run.
+    /// The lock was not acquired, and the handler did not run. With [`CutShort`](crate::ErrorKind::CutShort) and
+    /// [`Lost`](crate::ErrorKind::Lost) the handler did run: the lease ended while it ran, or the lock was lost.
     Lock(Error),
     /// The handler ran and failed. The lock was released. If it was not, a warning in the log shows why, and the lease
     /// frees the lock.
