@@ -50,6 +50,18 @@ struct Inner {
     source: Option<BoxError>,
 }
 
+/// The failure that an attempt at idempotent work stored, as JSON.
+#[cfg(feature = "once")]
+struct StoredFailure(String);
+
+/// Leaves out the text, because it is the caller's data and does not belong in logs.
+#[cfg(feature = "once")]
+impl fmt::Debug for StoredFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredFailure")
+    }
+}
+
 /// What belongs to one kind of error.
 #[derive(Debug)]
 enum Detail {
@@ -57,7 +69,7 @@ enum Detail {
     Held(Held),
     FailedWrites(Vec<FailedWrite>),
     #[cfg(feature = "once")]
-    Failure(String),
+    Failure(StoredFailure),
     Time {
         needed: Duration,
         remaining: Duration,
@@ -171,7 +183,7 @@ impl Error {
     pub fn failure(&self) -> Option<&str> {
         match &self.0.detail {
             #[cfg(feature = "once")]
-            Detail::Failure(failure) => Some(failure),
+            Detail::Failure(StoredFailure(failure)) => Some(failure),
             _ => None,
         }
     }
@@ -323,7 +335,7 @@ impl Error {
     pub(crate) fn failed_before(key: &LockKey, failure: String) -> Self {
         let message =
             format!("the work {key} failed permanently in an earlier attempt: do not retry it under this key");
-        Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(failure))
+        Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(StoredFailure(failure)))
     }
 
     #[cfg(feature = "once")]

@@ -6,6 +6,8 @@ mod and_release;
 mod applied;
 mod cancelled;
 mod fencing;
+mod found_out;
+mod reclaimed;
 mod unknown;
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};

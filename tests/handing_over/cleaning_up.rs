@@ -1,7 +1,7 @@
 //! Cleaning up after a workflow.
 
 use crate::LEASE;
-use lambda_lock::ReleaseOutcome;
+use lambda_lock::{Error, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table, case, granted, millis};
 use tokio::time::sleep;
 
@@ -93,4 +93,21 @@ async fn cleaning_up_says_already_gone_when_the_holder_itself_was_faster() {
         assert_eq!(cleaner.take_sent().len(), requests);
         assert_eq!(table.row("k"), free);
     }
+}
+
+/// A release without its data says so, also when the answer to it was lost.
+#[tokio::test(start_paused = true)]
+async fn a_clean_up_that_left_out_its_data_reports_that_although_a_response_was_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    let _ = lock.save();
+    process.next([Fault::None, Fault::error("ValidationException"), Fault::AnswerLost]);
+
+    let released: Result<ReleaseOutcome, Error> = locks.release_workflow("k", "arn:1").data(b"note".to_vec()).await;
+
+    assert_eq!(table.attribute("k", "data"), None);
+    assert!(table.is_released("k"));
+    assert!(released.is_err(), "the payload is missing, and nobody says so: {released:?}");
 }

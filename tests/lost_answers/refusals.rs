@@ -206,3 +206,13 @@ mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
         assert!(process.take_sent().is_empty());
     }
 }
+
+/// An answer without the attributes that were asked for says nothing of the row.
+#[tokio::test(start_paused = true)]
+async fn a_response_without_attributes_is_no_invalid_record() {
+    let table = Table::new();
+    let process = table.process();
+    process.next([Fault::AppliedButSays(200, r#"{"Attributes":{}}"#)]);
+    let tried = process.locks("me").try_acquire("k").lease(LEASE).await;
+    assert!(!matches!(&tried, Err(error) if error.is_invalid_record()), "{tried:?}");
+}

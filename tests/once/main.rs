@@ -5,9 +5,11 @@
 mod attempts;
 mod effects;
 mod faults;
+mod late_copies;
 mod payloads;
 mod records;
 mod results;
+mod time;
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::LockClient;

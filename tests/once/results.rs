@@ -244,3 +244,14 @@ async fn a_work_that_fails_is_given_back_and_tried_again() {
     assert_eq!(once(&locks).run(work).await.unwrap(), Outcome::Done(7));
     assert_eq!(numbers, [2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_debug_text_of_an_error_leaves_the_stored_failure_out() {
+    let locks = Table::new().process().locks("me");
+    attempt(once(&locks)).await.fail("card 4111-1111 was refused").await.unwrap();
+
+    let error = once(&locks).start::<Value>().await.unwrap_err();
+
+    assert!(error.failure().unwrap().contains("4111"), "{error}");
+    assert!(!format!("{error:?}").contains("4111"), "{error:?}");
+}

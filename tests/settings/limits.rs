@@ -88,3 +88,16 @@ async fn to_reclaim_ones_own_lock_takes_a_name() {
     assert!(error.to_string().contains(".owner("), "{error}");
     assert!(process.take_sent().is_empty());
 }
+
+/// An acquire takes one request, whatever the drift that is allowed for.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_takes_one_request_with_the_largest_drift_too() {
+    for drift in [0.05, 0.5, 0.9, 1.0] {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.builder().clock_drift(drift).build().unwrap();
+        let lock = granted(locks.try_acquire("k").lease(secs(21))).await;
+        assert_eq!(process.take_operations(), ["UpdateItem"], "drift {drift}");
+        lock.release().await.unwrap();
+    }
+}

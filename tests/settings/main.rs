@@ -6,3 +6,4 @@ mod auto_traits;
 mod error_kinds;
 mod input;
 mod limits;
+mod table;

@@ -9,9 +9,10 @@ use super::takeover::Arrival;
 /// What is smaller does not count.
 const MARGIN: f64 = 1.05;
 
-const LOOKS: &str = "ours looks again after 15 to 250 ms, in a crowd after 2 s at most, and the others after a second \
-     (`src/protocol/backoff.rs`, `crowd.rs`), and five looks a second cost less than the second: [Takeover](#takeover)";
-const DRIFT: &str = "ours waits 5 % longer than the lease, because clocks may run apart (`src/protocol/rules.rs`)";
+const POLLS: &str = "lambda-lock polls again after 15 to 250 ms, and after 2 s at most among many contenders. The others poll \
+     after a second. Five polls a second cost less than the function that waits for that second: [Takeover](#takeover)";
+const DRIFT: &str =
+    "lambda-lock waits 5 % longer than the lease, because clock rates may differ (`src/protocol/clock_bounds.rs`)";
 const COLD: &str = "what is known of it: [bench/cold-start](bench/cold-start/README.md)";
 const LINES: &str = "as many instructions as by hand, in code and memory of 1.05 times the cache lines (valgrind's lackey, one pair): \
      what a process costs that waits between requests while others use the caches";
@@ -71,7 +72,7 @@ fn takeovers(results: &Results, found: &mut Found) {
     for other in [Java, Go, Python] {
         // Who comes late neither waits nor looks: then these are no reasons.
         for (arrival, name, time, requests) in
-            [(Arrival::Late, "late", UNKNOWN, UNKNOWN), (Arrival::AtOnce, "at once", DRIFT, LOOKS)]
+            [(Arrival::Late, "late", UNKNOWN, UNKNOWN), (Arrival::AtOnce, "at once", DRIFT, POLLS)]
         {
             let (ours, theirs) = (results.takeover(Ours, arrival), results.takeover(other, arrival));
             let other = other.to_string();
@@ -85,7 +86,7 @@ fn contention(results: &Results, found: &mut Found) {
     let mut compare = |what: String, other: Client, ours: Option<(f64, f64)>, theirs: Option<(f64, f64)>| {
         let (ours, theirs) = (ours.unzip(), theirs.unzip());
         found.compare(&format!("hand-over, {what}"), &other.to_string(), ours.0, theirs.0, UNKNOWN);
-        found.compare(&format!("requests of a turn, {what}"), &other.to_string(), ours.1, theirs.1, LOOKS);
+        found.compare(&format!("requests of a turn, {what}"), &other.to_string(), ours.1, theirs.1, POLLS);
     };
     for other in [Java, Go, Python] {
         for (contenders, work) in CONTENDERS.iter().flat_map(|n| WORK_MILLIS.map(|work| (*n, work))) {
@@ -125,7 +126,7 @@ mod tests {
         let expected = [
             row("time of a takeover, late", UNKNOWN),
             row("time of a takeover, at once", DRIFT),
-            row("requests of a takeover, at once", LOOKS),
+            row("requests of a takeover, at once", POLLS),
         ];
         assert_eq!(found, expected);
     }

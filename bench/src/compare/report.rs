@@ -55,9 +55,9 @@ fn promised(results: &Results) -> String {
 fn behind(results: &Results) -> String {
     let all = behind::of(results);
     if all.is_empty() {
-        return "Nowhere in this run is ours behind anyone else by more than 5 %.\n\n".to_owned();
+        return "In no figure of this run is lambda-lock behind another client by more than 5 %.\n\n".to_owned();
     }
-    let mut text = "### Where ours is behind by more than 5 %\n\n\
+    let mut text = "### Where lambda-lock is behind by more than 5 %\n\n\
         | figure | next to | ours / theirs | why |\n|---|---|---|---|\n"
         .to_owned();
     for one in all {
@@ -129,18 +129,18 @@ fn latency(results: &Results) -> String {
         };
         let _ = writeln!(text, "| {:.3}{interval} ({:.2}) |", cpu / our_cpu, cpu / 1e3);
     }
-    text + "\nOurs dates the end of a released lease at least a millisecond after its grant, so that a delayed copy of the \
-            grant cannot be applied again. Who comes back to the same lock more than a thousand times a second is \
-            refused by that end, and needs a second request: on AWS no client is so fast, on a loopback connection \
-            with one lock it is.\n\n\
+    text + "\nA release dates the end of the lease at least a millisecond after the grant, so that a delayed copy of the \
+            grant cannot be applied again. A caller that acquires the same lock more than a thousand times a second is \
+            refused by that date and needs a second request. No client on AWS is so fast. On a loopback connection \
+            with one lock it is, so the run uses many locks.\n\n\
             ![Latency of acquire and release](bench/results/latency.svg)\n\n"
 }
 
 fn takeover(results: &Results) -> String {
     let mut text = format!(
         "## Takeover\n\n\
-         A holder with a lease of {LEASE:?} is killed. The next one of its kind comes late ({LATE:?} after the \
-         death: the lease has ended, and the 2 s by which clocks may differ have passed), or at once, and then \
+         A holder with a lease of {LEASE:?} is killed. The next caller uses the same client. It comes late ({LATE:?} after \
+         the kill: the lease has ended, and so have the 2 s by which clocks may differ), or at once, and then \
          waits with its library's defaults. Seconds until it has the lock; medians.\n\n\
          | client | late: seconds | requests | ours / it | at once: seconds | requests |\n|---|---|---|---|---|---|\n",
     );
@@ -158,18 +158,19 @@ fn takeover(results: &Results) -> String {
             at_once.1
         );
     }
-    text + "\nWho waits from the beginning must see the lease out, whoever it is: ours waits 5 % longer, for clocks \
-            that run apart, and looks more often meanwhile: who releases is noticed sooner (Contention, \
-            below). That is a choice. A look is one read unit, \
-            [$0.125 per million](https://aws.amazon.com/dynamodb/pricing/on-demand/) in `us-east-1`, as much as 60 ms of a \
-            function with 128 MB ([$16.67 per million GB-seconds](https://aws.amazon.com/lambda/pricing/)): the five \
-            looks of a second cost a third of what that function costs while it waits, and a fortieth with 1,769 MB.\n\n"
+    text + "\nA caller that waits from the beginning must wait until the lease has ended, with every client. lambda-lock \
+            waits 5 % longer, because clock rates may differ, and polls more often meanwhile. So it notices a release \
+            sooner (see Contention, below). A poll is one read unit, \
+            [$0.125 per million](https://aws.amazon.com/dynamodb/pricing/on-demand/) in `us-east-1`. That is as much as \
+            60 ms of a function with 128 MB ([$16.67 per million GB-seconds](https://aws.amazon.com/lambda/pricing/)). \
+            Five polls a second cost a third of what that function costs while it waits, and a fortieth of what one with \
+            1,769 MB costs.\n\n"
 }
 
 fn contention(results: &Results) -> String {
     let mut text = format!(
         "## Contention\n\n\
-         So many contenders take {ROUNDS} turns each at one key, with their libraries' defaults; the others look \
+         So many contenders take {ROUNDS} turns each at one key, with their libraries' defaults; the others poll \
          once a second. Time of a turn beside the work in ms, and requests for each turn; medians. (With 16 and more \
          the others are measured once.)\n"
     );
@@ -190,10 +191,11 @@ fn contention(results: &Results) -> String {
             text.push_str("|\n");
         }
     }
-    text + "\nWhoever released just now is the first to try again, so one contender often takes several turns in a \
-            row: with every client, because none keeps a queue. A turn of ours takes two requests, and at least two \
-            more when it had to wait: the one that was refused, and a look. Among many a waiter of ours looks less \
-            often, because it shares the looking with those that it has found (`src/protocol/crowd.rs`).\n\n\
+    text + "\nThe caller that has just released is the first to try again, so one contender often takes several turns in \
+            a row. This is so with every client, because none keeps a queue. A turn of lambda-lock takes two requests, and \
+            at least two more if it had to wait: the one that was refused, and a poll. Among many contenders a waiter \
+            polls less often, because it shares the polling with those that it has found \
+            (`src/protocol/contention.rs`).\n\n\
             ![Hand-over and requests by the number of contenders](bench/results/contention.svg)\n\n"
 }
 

@@ -285,3 +285,17 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
         assert!(answer.is_ok());
     }
 }
+
+#[tokio::test]
+async fn the_error_of_the_layer_in_a_box_keeps_its_name() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap().granted().unwrap();
+    let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<(), std::fmt::Error>(()));
+    let guarded = by_payload(&locks).without_waiting().layer(handler);
+
+    let error = guarded.oneshot(event("k", context(10.0))).await.unwrap_err();
+
+    let boxed: Error = Box::new(error);
+    assert_eq!(lambda_lock::lambda::diagnostic(boxed).error_type, "LockHeld");
+    other.release().await.unwrap();
+}

@@ -9,8 +9,9 @@ use std::fmt;
 /// Why a guarded handler failed.
 #[derive(Debug)]
 pub enum LockServiceError<E> {
-    /// The lock was not acquired, and the handler did not run. With [`CutShort`](crate::ErrorKind::CutShort) and
-    /// [`Lost`](crate::ErrorKind::Lost) the handler did run: the lease ended while it ran, or the lock was lost.
+    /// The lock failed. With [`CutShort`](crate::ErrorKind::CutShort) and [`Lost`](crate::ErrorKind::Lost) the handler
+    /// ran: its lease ended while it ran, or the lock was lost meanwhile. With any other kind the lock was not acquired,
+    /// and the handler did not run.
     Lock(Error),
     /// The handler ran and failed. The lock was released. If it was not, a warning in the log shows why, and the lease
     /// frees the lock.
@@ -29,7 +30,8 @@ impl<E: fmt::Display> fmt::Display for LockServiceError<E> {
 impl<E: std::error::Error> std::error::Error for LockServiceError<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            LockServiceError::Lock(error) => error.source(),
+            // The error itself, so that a caller that looks for a lock's error in a box finds it.
+            LockServiceError::Lock(error) => Some(error),
             LockServiceError::Handler(error) => error.source(),
         }
     }

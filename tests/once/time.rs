@@ -1,0 +1,137 @@
+//! Clocks and pauses: for how long a record counts, and for how long a call waits.
+
+use super::*;
+use lambda_lock::{Budget, Clock, Instants, SharedClock, Sleep};
+use lambda_lock_testkit::{ManualClock, granted};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tokio::time::Instant;
+
+/// Where wall clocks are not synchronised, a record must not count for a shorter time than where they are.
+#[tokio::test(start_paused = true)]
+async fn without_wall_clock_takeover_a_record_counts_for_no_shorter_time() {
+    let mut over = Vec::new();
+    for without in [false, true] {
+        let table = Table::new();
+        let process = table.process();
+        let builder = process.builder();
+        let builder = if without { builder.without_wall_clock_takeover() } else { builder };
+        let locks = builder.build().unwrap();
+        let work = || locks.once("w").lease(LEASE).keep_for(secs(60));
+        match work().start::<Value>().await.unwrap() {
+            Started::Attempt(attempt) => attempt.complete(&1).await.unwrap(),
+            Started::Replayed(_) => panic!("replayed"),
+        }
+        sleep(secs(61)).await;
+        over.push(matches!(work().start::<Value>().await.unwrap(), Started::Attempt(_)));
+    }
+    assert_eq!(over, [false, false], "whether the work is done again one second after its time");
+}
+
+/// Eight seconds pass at one reading of the clocks, and stay.
+#[derive(Debug)]
+struct JumpsAt {
+    clock: ManualClock,
+    at: u32,
+    readings: AtomicU32,
+    jumped: AtomicU64,
+}
+
+impl Clock for JumpsAt {
+    fn now(&self) -> Instants {
+        let reading = self.readings.fetch_add(1, Ordering::Relaxed);
+        if reading == self.at {
+            self.jumped.store(8, Ordering::Relaxed);
+        }
+        let mut now = self.clock.now();
+        let more = secs(self.jumped.load(Ordering::Relaxed));
+        now.monotonic += more;
+        now.wall += more;
+        now
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        self.clock.sleep(duration)
+    }
+
+    fn random(&self) -> [u8; 16] {
+        self.clock.random()
+    }
+}
+
+async fn waited_with_a_pause_at(at: u32, once: bool) -> Duration {
+    let table = Table::new();
+    let holder = table.process().locks("holder");
+    let held = granted(holder.try_acquire("k").lease(secs(300))).await;
+    let doing = holder.once("k").lease(secs(300)).start::<Value>().await.unwrap();
+    let process = table.process();
+    process.set_date_offset(None);
+    let clock = SharedClock::new(JumpsAt {
+        clock: process.clock.clone(),
+        at,
+        readings: AtomicU32::new(0),
+        jumped: AtomicU64::new(0),
+    });
+    let locks = process.builder().owner("me").clock(clock.clone()).build().unwrap();
+    let budget = Budget::lasting_on(clock.clone(), secs(10)).reserve(secs(5));
+    let started = Instant::now();
+    if once {
+        let error = locks.once("k").within(&budget).start::<Value>().await.unwrap_err();
+        assert!(error.is_held() || error.is_out_of_time(), "{error}");
+    } else {
+        let error = locks.acquire("k").within(&budget).await.unwrap_err();
+        assert!(error.is_held() || error.is_out_of_time(), "{error}");
+    }
+    let _ = (held.save(), doing);
+    started.elapsed()
+}
+
+/// A process paused for 8 s of its 10 s budget before anything was sent does not wait on (it may wait for 5 s).
+#[tokio::test(start_paused = true)]
+async fn a_pause_gives_a_call_no_time_back() {
+    let mut late = Vec::new();
+    for at in 1..12 {
+        for once in [false, true] {
+            let waited = waited_with_a_pause_at(at, once).await;
+            if waited > millis(600) {
+                late.push((at, if once { "once" } else { "acquire" }, waited));
+            }
+        }
+    }
+    assert!(late.is_empty(), "{late:?}");
+}
+
+/// What was true of a record that is gone is not true of the one that came after it.
+#[tokio::test(start_paused = true)]
+async fn a_claim_after_a_record_that_was_deleted_does_not_wipe_the_next_one() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let locks = one.locks("one");
+    match locks.once("w").lease(LEASE).keep_for(secs(60)).start::<Value>().await.unwrap() {
+        Started::Attempt(attempt) => attempt.complete(&1).await.unwrap(),
+        Started::Replayed(_) => panic!("replayed"),
+    }
+    sleep(secs(100)).await;
+    // One finds the record over. TTL deletes the row before One's Take arrives; the answer to that is slow. Meanwhile
+    // Two begins the work anew, does half of it, leaves a note, and gives it back.
+    one.next([Fault::None, Fault::SlowBothWays(millis(50), millis(500))]);
+    let first = tokio::spawn(async move { locks.once("w").lease(LEASE).keep_for(secs(60)).start::<Value>().await });
+    sleep(millis(20)).await;
+    table.delete("once/w");
+    sleep(millis(80)).await;
+    let second = two.locks("two");
+    match second.once("w").lease(LEASE).keep_for(secs(60)).start::<Value>().await.unwrap() {
+        Started::Attempt(mut attempt) => {
+            attempt.lock_mut().renew().data("half way").await.unwrap();
+            attempt.give_back().await.unwrap();
+        }
+        Started::Replayed(_) => panic!("replayed"),
+    }
+    match first.await.unwrap().unwrap() {
+        Started::Attempt(attempt) => {
+            let seen = (attempt.number(), attempt.lock().data().map(<[u8]>::to_vec));
+            attempt.give_back().await.unwrap();
+            assert_eq!(seen, (2, Some(b"half way".to_vec())), "the second attempt is told that it is the first");
+        }
+        Started::Replayed(_) => panic!("replayed"),
+    }
+}
