@@ -6,8 +6,15 @@ use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
-const NO_TOKENS: [&str; 6] =
-    ["7.5", "-3", "1E30", "18446744073709551615", "18446744073709551614", "99999999999999999999999999999999999999"];
+const NO_TOKENS: [&str; 7] = [
+    "7.5",
+    "-1",
+    "-3",
+    "1E30",
+    "18446744073709551615",
+    "18446744073709551614",
+    "99999999999999999999999999999999999999",
+];
 
 /// A row of ours that is free, with this fencing token.
 async fn free_row(token: &str) -> Table {
