@@ -207,6 +207,22 @@ async fn a_commit_whose_look_is_not_answered_in_time_does_not_say_that_nothing_w
     lock.release().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_refusal_without_a_row_that_no_read_explains_is_paced_and_ends_with_the_callers_time() {
+    let table = Table::new();
+    let process = table.process();
+    for _ in 0..10_000 {
+        process.next([refused(), Fault::None]);
+    }
+    let started = Instant::now();
+
+    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(error.is_unavailable(), "{error}");
+    assert!(process.take_sent().len() < 40, "it pauses");
+    assert!(started.elapsed() <= secs(4), "{:?}", started.elapsed());
+}
+
 mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
     use super::*;
     use aws_sdk_dynamodb::Client;
