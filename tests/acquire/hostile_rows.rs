@@ -72,6 +72,12 @@ async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
         "340282366920938463463374607431768211.999us",
         "94522879700260684295381835.9999h",
         "340282366920938463463374607431768211455ns1ns",
+        // The smallest product of each unit that has no room in 128 bits: the rest is less than an hour.
+        "340282366920938463463374607431768212us",
+        "340282366920938463463374607431769ms",
+        "340282366920938463463374607432s",
+        "5671372782015641057722910124m",
+        "94522879700260684295381836h",
     ] {
         let _case = case(lease);
         let table = Table::new();
