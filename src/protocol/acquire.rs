@@ -315,6 +315,8 @@ impl<U: Purpose> Call<'_, U> {
         let ours = self.has_written(&item);
         let record = match self.purpose.look(now, self.settings, item) {
             Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
+            // What this call wrote is judged as if its response had come.
+            Ok(Look::Lock(item)) if ours => Record::read_granted(item, &self.settings.schema),
             Ok(Look::Lock(item)) => Record::read(item, &self.settings.schema),
             Err(invalid) => Err(invalid),
         };

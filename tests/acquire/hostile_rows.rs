@@ -6,8 +6,15 @@ use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
-const NO_TOKENS: [&str; 6] =
-    ["7.5", "-3", "1E30", "18446744073709551615", "18446744073709551614", "99999999999999999999999999999999999999"];
+const NO_TOKENS: [&str; 7] = [
+    "7.5",
+    "-1",
+    "-3",
+    "1E30",
+    "18446744073709551615",
+    "18446744073709551614",
+    "99999999999999999999999999999999999999",
+];
 
 /// A row of ours that is free, with this fencing token.
 async fn free_row(token: &str) -> Table {
@@ -65,6 +72,12 @@ async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
         "340282366920938463463374607431768211.999us",
         "94522879700260684295381835.9999h",
         "340282366920938463463374607431768211455ns1ns",
+        // The smallest product of each unit that has no room in 128 bits: the rest is less than an hour.
+        "340282366920938463463374607431768212us",
+        "340282366920938463463374607431769ms",
+        "340282366920938463463374607432s",
+        "5671372782015641057722910124m",
+        "94522879700260684295381836h",
     ] {
         let _case = case(lease);
         let table = Table::new();

@@ -2,7 +2,7 @@
 
 use crate::{LEASE, refused};
 use lambda_lock::{LockClient, Observation, TryAcquired};
-use lambda_lock_testkit::{Fault, Table, millis, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, case, millis, secs};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -126,6 +126,27 @@ async fn the_observed_span_begins_after_the_first_answer() {
     match locks.try_acquire("k").lease(LEASE).await.unwrap() {
         TryAcquired::Granted(_) => panic!("an answer that travelled for 5 s proves nothing"),
         TryAcquired::Held(held) => assert_eq!(held.observation.unchanged_for(), Duration::ZERO),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_takes_over_as_soon_as_the_holder_is_proven_dead() {
+    // Many lengths, so that the end of the lease falls into each part of a pause.
+    for number in 0..25 {
+        let lease = millis(3000 + 37 * number);
+        let _case = case(format!("{lease:?}"));
+        let table = Table::new();
+        let two = table.process();
+        table.put_java_row("k", "v1", lease);
+        let started = Instant::now();
+
+        let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
+
+        let proven = ROUND_TRIP + lease * 105 / 100;
+        // The jitter, a look that was under way, and the request itself.
+        let latest = proven + millis(20) + 2 * ROUND_TRIP + millis(2);
+        assert!(started.elapsed() >= proven && started.elapsed() <= latest, "{:?}", started.elapsed());
+        lock.release().await.unwrap();
     }
 }
 

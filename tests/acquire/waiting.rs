@@ -164,6 +164,27 @@ async fn a_waiter_gets_the_lock_soon_after_it_was_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waiter_gets_a_free_lock_with_one_write_although_another_came_and_went_since_it_was_seen() {
+    let table = Table::new();
+    let (one, two, three) = (table.process(), table.process(), table.process());
+    let lock = acquired(&one.locks("one"), LEASE).await;
+    // The Claim is refused. The look finds the lock free, and its answer is on its way for long.
+    two.next([Fault::None, Fault::SlowBothWays(millis(50), millis(300))]);
+    let (locks, budget) = (two.locks("two"), two.budget(secs(60)));
+    let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
+    sleep(ROUND_TRIP).await;
+    lock.release().await.unwrap();
+    sleep(millis(150)).await;
+    acquired(&three.locks("three"), LEASE).await.release().await.unwrap();
+    assert_eq!(two.sent().len(), 2, "and it has not heard of it yet");
+
+    let lock = waiter.await.unwrap().unwrap();
+
+    assert_eq!(two.take_operations(), ["UpdateItem", "GetItem", "UpdateItem"]);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn beside_a_rival_that_is_always_faster_a_call_ends_with_its_time() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());

@@ -120,6 +120,29 @@ mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
     }
 }
 
+/// The lead that a release leaves behind is for a client that comes back within the same milliseconds. A clock that was
+/// wrong by little, and put right, must not lead others to a later end than it writes.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_put_right_by_little_leads_by_no_more_than_a_moment() {
+    for ahead in [25, 100, 1_500] {
+        let _case = case(format!("{ahead} ms"));
+        let table = Table::new();
+        let process = table.process();
+        process.set_date_offset(None);
+        let locks = process.locks("me");
+        process.clock.jump_wall(ahead);
+        acquired(&locks, LEASE).await.release().await.unwrap();
+        process.clock.jump_wall(-ahead);
+        let now = process.clock.wall_millis();
+
+        let lock = granted(locks.try_acquire("another").lease(LEASE)).await;
+
+        let ends = table.number("another", "leaseEndsAt");
+        assert!((now + 20_000..=now + 20_020).contains(&ends), "{ends} at {now}");
+        lock.release().await.unwrap();
+    }
+}
+
 /// An answer that travels for long says a time that is long past when it arrives. That is no reason to distrust
 /// the clock it is compared with, also where the process was frozen meanwhile and only its wall clock saw the time.
 #[tokio::test(start_paused = true)]

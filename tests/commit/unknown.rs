@@ -188,6 +188,24 @@ mod a_lock_written_down_with_a_commit_of_unknown_outcome_is_not_committed_twice 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_was_settled_elsewhere_by_a_clock_that_is_behind_is_not_applied_later() {
+    let table = table();
+    let (one, two) = (table.process(), table.process());
+    let mut lock = acquired(&one.locks("one"), LEASE).await;
+    one.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
+    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+    two.set_date_offset(None);
+    two.clock.jump_wall(-60_000);
+
+    let mut lock = two.locks("two").resume(lock.save()).await.unwrap();
+
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::NotApplied);
+    sleep(secs(12)).await;
+    assert_eq!(applied(&table, "o-1"), 0, "the written lock knows the stamp of its commit");
+    lock.release().await.unwrap();
+}
+
 mod a_reclaimed_lock_still_tells_what_became_of_the_commit_before {
     use super::*;
 

@@ -4,7 +4,7 @@ use crate::{BELIEVED, LEASE};
 use lambda_lock::{Error, Lock, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table, acquired, case, millis, secs};
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
@@ -145,6 +145,26 @@ async fn the_end_of_the_lease_never_moves_back() {
     lock.checkpoint().await.unwrap();
 
     assert_eq!(table.attribute("k", "leaseEndsAt"), ends);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_knows_the_end_that_the_renewal_before_it_wrote() {
+    let table = Table::new();
+    let process = table.process();
+    process.set_date_offset(None);
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    sleep(secs(10)).await;
+    lock.checkpoint().await.unwrap();
+    let ends = table.number("k", "leaseEndsAt");
+    assert_eq!(lock.lease_ends_at(), Some(UNIX_EPOCH + millis(ends)));
+    process.clock.jump_wall(-5_000);
+    process.take_sent();
+
+    lock.checkpoint().await.unwrap();
+
+    assert_eq!(process.take_operations(), ["UpdateItem"], "not refused by its own end");
+    assert_eq!(table.number("k", "leaseEndsAt"), ends);
     lock.release().await.unwrap();
 }
 

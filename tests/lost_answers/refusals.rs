@@ -173,6 +173,56 @@ async fn a_refusal_without_a_row_is_no_loss_of_a_lock_that_is_ours() {
     assert!(table.is_released("k"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_not_answered_does_not_make_an_unanswered_release_known() {
+    let table = Table::new();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
+    process.next([Fault::AnswerLost, refused(), Fault::RequestLost]);
+    process.next(vec![Fault::error("ExpiredTokenException"); 10]);
+
+    let error = lock.release().await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    assert!(table.is_released("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_look_is_not_answered_in_time_does_not_say_that_nothing_was_applied() {
+    const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
+        "CancellationReasons":[{"Code":"ConditionalCheckFailed"}]}"#;
+    let table = Table::new();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    // Applied and not heard; refused without a row; then nobody answers the look.
+    process.next([Fault::AnswerLost, Fault::Says(400, REASONS)]);
+    process.next(vec![Fault::BlackHole; 10]);
+
+    let error = lock.commit([]).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    process.clear();
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_without_a_row_that_no_read_explains_is_paced_and_ends_with_the_callers_time() {
+    let table = Table::new();
+    let process = table.process();
+    for _ in 0..10_000 {
+        process.next([refused(), Fault::None]);
+    }
+    let started = Instant::now();
+
+    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+
+    assert!(error.is_unavailable(), "{error}");
+    assert!(process.take_sent().len() < 40, "it pauses");
+    assert!(started.elapsed() <= secs(4), "{:?}", started.elapsed());
+}
+
 mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
     use super::*;
     use aws_sdk_dynamodb::Client;

@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::ReleaseOutcome;
-use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, secs};
 use std::error::Error as StdError;
 use tokio::time::{Instant, sleep};
 
@@ -38,6 +38,25 @@ async fn throttling_that_outlasts_the_callers_time_is_unavailable_and_nothing_wa
     assert!(started.elapsed() >= secs(3) && started.elapsed() < secs(4), "{:?}", started.elapsed());
     assert!(StdError::source(&error).is_some(), "the SDK's own error is kept");
     assert_eq!(table.row("k"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pause_after_a_fault_lasts_beyond_the_callers_time() {
+    // Pauses are random: several calls.
+    for number in 0..8 {
+        let _case = case(number);
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        process.next(vec![Fault::throttled(); 200]);
+        let started = Instant::now();
+
+        assert!(locks.peek("k").await.unwrap_err().is_unavailable());
+
+        // A request that was under way is waited for.
+        let elapsed = started.elapsed();
+        assert!(elapsed >= secs(3) && elapsed <= secs(3) + ROUND_TRIP, "{elapsed:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

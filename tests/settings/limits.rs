@@ -36,6 +36,20 @@ async fn a_lock_under_the_longest_budget_can_be_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_was_resumed_under_the_longest_budget_can_be_resumed_again() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(DAY * 367));
+    let lock = granted(locks.try_acquire("k").lease(DAY)).await;
+
+    let lock = locks.resume(lock.save()).within(&budget).await.unwrap();
+    let lock = locks.resume(lock.save()).within(&budget).await.unwrap();
+
+    assert_eq!(table.number("k", "leaseDuration"), 366 * 86_400_000);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_duration_is_too_long_for_a_call() {
     let table = Table::new();
     let process = table.process();
