@@ -148,7 +148,7 @@ pub use crate::{
     engine::clock::{Clock, SharedClock, Sleep},
     engine::error::{Error, ErrorKind, Held},
     lock::acquire::{
-        Acquire, AcquireRequest, NewHolder, Reclaim, Reclaiming, TryAcquire, TryAcquired, Trying, Waiting,
+        Acquire, AcquireRequest, NewHolder, Reclaim, Reclaiming, TryAcquire, TryAcquired, Trying, Waiting, WithoutCut,
     },
     lock::commit::{Commit, CommitAndRelease, CommitOutcome},
     lock::guard::Lock,

@@ -3,7 +3,7 @@
 
 import { locks as component } from './transpiled/client.js';
 import {
-  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, tokenFromJson, tokenToJson,
+  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, savedFromJson, savedToJson,
 } from './lines.mjs';
 
 const RELEASING = { data: { tag: 'keep' }, deleteRow: false, orLaterGrantOfOwner: false };
@@ -47,20 +47,20 @@ await serve({
     const { tag, val } = thrown(() => client.tryAcquire(...acquiring(ask)));
     return tag === 'granted' ? { granted: grant(val) } : { held: val };
   },
-  reclaim({ token, lease }) {
+  reclaim({ saved, lease }) {
     const [, options] = acquiring({ key: '', lease, reclaimOwn: false });
-    return grant(thrown(() => client.reclaim(tokenFromJson(token), options)));
+    return grant(thrown(() => client.reclaim(savedFromJson(saved), options)));
   },
-  resume: ({ token }) => grant(thrown(() => client.resume(tokenFromJson(token), { data: { tag: 'keep' } }))),
+  resume: ({ saved }) => grant(thrown(() => client.resume(savedFromJson(saved), { data: { tag: 'keep' } }))),
   renew: ({ lock, lease, data }) =>
     thrown(() => granted[lock].renew({ lease: big(lease), data: dataChange(data) })),
   remaining: ({ lock }) => granted[lock].remaining(),
-  fits: ({ lock, step }) => thrown(() => granted[lock].fits(big(step))),
-  token: ({ lock }) => tokenToJson(granted[lock].token()),
+  ensureRemaining: ({ lock, step }) => thrown(() => granted[lock].ensureRemaining(big(step))),
+  toSaved: ({ lock }) => savedToJson(granted[lock].toSaved()),
   conditionCheck: ({ lock }) => conditionCheckToJson(thrown(() => granted[lock].conditionCheck())),
   release: ({ lock, deleteRow }) => thrown(() => granted[lock].release({ ...RELEASING, deleteRow })),
-  releaseToken: ({ token, orLaterGrantOfOwner }) =>
-    thrown(() => client.release(tokenFromJson(token), { ...RELEASING, orLaterGrantOfOwner })),
+  releaseSaved: ({ saved, orLaterGrantOfOwner }) =>
+    thrown(() => client.release(savedFromJson(saved), { ...RELEASING, orLaterGrantOfOwner })),
   releaseWorkflow: ({ key, workflow }) => thrown(() => client.releaseWorkflow({ key }, workflow)),
   peek: ({ key }) => thrown(() => client.peek({ key })),
   pairs({ key, count }) {

@@ -50,12 +50,12 @@ export class Locks {
   }
 
   // A lock that was written down. It believes in nothing until it was renewed; release it, or `resume` it.
-  read(token) {
-    return thrown(() => this.table.resume(token, clocks()));
+  read(saved) {
+    return thrown(() => this.table.resume(saved, clocks()));
   }
 
-  async resume(token, options) {
-    const lock = this.read(token);
+  async resume(saved, options) {
+    const lock = this.read(saved);
     await this.renew(lock, options);
     return lock;
   }

@@ -35,15 +35,15 @@ export const grantToJson = (number, lock, remaining, data) => ({
   data,
 });
 
-export const tokenToJson = (token) => ({ ...token, key: token.key.key });
+export const savedToJson = (saved) => ({ ...saved, key: saved.key.key });
 
-export const tokenFromJson = (token) => ({
-  ...token,
-  key: { key: token.key },
-  fencingToken: big(token.fencingToken),
-  lease: big(token.lease),
-  leaseEndsAt: big(token.leaseEndsAt),
-  workflow: token.workflow ?? undefined,
+export const savedFromJson = (saved) => ({
+  ...saved,
+  key: { key: saved.key },
+  fencingToken: big(saved.fencingToken),
+  lease: big(saved.lease),
+  leaseEndsAt: big(saved.leaseEndsAt),
+  workflow: saved.workflow ?? undefined,
 });
 
 export const observationFromJson = (observation) => observation == null

@@ -3,7 +3,7 @@
 import { DynamoDBClient } from '@aws-sdk/client-dynamodb';
 import { CONFIG, Locks, clocks, thrown } from './lambda-lock-protocol.mjs';
 import {
-  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, tokenFromJson, tokenToJson,
+  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, savedFromJson, savedToJson,
 } from './lines.mjs';
 
 let locks, owner, granted = [];
@@ -41,18 +41,18 @@ await serve({
     const { lock, data, held } = await locks.tryAcquire(...wanted(ask));
     return held ? { held } : { granted: grant(lock, data) };
   },
-  async reclaim({ token, lease }) {
-    const reclaim = { tag: 'only', val: tokenFromJson(token) };
+  async reclaim({ saved, lease }) {
+    const reclaim = { tag: 'only', val: savedFromJson(saved) };
     return grant(await locks.acquire('', { owner: '', lease: big(lease), reclaim }));
   },
-  resume: async ({ token }) => grant(await locks.resume(tokenFromJson(token))),
+  resume: async ({ saved }) => grant(await locks.resume(savedFromJson(saved))),
   renew: ({ lock, lease, data }) => locks.renew(granted[lock], { lease: big(lease), data: dataChange(data) }),
   remaining: ({ lock }) => granted[lock].remaining(clocks()),
-  token: ({ lock }) => tokenToJson(granted[lock].token()),
+  toSaved: ({ lock }) => savedToJson(granted[lock].toSaved()),
   conditionCheck: ({ lock }) => conditionCheckToJson(thrown(() => granted[lock].conditionCheck())),
   release: ({ lock, deleteRow }) => locks.release(granted[lock], { deleteRow }),
-  releaseToken: ({ token, orLaterGrantOfOwner }) =>
-    locks.release(locks.read(tokenFromJson(token)), { orLaterGrantOfOwner }),
+  releaseSaved: ({ saved, orLaterGrantOfOwner }) =>
+    locks.release(locks.read(savedFromJson(saved)), { orLaterGrantOfOwner }),
   releaseWorkflow: ({ key, workflow }) => locks.releaseWorkflow(key, workflow),
   peek: ({ key }) => locks.peek(key),
   async pairs({ key, count }) {

@@ -3,7 +3,7 @@
 import time
 
 from lambda_lock_client import INTERFACE, Lock, Locks
-from lines import Host, camel, data_change, observation_from_json, serve, token_from_json
+from lines import Host, camel, data_change, observation_from_json, serve, saved_from_json
 
 
 class ClientHost(Host):
@@ -27,20 +27,20 @@ class ClientHost(Host):
         tried = self.locks.try_acquire(key, **acquiring(**options))
         return {"granted": self.grant(tried)} if isinstance(tried, Lock) else {"held": camel(tried)}
 
-    def reclaim(self, token, lease):
-        return self.grant(self.locks.reclaim(token_from_json(token), lease=lease))
+    def reclaim(self, saved, lease):
+        return self.grant(self.locks.reclaim(saved_from_json(saved), lease=lease))
 
     def renew(self, lock, lease, data):
         self.granted[lock].renew(lease=lease, data=data_change(data))
 
-    def fits(self, lock, step):
-        self.granted[lock].fits(step)
+    def ensureRemaining(self, lock, step):
+        self.granted[lock].ensure_remaining(step)
 
     def release(self, lock, deleteRow):
         return self.granted[lock].release(delete_row=deleteRow)
 
-    def releaseToken(self, token, orLaterGrantOfOwner):
-        return self.locks.release(token_from_json(token), or_later_grant_of_owner=orLaterGrantOfOwner)
+    def releaseSaved(self, saved, orLaterGrantOfOwner):
+        return self.locks.release(saved_from_json(saved), or_later_grant_of_owner=orLaterGrantOfOwner)
 
     def pairs(self, key, count):
         started = time.perf_counter_ns()

@@ -34,14 +34,14 @@ class Locks(Resource):
         case, payload = self.call("try-acquire", lock_key(key), acquiring(options))
         return Lock(self.instance, payload) if case == "granted" else payload
 
-    def resume(self, token, **options):
-        return Lock(self.instance, self.call("resume", token, {"data": KEEP, **options}))
+    def resume(self, saved, **options):
+        return Lock(self.instance, self.call("resume", saved, {"data": KEEP, **options}))
 
-    def reclaim(self, token, **options):
-        return Lock(self.instance, self.call("reclaim", token, acquiring(options)))
+    def reclaim(self, saved, **options):
+        return Lock(self.instance, self.call("reclaim", saved, acquiring(options)))
 
-    def release(self, token, **options):
-        return self.call("release", token, releasing(options))
+    def release(self, saved, **options):
+        return self.call("release", saved, releasing(options))
 
     def release_workflow(self, key, workflow):
         return self.call("release-workflow", lock_key(key), workflow)
@@ -61,8 +61,8 @@ class Lock(HeldLock):
     def remaining(self):
         return self.call("remaining")
 
-    def fits(self, step):
-        self.call("fits", step)
+    def ensure_remaining(self, step):
+        self.call("ensure_remaining", step)
 
     def renew(self, **options):
         self.call("renew", {"data": KEEP, **options})

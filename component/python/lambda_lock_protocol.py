@@ -61,13 +61,13 @@ class Locks(Resource):
         message = f"the lock {key} is held by {lock['holder']!r}"
         raise Refused({"kind": ("held", lock), "message": message})
 
-    def read(self, token):
+    def read(self, saved):
         """A lock that was written down. It believes in nothing until it was renewed; release it, or
         `resume` it at once."""
-        return Lock(self.instance, self.call("resume", token, clocks()))
+        return Lock(self.instance, self.call("resume", saved, clocks()))
 
-    def resume(self, token, **options):
-        lock = self.read(token)
+    def resume(self, saved, **options):
+        lock = self.read(saved)
         self.renew(lock, **options)
         return lock
 

@@ -16,14 +16,14 @@ class Host:
     def answer(self, ask):
         return getattr(self, ask.pop("ask"))(**ask)
 
-    def resume(self, token):
-        return self.grant(self.locks.resume(token_from_json(token)))
+    def resume(self, saved):
+        return self.grant(self.locks.resume(saved_from_json(saved)))
 
     def remaining(self, lock):
         return self.granted[lock].remaining
 
-    def token(self, lock):
-        return token_to_json(self.granted[lock].token())
+    def to_saved(self, lock):
+        return saved_to_json(self.granted[lock].to_saved())
 
     def conditionCheck(self, lock):
         return condition_check_to_json(self.granted[lock].condition_check())
@@ -75,20 +75,20 @@ def to_camel(name):
     return first + "".join(word.capitalize() for word in rest)
 
 
-def token_to_json(token):
-    """A token in one level: the scenarios' keys are plain."""
-    return camel({**token, "key": token["key"]["key"]})
+def saved_to_json(saved):
+    """A saved lock in one level: the scenarios' keys are plain."""
+    return camel({**saved, "key": saved["key"]["key"]})
 
 
-def token_from_json(token):
+def saved_from_json(saved):
     return {
-        "key": {"key": token["key"], "sort_key": None},
-        "owner": token["owner"],
-        "version": token["version"],
-        "fencing_token": token["fencingToken"],
-        "lease": token["lease"],
-        "lease_ends_at": token["leaseEndsAt"],
-        "workflow": token["workflow"],
+        "key": {"key": saved["key"], "sort_key": None},
+        "owner": saved["owner"],
+        "version": saved["version"],
+        "fencing_token": saved["fencingToken"],
+        "lease": saved["lease"],
+        "lease_ends_at": saved["leaseEndsAt"],
+        "workflow": saved["workflow"],
     }
 
 

@@ -22,8 +22,8 @@ class HeldLock(Resource):
     def lease_ends_at(self):
         return self.call("lease-ends-at")
 
-    def token(self):
-        return self.call("token")
+    def to_saved(self):
+        return self.call("to_saved")
 
     def condition_check(self):
         return self.call("condition-check")

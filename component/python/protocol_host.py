@@ -4,7 +4,7 @@ import time
 
 import boto3
 from lambda_lock_protocol import INTERFACE, Lock, Locks, config
-from lines import Host, camel, data_change, observation_from_json, serve, token_from_json
+from lines import Host, camel, data_change, observation_from_json, serve, saved_from_json
 
 
 class ProtocolHost(Host):
@@ -28,9 +28,9 @@ class ProtocolHost(Host):
         tried = self.locks.try_acquire(**self.wanted(**options))
         return {"granted": self.grant(tried)} if isinstance(tried, Lock) else {"held": camel(tried)}
 
-    def reclaim(self, token, lease):
-        token = token_from_json(token)
-        return self.grant(self.locks.acquire("", owner="", lease=lease, reclaim=("only", token)))
+    def reclaim(self, saved, lease):
+        saved = saved_from_json(saved)
+        return self.grant(self.locks.acquire("", owner="", lease=lease, reclaim=("only", saved)))
 
     def renew(self, lock, lease, data):
         self.locks.renew(self.granted[lock], lease=lease, data=data_change(data))
@@ -38,8 +38,8 @@ class ProtocolHost(Host):
     def release(self, lock, deleteRow):
         return self.locks.release(self.granted[lock], delete_row=deleteRow)
 
-    def releaseToken(self, token, orLaterGrantOfOwner):
-        lock = self.locks.read(token_from_json(token))
+    def releaseSaved(self, saved, orLaterGrantOfOwner):
+        lock = self.locks.read(saved_from_json(saved))
         return self.locks.release(lock, or_later_grant_of_owner=orLaterGrantOfOwner)
 
     def pairs(self, key, count):

@@ -27,24 +27,24 @@ impl From<&LockKey> for types::LockKey {
     }
 }
 
-impl From<types::LockToken> for SavedLock {
-    fn from(token: types::LockToken) -> Self {
-        let types::LockToken { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = token;
+impl From<types::SavedLock> for SavedLock {
+    fn from(saved: types::SavedLock) -> Self {
+        let types::SavedLock { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = saved;
         let lease = Duration::from_millis(lease);
         SavedLock::from_parts(key.into(), owner, version, fencing_token, lease, lease_ends_at, workflow)
     }
 }
 
-impl From<&SavedLock> for types::LockToken {
-    fn from(token: &SavedLock) -> Self {
+impl From<&SavedLock> for types::SavedLock {
+    fn from(saved: &SavedLock) -> Self {
         Self {
-            key: (&token.key()).into(),
-            owner: token.owner().to_owned(),
-            version: token.version().to_owned(),
-            fencing_token: token.fencing_token(),
-            lease: millis(token.lease()),
-            lease_ends_at: token.lease_ends_at().map(epoch_millis).unwrap_or_default(),
-            workflow: token.workflow().map(str::to_owned),
+            key: (&saved.key()).into(),
+            owner: saved.owner().to_owned(),
+            version: saved.version().to_owned(),
+            fencing_token: saved.fencing_token(),
+            lease: millis(saved.lease()),
+            lease_ends_at: saved.lease_ends_at().map(epoch_millis).unwrap_or_default(),
+            workflow: saved.workflow().map(str::to_owned),
         }
     }
 }

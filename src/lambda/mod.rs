@@ -45,7 +45,7 @@
 //!     locks
 //!         .with_lock(customer, &budget, async |lock| {
 //!             let bill = write_bill(customer).await?;
-//!             lock.checkpoint().await?; // renew between steps, in the open
+//!             lock.checkpoint().await?; // renews the lease between steps
 //!             store(&bill, lock.fencing_token()).await?; // refuses smaller tokens
 //!             Ok(bill)
 //!         })

@@ -95,8 +95,6 @@ pub struct AcquireRequest<'a, Mode> {
     observation: Option<Observation>,
     reclaim_own: bool,
     reclaimed: Option<SavedLock>,
-    /// Whether the work under the lock is stopped when the lease ends.
-    cut: bool,
     mode: PhantomData<fn() -> Mode>,
 }
 
@@ -113,7 +111,6 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             observation: None,
             reclaim_own: false,
             reclaimed: None,
-            cut: true,
             mode: PhantomData,
         }
     }
@@ -200,7 +197,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             Ok(Acquired::Granted { holding, data, renew_first }) => {
                 let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
                 if renew_first {
-                    let renewed = Box::pin(lock.renewed_or_given_back());
+                    let renewed = Box::pin(lock.renewed_or_released());
                     renewed.instrument(span.clone()).await.map(TryAcquired::Granted)
                 } else {
                     Ok(TryAcquired::Granted(lock))
@@ -211,7 +208,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
                 if failure == Failure::OutcomeUnknown {
                     let (key, lease) = (&self.key, deadline.lease(self.engine.clock_bounds()));
                     span.in_scope(|| {
-                        tracing::warn!(%key, ?lease, "an acquire ended without an answer: the lock may stay taken for its lease");
+                        tracing::warn!(%key, ?lease, "DynamoDB did not answer: if the lock was acquired, it stays held until its lease ends");
                     });
                 }
                 Err(Error::of_failure(failure, Operation::Acquire, &self.key, cause))
@@ -278,12 +275,11 @@ impl<Mode> AcquireRequest<'_, Mode>
 where
     Self: IntoFuture<Output = Result<Lock, Error>>,
 {
-    /// Lets the work of [`run`](AcquireRequest::run) continue when its lease has ended. Default: the work is dropped at
-    /// that point, because another caller may be granted the lock from then on. Use this for work that renews late and
-    /// whose writes are fenced.
-    pub fn without_cut(mut self) -> Self {
-        self.cut = false;
-        self
+    /// Lets the work of `run` continue when its lease has ended. Default: the work is dropped at that point, because
+    /// another caller may be granted the lock from then on. Use this for work that renews late and whose writes are
+    /// fenced.
+    pub fn without_cut(self) -> WithoutCut<Self> {
+        WithoutCut { request: self }
     }
 
     /// Acquires the lock, runs the work and releases the lock, as [`with_lock`](crate::LockClient::with_lock) does,
@@ -293,25 +289,38 @@ where
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
-        let cut = self.cut;
         let mut lock = self.await?;
-        let ended = if cut {
-            let validity = lock.validity();
-            validity.run(work(&mut lock)).await
-        } else {
-            Some(work(&mut lock).await)
-        };
-        match ended {
-            Some(Ok(result)) => {
-                lock.finish_work().await?;
-                Ok(result)
-            }
-            Some(Err(error)) => {
-                lock.finish().await;
-                Err(error)
-            }
+        let validity = lock.validity();
+        match validity.run(work(&mut lock)).await {
+            Some(result) => lock.end_work(result).await,
             None => Err(lock.cut_short().await.into()),
         }
+    }
+}
+
+/// An acquire whose work may continue after the lease has ended, see
+/// [`without_cut`](AcquireRequest::without_cut).
+#[derive(Debug)]
+#[must_use = "nothing is acquired until `run` is called and awaited"]
+pub struct WithoutCut<Request> {
+    request: Request,
+}
+
+impl<Request> WithoutCut<Request>
+where
+    Request: IntoFuture<Output = Result<Lock, Error>>,
+{
+    /// Acquires the lock, runs the work to its end and releases the lock. Errors, requests and cancel safety are those
+    /// of [`with_lock`](crate::LockClient::with_lock), without
+    /// [`CutShort`](crate::ErrorKind::CutShort).
+    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let mut lock = self.request.await?;
+        let result = work(&mut lock).await;
+        lock.end_work(result).await
     }
 }
 
@@ -368,7 +377,7 @@ impl Lock {
     /// Renews a grant before anybody works with it. It is used for a grant that was found late, when half of its lease
     /// had passed already. A call that fails releases the lock if it can. A call that lost the lock meanwhile never
     /// held it for its caller, who has nothing to stop and may call again.
-    pub(crate) async fn renewed_or_given_back(mut self) -> Result<Self, Error> {
+    pub(crate) async fn renewed_or_released(mut self) -> Result<Self, Error> {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let key = self.key().clone();
         self.finish().await;

@@ -32,6 +32,20 @@ impl Lock {
         Release::of_hold(self.engine, self.hold, self.budget)
     }
 
+    /// Releases after the work of `run`, and returns what the caller gets.
+    pub(crate) async fn end_work<T, E: From<Error>>(self, result: Result<T, E>) -> Result<T, E> {
+        match result {
+            Ok(done) => {
+                self.finish_work().await?;
+                Ok(done)
+            }
+            Err(error) => {
+                self.finish().await;
+                Err(error)
+            }
+        }
+    }
+
     /// Releases after work that succeeded. The caller must learn if the lock was lost before, because another holder
     /// may have worked at the same time.
     pub(crate) async fn finish_work(self) -> Result<(), Error> {

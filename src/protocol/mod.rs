@@ -71,6 +71,7 @@ mod observation;
 pub mod once;
 mod peek;
 mod port;
+mod purpose;
 mod record;
 mod release;
 mod renew;

@@ -53,10 +53,11 @@
 //! A call that finishes late overwrites no other outcome, because Complete and Fail require their own grant. When a
 //! response was lost, the version shows whether the outcome was stored.
 
-use super::acquire::{AcquireOptions, Acquired, Ended, Look, Purpose, acquire_for};
+use super::acquire::{AcquireOptions, Acquired, Ended, acquire_for};
 use super::failure::Failure;
 use super::instants::millis_rounded_up;
 use super::port::{Now, Port};
+use super::purpose::{Look, Purpose};
 use super::record::{Fields, InvalidRecord, quoted};
 use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
 use super::schema::{self, Schema};

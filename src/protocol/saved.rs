@@ -93,7 +93,7 @@ impl SavedLock {
         Duration::try_from_secs_f64(self.lease_seconds).unwrap_or_default()
     }
 
-    /// When the lease ends, by the wall clock of whoever wrote it.
+    /// When the lease ends, by the wall clock of its writer.
     pub fn lease_ends_at(&self) -> Option<SystemTime> {
         from_epoch_millis(self.lease_ends_at)
     }

@@ -26,7 +26,7 @@ pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binar
     let tools = Tools::installed().await?;
     let lock_task = tools.build_as_the_template("lock-task", "LockTask").await?;
     let lean = Binary { limit: 1.05, ..tools.build(here, "bare-lean", "musl", "bare-lean").await? };
-    let defaults = Binary { limit: 0.6, ..tools.build(here, "bare-defaults", "gnu", "bare-defaults").await? };
+    let defaults = Binary { limit: 0.45, ..tools.build(here, "bare-defaults", "gnu", "bare-defaults").await? };
     let mut binaries = vec![lock_task, lean, defaults];
     if gnu {
         binaries.push(tools.build(workspace(), "lock-task", "gnu", "lock-task-gnu").await?);

@@ -31,7 +31,7 @@ struct Arguments {
     /// Prints JSON instead of Markdown for README.md.
     #[arg(long)]
     json: bool,
-    /// Fails when a ratio is larger than the project promises: 0.6 of the defaults, 1.05 of the lean
+    /// Fails when a ratio is larger than the project promises: 0.45 of the defaults, 1.05 of the lean
     /// function.
     #[arg(long)]
     check: bool,

@@ -57,9 +57,9 @@ impl GuestClient for Client {
         }
     }
 
-    fn resume(&self, token: types::LockToken, options: ResumeOptions) -> Result<locks::Lock> {
+    fn resume(&self, saved: types::SavedLock, options: ResumeOptions) -> Result<locks::Lock> {
         let ResumeOptions { budget: time, lease, data } = options;
-        let mut resume = self.locks.resume(token.into());
+        let mut resume = self.locks.resume(saved.into());
         if let Some(time) = time {
             resume = resume.within(&budget(time));
         }
@@ -78,14 +78,14 @@ impl GuestClient for Client {
         Ok(self.held(block_on(resume.into_future())?))
     }
 
-    fn reclaim(&self, token: types::LockToken, options: AcquireOptions) -> Result<locks::Lock> {
+    fn reclaim(&self, saved: types::SavedLock, options: AcquireOptions) -> Result<locks::Lock> {
         let AcquireOptions { budget, lease, data, .. } = options;
-        let lock = block_on(leasing(self.locks.reclaim(token.into()), budget, lease, data).into_future())?;
+        let lock = block_on(leasing(self.locks.reclaim(saved.into()), budget, lease, data).into_future())?;
         Ok(self.held(lock))
     }
 
-    fn release(&self, token: types::LockToken, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {
-        Ok(outcome(block_on(releasing(self.locks.release(token.into()), options).into_future())?))
+    fn release(&self, saved: types::SavedLock, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {
+        Ok(outcome(block_on(releasing(self.locks.release(saved.into()), options).into_future())?))
     }
 
     fn release_workflow(&self, key: types::LockKey, workflow: String) -> Result<types::ReleaseOutcome> {

@@ -1,4 +1,4 @@
-//! A held lock as a resource: the crate's guard while it lasts, its token afterwards.
+//! A held lock as a resource: the crate's guard while it lasts, its saved form afterwards.
 
 use crate::bindings::exports::lambda_lock::lock::locks::{GuestLock, ReleaseOptions, RenewOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
@@ -31,31 +31,31 @@ impl Lock {
         Self { client, data: lock.data().map(<[u8]>::to_vec), state: RefCell::new(State::Held(lock)) }
     }
 
-    fn as_token(&self) -> SavedLock {
+    fn as_saved(&self) -> SavedLock {
         match &*self.state.borrow() {
             State::Held(lock) => lock.to_saved(),
-            State::Over(token) => token.clone(),
+            State::Over(saved) => saved.clone(),
         }
     }
 
     /// Ends the guard here; nobody is told.
     fn end(&self) -> (State, SavedLock) {
-        let token = self.as_token();
-        (self.state.replace(State::Over(token.clone())), token)
+        let saved = self.as_saved();
+        (self.state.replace(State::Over(saved.clone())), saved)
     }
 }
 
 impl GuestLock for Lock {
     fn key(&self) -> types::LockKey {
-        (&self.as_token().key()).into()
+        (&self.as_saved().key()).into()
     }
 
     fn owner(&self) -> String {
-        self.as_token().owner().to_owned()
+        self.as_saved().owner().to_owned()
     }
 
     fn fencing_token(&self) -> u64 {
-        self.as_token().fencing_token()
+        self.as_saved().fencing_token()
     }
 
     fn data(&self) -> Option<Vec<u8>> {
@@ -70,13 +70,13 @@ impl GuestLock for Lock {
     }
 
     fn lease_ends_at(&self) -> u64 {
-        self.as_token().lease_ends_at().map(epoch_millis).unwrap_or_default()
+        self.as_saved().lease_ends_at().map(epoch_millis).unwrap_or_default()
     }
 
-    fn fits(&self, step: u64) -> Result<()> {
+    fn ensure_remaining(&self, step: u64) -> Result<()> {
         match &*self.state.borrow() {
             State::Held(lock) => Ok(lock.ensure_remaining(Duration::from_millis(step))?),
-            State::Over(token) => Err(lost(&token.key())),
+            State::Over(saved) => Err(lost(&saved.key())),
         }
     }
 
@@ -85,7 +85,7 @@ impl GuestLock for Lock {
         let mut state = self.state.borrow_mut();
         let lock = match &mut *state {
             State::Held(lock) => lock,
-            State::Over(token) => return Err(lost(&token.key())),
+            State::Over(saved) => return Err(lost(&saved.key())),
         };
         let mut renew = lock.renew();
         if let Some(lease) = lease {
@@ -99,30 +99,30 @@ impl GuestLock for Lock {
         Ok(block_on(renew.into_future())?)
     }
 
-    fn token(&self) -> types::LockToken {
-        (&self.as_token()).into()
+    fn to_saved(&self) -> types::SavedLock {
+        (&self.as_saved()).into()
     }
 
-    fn into_token(&self) -> types::LockToken {
-        let (state, token) = self.end();
+    fn save(&self) -> types::SavedLock {
+        let (state, saved) = self.end();
         if let State::Held(lock) = state {
             // The guard would warn of a lock that was left behind.
             let _ = lock.save();
         }
-        (&token).into()
+        (&saved).into()
     }
 
     fn condition_check(&self) -> Result<types::ConditionCheck> {
         match &*self.state.borrow() {
             State::Held(lock) => condition_check(lock),
-            State::Over(token) => Err(lost(&token.key())),
+            State::Over(saved) => Err(lost(&saved.key())),
         }
     }
 
     fn release(&self, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {
         let release = match self.end() {
             (State::Held(lock), _) => lock.release(),
-            (State::Over(_), token) => self.client.release(token),
+            (State::Over(_), saved) => self.client.release(saved),
         };
         Ok(outcome(block_on(releasing(release, options).into_future())?))
     }

@@ -59,13 +59,13 @@ impl Opened {
                 Ok(TryAcquired::Held(seen)) => Ok(json!({"held": held(&seen)})),
                 Err(error) => Err(error),
             },
-            Ask::Reclaim { token, lease } => {
-                let reclaim = locks.reclaim(read_token(token)?).lease(Duration::from_millis(lease));
+            Ask::Reclaim { saved, lease } => {
+                let reclaim = locks.reclaim(read_saved(saved)?).lease(Duration::from_millis(lease));
                 reclaim.await.map(|lock| self.grant(lock))
             }
-            Ask::Resume { token } => locks.resume(read_token(token)?).await.map(|lock| self.grant(lock)),
-            Ask::ReleaseToken { token, or_later_grant_of_owner } => {
-                let release = locks.release(read_token(token)?);
+            Ask::Resume { saved } => locks.resume(read_saved(saved)?).await.map(|lock| self.grant(lock)),
+            Ask::ReleaseSaved { saved, or_later_grant_of_owner } => {
+                let release = locks.release(read_saved(saved)?);
                 let release = if or_later_grant_of_owner { release.or_later_grant_of_owner() } else { release };
                 release.await.map(outcome)
             }
@@ -84,8 +84,8 @@ impl Opened {
     async fn of_a_lock(&mut self, ask: Ask) -> Told {
         let (Ask::Renew { lock, .. }
         | Ask::Remaining { lock }
-        | Ask::Fits { lock, .. }
-        | Ask::Token { lock }
+        | Ask::EnsureRemaining { lock, .. }
+        | Ask::ToSaved { lock }
         | Ask::ConditionCheck { lock }) = &ask
         else {
             anyhow::bail!("{ask:?} is not about a lock")
@@ -102,8 +102,10 @@ impl Opened {
                 }
                 renew.await.map(|()| Value::Null)
             }
-            Ask::Fits { step, .. } => lock.ensure_remaining(Duration::from_millis(step)).map(|()| Value::Null),
-            Ask::Token { .. } => Ok(written(&lock.to_saved())),
+            Ask::EnsureRemaining { step, .. } => {
+                lock.ensure_remaining(Duration::from_millis(step)).map(|()| Value::Null)
+            }
+            Ask::ToSaved { .. } => Ok(written(&lock.to_saved())),
             Ask::ConditionCheck { .. } => match lock.condition_check() {
                 Ok(check) => Ok(dynamodb_json::written(check)?),
                 Err(error) => Err(error),
@@ -215,26 +217,26 @@ fn read_observation(observation: &Value) -> anyhow::Result<Observation> {
     Ok(Observation::from_parts(version.to_owned(), number("lease")?, number("unchangedFor")?))
 }
 
-/// The token as the WIT package has it.
-fn written(token: &SavedLock) -> Value {
+/// The saved lock as the WIT package has it.
+fn written(saved: &SavedLock) -> Value {
     json!({
-        "key": token.key().key(),
-        "owner": token.owner(),
-        "version": token.version(),
-        "fencingToken": token.fencing_token(),
-        "lease": millis(token.lease()),
-        "leaseEndsAt": token.lease_ends_at().map(epoch_millis),
-        "workflow": token.workflow(),
+        "key": saved.key().key(),
+        "owner": saved.owner(),
+        "version": saved.version(),
+        "fencingToken": saved.fencing_token(),
+        "lease": millis(saved.lease()),
+        "leaseEndsAt": saved.lease_ends_at().map(epoch_millis),
+        "workflow": saved.workflow(),
     })
 }
 
-fn read_token(token: Value) -> anyhow::Result<SavedLock> {
-    let text = |name: &str| token[name].as_str().map(str::to_owned);
-    let number = |name: &str| token[name].as_u64().context("no token");
+fn read_saved(saved: Value) -> anyhow::Result<SavedLock> {
+    let text = |name: &str| saved[name].as_str().map(str::to_owned);
+    let number = |name: &str| saved[name].as_u64().context("no saved lock");
     Ok(SavedLock::from_parts(
-        text("key").context("no token")?.into(),
-        text("owner").context("no token")?,
-        text("version").context("no token")?,
+        text("key").context("no saved lock")?.into(),
+        text("owner").context("no saved lock")?,
+        text("version").context("no saved lock")?,
         number("fencingToken")?,
         Duration::from_millis(number("lease")?),
         number("leaseEndsAt")?,

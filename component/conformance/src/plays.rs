@@ -137,12 +137,12 @@ impl<'a> Player<'a> {
         }
     }
 
-    pub(crate) async fn resume(&self, token: Value) -> anyhow::Result<Grant> {
-        read(self.told(Ask::Resume { token }).await?)
+    pub(crate) async fn resume(&self, saved: Value) -> anyhow::Result<Grant> {
+        read(self.told(Ask::Resume { saved }).await?)
     }
 
-    pub(crate) async fn reclaim(&self, token: Value, lease: u64) -> anyhow::Result<Grant> {
-        read(self.told(Ask::Reclaim { token, lease }).await?)
+    pub(crate) async fn reclaim(&self, saved: Value, lease: u64) -> anyhow::Result<Grant> {
+        read(self.told(Ask::Reclaim { saved, lease }).await?)
     }
 
     pub(crate) async fn renew(&self, grant: &Grant) -> anyhow::Result<()> {
@@ -153,8 +153,8 @@ impl<'a> Player<'a> {
         read(self.told(Ask::Remaining { lock: grant.lock }).await?)
     }
 
-    pub(crate) async fn token(&self, grant: &Grant) -> anyhow::Result<Value> {
-        self.told(Ask::Token { lock: grant.lock }).await
+    pub(crate) async fn to_saved(&self, grant: &Grant) -> anyhow::Result<Value> {
+        self.told(Ask::ToSaved { lock: grant.lock }).await
     }
 
     /// The condition that a lock is still held, for a transaction of somebody else's.
@@ -167,8 +167,8 @@ impl<'a> Player<'a> {
         read(self.told(Ask::Release { lock: grant.lock, delete_row: false }).await?)
     }
 
-    pub(crate) async fn release_token(&self, token: Value) -> anyhow::Result<String> {
-        read(self.told(Ask::ReleaseToken { token, or_later_grant_of_owner: false }).await?)
+    pub(crate) async fn release_saved(&self, saved: Value) -> anyhow::Result<String> {
+        read(self.told(Ask::ReleaseSaved { saved, or_later_grant_of_owner: false }).await?)
     }
 
     pub(crate) async fn peek(&self, key: &str) -> anyhow::Result<Option<Row>> {

@@ -48,17 +48,17 @@ pub enum Ask {
     Acquire(Acquire),
     /// Tries once; answers `{"granted": grant}` or `{"held": held}`.
     TryAcquire(Acquire),
-    /// Takes a token's lock as a new grant; answers a grant.
+    /// Takes a saved lock again as a new grant; answers a grant.
     Reclaim {
-        /// The token.
-        token: Value,
+        /// The saved lock.
+        saved: Value,
         /// The lease.
         lease: u64,
     },
-    /// Goes on with a token's lock; answers a grant.
+    /// Goes on with a saved lock; answers a grant.
     Resume {
-        /// The token.
-        token: Value,
+        /// The saved lock.
+        saved: Value,
     },
     /// Renews.
     Renew {
@@ -75,14 +75,14 @@ pub enum Ask {
         lock: u64,
     },
     /// Whether the lease covers a step. Only of the world `client`.
-    Fits {
+    EnsureRemaining {
         /// The lock.
         lock: u64,
         /// The step.
         step: u64,
     },
-    /// Writes the lock down; answers the token.
-    Token {
+    /// Saves the lock while it goes on; answers the saved lock.
+    ToSaved {
         /// The lock.
         lock: u64,
     },
@@ -98,10 +98,10 @@ pub enum Ask {
         /// Whether to delete the row.
         delete_row: bool,
     },
-    /// Gives a token's lock back; answers as `Release`.
-    ReleaseToken {
-        /// The token.
-        token: Value,
+    /// Releases a saved lock; answers as `Release`.
+    ReleaseSaved {
+        /// The saved lock.
+        saved: Value,
         /// Whether a later grant of the same owner is given back too.
         or_later_grant_of_owner: bool,
     },

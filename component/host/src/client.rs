@@ -6,7 +6,7 @@ use crate::bindings::locks::{
 };
 use crate::bindings::types::{DataChange, LockKey};
 use crate::convert::{condition_check, data_change, held, lock_key, outcome, row};
-use crate::lines::{Acquire, Answer, Ask, Grant, Open, Token};
+use crate::lines::{Acquire, Answer, Ask, Grant, Open, SavedLock};
 use crate::sandbox::{Sandbox, load};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -53,19 +53,19 @@ impl Answer for Host {
                     Acquired::Held(seen) => Ok(json!({"held": held(seen)})),
                 }
             }
-            Ask::Reclaim { token, lease } => {
+            Ask::Reclaim { saved, lease } => {
                 let (_, options) = acquiring(Acquire { lease: Some(lease), ..Acquire::default() });
-                let lock = api.call_reclaim(store, client, &token.into(), &options)??;
+                let lock = api.call_reclaim(store, client, &saved.into(), &options)??;
                 self.grant(lock)
             }
-            Ask::Resume { token } => {
+            Ask::Resume { saved } => {
                 let options = ResumeOptions { budget: None, lease: None, data: DataChange::Keep };
-                let lock = api.call_resume(store, client, &token.into(), &options)??;
+                let lock = api.call_resume(store, client, &saved.into(), &options)??;
                 self.grant(lock)
             }
-            Ask::ReleaseToken { token, or_later_grant_of_owner } => {
+            Ask::ReleaseSaved { saved, or_later_grant_of_owner } => {
                 let options = ReleaseOptions { or_later_grant_of_owner, ..releasing() };
-                Ok(outcome(api.call_release(store, client, &token.into(), &options)??))
+                Ok(outcome(api.call_release(store, client, &saved.into(), &options)??))
             }
             Ask::ReleaseWorkflow { key, workflow } => {
                 Ok(outcome(api.call_release_workflow(store, client, &lock_key(key), &workflow)??))
@@ -106,8 +106,10 @@ impl Host {
                 json!(api.call_renew(store, lock(number)?, &options)??)
             }
             Ask::Remaining { lock: number } => json!(api.call_remaining(store, lock(number)?)?),
-            Ask::Fits { lock: number, step } => json!(api.call_fits(store, lock(number)?, step)??),
-            Ask::Token { lock: number } => json!(Token::from(api.call_token(store, lock(number)?)?)),
+            Ask::EnsureRemaining { lock: number, step } => {
+                json!(api.call_ensure_remaining(store, lock(number)?, step)??)
+            }
+            Ask::ToSaved { lock: number } => json!(SavedLock::from(api.call_to_saved(store, lock(number)?)?)),
             Ask::ConditionCheck { lock: number } => condition_check(api.call_condition_check(store, lock(number)?)??),
             Ask::Release { lock: number, delete_row } => {
                 let options = ReleaseOptions { delete_row, ..releasing() };

@@ -1,8 +1,8 @@
 //! Between what the WIT package calls things and the lines of the conformance scenarios.
 
 use crate::bindings::types::{
-    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, LockToken, Observation, PeekedLock,
-    ReleaseOutcome,
+    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, Observation, PeekedLock,
+    ReleaseOutcome, SavedLock,
 };
 use crate::lines::{self, Failure};
 use serde_json::{Map, Value, json};
@@ -75,16 +75,16 @@ pub fn row(row: PeekedLock) -> lines::Row {
     }
 }
 
-impl From<LockToken> for lines::Token {
-    fn from(token: LockToken) -> Self {
-        let LockToken { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = token;
+impl From<SavedLock> for lines::SavedLock {
+    fn from(saved: SavedLock) -> Self {
+        let SavedLock { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = saved;
         Self { key: key.key, owner, version, fencing_token, lease, lease_ends_at, workflow }
     }
 }
 
-impl From<lines::Token> for LockToken {
-    fn from(token: lines::Token) -> Self {
-        let lines::Token { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = token;
+impl From<lines::SavedLock> for SavedLock {
+    fn from(saved: lines::SavedLock) -> Self {
+        let lines::SavedLock { key, owner, version, fencing_token, lease, lease_ends_at, workflow } = saved;
         Self { key: lock_key(key), owner, version, fencing_token, lease, lease_ends_at, workflow }
     }
 }

@@ -15,7 +15,7 @@
 use crate::bindings::decisions::{
     Clocks, Guest, GuestIndices, Next, ReleaseOptions, RenewOptions, Sending, Settings, Verdict, Wanted,
 };
-use crate::bindings::types::{ConditionCheck, DataChange, Held, LockKey, LockToken, PeekedLock, ReleaseOutcome};
+use crate::bindings::types::{ConditionCheck, DataChange, Held, LockKey, PeekedLock, ReleaseOutcome, SavedLock};
 use crate::dynamodb::send;
 use anyhow::bail;
 use aws_sdk_dynamodb::Client;
@@ -88,9 +88,9 @@ impl Locks {
     }
 
     /// A lock that was written down. It believes in nothing until it was renewed: renew it first.
-    pub fn read(&mut self, token: &LockToken) -> anyhow::Result<ResourceAny> {
+    pub fn read(&mut self, saved: &SavedLock) -> anyhow::Result<ResourceAny> {
         let now = self.clocks();
-        Ok(self.api.table().call_resume(&mut self.store, self.table, token, now)??)
+        Ok(self.api.table().call_resume(&mut self.store, self.table, saved, now)??)
     }
 
     pub async fn renew(&mut self, lock: ResourceAny, options: &RenewOptions) -> anyhow::Result<()> {
@@ -138,8 +138,8 @@ impl Locks {
         Ok(self.api.lock().call_lease_ends_at(&mut self.store, lock)?)
     }
 
-    pub fn token(&mut self, lock: ResourceAny) -> anyhow::Result<LockToken> {
-        Ok(self.api.lock().call_token(&mut self.store, lock)?)
+    pub fn to_saved(&mut self, lock: ResourceAny) -> anyhow::Result<SavedLock> {
+        Ok(self.api.lock().call_to_saved(&mut self.store, lock)?)
     }
 
     pub fn condition_check(&mut self, lock: ResourceAny) -> anyhow::Result<ConditionCheck> {

@@ -40,15 +40,15 @@ pub enum Ask {
     Open(Open),
     Acquire(Acquire),
     TryAcquire(Acquire),
-    Reclaim { token: Token, lease: u64 },
-    Resume { token: Token },
+    Reclaim { saved: SavedLock, lease: u64 },
+    Resume { saved: SavedLock },
     Renew { lock: usize, lease: Option<u64>, data: Option<Vec<u8>> },
     Remaining { lock: usize },
-    Fits { lock: usize, step: u64 },
-    Token { lock: usize },
+    EnsureRemaining { lock: usize, step: u64 },
+    ToSaved { lock: usize },
     ConditionCheck { lock: usize },
     Release { lock: usize, delete_row: bool },
-    ReleaseToken { token: Token, or_later_grant_of_owner: bool },
+    ReleaseSaved { saved: SavedLock, or_later_grant_of_owner: bool },
     ReleaseWorkflow { key: String, workflow: String },
     Peek { key: String },
     Pairs { key: String, count: u32 },
@@ -79,7 +79,7 @@ pub struct Acquire {
 
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Token {
+pub struct SavedLock {
     pub key: String,
     pub owner: String,
     pub version: String,

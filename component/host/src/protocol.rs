@@ -4,7 +4,7 @@ use crate::bindings::decisions::{Reclaim, ReleaseOptions, RenewOptions, Settings
 use crate::bindings::types::{DataChange, Error, ErrorKind};
 use crate::convert::{condition_check, data_change, held, lock_key, outcome, row};
 use crate::driver::{Acquired, Decisions, Lock, Locks};
-use crate::lines::{Acquire, Answer, Ask, Grant, Open, Token};
+use crate::lines::{Acquire, Answer, Ask, Grant, Open, SavedLock};
 use anyhow::{Context, bail};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -67,18 +67,18 @@ impl Opened {
                     Acquired::Held(seen) => Ok(json!({"held": held(seen)})),
                 }
             }
-            Ask::Reclaim { token, lease } => {
+            Ask::Reclaim { saved, lease } => {
                 let acquire = Acquire { lease: Some(lease), ..Acquire::default() };
-                let wanted = Wanted { reclaim: Reclaim::Only(token.into()), ..self.wanted(acquire)? };
+                let wanted = Wanted { reclaim: Reclaim::Only(saved.into()), ..self.wanted(acquire)? };
                 self.acquire(wanted).await
             }
-            Ask::Resume { token } => {
-                let lock = self.locks.read(&token.into())?;
+            Ask::Resume { saved } => {
+                let lock = self.locks.read(&saved.into())?;
                 self.locks.renew(lock, &renewing(None, DataChange::Keep)).await?;
                 self.grant(Lock { handle: lock, data: None })
             }
-            Ask::ReleaseToken { token, or_later_grant_of_owner } => {
-                let lock = self.locks.read(&token.into())?;
+            Ask::ReleaseSaved { saved, or_later_grant_of_owner } => {
+                let lock = self.locks.read(&saved.into())?;
                 let options = ReleaseOptions { or_later_grant_of_owner, ..releasing() };
                 Ok(outcome(self.locks.release(lock, &options).await?))
             }
@@ -99,7 +99,7 @@ impl Opened {
                 json!(locks.renew(lock(number)?, &renewing(lease, data_change(data))).await?)
             }
             Ask::Remaining { lock: number } => json!(locks.remaining(lock(number)?)?),
-            Ask::Token { lock: number } => json!(Token::from(locks.token(lock(number)?)?)),
+            Ask::ToSaved { lock: number } => json!(SavedLock::from(locks.to_saved(lock(number)?)?)),
             Ask::ConditionCheck { lock: number } => condition_check(locks.condition_check(lock(number)?)?),
             Ask::Release { lock: number, delete_row } => {
                 let options = ReleaseOptions { delete_row, ..releasing() };

@@ -42,7 +42,7 @@ impl GuestLock for Lock {
         self.holding().ends_at_ms
     }
 
-    fn token(&self) -> types::LockToken {
+    fn to_saved(&self) -> types::SavedLock {
         (&SavedLock::of(&self.holding())).into()
     }
 

@@ -57,10 +57,10 @@ impl GuestTable for Table {
         Ok(Decision::resource(&self.0, key, call))
     }
 
-    fn resume(&self, token: types::LockToken, now: Clocks) -> Result<decisions::Lock> {
-        let token = SavedLock::from(token);
-        token.check(&self.0.settings)?;
-        let holding = token.holding(instants(&now), &self.0.settings)?;
+    fn resume(&self, saved: types::SavedLock, now: Clocks) -> Result<decisions::Lock> {
+        let saved = SavedLock::from(saved);
+        saved.check(&self.0.settings)?;
+        let holding = saved.holding(instants(&now), &self.0.settings)?;
         Ok(decisions::Lock::new(Lock::new(Rc::clone(&self.0), holding)))
     }
 
@@ -94,12 +94,12 @@ impl Table {
         let reclaim = match wanted.reclaim {
             WantedReclaim::Nobody => Reclaim::Nobody,
             WantedReclaim::SameOwner => Reclaim::SameOwner,
-            WantedReclaim::Only(token) => {
-                let token = SavedLock::from(token);
-                token.check(settings)?;
-                (key, owner) = (token.key(), token.owner().to_owned());
-                workflow = token.workflow().map(str::to_owned);
-                Reclaim::Only(token.parsed_version()?)
+            WantedReclaim::Only(saved) => {
+                let saved = SavedLock::from(saved);
+                saved.check(settings)?;
+                (key, owner) = (saved.key(), saved.owner().to_owned());
+                workflow = saved.workflow().map(str::to_owned);
+                Reclaim::Only(saved.parsed_version()?)
             }
         };
         let data = data_change(wanted.data);

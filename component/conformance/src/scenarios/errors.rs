@@ -55,17 +55,17 @@ pub(super) async fn missing_permissions_say_so(scene: &Scene<'_>) -> anyhow::Res
     Ok(())
 }
 
-pub(super) async fn a_token_that_was_tampered_with_is_refused(scene: &Scene<'_>) -> anyhow::Result<()> {
+pub(super) async fn a_saved_lock_that_was_tampered_with_is_refused(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { stage, subject, key, .. } = scene;
     let grant = subject.granted(lease(key, 20_000)).await?;
-    let token = subject.token(&grant).await?;
+    let saved = subject.to_saved(&grant).await?;
     stage.take_sent();
     for (field, wrong) in
         [("version", "not-ours".into()), ("owner", "".into()), ("key", "".into()), ("lease", 0.into())]
     {
-        let mut tampered = token.clone();
+        let mut tampered = saved.clone();
         tampered[field] = wrong;
-        subject.fails("invalid-request", Ask::Resume { token: tampered }).await?;
+        subject.fails("invalid-request", Ask::Resume { saved: tampered }).await?;
     }
     ensure!(stage.take_sent().is_empty());
     subject.release(&grant).await?;

@@ -105,8 +105,8 @@ pub(super) async fn a_peek_tells_a_held_a_released_and_a_missing_row_apart(scene
 pub(super) async fn a_step_that_the_lease_does_not_cover_is_refused(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { subject, key, .. } = scene;
     let grant = subject.granted(lease(key, 5_000)).await?;
-    subject.told(Ask::Fits { lock: grant.lock, step: 1_000 }).await?;
-    subject.fails("out-of-time", Ask::Fits { lock: grant.lock, step: 5_000 }).await?;
+    subject.told(Ask::EnsureRemaining { lock: grant.lock, step: 1_000 }).await?;
+    subject.fails("out-of-time", Ask::EnsureRemaining { lock: grant.lock, step: 5_000 }).await?;
     subject.release(&grant).await?;
     Ok(())
 }

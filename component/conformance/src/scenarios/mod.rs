@@ -96,7 +96,7 @@ pub fn all() -> Vec<Scenario> {
             a_native_lock_is_resumed_by_the_subject_as_the_same_grant,
             the_subjects_lock_is_resumed_by_a_native_client_as_the_same_grant,
             a_reclaimed_lock_fences_off_the_native_copy,
-            a_token_of_a_lock_that_was_taken_over_cannot_be_resumed_or_reclaimed,
+            a_saved_lock_that_was_taken_over_cannot_be_resumed_or_reclaimed,
             releasing_a_stolen_lock_leaves_the_new_owner_alone_and_says_so,
             a_release_is_harmless_to_repeat,
             a_later_grant_of_the_same_owner_is_released_only_if_asked_for,
@@ -123,7 +123,7 @@ pub fn all() -> Vec<Scenario> {
             a_row_that_is_no_lock_record_is_reported_and_left_alone,
             a_missing_table_says_so,
             missing_permissions_say_so,
-            a_token_that_was_tampered_with_is_refused,
+            a_saved_lock_that_was_tampered_with_is_refused,
         }
     })
 }
