@@ -113,3 +113,23 @@ pub use crate::{
 #[cfg(all(doctest, feature = "dynamodb"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;
+
+#[cfg(all(doctest, feature = "dynamodb"))]
+#[doc = include_str!("../docs/choose.md")]
+struct ChooseExamples;
+
+#[cfg(all(doctest, feature = "lambda", feature = "once"))]
+#[doc = include_str!("../docs/charge-once.md")]
+struct ChargeOnceExamples;
+
+#[cfg(all(doctest, feature = "lambda"))]
+#[doc = include_str!("../docs/errors.md")]
+struct ErrorsExamples;
+
+#[cfg(all(doctest, feature = "dynamodb"))]
+#[doc = include_str!("../docs/fencing.md")]
+struct FencingExamples;
+
+#[cfg(all(doctest, feature = "lambda"))]
+#[doc = include_str!("../docs/rust.md")]
+struct RustExamples;
