@@ -1,5 +1,5 @@
 //! `once` does work one time for each key and stores the result, so an event that comes twice books an order once.
-//! `commit` applies writes in one transaction with the renewal of a lock, so a caller that lost its lock writes nothing.
+//! `commit` applies writes and the renewal of a lock in one transaction: a caller that lost its lock writes nothing.
 //!
 //! Run it with `cargo run --example commit-and-once`. It needs no AWS account.
 
@@ -48,7 +48,7 @@ async fn book(order: &str, locks: &LockClient, budget: &Budget) -> Result<String
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let local = LocalDynamoDb::with_tables(&[("locks", "key"), ("accounts", "accountId")]).await?; // name, partition key
+    let local = LocalDynamoDb::with_tables(&[("locks", "key"), ("accounts", "accountId")]).await?; // name and key
 
     let dynamodb = local.client();
     let locks = LockClient::builder(dynamodb.clone(), "locks").build()?;

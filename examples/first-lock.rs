@@ -1,5 +1,5 @@
-//! Two callers add money to one account under a lock. The second caller waits until the first one has released the lock,
-//! so no deposit is lost.
+//! Two callers add money to one account under a lock. The second caller waits until the first one has released it, so
+//! no deposit is lost.
 //!
 //! Run it with `cargo run --example first-lock`. It needs no AWS account.
 
@@ -18,7 +18,7 @@ async fn deposit(caller: &str, locks: &LockClient, balance: &AtomicU64) -> Resul
     locks
         .with_lock("account-7", &budget, async |lock| {
             let waited = asked.elapsed();
-            println!("the {caller} caller got the lock after {waited:.0?}, with fencing token {}", lock.fencing_token());
+            println!("{caller} has the lock after {waited:.0?}, with fencing token {}", lock.fencing_token());
             let before = balance.load(SeqCst);
             sleep(Duration::from_millis(300)).await; // the work
             balance.store(before + 100, SeqCst);
@@ -33,10 +33,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let locks = LockClient::builder(local.client(), "locks").build()?;
     let balance = AtomicU64::new(0);
-    let (one, other) = tokio::try_join!(deposit("one", &locks, &balance), deposit("other", &locks, &balance))?;
+    let (a, b) = tokio::try_join!(deposit("caller A", &locks, &balance), deposit("caller B", &locks, &balance))?;
 
     println!("the balance is {}", balance.load(SeqCst));
     assert_eq!(balance.load(SeqCst), 200, "a deposit was lost");
-    assert!(one.max(other) >= Duration::from_millis(300), "nobody waited");
+    assert!(a.max(b) >= Duration::from_millis(300), "nobody waited");
     Ok(())
 }

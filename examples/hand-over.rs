@@ -1,5 +1,5 @@
-//! One function acquires a lock and hands it over as JSON. The next function, with a client of its own, continues with the
-//! same grant and releases it. Nobody else gets the lock in between.
+//! One function acquires a lock and hands it over as JSON. The next function, with a client of its own, continues with
+//! the same grant and releases it. Nobody else gets the lock in between.
 //!
 //! Run it with `cargo run --example hand-over`. It needs no AWS account.
 
@@ -14,7 +14,8 @@ type Failure = Box<dyn std::error::Error>;
 /// The first function. Its answer is the event of the second one.
 async fn reserve(locks: &LockClient) -> Result<String, Failure> {
     let budget = Budget::lasting(Duration::from_secs(5));
-    let lock = locks.acquire("order-1").within(&budget).lease(Duration::from_secs(30)).await?; // lasts for both functions
+    let lease = Duration::from_secs(30); // lasts until the second function begins
+    let lock = locks.acquire("order-1").within(&budget).lease(lease).await?;
     println!("reserved under fencing token {}", lock.fencing_token());
     let saved: SavedLock = lock.save(); // ends the guard, and the lock stays held
     Ok(serde_json::to_string(&saved)?)

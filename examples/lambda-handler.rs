@@ -20,7 +20,7 @@ struct Request {
     customer: String,
 }
 
-/// Acquires the lock itself. In Lambda: `lambda_runtime::run(service_fn(async |event| statement(event, &locks).await))`.
+/// Acquires the lock itself. In Lambda: `run(service_fn(async |event| statement(event, &locks).await))`.
 async fn statement(event: LambdaEvent<Request>, locks: &LockClient) -> Result<String, Error> {
     let budget = Budget::from(&event.context); // ends at the deadline of this invocation
     let customer = &event.payload.customer;
@@ -33,7 +33,7 @@ async fn statement(event: LambdaEvent<Request>, locks: &LockClient) -> Result<St
         .await
 }
 
-/// Runs behind a `LockLayer`, which acquires and releases the lock. In Lambda: `lambda_runtime::run(export)`.
+/// Runs behind a `LockLayer`, which acquires and releases the lock. In Lambda: `run(layer.layer(service_fn(export)))`.
 async fn export(event: LambdaEvent<Locked<Request>>) -> Result<String, lambda_runtime::Error> {
     let Locked { payload, grant } = event.payload;
     sleep(Duration::from_millis(200)).await; // the work
@@ -67,8 +67,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let second = export.oneshot(event("exports", "request-3")?);
     let answers: [String; 2] = tokio::try_join!(first, second)?.into();
     println!("{}\n{}", answers[0], answers[1]);
-    for beginning in ["exported", "busy"] {
-        assert_eq!(answers.iter().filter(|answer| answer.starts_with(beginning)).count(), 1, "not one was {beginning}");
-    }
+    assert!(answers.iter().any(|answer| answer.starts_with("exported")), "neither was exported");
+    assert!(answers.iter().any(|answer| answer.starts_with("busy")), "both were at work at the same time");
     Ok(())
 }

@@ -35,7 +35,7 @@ async fn save(dynamodb: &Client, report: &str, token: u64) -> Result<bool, aws_s
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let local = LocalDynamoDb::with_tables(&[("locks", "key"), ("reports", "reportId")]).await?; // name and partition key
+    let local = LocalDynamoDb::with_tables(&[("locks", "key"), ("reports", "reportId")]).await?; // name and key
 
     let dynamodb = local.client();
     let locks = LockClient::builder(dynamodb.clone(), "locks").build()?;

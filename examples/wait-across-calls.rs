@@ -1,5 +1,5 @@
-//! Calls that live for a fraction of a second wait together for a lease that is longer than any of them. Each call tries
-//! once, and hands what it observed to the next call.
+//! Calls that live for a fraction of a second wait together for a lease that is longer than any of them. Each call
+//! tries once, and hands what it observed to the next call.
 //!
 //! Run it with `cargo run --example wait-across-calls`. It needs no AWS account.
 
