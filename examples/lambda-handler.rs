@@ -36,7 +36,7 @@ async fn statement(event: LambdaEvent<Request>, locks: &LockClient) -> Result<St
 /// Runs behind a `LockLayer`, which acquires and releases the lock. In Lambda: `run(layer.layer(service_fn(export)))`.
 async fn export(event: LambdaEvent<Locked<Request>>) -> Result<String, Error> {
     let Locked { payload, grant } = event.payload;
-    sleep(Duration::from_millis(200)).await; // the work
+    sleep(Duration::from_millis(500)).await; // the work
     Ok(format!("exported {} under fencing token {}", payload.customer, grant.fencing_token()))
 }
 
