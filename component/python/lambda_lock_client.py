@@ -62,7 +62,7 @@ class Lock(HeldLock):
         return self.call("remaining")
 
     def ensure_remaining(self, step):
-        self.call("ensure_remaining", step)
+        self.call("ensure-remaining", step)
 
     def renew(self, **options):
         self.call("renew", {"data": KEEP, **options})

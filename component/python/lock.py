@@ -23,7 +23,7 @@ class HeldLock(Resource):
         return self.call("lease-ends-at")
 
     def to_saved(self):
-        return self.call("to_saved")
+        return self.call("to-saved")
 
     def condition_check(self):
         return self.call("condition-check")
