@@ -110,26 +110,21 @@ pub use crate::{
     lock::resume::Resume,
 };
 
-#[cfg(all(doctest, feature = "dynamodb"))]
-#[doc = include_str!("../README.md")]
-struct ReadmeExamples;
-
-#[cfg(all(doctest, feature = "dynamodb"))]
-#[doc = include_str!("../docs/choose.md")]
-struct ChooseExamples;
-
+/// The examples of README and book, compiled with the doc tests.
 #[cfg(all(doctest, feature = "lambda", feature = "once"))]
-#[doc = include_str!("../docs/charge-once.md")]
-struct ChargeOnceExamples;
-
-#[cfg(all(doctest, feature = "lambda"))]
-#[doc = include_str!("../docs/errors.md")]
-struct ErrorsExamples;
-
-#[cfg(all(doctest, feature = "dynamodb"))]
-#[doc = include_str!("../docs/fencing.md")]
-struct FencingExamples;
-
-#[cfg(all(doctest, feature = "lambda"))]
-#[doc = include_str!("../docs/rust.md")]
-struct RustExamples;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/charge-once.md")]
+    mod charge_once {}
+    #[doc = include_str!("../docs/choose.md")]
+    mod choose {}
+    #[doc = include_str!("../docs/errors.md")]
+    mod errors {}
+    #[doc = include_str!("../docs/fencing.md")]
+    mod fencing {}
+    #[doc = include_str!("../docs/other-clients.md")]
+    mod other_clients {}
+    #[doc = include_str!("../docs/rust.md")]
+    mod rust {}
+}

@@ -50,3 +50,8 @@ pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
 pub use crate::queue::Queue;
 pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;
+
+/// The examples of the page, compiled with the doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/local.md")]
+mod page {}
