@@ -1,19 +1,18 @@
 //! A DynamoDB of one's own, to try lambda-lock where there is no account and no network.
 //!
 //! [`LocalDynamoDb`] serves an embedded DynamoDB from this process, on a loopback port that the
-//! system chooses; [`client`] makes a client for it. Nothing needs to be installed or started, and
+//! system chooses, and makes clients for it. Nothing needs to be installed or started, and
 //! nothing is left when the process ends.
 //!
 //! ```
 //! # #[tokio::main]
 //! # async fn main() -> anyhow::Result<()> {
 //! use lambda_lock::{LockClient, TryAcquired};
-//! use lambda_lock_local::{LocalDynamoDb, client};
+//! use lambda_lock_local::LocalDynamoDb;
 //! use std::time::Duration;
 //!
-//! let dynamodb = LocalDynamoDb::in_memory().await?;
-//! let locks = LockClient::builder(client(dynamodb.endpoint()), "locks").build()?;
-//! locks.create_table().await?;
+//! let local = LocalDynamoDb::with_tables(&[("locks", "key")]).await?;
+//! let locks = LockClient::builder(local.client(), "locks").build()?;
 //!
 //! let tried = locks.try_acquire("customer-7").lease(Duration::from_secs(5)).await?;
 //! assert!(matches!(tried, TryAcquired::Granted(_)));
@@ -51,3 +50,8 @@ pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
 pub use crate::queue::Queue;
 pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;
+
+/// The examples of the page, compiled with the doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/local.md")]
+mod page {}

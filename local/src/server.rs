@@ -1,9 +1,11 @@
 //! Serves an embedded DynamoDB over HTTP, so that several processes can share it.
 
 use crate::aws_json;
+use crate::client::client;
 use anyhow::Context;
+use aws_sdk_dynamodb::Client;
 use dynoxide::Database;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -36,6 +38,24 @@ impl LocalDynamoDb {
         Ok(Self { endpoint, _serving: serving })
     }
 
+    /// Begins to serve a DynamoDB with these tables, each by its name and that of its partition key, which is a string.
+    ///
+    /// # Errors
+    /// When no loopback port can be had, or DynamoDB refuses a table.
+    pub async fn with_tables(tables: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let server = Self::in_memory().await?;
+        let tables = tables.iter().map(|(name, key)| {
+            json!({
+                "TableName": name,
+                "AttributeDefinitions": [{ "AttributeName": key, "AttributeType": "S" }],
+                "KeySchema": [{ "AttributeName": key, "KeyType": "HASH" }],
+                "BillingMode": "PAY_PER_REQUEST",
+            })
+        });
+        server.create_tables(&tables.collect::<Vec<_>>()).await?;
+        Ok(server)
+    }
+
     /// Creates tables, each as `CreateTable` takes it, and says their names.
     ///
     /// # Errors
@@ -47,6 +67,11 @@ impl LocalDynamoDb {
             names.push(table["TableName"].as_str().context("a table has no name")?.to_owned());
         }
         Ok(names)
+    }
+
+    /// A client for it, see [`client`](crate::client()).
+    pub fn client(&self) -> Client {
+        client(&self.endpoint)
     }
 
     /// The endpoint's URL.

@@ -27,8 +27,8 @@
 //! | `workflow` | S | us | present only while a workflow holds the lock |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
 //!
-//! The repository's `interop/README.md` has a table of what the Java and Go clients do with these attributes, and of what
-//! becomes of them under a peer's grant. It is tested with the real libraries.
+//! The repository's `docs/other-clients.md` has a table of what the Java and Go clients do with these attributes, and of
+//! what becomes of them under a peer's grant. It is tested with the real libraries.
 //!
 //! The version serves three purposes:
 //!

@@ -4,7 +4,7 @@ use lambda_lock::TryAcquired;
 use lambda_lock_testkit::{Table, case, millis, secs};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What the README and `docs/exactly-once.md` say: about 3 s and 5 % of the timeout.
+/// What `docs/settings.md` says: about 3 s and 5 % of the timeout.
 const SAID: [(u64, f64); 3] = [(30, 4.6), (60, 6.1), (900, 48.0)];
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
-//! Idempotent work behind a lock: an order is charged exactly once, however often it is asked for.
-//! `functions/README.md` is its manual.
+//! Idempotent work behind a lock: an order is charged once, however often it is asked for.
+//! `docs/samples.md` is its manual.
 
 use charge_order::{Deps, handler};
 use lambda_lock_functions::{process, serve, start};

@@ -1,5 +1,5 @@
-//! Frees the locks of Step Functions executions that ended without releasing them.
-//! `functions/README.md` is its manual.
+//! Releases the locks of Step Functions executions that ended without releasing them.
+//! `docs/operations.md` is its manual.
 
 mod ended;
 mod handler;

@@ -1,5 +1,4 @@
-//! Lock, renew and unlock as three actions of one function, for Step Functions and for callers in any
-//! language. `functions/README.md` is its manual.
+//! Acquires, renews and releases locks, for Step Functions and for callers in any language. `docs/lock-task.md` is its manual.
 
 mod acquire;
 mod deps;

@@ -1,4 +1,4 @@
-//! Orders from an SQS queue, each charged exactly once. `functions/README.md` is its manual.
+//! Orders from an SQS queue, each charged once. `docs/samples.md` is its manual.
 
 use charge_order::Deps;
 use lambda_lock_functions::{process, serve, start};

@@ -1,5 +1,5 @@
-//! A stand-in for your work: the steps of the sample state machines, each of them fenced.
-//! `functions/README.md` is its manual.
+//! Stands for your work: the steps of the sample state machines, each of them fenced.
+//! `docs/samples.md` is its manual.
 
 mod counter;
 mod handler;

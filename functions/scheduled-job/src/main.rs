@@ -1,5 +1,4 @@
-//! A job on a schedule that may fire twice: at most one run at a time. `functions/README.md` is its
-//! manual.
+//! A job on a schedule that may fire twice: at most one run at a time. `docs/samples.md` is its manual.
 
 mod handler;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::fmt::Debug;
 
-/// What a caller may see, see `functions/README.md`.
+/// What a caller may see, see `docs/errors.md`.
 const ERRORS: [&str; 5] = ["LockHeld", "LockLost", "InvalidRequest", "InvalidRecord", "LockTableError"];
 /// What Step Functions takes as the answer of a task, in bytes.
 const LARGEST_ANSWER: usize = 256 * 1024;

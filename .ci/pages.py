@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Fails when a page tells again what has its place on another one, or when the README is too long for one sitting.
+
+Run it from the repository's root. A table is recognised by its head; each may stand on one page only.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README_LINES = 250
+
+# What may stand once, and where: a pattern for a table's head.
+TABLES = {
+    "IAM actions by method": (r"^\| method \|.*actions", "docs/settings.md"),
+    "IAM actions by function": (r"^\| function \| actions", "docs/settings.md"),
+    "cost of operations": (r"^\| operation \| requests \| WRU", "docs/cost.md"),
+    "cost of an execution": (r"^\| *\| transitions \| invocations", "docs/cost.md"),
+    "kinds of errors": (r"^\| `ErrorKind` \| `errorType`", "docs/errors.md"),
+    "settings of the client": (r"^\| setting \| default \|", "docs/settings.md"),
+    "variables of the functions": (r"^\| variable \|.*default", "docs/settings.md"),
+}
+
+
+def main():
+    pages = subprocess.run(["git", "ls-files", "*.md", "src/*.rs"], check=True, capture_output=True, text=True)
+    pages = [page for page in pages.stdout.split() if Path(page).exists()]
+    found = []
+    for name, (head, place) in TABLES.items():
+        holders = [
+            page
+            for page in pages
+            if any(re.search(head, line.removeprefix("//! ")) for line in Path(page).read_text().splitlines())
+        ]
+        if holders != [place]:
+            found.append(f"the table with the {name} belongs into {place} alone, and stands in: {holders or 'no page'}")
+    lines = len(Path("README.md").read_text().splitlines())
+    if lines > README_LINES:
+        found.append(f"README.md has {lines} lines, and at most {README_LINES} are one sitting")
+    for finding in found:
+        print(f"error: {finding}", file=sys.stderr)
+    if not found:
+        print(f"{len(TABLES)} tables, each on one page; README.md has {lines} lines")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+//! `cargo demo`: says what will happen, and has cargo build and run the demo.
+//!
+//! The first build takes minutes. A new user should know that, and see the progress, from the first second.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+const FIRST: &str = "\
+lambda-lock: cargo compiles the demo first, with an embedded DynamoDB and the AWS SDK. That takes about five minutes on
+two cores, and a second the next time. Then real processes share one lock: one is killed, one is paused and writes too
+late, functions crash, and orders are charged once. The demo needs no AWS account, takes half a minute, and ends with a
+verdict.
+";
+
+fn main() -> ExitCode {
+    let is_built = env::current_exe().is_ok_and(|own| own.with_file_name(program("lambda-lock-local")).exists());
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["run", "--bin", "lambda-lock-local"]);
+    // Otherwise build scripts would see other values than in a build that was started by hand, and run again.
+    for (name, _) in env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            cargo.env_remove(name);
+        }
+    }
+    if is_built {
+        cargo.arg("--quiet");
+    } else {
+        say(FIRST);
+    }
+    cargo.args(["--", "demo"]).args(env::args_os().skip(1));
+    // From the root, whose default members decide which features everything is built with.
+    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    match cargo.status() {
+        Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
+        Err(error) => {
+            say(&format!("error: cargo cannot be started: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn program(name: &str) -> String {
+    format!("{name}{}", env::consts::EXE_SUFFIX)
+}
+
+#[expect(clippy::print_stderr, reason = "This program speaks to the person who typed the command.")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
