@@ -197,7 +197,7 @@ fn refusals_for_now(call: Call) -> [Fault; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_first_attempt_nobody_heard_of_never_says_that_nothing_was_applied() {
+async fn a_call_whose_first_attempt_had_no_response_never_reports_that_nothing_was_applied() {
     for call in CALLS {
         for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole] {
             for refusal in refusals_for_now(call) {
@@ -227,7 +227,7 @@ async fn a_call_that_was_refused_for_now_again_and_again_says_that_nothing_was_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_first_attempt_nobody_heard_of_is_applied_once_however_often_it_is_refused_for_now() {
+async fn a_call_whose_first_attempt_had_no_response_is_applied_once_however_often_it_is_throttled() {
     for call in CALLS {
         for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole, Fault::RequestLost] {
             for refusal in refusals_for_now(call) {

@@ -126,7 +126,7 @@ async fn an_answer_can_be_late_or_lost_or_never_come() {
 }
 
 #[tokio::test]
-async fn a_request_can_be_lost_or_applied_when_nobody_waits_any_more() {
+async fn a_request_can_be_lost_or_applied_after_its_caller_has_given_up() {
     let (dynamodb, proxy) = proxy(&[on("locks", "UpdateItem"), on("locks", "GetItem")]).await;
     let once = RetryConfig::disabled();
     let update = async |key: &str| {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contender_waits_longer_than_the_lease_and_a_holder_believes_in_less() {
+    fn a_contender_waits_longer_than_the_lease_and_a_holder_relies_on_less() {
         let clock_bounds = ClockBounds::default();
         let lease = Duration::from_secs(21);
         assert_eq!(clock_bounds.stretched(lease), Duration::from_millis(22_050));

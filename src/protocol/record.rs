@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peers_row_is_read_and_nothing_of_ours_is_believed_in_it() {
+    fn a_peers_row_is_read_and_our_own_attributes_in_it_are_ignored() {
         let mut item = with("leaseEndsAt", Value::N("5".to_owned()));
         item.set("workflow", Value::S("arn".to_owned()));
         let record = read(item).unwrap();

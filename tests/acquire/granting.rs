@@ -117,7 +117,7 @@ async fn a_retried_task_gets_its_own_lock_again_with_a_larger_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_owner_text_on_a_peers_row_is_nobody_of_ours() {
+async fn the_same_owner_text_on_a_peers_row_is_another_holder() {
     let table = Table::new();
     table.put_java_row("k", "v1", LEASE);
     let locks = table.process().locks("a-java-host");

@@ -44,7 +44,7 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_wrong_once_more_kills_nobody() {
+async fn a_clock_that_is_wrong_again_takes_no_lock_over() {
     for again in [60_000, 600_000] {
         let _case = case(format!("{again} ms"));
         let table = Table::new();

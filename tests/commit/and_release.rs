@@ -57,7 +57,7 @@ async fn a_late_holder_neither_writes_nor_releases_the_lock_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_keeps_a_commit_and_release_from_being_applied_the_lock_is_given_back() {
+async fn a_commit_and_release_that_is_not_applied_still_releases_the_lock() {
     let table = table();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;

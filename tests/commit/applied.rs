@@ -59,7 +59,7 @@ async fn a_commit_without_writes_is_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_can_still_commit_while_nobody_else_was_granted_the_lock() {
+async fn an_expired_lease_can_still_commit_while_no_other_caller_was_granted_the_lock() {
     let table = table();
     let mut lock = acquired(&table.process().locks("me"), LEASE).await;
 

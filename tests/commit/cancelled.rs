@@ -45,7 +45,7 @@ async fn a_cancelled_commit_says_which_write_failed_and_why_and_the_lock_is_held
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lost_the_lock_is_told_so_even_when_its_own_writes_fail_too() {
+async fn a_lost_lock_is_reported_even_when_the_callers_writes_fail_too() {
     let table = table();
     let mut late = acquired(&table.process().locks("late"), LEASE).await;
     late.commit([created("o-1")]).await.unwrap();

@@ -68,7 +68,7 @@ async fn a_fence_in_the_callers_own_transaction_holds_while_the_grant_is_current
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_cancelled_with_the_locks_row_unseen_says_nothing_of_the_lock() {
+async fn a_transaction_cancelled_without_a_look_at_the_row_does_not_say_that_the_lock_is_held() {
     let table = table();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;

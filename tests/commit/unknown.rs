@@ -69,7 +69,7 @@ async fn a_commit_that_was_settled_as_not_applied_never_will_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_row_no_longer_tells_nobody_guesses() {
+async fn a_commit_that_the_row_no_longer_shows_is_indeterminate() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
@@ -266,7 +266,7 @@ async fn a_refusal_heard_when_the_token_is_forgotten_does_not_prove_that_nothing
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_be_told_of_a_commit_is_an_outcome_and_no_answer_is_an_error() {
+async fn a_commit_that_can_never_be_settled_is_an_outcome_and_a_missing_response_is_an_error() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;

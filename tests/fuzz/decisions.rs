@@ -407,7 +407,7 @@ fn a_peers_free_row_whose_stale_token_is_the_largest_there_is_is_an_invalid_reco
 }
 
 #[test]
-fn an_end_far_ahead_in_a_written_down_lock_is_not_written_to_the_row() {
+fn an_end_far_ahead_in_a_saved_lock_is_not_written_to_the_row() {
     let stage = Stage::new();
     let held = Sketch(without(free(), &[RELEASED]));
     for paper_ends_after in [0, 10_000_000_000_000, 1 << 60, i64::MAX] {

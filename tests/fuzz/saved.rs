@@ -77,7 +77,7 @@ fn now() -> Instants {
 }
 
 #[test]
-fn a_written_down_lock_is_refused_or_says_the_same_when_it_is_written_down_again() {
+fn a_saved_lock_is_refused_or_is_the_same_when_it_is_saved_again() {
     fuzz(2000, (tokens(), any::<bool>()), |(json, go)| {
         let Ok(token) = serde_json::from_value::<SavedLock>(json.clone()) else { return Ok(()) };
         // Nothing that a token can be asked for panics.

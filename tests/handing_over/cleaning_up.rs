@@ -24,7 +24,7 @@ async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cleaning_up_spares_the_owners_it_is_told_to_spare() {
+async fn a_clean_up_spares_the_owners_that_it_is_given() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let again = granted(locks.try_acquire("k").lease(LEASE).owner("arn:1/1").workflow("arn:1")).await;

@@ -102,7 +102,7 @@ async fn give_back(how: GivenBack, lock: Lock, earlier: Option<SavedLock>, by: &
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_lock_was_given_back_no_copy_of_a_request_for_it_takes_it_again() {
+async fn after_a_release_no_copy_of_an_earlier_request_takes_the_lock_again() {
     use {Before::*, GivenBack::*};
     for before in [Acquired, AcquiredByAnEarlierAttempt, AcquiredByAnEarlierAttemptAndRenewed, AcquiredAgain] {
         for how in [ByItsGuard, WithACommit, FromItsToken, FromAnEarlierToken, ByCleaningUpItsWorkflow] {

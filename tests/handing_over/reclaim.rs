@@ -44,7 +44,7 @@ async fn a_lock_renewed_since_its_token_was_written_is_reclaimed_with_two_reques
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_somebody_else_was_granted_cannot_be_reclaimed() {
+async fn a_lock_that_another_caller_was_granted_cannot_be_reclaimed() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let token = acquired(&one.locks("one"), LEASE).await.save();
@@ -94,7 +94,7 @@ async fn a_reclaim_never_says_lost_while_the_lock_is_the_callers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_reclaims_its_own_lock_is_never_told_that_it_is_held_by_itself() {
+async fn a_caller_that_reclaims_its_own_lock_never_gets_held_by_itself() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let acquire =

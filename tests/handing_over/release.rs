@@ -23,7 +23,7 @@ async fn releasing_a_stolen_lock_leaves_the_new_owners_row_untouched_and_says_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn releasing_an_expired_lock_that_nobody_took_works() {
+async fn an_expired_lock_that_no_caller_took_can_be_released() {
     let table = Table::new();
     let lock = acquired(&table.process().locks("me"), LEASE).await;
 
@@ -243,7 +243,7 @@ async fn a_deletion_that_finds_no_row_has_released_nothing() {
 /// A release ends a lease no earlier than a millisecond after its grant, which may be later than the clock says: a
 /// client that comes back at once must not be refused for that.
 #[tokio::test(start_paused = true)]
-async fn whichever_way_a_lock_was_given_back_the_same_client_gets_it_again_with_one_request() {
+async fn after_any_kind_of_release_the_same_client_acquires_again_with_one_request() {
     for way in ["release", "commit and release", "token", "workflow"] {
         for (latency, set_back) in [(Duration::ZERO, 0), (Duration::ZERO, 7), (millis(2), 10)] {
             let _case = case(format!("{way}, {latency:?} each way, the clock {set_back} ms back"));

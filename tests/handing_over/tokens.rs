@@ -138,7 +138,7 @@ async fn tokens_that_were_tampered_with_are_refused_before_any_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_elsewhere_whose_first_attempt_nobody_heard_of_never_says_that_nothing_was_applied() {
+async fn a_call_elsewhere_whose_first_attempt_had_no_response_never_reports_that_nothing_was_applied() {
     for call in Elsewhere::ALL {
         for first in [Fault::NeverAnswers, Fault::AnswerLost, Fault::BlackHole] {
             for refusal in ["ThrottlingException", "TransactionConflictException"] {

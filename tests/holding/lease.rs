@@ -38,7 +38,7 @@ impl Clock for PausedBetweenReadings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_believes_in_less_than_the_lease_because_peers_allow_for_no_drift() {
+async fn a_holder_relies_on_less_than_the_lease_because_peers_allow_for_no_drift() {
     let table = Table::new();
 
     let lock = acquired(&table.process().locks("me"), LEASE).await;
@@ -56,7 +56,7 @@ async fn a_holder_believes_in_less_than_the_lease_because_peers_allow_for_no_dri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_is_renewed_while_nobody_else_was_granted_the_lock() {
+async fn an_expired_lease_is_renewed_while_no_other_caller_was_granted_the_lock() {
     let table = Table::new();
     let mut lock = acquired(&table.process().locks("me"), LEASE).await;
 

@@ -74,7 +74,7 @@ async fn work_that_is_kept_alive_is_not_polled_by_a_thawed_process_whose_lease_h
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_is_kept_alive_goes_on_after_a_freeze_if_nobody_else_was_granted_the_lock() {
+async fn work_that_is_kept_alive_continues_after_a_freeze_if_no_other_caller_was_granted_the_lock() {
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), SHORT_LEASE).await;

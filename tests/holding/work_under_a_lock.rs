@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
-async fn work_under_a_lock_is_dropped_when_its_lease_ends_and_the_lock_is_given_back() {
+async fn work_under_a_lock_is_dropped_when_its_lease_ends_and_the_lock_is_released() {
     let table = Table::new();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
@@ -79,7 +79,7 @@ async fn work_under_a_lock_is_not_polled_by_a_thawed_process_whose_lease_has_end
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_opts_out_goes_on_after_the_end_of_the_lease() {
+async fn work_without_cut_continues_after_the_end_of_the_lease() {
     let table = Table::new();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
@@ -141,7 +141,7 @@ async fn a_release_whose_answer_was_lost_does_not_make_good_work_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_learns_of_its_loss_and_goes_on_all_the_same_is_not_polled() {
+async fn work_that_ignores_the_loss_of_its_lock_is_not_polled() {
     let table = Table::new();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));

@@ -148,7 +148,7 @@ async fn a_grant_recognised_late_is_renewed_before_it_is_reported() {
 
 /// Found by the simulation: it was reported as unavailable, "nothing was applied", and stayed taken.
 #[tokio::test(start_paused = true)]
-async fn a_grant_recognised_late_that_cannot_be_renewed_is_given_back_and_said_to_be_unknown() {
+async fn a_grant_recognised_late_that_cannot_be_renewed_is_released_and_reported_as_unknown() {
     for brown_out in [Fault::throttled(), Fault::RequestLost] {
         let _case = case(format!("{brown_out:?}"));
         let table = Table::new();

@@ -12,7 +12,7 @@ fn refused() -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_deployment_lacks_is_said_and_not_retried() {
+async fn what_the_deployment_lacks_is_reported_and_not_retried() {
     use ErrorKind::{Denied, InvalidRequest, Table as Missing};
     for (code, kind) in [
         ("AccessDeniedException", Denied),

@@ -80,7 +80,7 @@ async fn a_completion_that_arrives_after_a_takeover_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_arrives_after_its_work_was_given_back_is_refused() {
+async fn a_completion_that_arrives_after_its_work_was_released_is_refused() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("late");

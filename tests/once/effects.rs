@@ -43,7 +43,7 @@ async fn an_attempt_that_was_taken_over_applies_no_effects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_effects_store_no_result_and_the_work_is_given_back() {
+async fn refused_effects_store_no_result_and_the_work_is_released() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
@@ -60,7 +60,7 @@ async fn refused_effects_store_no_result_and_the_work_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_given_back() {
+async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_is_released() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");

@@ -34,7 +34,7 @@ async fn every_lost_answer_ends_with_the_result_stored_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn persistence_errors_on_each_request_are_said_and_nothing_is_half_done() {
+async fn an_error_of_dynamodb_at_any_request_is_reported_and_nothing_is_half_done() {
     for (code, kind) in [("AccessDeniedException", "Denied"), ("ResourceNotFoundException", "Table")] {
         for position in 0..2 {
             let _case = case(format!("{code} at {position}"));
@@ -78,7 +78,7 @@ async fn an_attempt_that_is_recognised_late_is_renewed_before_it_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_is_recognised_late_and_cannot_be_renewed_is_given_back_and_said_to_be_unknown() {
+async fn an_attempt_that_is_recognised_late_and_cannot_be_renewed_is_released_and_reported_as_unknown() {
     let table = Table::new();
     let process = table.process();
     process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(vec![Fault::RequestLost; 200]));
@@ -131,7 +131,7 @@ async fn after_an_attempt_has_ended_no_copy_of_its_requests_begins_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_work_that_was_given_back_is_begun_again_with_one_request() {
+async fn work_that_was_released_is_begun_again_with_one_request() {
     for (latency, set_back) in [(Duration::ZERO, 0), (Duration::ZERO, 7), (ROUND_TRIP / 2, 10)] {
         let _case = case(format!("{latency:?} each way, the clock {set_back} ms back"));
         let table = Table::new();

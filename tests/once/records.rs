@@ -91,7 +91,7 @@ mod a_record_whose_time_is_over_is_as_if_it_had_never_been {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_whose_time_has_just_ended_can_be_begun_by_whoever_finds_it_free() {
+async fn a_record_that_has_just_expired_can_be_begun_by_the_caller_that_finds_it_free() {
     let table = Table::new();
     let locks = table.process().locks("me");
     attempt(once(&locks).keep_for(secs(10))).await.give_back().await.unwrap();

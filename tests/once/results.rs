@@ -32,7 +32,7 @@ async fn the_first_call_works_and_later_calls_get_its_result_with_one_request() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_while_it_is_being_done_waits_for_the_result() {
+async fn a_call_during_the_work_waits_for_its_result() {
     let table = Table::new();
     let first = attempt(once(&table.process().locks("first"))).await;
     let second = table.process();
@@ -51,7 +51,7 @@ async fn whoever_comes_while_it_is_being_done_waits_for_the_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_does_not_wait_or_waits_in_vain_hears_who_is_at_it() {
+async fn a_call_that_does_not_wait_or_waits_too_long_gets_the_holder() {
     let table = Table::new();
     let first = attempt(once(&table.process().locks("first"))).await;
     let process = table.process();
@@ -74,7 +74,7 @@ async fn whoever_does_not_wait_or_waits_in_vain_hears_who_is_at_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_result_goes_on_over_a_bad_connection_until_its_time_is_over() {
+async fn a_call_that_waits_for_a_result_continues_over_a_bad_connection_until_its_time_is_over() {
     let table = Table::new();
     let (first, second) = (table.process(), table.process());
     let doing = attempt(once(&first.locks("first"))).await;
@@ -142,7 +142,7 @@ async fn falsy_payloads_and_results_are_payloads_and_results() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_of_another_type_is_said_to_be_one() {
+async fn a_stored_result_of_another_type_is_reported() {
     let table = Table::new();
     let locks = table.process().locks("me");
     attempt(once(&locks)).await.complete("text").await.unwrap();
@@ -224,7 +224,7 @@ async fn a_failure_for_good_is_stored_and_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_work_that_fails_is_given_back_and_tried_again() {
+async fn work_that_fails_is_released_and_tried_again() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");

@@ -134,7 +134,7 @@ async fn the_table_helper_creates_what_the_client_needs_and_finds_nothing_wrong_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_does_not_fit_is_told_everything_that_is_wrong_with_it() {
+async fn everything_that_is_wrong_with_a_table_is_reported() {
     let findings = |names: &'static [&'static str], change: fn(LockClientBuilder) -> LockClientBuilder| async move {
         let process = Table::with_keys(names).process();
         let error = change(process.builder()).build().unwrap().check_table().await.unwrap_err();

@@ -72,7 +72,7 @@ async fn no_duration_is_too_long_for_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_nobody_named_is_another_one_for_each_acquire() {
+async fn the_default_owner_is_another_one_for_each_acquire() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("orders");

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interrupted_run_had_done_says_nothing_of_how_fast_this_one_is() {
+    fn the_time_left_does_not_count_what_an_interrupted_run_had_done() {
         let mut progress = Progress::of(20 * MINUTE);
         progress.had(12 * MINUTE);
         assert_eq!((progress.left, progress.done), (8 * MINUTE, Duration::ZERO));

@@ -308,7 +308,7 @@ mod tests {
 
     /// Who edits the report by hand loses it with the next run; notes belong into the raw data.
     #[test]
-    fn the_report_of_the_project_is_what_its_raw_data_says() {
+    fn the_projects_report_follows_from_its_raw_data() {
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let raw = fs::read(project.join("bench/results/raw.json")).unwrap();
         let report = fs::read_to_string(project.join("BENCHMARKS.md")).unwrap();

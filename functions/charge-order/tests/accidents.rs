@@ -204,7 +204,7 @@ async fn who_stands_still_for_a_moment_at_any_step_goes_on() {
 }
 
 #[tokio::test]
-async fn who_never_hears_of_its_effect_at_any_step_did_it_once_all_the_same() {
+async fn an_effect_whose_response_is_lost_at_any_step_is_applied_once() {
     at_every_step(async |step, stage| {
         stage.never_answer(step);
         let unheard = answered(stage.invoke(order()).await).unwrap_err();
@@ -237,7 +237,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn of_two_at_once_one_charges_and_the_other_is_told_so() {
+async fn of_two_calls_at_once_one_charges_and_the_other_gets_held() {
     let Some(stage) = Stage::new().await else { return };
     let slow = || order_with(json!({ "simulate": { "stepMillis": 200 } }));
     let (first, second) = tokio::join!(stage.invoke(slow()), stage.invoke(slow()));

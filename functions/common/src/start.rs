@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_level_of_error_shows_what_needs_somebody_alone() {
+    fn a_log_level_of_error_shows_only_what_has_to_be_repaired() {
         let lines = lines(LevelFilter::ERROR, || {
             Failure::held("held").log(None);
             Failure::lock_table("no table").log(None);

@@ -102,7 +102,7 @@ mod tests {
 
     /// The system's roots are read at the latest when the first connection is made.
     #[tokio::test]
-    async fn nobody_there_is_no_answer_with_tls_and_without() {
+    async fn an_unreachable_gateway_gives_no_answer_with_tls_and_without() {
         for url in ["http://127.0.0.1:1", "https://127.0.0.1:1/v1/"] {
             let web = Web::new("URL", url).unwrap();
             let answered = web.post("/charges", &[], "{}".to_owned(), Duration::from_secs(5)).await;

@@ -250,7 +250,7 @@ async fn a_malformed_event_is_refused_by_the_name_of_the_field() {
 }
 
 #[tokio::test]
-async fn a_table_without_the_index_and_no_table_at_all_are_said_by_name() {
+async fn a_table_without_the_index_and_a_missing_table_are_reported_by_name() {
     for server in [DynamoDb::start().await, DynamoDb::empty().await] {
         let deps = deps(&server, &[ONE_LOOK]).unwrap();
         let failed = clean_up(&deps, "FAILED").await;

@@ -129,7 +129,7 @@ async fn a_lock_that_goes_to_another_execution_while_it_is_cleaned_up_is_left_al
 }
 
 #[tokio::test]
-async fn a_lock_that_is_renewed_while_it_is_cleaned_up_is_freed_all_the_same() {
+async fn a_lock_that_is_renewed_during_its_clean_up_is_still_released() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
     let locks = locks(&sample);
@@ -148,7 +148,7 @@ async fn a_lock_that_is_renewed_while_it_is_cleaned_up_is_freed_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_release_that_nobody_answers_fails_the_invocation_and_the_next_one_frees_the_lock() {
+async fn a_release_without_a_response_fails_the_invocation_and_the_next_one_frees_the_lock() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
     let locks = locks(&sample);

@@ -72,7 +72,7 @@ async fn without_any_one_of_its_permissions_it_fails() {
 }
 
 #[tokio::test]
-async fn held_lost_and_malformed_are_said_by_name() {
+async fn held_lost_and_malformed_are_reported_by_name() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
     let first = ask(&sample, acquire("k", "a")).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_dynamodb_that_does_not_answer_is_unknown_and_the_next_request_works()
 }
 
 #[tokio::test]
-async fn a_row_that_is_no_lock_is_said_by_name() {
+async fn a_row_that_is_no_lock_is_reported_by_name() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
     let put = client(sample.dynamodb.endpoint()).put_item().table_name(TABLE);
@@ -109,7 +109,7 @@ async fn a_row_that_is_no_lock_is_said_by_name() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_missing_or_has_another_key_is_said_by_name() {
+async fn a_table_that_is_missing_or_has_another_key_is_reported_by_name() {
     let Some(template) = template() else { return };
     let mut without_table = template.clone();
     without_table.tables.clear();

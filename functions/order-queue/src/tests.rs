@@ -158,7 +158,7 @@ async fn a_message_that_hangs_is_reported_and_the_others_are_done() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_silent_for_one_order_delays_nobody_else() {
+async fn a_gateway_that_is_silent_for_one_order_delays_no_other_order() {
     let function = Function::start().await;
     function.gateway.decide(|id| if id == "o-1" { Conduct::Silent } else { Conduct::Answers });
     let started = Instant::now();

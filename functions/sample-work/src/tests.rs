@@ -49,7 +49,7 @@ async fn an_older_grant_can_neither_read_nor_write_once_a_newer_one_has_read() {
 }
 
 #[tokio::test]
-async fn a_step_that_is_told_to_fail_fails_before_its_effect() {
+async fn a_step_with_a_failure_fails_before_its_effect() {
     let deps = deps().await;
     let failing = json!({ "input": { "key": "customer-7", "simulate": { "failAt": "add" } } });
     assert_failure(step(&deps, "add", 1, failing.clone()).await, "WorkFailed", "as it was told");
@@ -57,7 +57,7 @@ async fn a_step_that_is_told_to_fail_fails_before_its_effect() {
 }
 
 #[tokio::test]
-async fn a_missing_table_is_said_by_name() {
+async fn a_missing_table_is_reported_by_name() {
     let deps = without_table(&DynamoDb::empty().await);
     assert_failure(step(&deps, "add", 1, json!({})).await, "WorkFailed", "\"work\"");
 }

@@ -66,7 +66,7 @@ async fn a_tick_after_the_first_has_ended_runs_again_with_a_larger_token() {
 }
 
 #[tokio::test]
-async fn work_that_fails_is_said_by_name_and_the_lock_is_free() {
+async fn work_that_fails_is_reported_by_name_and_the_lock_is_free() {
     let server = DynamoDb::start().await;
     let deps = deps(&server, &[]).unwrap();
     let failed = guarded(tick(), &deps, async |_| Err::<(), WorkError>("no paper".into())).await;
@@ -131,7 +131,7 @@ async fn an_invocation_without_time_asks_for_another_one() {
 }
 
 #[tokio::test]
-async fn a_missing_table_and_a_foreign_row_are_said_by_name() {
+async fn a_missing_table_and_a_foreign_row_are_reported_by_name() {
     let server = DynamoDb::empty().await;
     assert_failure(handler(tick(), &deps(&server, &[]).unwrap()).await, "LockTableError", "cannot be used");
     let server = DynamoDb::start().await;

@@ -88,7 +88,7 @@ async fn at_once(sample: &Sample) -> Vec<Invocation> {
 }
 
 #[tokio::test]
-async fn what_keeps_it_from_the_lock_is_said_by_name() {
+async fn an_acquire_that_fails_is_reported_by_name() {
     let Some(mut template) = template() else { return };
     template.functions.get_mut(NAME).unwrap().timeout_seconds = 4;
     let sample = deploy(&template).await;

@@ -79,7 +79,7 @@ async fn a_function_has_a_name_a_qualifier_and_an_arn() {
 }
 
 #[tokio::test]
-async fn a_function_that_nobody_knows_is_not_found() {
+async fn an_unknown_function_is_not_found() {
     let scene = Scene::new(LONG).await;
     let unknown = post(&scene, "unknown", &[], "{}").await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);

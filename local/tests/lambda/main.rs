@@ -47,7 +47,7 @@ async fn at_the_deadline_the_process_is_killed_and_the_next_invocation_starts_an
 }
 
 #[tokio::test]
-async fn the_deadline_counts_from_delivery_and_the_function_is_told() {
+async fn the_deadline_counts_from_delivery_and_the_function_gets_it() {
     let scene = Scene::new(LONG).await;
     for _cold_and_warm in 0..2 {
         let before = epoch_millis();
@@ -63,7 +63,7 @@ fn epoch_millis() -> u64 {
 }
 
 #[tokio::test]
-async fn a_crash_is_said_and_the_next_invocation_starts_another_process() {
+async fn a_crash_is_reported_and_the_next_invocation_starts_another_process() {
     let scene = Scene::new(LONG).await;
     let crashed = scene.invoke(json!({ "key": "k", "steps": [1, 1], "crashAt": 1 })).await;
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()));
@@ -157,7 +157,7 @@ async fn a_function_has_the_variables_that_lambda_sets_and_its_own_and_no_others
 }
 
 #[tokio::test]
-async fn a_binary_that_does_not_exist_is_said_at_the_start() {
+async fn a_missing_binary_is_reported_at_the_start() {
     let missing = Function {
         name: NAME.to_owned(),
         binary: "no/such/binary".into(),

@@ -98,7 +98,7 @@ async fn an_acquire_that_lands_after_the_clean_up_lasts_no_longer_than_its_lease
 }
 
 #[tokio::test]
-async fn a_redriven_execution_goes_on_where_it_was_while_nobody_else_has_worked() {
+async fn a_redriven_execution_continues_while_no_other_execution_has_worked() {
     let Some(scene) = Scene::new().await else { return };
     let stopped = stopped_in(&scene, "stopped", "SecondStep").await;
     assert_eq!(scene.clean_up(&stopped, "ABORTED").await, 1);
@@ -124,7 +124,7 @@ async fn a_redriven_step_runs_without_the_lock_that_was_cleaned_up_and_its_renew
 }
 
 #[tokio::test]
-async fn a_redriven_execution_that_somebody_else_has_overtaken_writes_nothing_and_frees_nothing() {
+async fn a_redriven_execution_that_another_one_has_overtaken_writes_nothing_and_releases_nothing() {
     let Some(scene) = Scene::new().await else { return };
     let stopped = stopped_in(&scene, "stopped", "FirstStep").await;
     scene.clean_up(&stopped, "ABORTED").await;

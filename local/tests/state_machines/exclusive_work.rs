@@ -27,7 +27,7 @@ async fn a_free_lock_is_one_state_and_one_request_and_so_is_giving_it_back() {
 }
 
 #[tokio::test]
-async fn a_second_execution_waits_and_carries_what_it_saw() {
+async fn a_second_execution_waits_and_carries_its_observation() {
     let Some(scene) = Scene::new().await else { return };
     let first =
         scene.engine.execute("first", &definition(MACHINE), &slow("k", Duration::from_millis(900))).await.unwrap();
@@ -69,7 +69,7 @@ async fn every_failure_unlocks_first_and_keeps_its_name() {
 }
 
 #[tokio::test]
-async fn a_lock_that_went_to_somebody_else_is_left_to_them() {
+async fn a_lock_that_another_caller_has_by_now_is_left_alone() {
     let Some(scene) = Scene::new().await else { return };
     let execution = scene.engine.execute("slow", &definition(MACHINE), &slow("k", LEASE.mul_f64(1.6))).await.unwrap();
     scene.until_held("k").await;

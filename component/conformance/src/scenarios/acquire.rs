@@ -151,7 +151,7 @@ pub(super) async fn no_increment_is_lost_while_answers_are_lost_under_contention
     Ok(())
 }
 
-pub(super) async fn tokens_grow_whoever_is_granted_the_lock(scene: &Scene<'_>) -> anyhow::Result<()> {
+pub(super) async fn tokens_grow_across_all_clients(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { subject, native, key, .. } = scene;
     let mut last = 0;
     for player in [subject, native, subject, subject, native] {

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use std::time::Duration;
 use tokio::time::sleep;
 
-pub(super) async fn a_holder_believes_in_less_than_its_lease(scene: &Scene<'_>) -> anyhow::Result<()> {
+pub(super) async fn a_holder_relies_on_less_than_its_lease(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { subject, key, .. } = scene;
     let grant = subject.granted(lease(key, 21_000)).await?;
     ensure!(grant.remaining > 18_500 && grant.remaining <= 20_000, "{grant:?}");
@@ -53,7 +53,7 @@ pub(super) async fn a_renewal_after_a_takeover_says_lost_and_stays_lost(scene: &
     Ok(())
 }
 
-pub(super) async fn a_lease_that_ran_out_is_renewed_while_nobody_else_was_granted_the_lock(
+pub(super) async fn an_expired_lease_is_renewed_while_no_other_caller_was_granted_the_lock(
     scene: &Scene<'_>,
 ) -> anyhow::Result<()> {
     let Scene { subject, key, .. } = scene;

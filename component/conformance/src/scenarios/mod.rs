@@ -74,7 +74,7 @@ pub fn all() -> Vec<Scenario> {
             waiting_ends_within_the_budget_and_says_who_holds,
             native_and_subject_take_turns_and_no_increment_is_lost,
             no_increment_is_lost_while_answers_are_lost_under_contention,
-            tokens_grow_whoever_is_granted_the_lock,
+            tokens_grow_across_all_clients,
             a_dead_native_holder_is_replaced_after_its_lease,
             a_dead_subject_is_replaced_by_a_native_contender,
             observations_of_two_calls_together_prove_a_holder_dead,
@@ -82,10 +82,10 @@ pub fn all() -> Vec<Scenario> {
             the_lease_covers_the_budget_its_grace_and_the_drift,
         }
         holding: {
-            a_holder_believes_in_less_than_its_lease,
+            a_holder_relies_on_less_than_its_lease,
             a_renewal_takes_one_request_and_keeps_the_token,
             a_renewal_after_a_takeover_says_lost_and_stays_lost,
-            a_lease_that_ran_out_is_renewed_while_nobody_else_was_granted_the_lock,
+            an_expired_lease_is_renewed_while_no_other_caller_was_granted_the_lock,
             data_is_kept_and_replaced_by_renewals_and_the_next_holder,
             a_peek_tells_a_held_a_released_and_a_missing_row_apart,
         } + of_clients_only {

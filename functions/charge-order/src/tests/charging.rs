@@ -41,7 +41,7 @@ async fn an_order_is_charged_and_its_row_says_so() {
 }
 
 #[tokio::test]
-async fn a_second_call_answers_what_was_stored_and_charges_nobody() {
+async fn a_second_call_returns_the_stored_result_and_charges_nothing() {
     let function = Function::start().await;
     let first = function.call(order()).await.unwrap();
     let second = function.call(order_with(json!({ "simulate": { "failAt": "reserve" } }))).await.unwrap();
@@ -103,7 +103,7 @@ async fn an_order_that_was_charged_longer_ago_than_results_are_kept_is_not_charg
 }
 
 #[tokio::test]
-async fn while_the_first_call_is_at_it_the_second_one_is_told_who() {
+async fn while_the_first_call_works_the_second_one_gets_its_holder() {
     let function = Function::start().await;
     // The gateway fails until the second call has been told.
     let (asked, told) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));

@@ -70,7 +70,7 @@ async fn an_invocation_without_time_asks_for_another_one() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_tables_is_said_by_name() {
+async fn an_error_of_the_tables_is_reported_by_name() {
     let function = Function::start().await;
     function.server.drop_table("orders").await;
     assert_failure(function.call(order()).await, "LockTableError", "of your own");
@@ -83,7 +83,7 @@ async fn what_is_wrong_with_the_tables_is_said_by_name() {
 }
 
 #[tokio::test]
-async fn denied_access_and_throttling_are_said_by_name() {
+async fn denied_access_and_throttling_are_reported_by_name() {
     for (code, error_type) in
         [("AccessDeniedException", "LockTableError"), ("ProvisionedThroughputExceededException", "LockUnknown")]
     {

@@ -52,7 +52,7 @@ async fn with_reclaim_the_same_owner_gets_its_own_lock_again_as_a_new_grant() {
 }
 
 #[tokio::test]
-async fn reclaim_takes_nobody_else_s_lock() {
+async fn reclaim_takes_no_other_owners_lock() {
     let function = Function::start().await;
     function.lock("somebody").await;
     assert_failure(function.call(reclaim(acquire("me"))).await, "LockHeld", "\"somebody\"");
@@ -82,7 +82,7 @@ async fn a_later_grant_of_the_same_owner_is_released_only_with_reclaim() {
 }
 
 #[tokio::test]
-async fn reclaim_releases_nobody_else_s_lock() {
+async fn reclaim_releases_no_other_owners_lock() {
     let function = Function::start().await;
     let first = function.lock("me").await;
     function.answer(release(&first)).await;

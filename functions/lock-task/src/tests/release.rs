@@ -34,7 +34,7 @@ async fn an_earlier_copy_releases_a_lock_that_was_renewed_since() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_is_released_all_the_same() {
+async fn an_expired_lease_can_still_be_released() {
     let function = Function::start().await;
     let lock = function.answer(with(acquire("me"), json!({ "leaseSeconds": 0.02 }))).await["lock"].clone();
     pause(Duration::from_millis(40)).await;

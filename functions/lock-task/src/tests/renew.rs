@@ -27,7 +27,7 @@ async fn renewing_never_shortens_a_lease() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_can_be_renewed_while_nobody_else_was_granted_the_lock() {
+async fn an_expired_lease_can_be_renewed_while_no_other_caller_was_granted_the_lock() {
     let function = Function::start().await;
     let lock = function.answer(with(acquire("me"), json!({ "leaseSeconds": 0.05 }))).await["lock"].clone();
     pause(Duration::from_millis(80)).await;
