@@ -126,8 +126,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     /// Sets the budget of the work that the lock is for. The lease covers the rest of the budget. An acquire that waits
-    /// leaves the budget's reserve for the work. Checkpoints extend the lease up to the end of the budget and no
-    /// further.
+    /// for another holder leaves the budget's reserve for the work; one that DynamoDB throttles, or does not answer, may
+    /// use all of the budget. Checkpoints extend the lease up to the end of the budget and no further.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
