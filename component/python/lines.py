@@ -22,7 +22,7 @@ class Host:
     def remaining(self, lock):
         return self.granted[lock].remaining
 
-    def to_saved(self, lock):
+    def toSaved(self, lock):
         return saved_to_json(self.granted[lock].to_saved())
 
     def conditionCheck(self, lock):

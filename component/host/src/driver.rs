@@ -138,7 +138,7 @@ impl Locks {
         Ok(self.api.lock().call_lease_ends_at(&mut self.store, lock)?)
     }
 
-    pub fn to_saved(&mut self, lock: ResourceAny) -> anyhow::Result<SavedLock> {
+    pub fn save(&mut self, lock: ResourceAny) -> anyhow::Result<SavedLock> {
         Ok(self.api.lock().call_to_saved(&mut self.store, lock)?)
     }
 

@@ -99,7 +99,7 @@ impl Opened {
                 json!(locks.renew(lock(number)?, &renewing(lease, data_change(data))).await?)
             }
             Ask::Remaining { lock: number } => json!(locks.remaining(lock(number)?)?),
-            Ask::ToSaved { lock: number } => json!(SavedLock::from(locks.to_saved(lock(number)?)?)),
+            Ask::ToSaved { lock: number } => json!(SavedLock::from(locks.save(lock(number)?)?)),
             Ask::ConditionCheck { lock: number } => condition_check(locks.condition_check(lock(number)?)?),
             Ask::Release { lock: number, delete_row } => {
                 let options = ReleaseOptions { delete_row, ..releasing() };
