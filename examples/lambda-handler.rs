@@ -27,7 +27,7 @@ async fn statement(event: LambdaEvent<Request>, locks: &LockClient) -> Result<St
     locks
         .with_lock(customer, &budget, async |lock| {
             sleep(Duration::from_millis(50)).await; // the first step of the work
-            lock.checkpoint().await?; // renews the lease between two steps
+            lock.checkpoint().await?; // `Lost`: stop, the lock is no longer ours
             Ok(format!("statement of {customer}, made by {}", lock.owner()))
         })
         .await

@@ -35,7 +35,7 @@
 //!     locks
 //!         .with_lock(customer, &budget, async |lock| {
 //!             let orders = orders_of(customer).await?;
-//!             lock.checkpoint().await?; // renews the lease between steps
+//!             lock.checkpoint().await?; // `Lost`: stop, the lock is no longer ours
 //!             let statement = statement_of(customer, &orders).await?; // every call makes a new one
 //!             lock.commit([save(&statement)]).await?; // applies only while the lock is ours
 //!             Ok(())

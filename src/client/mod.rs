@@ -61,7 +61,7 @@ impl LockClient {
     /// locks
     ///     .with_lock("customer-7", budget, async |lock| {
     ///         let orders = orders_of("customer-7").await?;
-    ///         lock.checkpoint().await?; // renews the lease between steps
+    ///         lock.checkpoint().await?; // `Lost`: stop, the lock is no longer ours
     ///         save_statement(&orders, lock.fencing_token()).await // refused to a holder that comes late
     ///     })
     ///     .await

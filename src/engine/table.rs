@@ -36,10 +36,10 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
         }
         Err(error) => return Err(failure(engine, "created", error)),
     }
-    wait_until_active(engine, &dynamodb).await?;
+    let table = wait_until_active(engine, &dynamodb).await?;
     // Only on a lock table, where TTL is off: on any other table it would delete somebody else's items.
     if let Some(ttl) = &schema.ttl
-        && findings(schema, &describe(engine, &dynamodb).await?).is_empty()
+        && findings(schema, &table).is_empty()
         && is_ttl_off(&ttl_of(engine, &dynamodb).await?)
     {
         tracing::info!(table = engine.table(), attribute = ttl.attribute, "switching on TTL");
@@ -73,18 +73,16 @@ async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
     Err(Error::table(format!("the table {:?} cannot be used as it is: {}", engine.table(), findings.join("; "))))
 }
 
-async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
+async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
     let started = engine.clock().now();
     loop {
         let status = match describe(engine, dynamodb).await {
+            Ok(table) if table.table_status == Some(TableStatus::Active) => return Ok(table),
             Ok(table) => table.table_status,
             // The description is eventually consistent: DynamoDB may not find a table that was just created.
             Err(error) if error.is_table() => None,
             Err(error) => return Err(error),
         };
-        if status == Some(TableStatus::Active) {
-            return Ok(());
-        }
         if engine.clock().now().longest_since(started) > PATIENCE {
             return Err(Error::table(format!(
                 "the table {:?} is not active after {PATIENCE:?}: its status is {}",

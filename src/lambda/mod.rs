@@ -45,7 +45,7 @@
 //!     locks
 //!         .with_lock(customer, &budget, async |lock| {
 //!             let bill = write_bill(customer).await?;
-//!             lock.checkpoint().await?; // renews the lease between steps
+//!             lock.checkpoint().await?; // `Lost`: stop, the lock is no longer ours
 //!             store(&bill, lock.fencing_token()).await?; // refuses smaller tokens
 //!             Ok(bill)
 //!         })

@@ -111,6 +111,7 @@ impl Lock {
     /// use std::time::Duration;
     /// if lock.ensure_remaining(Duration::from_secs(3)).is_err() {
     ///     lock.checkpoint().await?;
+    ///     lock.ensure_remaining(Duration::from_secs(3))?; // the budget is nearly over
     /// }
     /// // … a step of up to 3 s …
     /// # Ok(())

@@ -88,7 +88,7 @@ pub enum Acquired {
         holding: Box<Holding>,
         /// The payload on the row.
         data: Option<Vec<u8>>,
-        /// Less than half of the lease is left that a holder relies on. The caller should renew before it works.
+        /// Less than half of the time that a holder relies on is left. The caller should renew before it works.
         renew_first: bool,
     },
     /// Another holder has it.

@@ -1,6 +1,6 @@
 //! A commit whose writes are refused applies nothing, and says which of them failed.
 
-use crate::{LEASE, applied, counted, created, forget, table, taken_by_another};
+use crate::{LEASE, applied, applied_beside_another, counted, created, forget, table, taken_by_another};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
 use lambda_lock::FailedWrite;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
@@ -121,12 +121,7 @@ async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_gu
 
     lock.commit([created("o-1"), counted("o-2")]).await.unwrap();
 
-    let other = other.await.unwrap();
-    assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 1));
-    assert!(!other.remaining().is_zero());
-    assert_eq!(lock.remaining(), Duration::ZERO, "beside the next holder");
-    assert!(lock.checkpoint().await.unwrap_err().is_lost());
-    other.release().await.unwrap();
+    applied_beside_another(&table, lock, other.await.unwrap()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,11 @@
 //! What a commit finds out about an earlier copy of itself, and what it may not conclude.
 
-use super::*;
-use lambda_lock_testkit::{case, granted};
-use tokio::time::Instant;
+use crate::{LEASE, applied, counted, created, forget, table};
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// A reason that passes is no refusal for good, whichever item has it.
 #[tokio::test(start_paused = true)]

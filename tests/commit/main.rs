@@ -79,6 +79,15 @@ async fn taken_by_another(table: &Table) -> Lock {
     other
 }
 
+/// The commit of `o-1` and `o-2` was applied once, and its guard knows that another holder has the lock by now.
+async fn applied_beside_another(table: &Table, mut lock: Lock, other: Lock) {
+    assert_eq!((applied(table, "o-1"), applied(table, "o-2")), (1, 1));
+    assert!(!other.remaining().is_zero());
+    assert_eq!(lock.remaining(), Duration::ZERO, "beside the next holder");
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    other.release().await.unwrap();
+}
+
 async fn lock_within(process: &Process, lock: Lock, budget: &Budget) -> Lock {
     process.locks("me").resume(lock.save()).within(budget).await.unwrap()
 }

@@ -1,7 +1,11 @@
 //! A network that delivers a request twice.
 
-use super::*;
-use lambda_lock_testkit::Process;
+use crate::LEASE;
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use lambda_lock::once::Started;
+use lambda_lock_testkit::{Fault, Process, Table, millis};
+use serde_json::Value;
+use tokio::time::sleep;
 
 fn written(key: &str) -> TransactWriteItem {
     let put = Put::builder().table_name("locks").item("key", AttributeValue::S(key.to_owned())).build().unwrap();

@@ -1,10 +1,13 @@
 //! Clocks and pauses: for how long a record counts, and for how long a call waits.
 
-use super::*;
+use crate::LEASE;
+use lambda_lock::once::Started;
 use lambda_lock::{Budget, Clock, Instants, SharedClock, Sleep};
-use lambda_lock_testkit::{ManualClock, granted};
+use lambda_lock_testkit::{Fault, ManualClock, Table, granted, millis, secs};
+use serde_json::Value;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Where wall clocks are not synchronised, a record must not count for a shorter time than where they are.
 #[tokio::test(start_paused = true)]
