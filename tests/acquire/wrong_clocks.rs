@@ -237,3 +237,23 @@ async fn one_wrong_date_does_not_cost_the_takeover_by_wall_clock_for_good() {
 
     acquired(&locks, LEASE).await.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_wrong_dates_that_differ_by_minutes_do_not_agree() {
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let lock = acquired(&one.locks("one"), secs(3)).await;
+    let _ = lock.save();
+    sleep(secs(10)).await;
+    let locks = two.locks("two");
+    two.next([Fault::DateOff(HOUR), Fault::DateOff(HOUR - 300)]);
+    for _ in 0..3 {
+        locks.peek("another").await.unwrap();
+    }
+    two.take_sent();
+
+    let lock = acquired(&locks, LEASE).await;
+
+    assert_eq!(two.take_operations(), ["UpdateItem"], "the wall clock is trusted: one request takes over");
+    lock.release().await.unwrap();
+}
