@@ -14,27 +14,27 @@ use serde_json::Value as Json;
 use std::future::{Future, IntoFuture};
 use std::time::{Duration, UNIX_EPOCH};
 
-const LEASE_OF_OURS: Duration = Duration::from_secs(20);
+pub(crate) const LEASE_OF_OURS: Duration = Duration::from_secs(20);
 /// The skew that a client allows for by default.
 const SKEW: u64 = 2_000;
 /// What the lock that was written down has as fencing token.
-const OUR_TOKEN: u64 = 1_760_000_000_001;
+pub(crate) const OUR_TOKEN: u64 = 1_760_000_000_001;
 
 /// A table, and virtual time.
-struct Stage {
+pub(crate) struct Stage {
     runtime: tokio::runtime::Runtime,
     table: Table,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let table = runtime.block_on(async { Table::new() });
         Self { runtime, table }
     }
 
     /// Puts the row, and begins with a fresh process beside it.
-    fn begin(&self, sketch: &Sketch) -> Scene<'_> {
+    pub(crate) fn begin(&self, sketch: &Sketch) -> Scene<'_> {
         self.runtime.block_on(async {
             let process = self.table.process();
             // So that a loop without an end uses up time.
@@ -48,9 +48,9 @@ impl Stage {
     }
 }
 
-struct Scene<'a> {
+pub(crate) struct Scene<'a> {
     stage: &'a Stage,
-    process: Process,
+    pub(crate) process: Process,
     now: u64,
     row: Row,
     spelled: Row,
@@ -59,7 +59,7 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// Runs an operation. One that does not end in ten minutes of virtual time never ends.
-    fn run<T>(&self, operation: impl Future<Output = T>) -> T {
+    pub(crate) fn run<T>(&self, operation: impl Future<Output = T>) -> T {
         let bounded = async { tokio::time::timeout(Duration::from_secs(600), operation).await };
         let result = self.stage.runtime.block_on(bounded).unwrap_or_else(|_| panic!("it did not end"));
         assert!(self.process.take_sent().len() < 1000, "so many requests");
@@ -346,7 +346,7 @@ fn rows() -> impl Strategy<Value = Sketch> {
     prop_oneof![2 => rows::rows(), 1 => ours]
 }
 
-fn all(stage: &Stage, sketch: &Sketch, paper_ends_after: i64) -> Checked {
+pub(crate) fn all(stage: &Stage, sketch: &Sketch, paper_ends_after: i64) -> Checked {
     let scene = stage.begin(sketch);
     rows::check(&scene.row, &scene.spelled)?;
     peek(&scene)?;
@@ -361,91 +361,4 @@ fn no_row_means_one_thing_to_dynamodb_and_another_to_us() {
     let stage = Stage::new();
     let paper = prop_oneof![Just(0_i64), Just(-60_000), Just(1 << 60), any::<i64>()];
     fuzz(250, (rows(), paper), |(sketch, paper_ends_after)| all(&stage, &sketch, paper_ends_after));
-}
-
-/// A row of ours that is free, and that any caller may claim.
-fn free() -> Vec<(&'static str, Attribute)> {
-    vec![
-        (VERSION, Attribute::Ours(0, -60_000, 7)),
-        (OWNER, Attribute::Text("me".to_owned())),
-        (LEASE, Attribute::Text("20000".to_owned())),
-        (RELEASED, Attribute::Text("1".to_owned())),
-        (ENDS, Attribute::FromNow(-60_000)),
-        (TOKEN, Attribute::Number(OUR_TOKEN.to_string())),
-    ]
-}
-
-fn with(mut row: Vec<(&'static str, Attribute)>, name: &'static str, attribute: Attribute) -> Sketch {
-    row.retain(|(known, _)| *known != name);
-    row.push((name, attribute));
-    Sketch(row)
-}
-
-fn without(row: Vec<(&'static str, Attribute)>, names: &[&str]) -> Vec<(&'static str, Attribute)> {
-    row.into_iter().filter(|(name, _)| !names.contains(name)).collect()
-}
-
-#[test]
-fn a_fencing_token_that_is_no_whole_number_that_fits_is_an_invalid_record_on_a_free_row() {
-    let stage = Stage::new();
-    for number in rows::NUMBERS {
-        let number = Attribute::Number(number.to_owned());
-        all(&stage, &with(free(), TOKEN, number.clone()), 0).unwrap_or_else(|error| panic!("{number:?}: {error}"));
-    }
-}
-
-#[test]
-fn a_peers_free_row_whose_stale_token_is_the_largest_there_is_is_an_invalid_record() {
-    let stage = Stage::new();
-    let row = without(free(), &[VERSION]);
-    for number in rows::NUMBERS {
-        let mut row = row.clone();
-        row.push((VERSION, Attribute::Text("v1".to_owned())));
-        let number = Attribute::Number(number.to_owned());
-        all(&stage, &with(row, TOKEN, number.clone()), 0).unwrap_or_else(|error| panic!("{number:?}: {error}"));
-    }
-}
-
-#[test]
-fn an_end_far_ahead_in_a_saved_lock_is_not_written_to_the_row() {
-    let stage = Stage::new();
-    let held = Sketch(without(free(), &[RELEASED]));
-    for paper_ends_after in [0, 10_000_000_000_000, 1 << 60, i64::MAX] {
-        all(&stage, &held, paper_ends_after).unwrap_or_else(|error| panic!("{paper_ends_after}: {error}"));
-    }
-}
-
-#[test]
-fn lease_texts_that_overflow_keep_a_row_from_being_taken_over() {
-    let stage = Stage::new();
-    for text in ["340282366920938463463374607431768211.999us", "94522879700260684295381835.9999h"] {
-        for row in [free(), without(free(), &[RELEASED]), without(free(), &[RELEASED, ENDS])] {
-            all(&stage, &with(row, LEASE, Attribute::Text(text.to_owned())), 0).unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_holder_with_a_long_name_does_not_make_a_long_error() {
-    let stage = Stage::new();
-    let mut held = without(free(), &[RELEASED, ENDS]);
-    held.push((ENDS, Attribute::FromNow(60_000)));
-    let scene = stage.begin(&with(held, OWNER, Attribute::Text("x".repeat(70_000))));
-    let locks = scene.process.locks("asker");
-    let error = scene.run(async {
-        let budget = scene.process.budget(Duration::from_secs(2));
-        locks.acquire("k").lease(LEASE_OF_OURS).within(&budget).await.map(drop).unwrap_err()
-    });
-    assert!(error.is_held() && error.to_string().len() < 3000, "an error of {} bytes", error.to_string().len());
-}
-
-#[test]
-fn long_texts_on_a_row_do_not_make_long_errors() {
-    let stage = Stage::new();
-    for name in [VERSION, OWNER, LEASE, RELEASED, WORKFLOW, DATA, TOKEN, ENDS] {
-        for row in [free(), without(free(), &[RELEASED, ENDS])] {
-            let sketch = with(row, name, Attribute::Text("x".repeat(70_000)));
-            all(&stage, &sketch, 0).unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
-    }
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 mod decisions;
+mod known_rows;
 mod leases;
 mod numbers;
 #[cfg(feature = "once")]
