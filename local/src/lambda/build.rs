@@ -7,22 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// This package. Its features are asked for together with those of the functions, so that what they share
-/// is built once; its command line is not built, because it may be what is running.
-const THIS: &str = env!("CARGO_PKG_NAME");
-/// The function of this package.
+/// The function of this package, whose command line is not built, because it may be what is running.
 const DEMO_FUNCTION: &str = "demo-function";
 
 /// Builds these packages of the workspace, each with a binary of its name, and `demo-function`, and says
 /// where the binaries are. Cargo shows its progress on stderr. They are built as this program was: with
-/// `--release`, or without.
+/// `--release`, or without; and from the root, without `--package`, so that all that is built there has the same
+/// features and is built once.
 ///
 /// # Errors
 /// When there is no cargo, or a package cannot be built.
 pub async fn build(packages: &[String]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    let mut arguments = vec!["--package", THIS, "--bin", DEMO_FUNCTION];
+    let mut arguments = vec!["--bin", DEMO_FUNCTION];
     for package in packages {
-        arguments.extend(["--package", package, "--bin", package]);
+        arguments.extend(["--bin", package]);
     }
     arguments.extend((!cfg!(debug_assertions)).then_some("--release"));
     cargo_build(&arguments).await
