@@ -57,20 +57,20 @@ pub struct ExpandedFunction {
 
 impl Expansion {
     /// Expands the workspace's template. `None`, and a line on stderr, where the tools for it are not
-    /// installed: that is `template/tools`' work, because it takes a network.
+    /// installed: that is `deploy/template/tools`' work, because it takes a network.
     ///
     /// # Errors
     /// When the template cannot be expanded; with `LAMBDA_LOCK_CI` also when the tools are missing.
     pub fn expand() -> anyhow::Result<Option<Self>> {
-        let Some(python) = tools::python("template-tools", "template/tools")? else { return Ok(None) };
+        let Some(python) = tools::python("template-tools", "deploy/template/tools")? else { return Ok(None) };
         let output = Command::new(python)
             .current_dir(workspace())
             // No compiled files beside the sources.
-            .args(["-B", "template/expansion.py", "template.yaml"])
+            .args(["-B", "deploy/template/expansion.py", "template.yaml"])
             .output()
-            .context("template/expansion.py could not be run")?;
+            .context("deploy/template/expansion.py could not be run")?;
         if !output.status.success() {
-            bail!("template/expansion.py failed: {}", String::from_utf8_lossy(&output.stderr));
+            bail!("deploy/template/expansion.py failed: {}", String::from_utf8_lossy(&output.stderr));
         }
         Self::read(&output.stdout).map(Some)
     }

@@ -50,6 +50,7 @@ pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
 pub use crate::queue::Queue;
 pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;
+pub use crate::tools::python_with_boto3;
 
 /// The examples of the page, compiled with the doc tests.
 #[cfg(doctest)]

@@ -22,6 +22,14 @@ pub(crate) fn python(tools: &str, script: &str) -> anyhow::Result<Option<PathBuf
     Ok(None)
 }
 
+/// A Python with boto3. `None`, and a line on stderr, where `deploy/statemachines/tools` has not run: the engine brings boto3.
+///
+/// # Errors
+/// With `LAMBDA_LOCK_CI`, when it is not installed.
+pub fn python_with_boto3() -> anyhow::Result<Option<PathBuf>> {
+    python("state-machine-tools", "deploy/statemachines/tools")
+}
+
 /// Where cargo builds.
 pub(crate) fn target(workspace: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), |given| workspace.join(given))

@@ -37,18 +37,18 @@ pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binar
     Ok(binaries)
 }
 
-/// What builds functions: cargo-lambda and Zig, from the packages that `template/tools` installs.
+/// What builds functions: cargo-lambda and Zig, from the packages that `deploy/template/tools` installs.
 struct Tools {
     path: OsString,
 }
 
 impl Tools {
     async fn installed() -> anyhow::Result<Self> {
-        let mut command = Command::new(workspace().join("template/tools"));
+        let mut command = Command::new(workspace().join("deploy/template/tools"));
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
-        let output = command.output().await.context("template/tools cannot be started")?;
+        let output = command.output().await.context("deploy/template/tools cannot be started")?;
         if !output.status.success() {
-            bail!("template/tools cannot install what builds functions: {}", output.status);
+            bail!("deploy/template/tools cannot install what builds functions: {}", output.status);
         }
         let tools = PathBuf::from(String::from_utf8(output.stdout)?.trim_end()).join("bin");
         let others = std::env::var_os("PATH").unwrap_or_default();
@@ -62,7 +62,7 @@ impl Tools {
         let artifacts = workspace().join("target/cold-start").join(name);
         if ARCH == "aarch64" {
             let mut command = Command::new("make");
-            command.args(["--file", "template/Makefile"]).arg(format!("build-{id}")).env("ARTIFACTS_DIR", &artifacts);
+            command.args(["--file", "deploy/template/Makefile"]).arg(format!("build-{id}")).env("ARTIFACTS_DIR", &artifacts);
             self.run(&mut command, workspace(), name).await?;
         } else {
             let mut command = Command::new("cargo");

@@ -8,9 +8,10 @@ use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{
     Answer, MARK, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
 };
-use lambda_lock_local::{Expansion, Sample, client};
+use lambda_lock_local::{Expansion, Sample, client, python_with_boto3};
 use serde_json::{Value, json};
 use std::path::Path;
+use tokio::process::Command;
 
 const NAME: &str = "lock-task";
 /// The lock table, as the embedded DynamoDB knows it.
@@ -106,6 +107,27 @@ async fn a_row_that_is_no_lock_is_reported_by_name() {
     let put = put.item("key", text("k")).item("recordVersionNumber", text("x")).item("ownerName", text("y"));
     put.send().await.unwrap();
     assert_error(ask(&sample, acquire("k", "a")).await, "InvalidRecord", "leaseDuration");
+}
+
+#[tokio::test]
+async fn the_python_file_acquires_waits_renews_and_releases_and_tells_when_a_lock_was_lost() {
+    let Some(template) = template() else { return };
+    let Some(python) = python_with_boto3().unwrap() else { return };
+    let sample = deploy(&template).await;
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+
+    let program = Command::new(python)
+        .arg("-B")
+        .arg(here.join("tests/uses_lock_task.py"))
+        .env("PYTHONPATH", here)
+        .env("AWS_ENDPOINT_URL_LAMBDA", sample.lambda.endpoint())
+        .envs([("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "x"), ("AWS_DEFAULT_REGION", "eu-central-1")])
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+
+    assert!(program.status.success(), "{}", String::from_utf8_lossy(&program.stderr));
 }
 
 #[tokio::test]

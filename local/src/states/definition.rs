@@ -17,12 +17,12 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Reads `statemachines/{name}.asl.json`, and puts the functions' names in.
+    /// Reads `deploy/statemachines/{name}.asl.json`, and puts the functions' names in.
     ///
     /// # Errors
     /// When there is none, or it is no JSON.
     pub fn read(name: &str) -> anyhow::Result<Self> {
-        let path = workspace().join("statemachines").join(name).with_extension("asl.json");
+        let path = workspace().join("deploy/statemachines").join(name).with_extension("asl.json");
         let mut text = std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
         for (word, function) in SUBSTITUTIONS {
             text = text.replace(word, &arn(function));

@@ -53,21 +53,21 @@ pub struct End {
 
 impl Engine {
     /// Starts an engine that invokes functions at this endpoint. `None`, and a line on stderr, where it is
-    /// not installed: that is `statemachines/tools`' work.
+    /// not installed: that is `deploy/statemachines/tools`' work.
     ///
     /// # Errors
     /// When it does not start; with `LAMBDA_LOCK_CI` also when it is not installed.
     pub async fn start(functions: &str) -> anyhow::Result<Option<Self>> {
-        let Some(python) = tools::python("state-machine-tools", "statemachines/tools")? else { return Ok(None) };
+        let Some(python) = tools::python("state-machine-tools", "deploy/statemachines/tools")? else { return Ok(None) };
         let mut process = Command::new(python)
             .current_dir(workspace())
             // No compiled files beside the sources.
-            .args(["-B", "statemachines/engine.py", functions])
+            .args(["-B", "deploy/statemachines/engine.py", functions])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("statemachines/engine.py could not be run")?;
+            .context("deploy/statemachines/engine.py could not be run")?;
         let stdout = process.stdout.take().context("the engine has no output")?;
         let mut line = String::new();
         tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line))

@@ -1,4 +1,4 @@
-//! Step Functions on this machine: real executions of the state machines in `statemachines/`.
+//! Step Functions on this machine: real executions of the state machines in `deploy/statemachines/`.
 //!
 //! moto's engine carries the definitions out and invokes the function binaries through a router, which
 //! sees every call and can lose an answer. What the engine lacks is made up for here, and said:
@@ -9,7 +9,7 @@
 //! * It sends no events when executions end: a test sends them, or does not.
 //! * It notices `TimeoutSeconds` late, after the state that is under way.
 //! * It stumbles over a stop that comes while a state is ending: [`Engine::end`] says `ABORTED` all the same.
-//! * It counts the retries of a state through all its visits: `statemachines/engine.py` counts by visit.
+//! * It counts the retries of a state through all its visits: `deploy/statemachines/engine.py` counts by visit.
 //!
 //! | file | idea |
 //! |---|---|

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The states of every definition, and of the items within.
 fn state_groups() -> Vec<(String, BTreeMap<String, Value>)> {
     let mut groups = Vec::new();
-    for entry in std::fs::read_dir(workspace().join("statemachines")).unwrap() {
+    for entry in std::fs::read_dir(workspace().join("deploy/statemachines")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let Some(machine) = name.strip_suffix(".asl.json") else { continue };
         collect(machine, Definition::read(machine).unwrap().document(), &mut groups);

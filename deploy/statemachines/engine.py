@@ -1,4 +1,4 @@
-"""A Step Functions engine on this machine: python statemachines/engine.py LAMBDA-ENDPOINT
+"""A Step Functions engine on this machine: python deploy/statemachines/engine.py LAMBDA-ENDPOINT
 
 moto's engine behind a loopback port that the system chooses. Prints the port, invokes functions at the
 endpoint, and ends when its standard input does: with whoever started it, however that ended.

@@ -1,4 +1,4 @@
-"""The template as CloudFormation would expand it: python template/expansion.py TEMPLATE
+"""The template as CloudFormation would expand it: python deploy/template/expansion.py TEMPLATE
 
 Prints, as JSON, what a copy of the sample on one machine needs: per function (by the name of its
 binary) the timeout, memory, environment and what its role allows, every table as CreateTable takes it, and

@@ -1,4 +1,4 @@
-"""Looks at what `sam build` built: python template/archives.py TEMPLATE ARCHITECTURE
+"""Looks at what `sam build` built: python deploy/template/archives.py TEMPLATE ARCHITECTURE
 
 Every function of the template must be there, as one file: the program that the template names, for that
 architecture, and linked statically. Prints what each weighs, as it is and zipped as `sam package` zips it,
@@ -47,7 +47,7 @@ def zipped(program):
 
 def rule(function):
     """The command that builds a function for arm64: for x86_64 `sam build` itself knows the binary."""
-    make = ["make", "--dry-run", "--file", "template/Makefile", f"build-{function}"]
+    make = ["make", "--dry-run", "--file", "deploy/template/Makefile", f"build-{function}"]
     return subprocess.run(make, check=True, capture_output=True, text=True).stdout
 
 
@@ -59,7 +59,7 @@ def findings(function, binary, architecture):
         return
     program = (folder / "bootstrap").read_bytes()
     if f" --bin {binary} " not in rule(function):
-        yield f"{function} is not built from {binary} for arm64: template/Makefile has another one"
+        yield f"{function} is not built from {binary} for arm64: deploy/template/Makefile has another one"
     if machine(program) != MACHINES[architecture]:
         yield f"{function} is not for {architecture}"
     elif not is_static(program):

@@ -1,4 +1,4 @@
-"""What may the functions do? python template/roles.py TEMPLATE
+"""What may the functions do? python deploy/template/roles.py TEMPLATE
 
 Holds every role of the expanded template against the list below: these actions, on these resources,
 and nothing else. A role that is not listed fails, as does a function that runs another program than the one

@@ -1,0 +1,106 @@
+"""Locks for Python, by the function lock-task. Needs boto3."""
+
+import json
+import logging
+import time
+import uuid
+
+import boto3
+
+log = logging.getLogger(__name__)
+
+# Errors after which the same request would fail again.
+FINAL = ("LockLost", "InvalidRequest", "InvalidRecord", "LockTableError")
+
+
+class LockError(Exception):
+    """The call of lock-task failed. `error_type` is the name of the error, such as `LockLost`."""
+
+    def __init__(self, error_type, message):
+        super().__init__(f"{error_type}: {message}")
+        self.error_type = error_type
+
+
+class LockTask:
+    """Calls lock-task. `function_name` is the output `LockTaskName` of the stack."""
+
+    def __init__(self, function_name, client=None):
+        self.function_name = function_name
+        self.client = client or boto3.client("lambda")
+
+    def call(self, **request):
+        """Sends one request. boto3 sends it again when there is no answer."""
+        answer = self.client.invoke(FunctionName=self.function_name, Payload=json.dumps(request))
+        payload = json.load(answer["Payload"])
+        if "FunctionError" in answer:
+            raise LockError(payload.get("errorType", "Unknown"), payload.get("errorMessage", "no message"))
+        return payload
+
+    def call_again(self, **request):
+        """Sends a request up to three times while its outcome is unknown. All requests here allow that."""
+        for attempt in (1, 2, 3):
+            try:
+                return self.call(**request)
+            except LockError as error:
+                if error.error_type in FINAL or attempt == 3:
+                    raise
+                log.warning("lock-task is called again: %s", error)
+                time.sleep(attempt)
+
+    def acquire(self, key, lease_seconds=60, wait_seconds=0, program="python"):
+        """Acquires the lock, or raises LockError with error_type `LockHeld` after `wait_seconds`."""
+        request = {
+            "action": "acquire",
+            "key": key,
+            "owner": f"{program}/{uuid.uuid4()}",  # one name for each holder, so `reclaim` is safe
+            "reclaim": True,
+            "leaseSeconds": lease_seconds,
+            "whenHeld": "report",
+            "maxRetryAfterSeconds": 5,
+        }
+        end = time.monotonic() + wait_seconds
+        while True:
+            answer = self.call_again(**request)
+            answered = time.monotonic()
+            if answer["acquired"]:
+                return Lock(self, answer["lock"])
+            pause = min(answer["retryAfterSeconds"], end - answered)
+            if pause <= 0:
+                raise LockError("LockHeld", f"{key} is held by {answer['holder']['owner']}")
+            time.sleep(pause)
+            # A holder whose row does not change for a whole lease is dead. Never report more time than has passed.
+            request["observation"] = answer["observation"]
+            request["waitedSeconds"] = time.monotonic() - answered
+
+
+class Lock:
+    """A lock that this program holds. Use it in a `with` block, which releases it."""
+
+    def __init__(self, functions, lock):
+        self.functions = functions
+        self.lock = lock
+
+    @property
+    def fencing_token(self):
+        return self.lock["fencingToken"]
+
+    def renew(self):
+        """Starts the lease anew. Raises LockError with error_type `LockLost` when somebody else has the lock."""
+        lease = self.lock["leaseSeconds"]
+        self.lock = self.functions.call_again(action="renew", lock=self.lock, leaseSeconds=lease)["lock"]
+
+    def release(self):
+        """Returns False when the lock was no longer held."""
+        return self.functions.call_again(action="release", lock=self.lock, reclaim=True)["released"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        try:
+            held = self.release()
+        except Exception:
+            log.exception("the lock was not released, so it becomes free when its lease ends")
+            return
+        if not held and failed is None:
+            raise LockError("LockLost", "the lock was lost before the work ended: check what the work wrote")
