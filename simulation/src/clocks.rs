@@ -12,6 +12,8 @@ const MILLION: u64 = 1_000_000;
 /// What true time is called on wall clocks when a simulation begins.
 pub(crate) const EPOCH: Duration = Duration::from_secs(1_800_000_000);
 const EPOCH_NANOS: Nanos = EPOCH.as_nanos() as Nanos;
+/// As far as a wall clock may be behind that comes from a snapshot.
+pub(crate) const MOST_BEHIND: Duration = Duration::from_secs(7200);
 /// Two rates at these ends differ by a little less than 5 %.
 const MOST_DRIFT: i64 = 24_000;
 
@@ -27,6 +29,8 @@ pub(crate) struct Clocks {
     set: Nanos,
     /// How far it may be off, either way.
     bound: i64,
+    /// By how much the wall clock is behind all others, beyond what the rules allow.
+    behind: Nanos,
 }
 
 impl Clocks {
@@ -38,12 +42,20 @@ impl Clocks {
             (true, 1) => MOST_DRIFT,
             (true, _) => rng.i64(-MOST_DRIFT..=MOST_DRIFT),
         };
+        if faults.behind && rng.bool() {
+            let behind = rng.u64(skew.as_nanos() as Nanos * 2..=MOST_BEHIND.as_nanos() as Nanos);
+            return Self { fast, wall_fast: 0, frozen: 0, off: 0, set: now, bound: 0, behind };
+        }
         let half = skew.as_nanos() as i64 / 2;
         let bound = if faults.beyond_bounds { half * 20 } else { half };
         // Where pauses stop the monotonic clock, the wall clock is the one that keeps its rate, and nobody
         // has to set it right.
         let wall_fast = if faults.freezes { 0 } else { fast };
-        Self { fast, wall_fast, frozen: 0, off: rng.i64(-bound..=bound), set: now, bound }
+        Self { fast, wall_fast, frozen: 0, off: rng.i64(-bound..=bound), set: now, bound, behind: 0 }
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind > 0
     }
 
     fn scaled(&self, nanos: Nanos) -> u64 {
@@ -85,7 +97,7 @@ impl Clocks {
         let off = self.off(now);
         Instants {
             monotonic: Duration::from_nanos(self.monotonic(now)),
-            wall: Duration::from_nanos((EPOCH_NANOS + now).saturating_add_signed(off)),
+            wall: Duration::from_nanos((EPOCH_NANOS + now - self.behind).saturating_add_signed(off)),
         }
     }
 }

@@ -91,6 +91,7 @@ counts! {
     cancelled: "calls cancelled",
     expired: "guards that found their lease run out",
     jumps: "wall clocks that were set",
+    behind: "processes whose wall clock was up to two hours behind",
     rows_deleted: "rows deleted by hand",
     commits: "transactions applied",
     commits_sent_again: "transactions that DynamoDB recognised as applied before",

@@ -1,5 +1,6 @@
 //! What one seed decides before anything happens: clocks, sizes, and which faults strike how hard.
 
+use crate::clocks::MOST_BEHIND;
 use fastrand::Rng;
 use lambda_lock::Dialect;
 use std::time::Duration;
@@ -96,6 +97,9 @@ pub(crate) struct ClockFaults {
     pub(crate) jumps: f64,
     /// Wall clocks are off by more than the rules allow.
     pub(crate) beyond_bounds: bool,
+    /// Some processes begin with a wall clock that is hours behind, as a snapshot's may be. DynamoDB's responses show
+    /// them its time, so all promises hold.
+    pub(crate) behind: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,9 +152,10 @@ impl Plan {
             // One of a holder's clocks has to keep its rate: where pauses stop the one, nobody sets the other.
             jumps: if !freezes && rng.bool() { rng.f64() * 20.0 } else { 0.0 },
             beyond_bounds: rng.u8(..12) == 0,
+            behind: false,
         };
         let peer = [None, None, None, None, Some(Peer::Java), Some(Peer::Go)][rng.usize(..6)];
-        Self {
+        let plan = Self {
             dialect: if peer == Some(Peer::Go) { Dialect::Go } else { Dialect::Java },
             keys: if rng.u8(..8) == 0 { 2 } else { 1 },
             workers: if rng.u8(..12) == 0 { rng.usize(8..=16) } else { rng.usize(2..=4) },
@@ -174,7 +179,15 @@ impl Plan {
             latency: millis(rng, 1, 12),
             faults,
             clocks,
-        }
+        };
+        if plan.clocks.beyond_bounds || rng.u8(..12) > 0 { plan } else { plan.with_clocks_behind() }
+    }
+
+    fn with_clocks_behind(mut self) -> Self {
+        self.clocks.behind = true;
+        // Two responses with wrong dates could agree that such a clock is right.
+        self.faults.wrong_date = 0.0;
+        self
     }
 
     /// Whether rows vanish or are written by others, so that tokens grow only as far as clocks agree.
@@ -194,6 +207,7 @@ impl Plan {
         // A millisecond for what rounding takes.
         let skew = self.skew.as_nanos() as u64 + 1_000_000;
         // Where clocks are corrected by the `Date` header, by its second and the way there.
-        if self.clocks.beyond_bounds { skew * 20 + 2_500_000_000 } else { skew }
+        let behind = if self.clocks.behind { MOST_BEHIND.as_nanos() as u64 } else { 0 };
+        if self.clocks.beyond_bounds { skew * 20 + 2_500_000_000 } else { skew + behind }
     }
 }

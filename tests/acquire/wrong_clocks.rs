@@ -2,7 +2,7 @@
 
 use crate::{LEASE, die_holding};
 use lambda_lock::LockClient;
-use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, secs};
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, millis, secs};
 use tokio::time::sleep;
 
 const HOUR: i64 = 3600;
@@ -256,4 +256,114 @@ async fn two_wrong_dates_that_differ_by_minutes_do_not_agree() {
 
     assert_eq!(two.take_operations(), ["UpdateItem"], "the wall clock is trusted: one request takes over");
     lock.release().await.unwrap();
+}
+
+/// A wall clock that is an hour behind, as after a restore from a snapshot. The end of a lease that it writes has passed
+/// for everybody else.
+mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_on_it {
+    use super::*;
+
+    const AN_HOUR_BACK: i64 = -3_600_000;
+
+    /// A process whose clock is behind, and one whose clock is right.
+    fn processes(table: &Table) -> (Process, Process) {
+        let (behind, right) = (table.process(), table.process());
+        behind.clock.jump_wall(AN_HOUR_BACK);
+        (behind, right)
+    }
+
+    async fn nobody_takes(table: &Table, right: &Process) {
+        assert!(table.number("k", "leaseEndsAt") >= right.clock.wall_millis() + 19_900);
+        sleep(secs(1)).await;
+        let tried = right.locks("right").try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none(), "granted to two holders");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_try() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let locks = behind.locks("behind");
+
+        let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "UpdateItem"], "granted, and renewed");
+        nobody_takes(&table, &right).await;
+        assert!(!lock.remaining().is_zero());
+        lock.release().await.unwrap();
+        granted(locks.try_acquire("k").lease(LEASE)).await.release().await.unwrap();
+        assert_eq!(behind.take_operations().len(), 3, "later grants are right from their first write on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_grant_whose_response_was_lost() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        behind.next([Fault::AnswerLost]);
+
+        let lock = acquired(&behind.locks("behind"), LEASE).await;
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "GetItem", "UpdateItem"]);
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_resume() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let saved = acquired(&right.locks("right"), LEASE).await.save();
+        sleep(secs(10)).await;
+
+        let lock = behind.locks("behind").resume(saved).await.unwrap();
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "UpdateItem"], "renewed twice");
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_reclaim() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let saved = acquired(&right.locks("right"), LEASE).await.save();
+
+        let lock = behind.locks("behind").reclaim(saved).lease(LEASE).await.unwrap();
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "UpdateItem"]);
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn but_not_where_an_earlier_response_has_shown_the_time() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let locks = behind.locks("behind");
+        locks.peek("another").await.unwrap();
+        behind.take_sent();
+
+        let lock = acquired(&locks, LEASE).await;
+
+        assert_eq!(behind.take_operations(), ["UpdateItem"]);
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn and_whoever_lost_it_in_between_is_told_to_ask_again() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        behind.next([Fault::None, Fault::SlowBothWays(millis(500), millis(0))]);
+        let (late, early) = (behind.locks("behind"), right.locks("right"));
+
+        let (refused, taken) = tokio::join!(async { late.try_acquire("k").lease(LEASE).await }, async {
+            sleep(millis(300)).await;
+            granted(early.try_acquire("k").lease(LEASE)).await
+        });
+
+        assert!(refused.unwrap_err().is_unknown());
+        assert!(!taken.remaining().is_zero());
+        taken.release().await.unwrap();
+    }
 }

@@ -212,3 +212,22 @@ async fn a_commit_is_not_applied_over_its_own_version() {
     assert_eq!((status, applied(&table, "o-1")), (400, 1));
     lock.release().await.unwrap();
 }
+
+/// The clock was set back by an hour while the lock was held. What the commit wrote of the lease has passed for others.
+#[tokio::test(start_paused = true)]
+async fn a_commit_written_by_a_clock_that_is_behind_is_followed_by_a_renewal() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.take_sent();
+    process.clock.jump_wall(-3_600_000);
+    sleep(secs(15)).await;
+
+    lock.commit([counted("o-1")]).await.unwrap();
+
+    assert_eq!(process.take_operations(), ["TransactWriteItems", "UpdateItem"]);
+    let right = table.process().clock.wall_millis();
+    assert!(table.number("k", "leaseEndsAt") >= right + 20_900, "the lease is as long as any other");
+    assert!(lock.remaining() > secs(19));
+    lock.release().await.unwrap();
+}

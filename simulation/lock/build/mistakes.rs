@@ -78,6 +78,18 @@ pub(crate) const EDITS: &[Edit] = &[
             let floor = last.map_or(0, |stamp| stamp.millis() + 1);
         ",
     },
+    Edit {
+        name: "GrantOfAClockBehind",
+        file: "protocol/acquire.rs",
+        find: "renew_first: is_late ||",
+        put: "renew_first: is_late || !MISTAKEN &&",
+    },
+    Edit {
+        name: "RenewalOfAClockBehind",
+        file: "protocol/renew.rs",
+        find: "if now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
+        put: "if !MISTAKEN && now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
+    },
     // What an answer means.
     Edit {
         name: "NoRecognition",

@@ -73,6 +73,10 @@ mistakes! {
 
     /// A lease counts from its answer instead of from before its request.
     LeaseCountsFromReceipt
+    /// A grant that was written by a clock that was behind is handed out as it is.
+    GrantOfAClockBehind
+    /// A renewal that was written by a clock that was behind is relied on.
+    RenewalOfAClockBehind
     /// A guard never runs out.
     HolderIgnoresItsEnd
     /// A guard that ran out says "mine" again when a clock is set back.

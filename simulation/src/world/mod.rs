@@ -244,7 +244,7 @@ impl State {
         // By clocks that may be slow, and one that somebody sets back meanwhile.
         let watched = Duration::from_millis(mark.lease).mul_f64(1.05 * 1.025) + self.plan.skew + polls;
         let ends_at_ms = mark.ends_at_ms.filter(|_| mark.own.is_some() && self.plan.by_wall_clock);
-        let Some(ends_at_ms) = ends_at_ms else { return watched };
+        let Some(ends_at_ms) = ends_at_ms.filter(|_| !self.plan.clocks.behind) else { return watched };
         let left = (Duration::from_millis(ends_at_ms)).saturating_sub(EPOCH + Duration::from_nanos(self.now));
         watched.min(left.mul_f64(1.025) + self.plan.skew * 2 + polls)
     }

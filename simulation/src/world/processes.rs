@@ -51,6 +51,7 @@ pub(crate) enum Turn {
 impl State {
     pub(crate) fn spawn(&mut self, role: Role) -> ProcessId {
         let clocks = Clocks::new(&self.plan.clocks, self.plan.skew, self.now, &mut self.rng);
+        self.counts().behind += u64::from(clocks.is_behind());
         self.processes.push(Process {
             role,
             clocks,
