@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fails when a page tells again what has its place on another one, or when the README is too long for one sitting.
 
-Run it from the repository's root. A table is recognised by its head; each may stand on one page only.
+Run it from the repository's root. A table is recognised by its head; each may stand on one page only. So may each row
+of any table, whatever its head.
 """
 
 import re
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 README_LINES = 250
+# Heads of unlike tables can be equal, and are shorter.
+SHORT_ROW = 40
 
 # What may stand once, and where: a pattern for a table's head.
 TABLES = {
@@ -35,6 +38,14 @@ def main():
         ]
         if holders != [place]:
             found.append(f"the table with the {name} belongs into {place} alone, and stands in: {holders or 'no page'}")
+    holders_of = {}
+    for page in (page for page in pages if page.endswith(".md")):
+        for line in Path(page).read_text().splitlines():
+            if line.startswith("|") and len(line) > SHORT_ROW and re.search(r"\w", line):
+                holders_of.setdefault(line, {})[page] = True
+    for line, holders in holders_of.items():
+        if len(holders) > 1:
+            found.append(f"{' and '.join(holders)} have the same row: {line[:80]}")
     lines = len(Path("README.md").read_text().splitlines())
     if lines > README_LINES:
         found.append(f"README.md has {lines} lines, and at most {README_LINES} are one sitting")
