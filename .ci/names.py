@@ -5,7 +5,9 @@ Run it from the repository's root. Tables of the pages are compared with the cod
 write in one way. Any other name in `backticks` has to occur somewhere in the code.
 """
 
+import fnmatch
 import math
+import os
 import re
 import subprocess
 import sys
@@ -153,9 +155,53 @@ def template():
     definitions = "".join(path.read_text() for path in Path("deploy/statemachines").glob("*.json"))
     known = {*dict(entries["Outputs"]), *dict(parameters), *re.findall(r"\$\{(\w+)\}", definitions), *NOT_OURS}
     for page in pages():
-        named = ticked(prose_and_blocks(page)[0]) + re.findall(r"OutputKey=='(\w+)'", read(page))
+        named = ticked(prose_and_blocks(page)[0])
         named = {name for name in named if re.fullmatch(r"[A-Z][a-z]\w+(Name|Arn|Url|LogGroup)", name)}
+        named.update(re.findall(r"OutputKey=='(\w+)'", read(page)))
         found.extend(f"{page}: the stack has no output {name}" for name in named - known)
+    timeouts = {kebab(name): re.search(r"^      Timeout: (\d+)$", body, re.M) for name, body in entries["Resources"]}
+    holders = table("docs/operations.md", "### 4. Wait, or free the lock", "| the holder |")
+    said = {(name, of) for row in holders for name, of in re.findall(r"`([\w-]+)`[^`]*\((\d+) s\)", row[0])}
+    same("docs/operations.md, timeouts", said, {(name, timeouts[name] and timeouts[name].group(1)) for name, _ in said})
+
+
+def kebab(name):
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+
+
+def costs():
+    """Requests as a test has counted them: writes and reads."""
+    counted = dict(re.findall(r'\("([^"]+)", (\(\d+, \d+\))\)', read("tests/documentation/requests.rs")))
+    places = {
+        "a refused try": "try that is refused",
+        "acquire a missing row": "acquire a free lock",
+        "acquire a peer's released row": "acquire a free row of a Java or Go client",
+        "checkpoint": "checkpoint, renew, resume",
+        "peek": "peek",
+        "reclaim": "reclaim",
+        "release": "release",
+    }
+    rows = {row[0]: row for row in table("docs/cost.md", "## Operations", "| operation |")}
+    for case, place in places.items():
+        requests, writes, reads = next(row[1:4] for name, row in rows.items() if name.startswith(place))
+        writes, reads = (int(re.match(r"\d+", number).group()) for number in (writes, reads))
+        if f"({writes}, {reads})" != counted.get(case) or int(re.match(r"\d+", requests).group()) != writes + reads:
+            found.append(f"docs/cost.md, {place}: the test has counted other requests for {case}")
+
+
+def paths():
+    """A path in backticks whose first folder is ours names a file or a folder."""
+    listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True).stdout.split()
+    top = {path.partition("/")[0] for path in listed if "/" in path} | {".."}
+    for page in Path(".").glob("**/*.md"):
+        if str(page) not in listed:
+            continue
+        for name in ticked(prose_and_blocks(page)[0]):
+            if not re.fullmatch(r"[\w.*-]+(/[\w.*-]+)+/?", name) or name.partition("/")[0] not in top:
+                continue
+            places = (os.path.normpath(page.parent / name), f"*{name.rstrip('/')}")
+            if not any(fnmatch.fnmatch(path, place + end) for path in listed for place in places for end in ("", "/*")):
+                found.append(f"{page}: there is no {name}")
 
 
 def logs():
@@ -190,7 +236,7 @@ def everything_else():
 
 
 def main():
-    for check in (errors, settings, functions, template, logs, everything_else):
+    for check in (errors, settings, functions, template, costs, logs, paths, everything_else):
         check()
     for finding in found:
         print(f"error: {finding}", file=sys.stderr)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Fails when a page tells again what has its place on another one, or when the README is too long for one sitting.
+"""Fails when a page tells again what has its place on another one, when a block of JSON, Python or shell does not
+parse, or when the README is too long for one sitting.
 
 Run it from the repository's root. A table is recognised by its head; each may stand on one page only. So may each row
 of any table, whatever its head.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -26,6 +28,22 @@ TABLES = {
 }
 
 
+def blocks_that_do_not_parse(page):
+    """Blocks of JSON, Python and shell, which somebody will copy. Rust is compiled elsewhere."""
+    for block in re.finditer(r"^( *)```(json|python|sh)\n(.*?)^ *```$", Path(page).read_text(), re.M | re.S):
+        language, code = block[2], block[3]
+        try:
+            if language == "json":
+                json.loads(code)
+            elif language == "python":
+                compile(code, page, "exec")
+            else:
+                subprocess.run(["bash", "-n"], input=code, check=True, capture_output=True, text=True)
+        except (ValueError, SyntaxError, subprocess.CalledProcessError) as error:
+            line = block.string[: block.start()].count("\n") + 1
+            yield f"{page}, line {line}: {getattr(error, 'stderr', error)}"
+
+
 def main():
     pages = subprocess.run(["git", "ls-files", "*.md", "src/*.rs"], check=True, capture_output=True, text=True)
     pages = [page for page in pages.stdout.split() if Path(page).exists()]
@@ -43,6 +61,7 @@ def main():
         for line in Path(page).read_text().splitlines():
             if line.startswith("|") and len(line) > SHORT_ROW and re.search(r"\w", line):
                 holders_of.setdefault(line, {})[page] = True
+        found.extend(blocks_that_do_not_parse(page))
     for line, holders in holders_of.items():
         if len(holders) > 1:
             found.append(f"{' and '.join(holders)} have the same row: {line[:80]}")
