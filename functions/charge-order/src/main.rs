@@ -1,5 +1,6 @@
-//! Idempotent work behind a lock: an order is charged once, however often it is asked for.
-//! `docs/samples.md` is its manual.
+//! Idempotent work behind a lock: charges an order once, however often it is requested. The manual
+//! is
+//! `docs/samples.md`.
 
 use charge_order::{Deps, handler};
 use lambda_lock_functions::{process, serve, start};

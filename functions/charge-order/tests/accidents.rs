@@ -1,9 +1,9 @@
-//! The process crashes, is killed or stands still at each step of the work: the order is charged exactly
-//! once all the same, and by an attempt whose result is recorded.
+//! The process crashes, is killed or is frozen at each step of the work. Each time the order is charged
+//! exactly once, and the result of the attempt that charged it is recorded.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
-#![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
+#![allow(clippy::disallowed_methods, reason = "the accidents run in the background")]
 
 use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{answered, assert_error, template};
@@ -17,19 +17,19 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "charge-order";
 const TABLE: &str = "OrdersTable";
-/// Short, so that a lease is over soon: (3 s + 1 s of grace) × 1.05.
+/// Short, so that the lease ends soon: (3 s + 1 s of grace) × 1.05.
 const TIMEOUT_SECONDS: u64 = 3;
 const LEASE: Duration = Duration::from_millis(4200);
 const SKEW: Duration = Duration::from_millis(200);
 
-/// The function as the template deploys it, beside a payment gateway.
+/// The function as the template deploys it, with a payment gateway.
 struct Stage {
     sample: Sample,
     gateway: PaymentGateway,
 }
 
 impl Stage {
-    /// `None` where the template cannot be expanded.
+    /// Returns `None` when the template cannot be expanded.
     async fn new() -> Option<Self> {
         let gateway = PaymentGateway::start().await.unwrap();
         let skew = SKEW.as_millis().to_string();
@@ -44,7 +44,7 @@ impl Stage {
         self.sample.lambda.invoke(NAME, &order.to_string()).await.unwrap()
     }
 
-    /// Invokes beside the test, and waits until this step has begun.
+    /// Invokes the function in the background, and waits until this step has begun.
     async fn until(&self, step: &str) -> JoinHandle<Invocation> {
         let (lambda, mut lines) = (self.sample.lambda.clone(), self.sample.lambda.log_lines());
         let slow = order_with(json!({ "simulate": { "stepMillis": 400 } })).to_string();
@@ -55,14 +55,14 @@ impl Stage {
         working
     }
 
-    /// The only environment there is.
+    /// Returns the only environment of the function.
     fn environment(&self) -> u32 {
         let environments = self.sample.lambda.environments(NAME);
         assert_eq!(environments.len(), 1);
         environments[0]
     }
 
-    /// Asks again as long as somebody holds the order, as a queue does.
+    /// Retries while another caller holds the order, as a queue does.
     async fn charged(&self) -> Value {
         let started = Instant::now();
         loop {
@@ -71,7 +71,7 @@ impl Stage {
                 Err((error_type, _)) if error_type == "LockHeld" => {}
                 answer => return answer.unwrap(),
             }
-            assert!(started.elapsed() < Duration::from_secs(30), "it is held for ever");
+            assert!(started.elapsed() < Duration::from_secs(30), "the order is still held after 30 s");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -80,7 +80,7 @@ impl Stage {
         history(self.sample.dynamodb.endpoint(), TABLE).await.unwrap()
     }
 
-    /// Asserts that everything that was to come before this step was done, and nothing else.
+    /// Asserts that all effects before this step were applied, and no others.
     async fn assert_done_until(&self, step: &str) {
         let history = self.history().await;
         let row = history.last().map(|change| &change.after);
@@ -89,7 +89,7 @@ impl Stage {
         assert!(row.is_none_or(|row| row["chargeId"].is_null()), "{step}: {row:?}");
     }
 
-    /// Asserts that the order was charged once, by the attempt that answered.
+    /// Asserts that the order was charged once, by the attempt with this response.
     async fn assert_charged_once_by(&self, answer: &Value) {
         let charged: Vec<_> = self.gateway.ledger().into_iter().filter(|entry| entry.executed).collect();
         assert_eq!(charged.len(), 1);
@@ -100,14 +100,14 @@ impl Stage {
         let row = &recorded[0].after;
         assert_eq!(row["chargeId"]["S"], answer["chargeId"]);
         assert_eq!(row["fencingToken"]["N"], answer["fencingToken"].to_string());
-        // And everybody hears the same from now on.
+        // Later calls get the same result.
         let again = self.sample.ask(NAME, &order()).await.unwrap();
         assert_eq!((&again["replayed"], &again["chargeId"]), (&json!(true), &answer["chargeId"]));
         assert_eq!(again["fencingToken"], answer["fencingToken"]);
     }
 }
 
-/// The same accident at each step, each on a stage of its own.
+/// Runs the same accident at each step, each time with a new function and new tables.
 async fn at_every_step(accident: impl AsyncFn(&str, Stage)) {
     let one = async |step: &str| {
         if let Some(stage) = Stage::new().await {
@@ -212,14 +212,14 @@ async fn an_effect_whose_response_is_lost_at_any_step_is_applied_once() {
         stage.sample.proxy.decide(|_| Fate::Answered);
         stage.gateway.decide(|_| Conduct::Answers);
         let answer = stage.charged().await;
-        assert_eq!(answer["replayed"], step == "record", "what was recorded stays: {step}");
+        assert_eq!(answer["replayed"], step == "record", "a recorded charge is replayed: {step}");
         stage.assert_charged_once_by(&answer).await;
     })
     .await;
 }
 
 impl Stage {
-    /// From now on nobody hears that this step's effect was applied.
+    /// From now on the responses to this step's effect are lost.
     fn never_answer(&self, step: &str) {
         const NEVER: Duration = Duration::from_secs(60);
         let from = match step {
@@ -251,7 +251,7 @@ async fn of_two_calls_at_once_one_charges_and_the_other_gets_held() {
     assert_eq!((charged.len(), told.len()), (1, 1), "{charged:?} {told:?}");
     assert_eq!(told[0].0, "LockHeld", "{told:?}");
     stage.assert_charged_once_by(&charged[0]).await;
-    assert_eq!(stage.gateway.ledger().len(), 1, "the other one asked nobody");
+    assert_eq!(stage.gateway.ledger().len(), 1, "the other call sent no request to the gateway");
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn failed_work_gives_the_attempt_back_at_once_at_any_step() {
         let failed = stage.sample.ask(NAME, &order_with(json!({ "simulate": { "failAt": step } }))).await;
         assert_error(failed, "WorkFailed", &format!("{step} failed"));
     }
-    // Nobody has to wait for a lease.
+    // The next call does not have to wait for a lease.
     let answer = stage.sample.ask(NAME, &order()).await.unwrap();
     stage.assert_charged_once_by(&answer).await;
 }

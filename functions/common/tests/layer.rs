@@ -1,4 +1,4 @@
-//! The promises of `LockLayer`, on an embedded DynamoDB.
+//! The promises of `LockLayer`, tested on an embedded DynamoDB.
 
 use lambda_lock::lambda::{LockLayer, LockServiceError, Locked};
 use lambda_lock::{Budget, LockClient};
@@ -75,7 +75,7 @@ async fn a_handler_is_not_polled_after_the_end_of_its_lease() {
 
     assert_eq!(Diagnostic::from(error).error_type, "WorkFailed");
     let last = polled.load(Ordering::Relaxed);
-    // The deadline is in whole milliseconds, and counted from before `started`.
+    // The deadline is in whole milliseconds. It is counted from a moment before `started`.
     assert!((300..=502).contains(&last), "polled until {last} ms");
     assert_eq!(holder(&locks, "k").await, None);
 }
@@ -97,7 +97,7 @@ async fn a_handler_that_answers_under_a_lock_that_was_lost_is_an_error() {
     assert_eq!(Diagnostic::from(error).error_type, "LockLost");
 }
 
-/// An error of the handler's own, with the lock's error as its reason.
+/// A handler's own error, with the lock's error as its source.
 #[derive(Debug)]
 struct NotBilled(lambda_lock::Error);
 
@@ -204,7 +204,7 @@ async fn waiting_ends_when_only_the_reserve_is_left() {
 #[tokio::test]
 async fn several_invocations_in_one_environment_are_told_apart() {
     let locks = DynamoDb::start().await.locks(&[]);
-    // Both are inside their handlers at once, with one service, client and process.
+    // Both handlers run at the same time, with one service, client and process.
     let (both, inside) = (Arc::new(Barrier::new(2)), locks.clone());
     let mut service = by_payload(&locks).layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
         let (both, locks) = (both.clone(), inside.clone());
@@ -251,7 +251,7 @@ async fn a_layer_that_does_not_wait_answers_at_once() {
     held.release().await.unwrap();
 }
 
-/// Takes a call only when it was polled ready for it, as tower allows a service to.
+/// Accepts a call only after it was polled ready for it, as tower permits.
 struct Readied(bool);
 
 impl Clone for Readied {
@@ -271,7 +271,7 @@ impl Service<LambdaEvent<Locked<String>>> for Readied {
     }
 
     fn call(&mut self, _: LambdaEvent<Locked<String>>) -> Self::Future {
-        assert!(std::mem::take(&mut self.0), "called without having been ready");
+        assert!(std::mem::take(&mut self.0), "called before it was ready");
         std::future::ready(Ok(()))
     }
 }

@@ -1,4 +1,4 @@
-//! Which locks are freed and which are left alone, on an embedded DynamoDB.
+//! Which locks are released and which are left alone, tested on an embedded DynamoDB.
 
 use crate::handler::{Deps, handler};
 use aws_sdk_dynamodb::types::{
@@ -14,10 +14,10 @@ use std::time::Duration;
 const ENDED: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
 const OTHER: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:8";
 const LEASE: Duration = Duration::from_secs(300);
-/// No test waits for a second look that is not its subject.
+/// Only tests of the second look wait for it.
 const ONE_LOOK: (&str, &str) = ("CLEANUP_SECOND_LOOK_SECONDS", "0");
 
-/// A lock table with the index.
+/// Starts a DynamoDB with a lock table that has the index.
 async fn server(sort_key: Option<&str>) -> DynamoDb {
     let server = DynamoDb::empty().await;
     let names = ["key"].into_iter().chain(sort_key);
@@ -42,7 +42,7 @@ fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigE
     Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
 }
 
-/// What EventBridge delivers.
+/// Returns an event as EventBridge delivers it.
 fn status_change(status: &str, detail: Value) -> Value {
     let mut event = json!({
         "version": "0",
@@ -63,7 +63,7 @@ async fn clean_up(deps: &Deps, status: &str) -> Result<Value, Failure> {
     handler(event(&status_change(status, json!({})), 30.0), deps).await
 }
 
-/// Acquires a lock and leaves it, as an execution that was stopped does.
+/// Acquires a lock and does not release it, as an execution that was stopped.
 async fn leave(locks: &LockClient, key: impl Into<LockKey>, owner: &str, workflow: Option<&str>) {
     let mut acquire = locks.try_acquire(key).lease(LEASE).owner(owner);
     if let Some(workflow) = workflow {
@@ -99,7 +99,7 @@ async fn other_statuses_release_nothing() {
     let locks = server.locks(&[]);
     leave(&locks, "a", "me", Some(ENDED)).await;
     for status in ["RUNNING", "SUCCEEDED", "PENDING_REDRIVE", "failed"] {
-        // With a second look that nobody would live to see.
+        // The second look would come after the test's own timeout.
         let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "20")]).unwrap();
         let answer = tokio::time::timeout(Duration::from_secs(5), clean_up(&deps, status)).await.unwrap();
         assert_eq!(answer.unwrap(), json!({ "released": 0 }), "{status}");

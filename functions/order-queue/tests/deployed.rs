@@ -1,4 +1,4 @@
-//! The binary as the template deploys it: its environment, its permissions, its queue, its logs.
+//! The binary as the template deploys it: its environment, permissions, queue and logs.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -20,7 +20,7 @@ async fn deploy(template: &Expansion) -> Sample {
     Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_order-queue"))]).await.unwrap()
 }
 
-/// The queue as the template has it, but with times that a test can wait for.
+/// The queue of the template, but with times that are short enough for a test.
 fn impatient(template: &Expansion) -> ExpandedQueue {
     ExpandedQueue { visibility_timeout_seconds: 0.5, ..template.queue_of(NAME).unwrap().clone() }
 }
@@ -55,7 +55,7 @@ async fn a_batch_whose_first_answer_is_lost_is_charged_with_exactly_what_the_tem
     until_empty(&queue).await;
     assert_eq!((queue.dead_letters().len(), queue.deliveries().messages), (0, 1));
     let used: Role = sample.proxy.used(NAME).union(&Queue::needs(&impatient(&template))).cloned().collect();
-    assert_eq!(&used, allows, "what is used, and what is allowed");
+    assert_eq!(&used, allows, "used and allowed actions differ");
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn what_fails_comes_again_until_it_is_charged_and_what_never_can_be_ends_a
     until_empty(&queue).await;
     assert_eq!(queue.dead_letters(), ["no order"]);
     assert_eq!(gateway.ledger().iter().filter(|entry| entry.executed).count(), 20);
-    // o-3 came three times, the malformed one as often as may be.
+    // o-3 was delivered three times, and the malformed message five times, which is the limit.
     assert_eq!(queue.deliveries().messages, 19 + 3 + 5);
 }
 
@@ -117,7 +117,7 @@ async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_n
     let gateway = PaymentGateway::start().await.unwrap();
     let mut template =
         template.with(NAME, &[("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", "200")]);
-    // A lease that a test can wait for.
+    // Makes the lease short enough for a test.
     template.functions.get_mut(NAME).unwrap().timeout_seconds = 2;
     template.queues[0].max_receive_count = 2;
     let sample = deploy(&template).await;
@@ -129,7 +129,8 @@ async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_n
     let mut poison = order("o-2");
     poison["simulate"] = json!({ "crashAt": "charge" });
     queue.send(poison.to_string());
-    // Alone with the poison in the first batch, then both of them again, and charged at the latest then.
+    // o-1 shares the first batch with the message that crashes. Both are delivered again, and then o-1
+    // is charged.
     until_empty(&queue).await;
     assert!(queue.deliveries().failed_batches >= 1);
     let dead = queue.dead_letters();
@@ -158,6 +159,6 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let ran = sample.lambda.invoke(NAME, &event.to_string()).await.unwrap();
     let logs = ran.logs.clone();
     assert_eq!(answered(ran).unwrap()["batchItemFailures"].as_array().unwrap().len(), 2);
-    assert!(logs.contains("note is no field") && logs.contains("InvalidRequest"), "why it comes again: {logs}");
+    assert!(logs.contains("note is no field") && logs.contains("InvalidRequest"), "the reason of a failed message is missing in the log: {logs}");
     assert_tells_nothing(&logs);
 }

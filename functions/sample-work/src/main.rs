@@ -1,5 +1,6 @@
-//! Stands for your work: the steps of the sample state machines, each of them fenced.
-//! `docs/samples.md` is its manual.
+//! A placeholder for your work: the steps of the sample state machines, each of them fenced. The
+//! manual is
+//! `docs/samples.md`.
 
 mod counter;
 mod handler;

@@ -1,4 +1,4 @@
-//! What a step promises, on an embedded DynamoDB.
+//! The promises of a step, tested on an embedded DynamoDB.
 
 use crate::handler::{Deps, handler};
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
@@ -52,7 +52,7 @@ async fn an_older_grant_can_neither_read_nor_write_once_a_newer_one_has_read() {
 async fn a_step_with_a_failure_fails_before_its_effect() {
     let deps = deps().await;
     let failing = json!({ "input": { "key": "customer-7", "simulate": { "failAt": "add" } } });
-    assert_failure(step(&deps, "add", 1, failing.clone()).await, "WorkFailed", "as it was told");
+    assert_failure(step(&deps, "add", 1, failing.clone()).await, "WorkFailed", "as the input asked for");
     assert_eq!(step(&deps, "read", 1, failing).await.unwrap(), json!({ "value": 0 }));
 }
 

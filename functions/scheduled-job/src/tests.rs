@@ -1,4 +1,4 @@
-//! What the schedule's owner is promised, on an embedded DynamoDB.
+//! The promises to the owner of the schedule, tested on an embedded DynamoDB.
 
 use crate::handler::{Deps, guarded, handler};
 use crate::work::WorkError;
@@ -116,7 +116,7 @@ async fn work_that_was_overtaken_stops_with_the_lost_lock_s_name() {
     })
     .await;
     assert_failure(overtaken, "LockLost", "no longer ours");
-    assert!(!is_free(&server, "job/scheduled-job").await, "the other's lock is left alone");
+    assert!(!is_free(&server, "job/scheduled-job").await, "the lock of the other holder must stay held");
 }
 
 fn budget() -> lambda_lock::Budget {

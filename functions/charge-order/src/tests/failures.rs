@@ -27,7 +27,7 @@ async fn work_that_fails_says_that_the_attempt_is_free_again_only_when_it_is() {
     let failed = function.call(order_with(json!({ "simulate": { "failAt": "charge" } }))).await;
     assert_failure(failed, "WorkFailed", "the lock is free again: charge failed");
 
-    // The gateway hesitates until the lock table is gone, and then says no.
+    // The gateway refuses the charge only after the lock table is deleted.
     let (asked, hears) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let (asks, gone) = (asked.clone(), hears.clone());
     function.gateway.decide(move |_| {

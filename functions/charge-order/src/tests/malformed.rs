@@ -9,7 +9,7 @@ async fn refused(request: Value, says: &str) {
         other => panic!("{request}: {other:?}"),
     };
     assert!(message.starts_with(says), "{request}: {message}");
-    assert_eq!(function.server.row("once/order/o-1").await, None, "nothing was begun");
+    assert_eq!(function.server.row("once/order/o-1").await, None, "no attempt was started");
 }
 
 #[tokio::test]

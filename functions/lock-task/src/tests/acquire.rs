@@ -80,7 +80,7 @@ async fn an_execution_stands_on_the_row_until_the_release() {
     let function = Function::start().await;
     let arn = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
     let lock = function.answer(with(acquire("me"), json!({ "execution": arn }))).await["lock"].clone();
-    assert_eq!(lock.get("workflow"), None, "it stands on the row, nobody carries it");
+    assert_eq!(lock.get("workflow"), None, "the workflow is in the row and not in the response");
     assert_eq!(function.server.row("customer-7").await.unwrap()["workflow"].as_s().unwrap(), arn);
     let renewed = function.answer(json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 })).await;
     assert_eq!(renewed["lock"].get("workflow"), None);
@@ -99,7 +99,7 @@ async fn waiting_gets_a_lock_that_is_released_meanwhile() {
     let wait = with(acquire("me"), json!({ "waitSeconds": 5 }));
     let (release, waited) = tokio::join!(
         async {
-            // The waiter looks first, and then again.
+            // Gives the waiter time for its first read.
             lambda_lock_functions::test_support::pause(Duration::from_millis(100)).await;
             function.call(json!({ "action": "release", "lock": lock })).await
         },
@@ -108,7 +108,7 @@ async fn waiting_gets_a_lock_that_is_released_meanwhile() {
     assert_eq!(release.unwrap(), json!({ "released": true }));
     let waited = waited.unwrap();
     assert_eq!(waited["acquired"], true);
-    assert_eq!(waited["lock"]["leaseSeconds"], 300, "the lease outlives the invocation");
+    assert_eq!(waited["lock"]["leaseSeconds"], 300, "the lease is longer than the invocation");
 }
 
 #[tokio::test]

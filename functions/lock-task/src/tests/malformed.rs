@@ -2,7 +2,7 @@ use super::{Function, acquire, with};
 use lambda_lock_functions::test_support::assert_failure;
 use serde_json::{Value, json};
 
-/// Refused by the name of the field, and nothing was written.
+/// Asserts that the request is refused by the name of this field, and that nothing was written.
 async fn refused(function: &Function, request: Value, field: &str) {
     let result = function.call(request.clone()).await;
     let message = result.as_ref().err().map(|failure| failure.message().to_owned());
