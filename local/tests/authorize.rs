@@ -1,7 +1,7 @@
-//! The authorising proxy in front of the embedded DynamoDB, as the SDK and the lock meet it.
+//! Tests of the authorising proxy in front of the embedded DynamoDB, with the SDK and the lock.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(clippy::disallowed_methods, reason = "the tests look at the clock")]
+#![allow(clippy::disallowed_methods, reason = "the tests read the clock")]
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -23,7 +23,7 @@ fn on(table: &str, action: &str) -> Grant {
     }
 }
 
-/// The embedded server with a lock table, and a proxy in front of it that knows one caller.
+/// Starts the embedded server with a lock table, and a proxy in front of it that knows one caller.
 async fn proxy(allows: &[Grant]) -> (LocalDynamoDb, AuthorizingProxy) {
     let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
     LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap().create_table().await.unwrap();

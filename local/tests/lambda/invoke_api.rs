@@ -1,4 +1,4 @@
-//! The Invoke API as any HTTP client meets it.
+//! Tests of the Invoke API with an HTTP client.
 
 use crate::scene::{LONG, Scene};
 use base64::Engine;
@@ -26,7 +26,7 @@ impl Answered {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{:?}", self.body))
     }
 
-    /// `errorType` and `errorMessage` of a function that failed.
+    /// Returns `errorType` and `errorMessage` of a function that failed.
     fn error(&self) -> (String, String) {
         assert_eq!((self.status, self.header("x-amz-function-error")), (StatusCode::OK, Some("Unhandled")));
         let text = |name: &str| self.json()[name].as_str().unwrap().to_owned();

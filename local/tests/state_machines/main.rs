@@ -1,4 +1,4 @@
-//! The state machines of `statemachines/`, executed: by moto's engine, with the functions as the template
+//! Runs the state machines of `statemachines/` with moto's engine, with the functions as the template
 //! deploys them, on an embedded DynamoDB.
 
 #![cfg(unix)]
