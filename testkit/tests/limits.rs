@@ -1,4 +1,4 @@
-//! A test that hangs is stopped and named, however it hangs; and one that fails names its case.
+//! Tests that a test which hangs is stopped and named, and that a test which fails names its case.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 const HOW: &str = "LAMBDA_LOCK_TEST_FAILS";
 
-/// Runs this test again in a process of its own, in which it fails like this; what that process says.
+/// Runs this test again in another process, in which it fails in this way. Returns the output of that
+/// process.
 fn failing(test: &str, how: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test]).env(HOW, how).env("LAMBDA_LOCK_LONGEST_TEST", "1");
@@ -23,13 +24,13 @@ async fn a_test_that_hangs_is_stopped_and_named() {
     let table = Table::new();
     let process = table.process();
     match std::env::var(HOW).as_deref() {
-        // It never awaits.
+        // The test never awaits.
         Ok("loops") => loop {
             std::hint::spin_loop();
         },
-        // It awaits what never comes.
+        // The test awaits something that never happens.
         Ok("waits") => std::future::pending().await,
-        // It goes on waiting in virtual time.
+        // The test waits without end in virtual time.
         Ok("sleeps") => loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
         },
