@@ -1,4 +1,5 @@
-//! Our client and the others' on one table: whoever holds, renews, releases or dies, the rest understands.
+//! Our client and other clients share a table. Each one holds, renews, releases and dies, and the others
+//! understand its rows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -17,10 +18,11 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// On DynamoDB Local: most promises are spent waiting for leases, but each also starts a process or two.
+/// How many promises run at a time on DynamoDB Local. Most of them wait for leases, but each one starts a
+/// process or two.
 const AT_ONCE: usize = 4;
 
-/// Each promise is a test on the embedded DynamoDB; all of them together are one on DynamoDB Local.
+/// Makes each promise a test on the embedded DynamoDB. All of them together are one test on DynamoDB Local.
 macro_rules! promises {
     ($($module:ident::$promise:ident, with $languages:expr;)*) => {
         $(#[tokio::test(flavor = "multi_thread")]
