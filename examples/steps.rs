@@ -1,5 +1,5 @@
 //! Work in three steps that takes longer than its lease: a checkpoint between two steps renews the lease. Then a caller
-//! that was paused for longer than its lease writes too late, and its write is refused because of its old fencing token.
+//! that was paused for longer than its lease writes too late. Its write is refused, because its fencing token is old.
 //!
 //! Run it with `cargo run --example steps`. It needs no AWS account.
 

@@ -1,8 +1,6 @@
 // Serves DynamoDB Local on a loopback port that the system chooses, until standard input ends. DynamoDB
-// Local's own
-// command line listens on all addresses, needs a port that is chosen before, and keeps running when its
-// parent ends.
-// To run this file: java -cp 'jars/*' -Djava.library.path=jars Serve.java
+// Local's own command line listens on all addresses, needs a port that is chosen before, and keeps running
+// when its parent ends. To run this file: java -cp 'jars/*' -Djava.library.path=jars Serve.java
 
 import java.net.InetAddress;
 import java.net.InetSocketAddress;

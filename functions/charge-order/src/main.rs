@@ -1,6 +1,6 @@
-//! Idempotent work behind a lock: charges an order once, however often it is requested. The manual
-//! is
-//! `docs/samples.md`.
+//! Idempotent work behind a lock: charges an order once, however often it is requested.
+//!
+//! `docs/samples.md` is its manual.
 
 use charge_order::{Deps, handler};
 use lambda_lock_functions::{process, serve, start};

@@ -1,6 +1,6 @@
-//! A placeholder for your work: the steps of the sample state machines, each of them fenced. The
-//! manual is
-//! `docs/samples.md`.
+//! A placeholder for your work: the steps of the sample state machines, each of them fenced.
+//!
+//! `docs/samples.md` is its manual.
 
 mod counter;
 mod handler;
