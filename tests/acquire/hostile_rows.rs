@@ -1,4 +1,5 @@
-//! Rows and written locks that nobody of good will has made: no panic, nobody blocked, nothing taken over.
+//! Rows and saved locks that are wrong on purpose. No call panics, no caller is blocked, and no lock is
+//! taken over.
 
 use crate::LEASE;
 use lambda_lock::SavedLock;
@@ -16,7 +17,7 @@ const NO_TOKENS: [&str; 7] = [
     "99999999999999999999999999999999999999",
 ];
 
-/// A row of ours that is free, with this fencing token.
+/// Returns a table with a free row of ours that has this fencing token.
 async fn free_row(token: &str) -> Table {
     let table = Table::new();
     let locks = table.process().locks("before");
@@ -26,7 +27,7 @@ async fn free_row(token: &str) -> Table {
     table
 }
 
-/// The lock as somebody else wrote it down, with a lease that ends at this time.
+/// Returns the saved lock with a lease that ends at this time.
 fn ending_at(token: &SavedLock, millis: u64) -> SavedLock {
     let mut json = serde_json::to_value(token).unwrap();
     json["leaseEndsAt"] = json!(millis);
@@ -72,7 +73,8 @@ async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
         "340282366920938463463374607431768211.999us",
         "94522879700260684295381835.9999h",
         "340282366920938463463374607431768211455ns1ns",
-        // The smallest product of each unit that has no room in 128 bits: the rest is less than an hour.
+        // The smallest product of each unit that does not fit into 128 bits. Without the overflow it is
+        // less than an hour.
         "340282366920938463463374607431768212us",
         "340282366920938463463374607431769ms",
         "340282366920938463463374607432s",
@@ -124,7 +126,7 @@ async fn an_end_far_ahead_on_paper_is_not_written_to_the_row() {
     assert!(ends <= now + 23_000, "{ends}, which is {} s ahead", (ends - now) / 1000);
     drop(lock.save());
 
-    // So the holder that dies is succeeded by the wall clock, as any other.
+    // So the lock of a dead holder is taken over by the wall clock, as usual.
     sleep(secs(26)).await;
     acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
 }

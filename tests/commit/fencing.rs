@@ -1,4 +1,4 @@
-//! Nobody but the current holder writes.
+//! Only the current holder can write.
 
 use crate::{LEASE, applied, counted, table, taken_by_another};
 use aws_sdk_dynamodb::types::TransactWriteItem;

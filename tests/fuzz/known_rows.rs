@@ -1,11 +1,11 @@
-//! Rows that were decided wrongly once, through every operation.
+//! Rows for which a decision was once wrong, tested with every operation.
 
 use crate::decisions::{LEASE_OF_OURS, OUR_TOKEN, Stage, all};
 use crate::rows::{self, Attribute, Sketch};
 use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
 use std::time::Duration;
 
-/// A row of ours that is free, and that any caller may claim.
+/// A free row of ours that any caller may claim.
 fn free() -> Vec<(&'static str, Attribute)> {
     vec![
         (VERSION, Attribute::Ours(0, -60_000, 7)),

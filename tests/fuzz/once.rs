@@ -1,5 +1,5 @@
-//! Records of idempotent work: `OnceRecord` and `Record` read the same row, and neither lets the work be done
-//! again whose outcome is stored.
+//! Records of idempotent work. `OnceRecord` and `Record` read the same row. Neither lets work with a stored
+//! outcome be done again.
 
 use crate::rows::{Attribute, NUMBERS, Row, Sketch, lock_attributes, maybe, number};
 use crate::versions::GRANTS;
@@ -45,7 +45,7 @@ fn is_settled(row: &Row) -> bool {
     row.text(VERSION).is_some_and(|version| version.starts_with("lo1-"))
 }
 
-/// Which attributes keep the row from being the record of an idempotent work.
+/// Returns which attributes prevent the row from being a record of idempotent work.
 fn wrong(row: &Row) -> Vec<&'static str> {
     let mut wrong = row.wrong_numbers(&NUMERIC);
     wrong.extend(NUMERIC.iter().filter(|name| !row.has(name)));
@@ -151,7 +151,7 @@ fn run(stage: &Stage, sketch: &Sketch) -> Checked {
             let after = stage.row();
             prop_assert!(after == before || after.get(RELEASED).is_some(), "{}; the row stays taken: {}", error, after);
             match error.kind() {
-                // A name of up to 2048 bytes may be said whole.
+                // The error may contain a whole name of up to 2,048 bytes.
                 ErrorKind::Held => prop_assert!(error.to_string().len() < 3000, "{} bytes", error.to_string().len()),
                 ErrorKind::FailedBefore => {}
                 _ => is_invalid(&error)?,

@@ -1,4 +1,4 @@
-//! The holder's data, from one grant to the next.
+//! The holder's payload, from one grant to the next.
 
 use crate::LEASE;
 use lambda_lock::ReleaseOutcome;

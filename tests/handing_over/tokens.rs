@@ -1,4 +1,4 @@
-//! A lock that is written down as a token, and resumed from it.
+//! Saved locks, and calls that use them.
 
 use crate::LEASE;
 use lambda_lock::{Error, LockClient, ReleaseOutcome, SavedLock};
@@ -6,7 +6,7 @@ use lambda_lock_testkit::{Fault, Table, acquired, case, granted, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
-/// A call on a lock that was written down.
+/// A call on a saved lock.
 #[derive(Clone, Copy, Debug)]
 enum Elsewhere {
     Resume,
@@ -38,7 +38,7 @@ impl Elsewhere {
         }
     }
 
-    /// How many requests it sends before its first write.
+    /// Returns how many requests it sends before its first write.
     fn reads_first(self) -> usize {
         usize::from(matches!(self, Elsewhere::ReleaseOfTheWorkflow))
     }

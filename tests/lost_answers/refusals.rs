@@ -1,4 +1,4 @@
-//! Refusals for good are reported at once, unless an attempt before them may have been applied.
+//! Final refusals are reported at once, unless an attempt before them may have been applied.
 
 use crate::LEASE;
 use lambda_lock::{CommitOutcome, ErrorKind, LockClient};
@@ -88,7 +88,8 @@ async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
-    // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
+    // The write is applied without a response, then refused without a row. The read gets no response.
+    // Then the credentials expire.
     process.next([Fault::AnswerLost, Fault::error("ConditionalCheckFailedException"), Fault::RequestLost]);
     process.next(denied());
 
@@ -178,7 +179,8 @@ async fn a_look_that_is_not_answered_does_not_make_an_unanswered_release_known()
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;
-    // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
+    // The write is applied without a response, then refused without a row. The read gets no response.
+    // Then the credentials expire.
     process.next([Fault::AnswerLost, refused(), Fault::RequestLost]);
     process.next(vec![Fault::error("ExpiredTokenException"); 10]);
 
@@ -195,7 +197,7 @@ async fn a_commit_whose_look_is_not_answered_in_time_does_not_say_that_nothing_w
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
-    // Applied and not heard; refused without a row; then nobody answers the look.
+    // The write is applied without a response, then refused without a row. The read gets no response.
     process.next([Fault::AnswerLost, Fault::Says(400, REASONS)]);
     process.next(vec![Fault::BlackHole; 10]);
 
@@ -257,7 +259,7 @@ mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
     }
 }
 
-/// An answer without the attributes that were asked for says nothing of the row.
+/// A response without the requested attributes says nothing about the row.
 #[tokio::test(start_paused = true)]
 async fn a_response_without_attributes_is_no_invalid_record() {
     let table = Table::new();

@@ -1,4 +1,4 @@
-//! Settings at their limits: refused with a sentence, or usable to the end.
+//! Settings at their limits are refused with a message, or work.
 
 use lambda_lock_testkit::{Table, case, granted, secs};
 use std::time::Duration;
@@ -103,7 +103,7 @@ async fn to_reclaim_ones_own_lock_takes_a_name() {
     assert!(process.take_sent().is_empty());
 }
 
-/// An acquire takes one request, whatever the drift that is allowed for.
+/// An acquire takes one request, whatever the clock drift is.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_takes_one_request_with_the_largest_drift_too() {
     for drift in [0.05, 0.5, 0.9, 1.0] {
