@@ -149,7 +149,7 @@ async fn a_paused_holders_late_write_is_refused_by_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_token_the_late_write_gets_through() {
+async fn without_the_token_the_late_write_is_applied() {
     // The control experiment: a test that cannot fail proves nothing.
     assert_eq!(paused_holder(false).await, (true, 2));
 }
@@ -181,7 +181,7 @@ async fn take_turns(contenders: u32, turns: u32, work: Duration) -> (f64, Durati
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_waiters_is_no_herd() {
+async fn many_waiters_send_few_requests_and_leave_no_long_gaps() {
     // With longer turns, more reads happen before the contenders know how many holders there are.
     for (work, at_most) in [(50, 3.0), (500, 4.0)] {
         let _case = case(format!("{work} ms"));

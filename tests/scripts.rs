@@ -212,7 +212,7 @@ async fn a_call_whose_first_attempt_had_no_response_never_reports_that_nothing_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_refused_for_now_again_and_again_says_that_nothing_was_applied() {
+async fn a_call_that_is_temporarily_refused_until_its_time_is_over_reports_that_nothing_was_applied() {
     for call in CALLS {
         for refusal in refusals_for_now(call) {
             let _case = case(format!("{call:?}, {refusal:?}"));

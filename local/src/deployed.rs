@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_drawn_at_random_can_hold_the_mark() {
+    fn random_values_cannot_contain_the_mark() {
         assert!(MARK.chars().any(|c| c.is_ascii_lowercase() && !c.is_ascii_hexdigit()), "a UUID, a version, a hash");
         assert!(NUMBER_MARK.to_string().len() > u64::MAX.to_string().len() - 2, "a time, a fencing token, a size");
         for version in (0..1000).map(|_| format!("ll1-{}", uuid::Uuid::new_v4().simple())) {

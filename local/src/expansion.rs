@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_not_overlooked() {
+    fn an_unknown_field_is_an_error() {
         let json = r#"{"functions":{"a":{"timeoutSeconds":1,"memoryMb":1,"environment":{},
             "allows":[{"action":"dynamodb:GetItem","resource":"arn"}]}},"tables":[]}"#;
         assert_eq!(Expansion::read(json.as_bytes()).unwrap().function("a").unwrap().allows.len(), 1);

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_reported_comes_again() {
+    fn only_reported_messages_are_delivered_again() {
         assert_eq!(failed(r#"{"batchItemFailures":[{"itemIdentifier":"b"}]}"#, true).unwrap(), ["b"]);
         for none in [r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, "{}", "null"] {
             assert!(failed(none, true).unwrap().is_empty(), "{none}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_cannot_be_read_or_names_a_stranger_fails_the_whole_batch() {
+    fn a_report_that_cannot_be_read_or_names_an_unknown_message_fails_the_whole_batch() {
         for wrong in [
             r#"{"batchItemFailures":[{"itemIdentifier":"c"}]}"#,
             r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#,

@@ -27,7 +27,7 @@ fn assert_line(shown: &str, begins: &str, goes_on: &str) {
 }
 
 #[test]
-fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holder_is_succeeded() {
+fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holders_lock_is_taken_over() {
     let output = demo(&["--workers", "3", "--rounds", "2"]);
     let shown = shown(&output);
     // 3 × 2, and then two more of each of the two survivors.

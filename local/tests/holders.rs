@@ -104,7 +104,7 @@ fn lease_of(timeout: Duration) -> Duration {
 }
 
 #[tokio::test]
-async fn who_was_killed_at_its_deadline_is_succeeded_once_grace_drift_and_skew_have_passed() {
+async fn the_lock_of_a_holder_killed_at_its_deadline_is_taken_over_after_grace_drift_and_skew() {
     // Long enough to notice the difference: a contender that only observes would need a whole lease.
     let timeout = Duration::from_secs(6);
     let stage = Stage::new(timeout, SKEW).await;
@@ -125,7 +125,7 @@ async fn who_was_killed_at_its_deadline_is_succeeded_once_grace_drift_and_skew_h
 }
 
 #[tokio::test]
-async fn who_crashed_in_the_middle_of_a_step_is_succeeded_once_its_lease_has_ended() {
+async fn the_lock_of_a_holder_that_crashed_is_taken_over_after_its_lease() {
     let stage = Stage::new(Duration::from_secs(3), SKEW).await;
     let crashed = stage.invoke("holder", &json!({ "key": "k", "steps": [50, 50, 50], "crashAt": 1 })).await;
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
@@ -146,7 +146,7 @@ async fn who_crashed_in_the_middle_of_a_step_is_succeeded_once_its_lease_has_end
 }
 
 #[tokio::test]
-async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
+async fn a_holder_frozen_for_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
     let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
     let work = json!({ "key": "k", "steps": [500], "checkpoint": true, "write": true, "leaseMillis": 1000 });
     let (old, successor) = stage.frozen_and_succeeded(work).await;
@@ -160,7 +160,7 @@ async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
 }
 
 #[tokio::test]
-async fn who_was_frozen_and_does_not_look_is_refused_by_the_resource() {
+async fn a_frozen_holder_without_a_checkpoint_is_refused_by_the_resource() {
     let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
     let work = json!({ "key": "k", "steps": [500], "checkpoint": false, "write": true, "leaseMillis": 1000 });
     let (old, successor) = stage.frozen_and_succeeded(work).await;

@@ -62,7 +62,7 @@ fn line(shown: &mut BufReader<ChildStdout>, this: &str) -> String {
 }
 
 #[test]
-fn functions_of_the_template_and_ones_own_share_a_table_and_ctrl_c_leaves_no_process() {
+fn functions_of_the_template_and_of_the_user_share_a_table_and_ctrl_c_leaves_no_process() {
     let mut local = Local::start();
     let acquire = r#"{"action":"acquire","key":"k","owner":"me","leaseSeconds":60}"#;
     assert!(local.invoke("lock-task", acquire).contains(r#""acquired":true"#));

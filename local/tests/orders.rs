@@ -41,7 +41,7 @@ async fn failing() -> Lambda {
 }
 
 #[tokio::test]
-async fn a_message_comes_again_after_the_visibility_timeout_and_is_buried_after_as_many_times_as_may_be() {
+async fn a_message_is_delivered_again_after_the_visibility_timeout_and_becomes_a_dead_letter_at_the_limit() {
     let lambda = failing().await;
     let started = Instant::now();
     let queue = Queue::start(&lambda, settings(), &Queue::needs(&settings()), 1).unwrap();

@@ -45,7 +45,7 @@ async fn a_test_that_hangs_is_stopped_and_named() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "does the call never end?")]
-async fn a_call_that_goes_on_asking_is_stopped() {
+async fn a_call_that_sends_requests_without_end_is_stopped() {
     let table = Table::new();
     let process = table.process();
     process.next(vec![Fault::error("ThrottlingException"); 30_000]);
@@ -57,18 +57,18 @@ async fn a_call_that_goes_on_asking_is_stopped() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "had not ended after 10s")]
-async fn a_call_that_must_end_by_then_is_stopped_then() {
+async fn a_call_that_exceeds_its_limit_is_stopped() {
     ends_within(Duration::from_secs(10), std::future::pending::<()>()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_ends_by_then_is_left_alone() {
+async fn a_call_within_its_limit_is_not_stopped() {
     assert_eq!(ends_within(Duration::from_secs(10), async { 7 }).await, 7);
 }
 
 #[test]
-fn a_test_that_fails_says_in_which_case() {
-    let this = "a_test_that_fails_says_in_which_case";
+fn a_failed_test_prints_its_case() {
+    let this = "a_failed_test_prints_its_case";
     if std::env::var(HOW).is_ok() {
         for name in ["the first", "the second", "the third"] {
             let _case = case(name);

@@ -89,7 +89,7 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
 
 /// A frozen sandbox stops the monotonic clock, and a wall clock may be set back. Neither makes the budget
 /// longer.
-mod a_budget_counts_by_whichever_clock_says_that_more_has_passed {
+mod a_budget_counts_by_the_clock_that_shows_less_time_left {
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -57,7 +57,7 @@ async fn a_deleted_row_is_acquired_and_its_token_still_grows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_lock_is_refused_and_says_by_whom_and_until_when() {
+async fn a_refusal_names_the_holder_and_the_end_of_its_lease() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), LEASE).await;
@@ -141,7 +141,7 @@ async fn composite_keys_do_not_collide() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workflow_stands_on_the_row_only_while_it_holds_the_lock() {
+async fn the_row_names_a_workflow_only_while_it_holds_the_lock() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let mut lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
@@ -187,7 +187,7 @@ async fn ttl_is_written_by_every_write_and_lies_after_the_retention() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn taking_a_row_of_ours_counts_on_from_its_token_and_not_from_the_clock() {
+async fn the_next_token_of_a_row_of_ours_follows_its_last_token_and_not_the_clock() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let lock = acquired(&locks, LEASE).await;

@@ -35,7 +35,7 @@ fn ending_at(token: &SavedLock, millis: u64) -> SavedLock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_row_whose_token_no_other_can_follow_is_reported_and_not_held() {
+async fn a_free_row_whose_token_cannot_grow_is_reported_and_not_held() {
     for token in NO_TOKENS {
         let _case = case(token);
         let table = free_row(token).await;
@@ -53,7 +53,7 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_and_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_row_whose_token_no_other_can_follow_is_reported_also_after_a_lost_answer() {
+async fn a_free_row_whose_token_cannot_grow_is_reported_also_after_a_lost_answer() {
     for token in NO_TOKENS {
         let _case = case(token);
         let table = free_row(token).await;
@@ -68,7 +68,7 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_also_after_a_los
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
+async fn a_lease_that_overflows_is_not_read_as_a_short_one() {
     for lease in [
         "340282366920938463463374607431768211.999us",
         "94522879700260684295381835.9999h",
@@ -114,7 +114,7 @@ async fn an_error_about_a_row_quotes_little_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_far_ahead_on_paper_is_not_written_to_the_row() {
+async fn an_end_far_ahead_in_a_saved_lock_is_not_written_to_the_row() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let token = acquired(&one.locks("one"), LEASE).await.save();
@@ -132,7 +132,7 @@ async fn an_end_far_ahead_on_paper_is_not_written_to_the_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_on_paper_that_is_earlier_than_the_rows_does_not_shorten_it() {
+async fn an_earlier_end_in_a_saved_lock_does_not_shorten_the_lease() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;

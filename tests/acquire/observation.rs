@@ -50,7 +50,7 @@ async fn a_changed_version_restarts_the_observation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_that_counts_is_the_one_on_the_row_now() {
+async fn the_present_lease_in_the_row_counts() {
     let table = Table::new();
     let two = table.process();
     table.put_java_row("k", "v1", secs(10));
@@ -91,7 +91,7 @@ async fn a_carried_observation_survives_a_process_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_between_calls_counts_only_if_the_caller_vouches_for_it() {
+async fn time_between_calls_counts_only_if_the_caller_adds_it() {
     let table = Table::new();
     table.put_java_row("k", "v1", LEASE);
     let locks = table.process().locks("two");
@@ -116,7 +116,7 @@ async fn an_observation_of_another_version_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_observed_span_begins_after_the_first_answer() {
+async fn an_observation_begins_after_the_first_response() {
     let table = Table::new();
     table.put_java_row("k", "v1", secs(2));
     let process = table.process();

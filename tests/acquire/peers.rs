@@ -160,7 +160,7 @@ async fn a_lock_resumed_by_a_client_of_the_other_dialect_keeps_the_rows_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peek_says_who_holds_the_lock_since_when_and_until_when() {
+async fn a_peek_shows_the_holder_and_when_its_lease_began_and_ends() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");

@@ -60,7 +60,7 @@ async fn a_renewed_lock_is_never_taken_and_an_abandoned_one_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_wall_clock_takeover_a_dead_holder_of_ours_must_be_watched_too() {
+async fn without_wall_clock_takeover_a_dead_holder_of_ours_must_be_observed_too() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     die_holding(&one.locks("one"), secs(3)).await;

@@ -164,7 +164,7 @@ async fn a_waiter_gets_the_lock_soon_after_it_was_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_gets_a_free_lock_with_one_write_although_another_came_and_went_since_it_was_seen() {
+async fn a_waiter_gets_a_free_lock_with_one_write_although_another_held_it_since_the_read() {
     let table = Table::new();
     let (one, two, three) = (table.process(), table.process(), table.process());
     let lock = acquired(&one.locks("one"), LEASE).await;
@@ -185,7 +185,7 @@ async fn a_waiter_gets_a_free_lock_with_one_write_although_another_came_and_went
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_rival_that_is_always_faster_a_call_ends_with_its_time() {
+async fn a_call_ends_with_its_time_although_a_rival_is_always_faster() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let locks = one.locks("rival");

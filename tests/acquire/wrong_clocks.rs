@@ -68,7 +68,7 @@ async fn a_clock_that_is_wrong_again_takes_no_lock_over() {
 }
 
 /// A client remembers what it wrote while its clock was ahead, for its own next acquire. It does so only for a moment.
-mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
+mod a_corrected_clock_takes_over_no_living_holder_whatever_was_written_before {
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -120,10 +120,10 @@ mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
     }
 }
 
-/// After a release the client remembers the release's time for a moment, for its own next acquire. A clock that was
-/// slightly wrong and was corrected must not delay other callers longer than the end that it writes.
+/// A release may write an end that is a few milliseconds ahead of the clock. The client's next Claim then uses that end
+/// as its time. If a wrong clock was ahead by more than that and was corrected, the next lease must end at the right time.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_was_put_right_by_little_leads_by_no_more_than_a_moment() {
+async fn after_a_small_correction_of_the_clock_a_lease_ends_at_the_right_time() {
     for ahead in [25, 100, 1_500] {
         let _case = case(format!("{ahead} ms"));
         let table = Table::new();
@@ -146,7 +146,7 @@ async fn a_clock_that_was_put_right_by_little_leads_by_no_more_than_a_moment() {
 /// A response that takes long has an old date when it arrives. That does not show that the clock is wrong. This also
 /// holds if the process was frozen meanwhile, so that only its wall clock counted the time.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_on_its_way_for_long_does_not_make_the_clock_look_wrong() {
+async fn a_slow_answer_does_not_make_the_clock_look_wrong() {
     for frozen in [false, true] {
         for (there, back) in [(0, 9), (9, 0), (5, 5)] {
             let _case = case(format!("frozen: {frozen}, {there} s there, {back} s back"));
@@ -204,7 +204,7 @@ async fn wrong_dates_do_not_make_a_living_holder_look_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
+async fn a_date_that_is_not_dynamodbs_own_is_ignored() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;
@@ -224,7 +224,7 @@ async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_wrong_date_does_not_cost_the_takeover_by_wall_clock_for_good() {
+async fn one_wrong_date_does_not_disable_takeover_by_wall_clock_for_ever() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;

@@ -58,7 +58,7 @@ async fn a_lost_lock_is_reported_even_when_the_callers_writes_fail_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_still_on_its_way_is_refused_after_its_commit_was_called_cancelled() {
+async fn a_late_copy_is_refused_after_its_commit_was_reported_as_cancelled() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
@@ -78,7 +78,7 @@ async fn a_copy_that_is_still_on_its_way_is_refused_after_its_commit_was_called_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_lands_just_before_it_would_be_called_cancelled_is_called_committed() {
+async fn a_copy_that_is_applied_before_its_commit_is_reported_as_cancelled_is_committed() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
@@ -100,7 +100,7 @@ async fn a_copy_that_lands_just_before_it_would_be_called_cancelled_is_called_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_guard_say_ours() {
+async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_guard_rely_on_it() {
     let table = table();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
@@ -170,7 +170,7 @@ async fn a_transaction_that_dynamodb_would_refuse_is_refused_before_it_is_sent()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_table_of_the_callers_is_not_blamed_on_the_lock_table() {
+async fn a_missing_table_of_the_caller_is_not_reported_as_the_lock_table() {
     let table = Table::new();
     let mut lock = acquired(&table.process().locks("me"), LEASE).await;
 
@@ -202,7 +202,7 @@ async fn a_commit_whose_write_was_refused_finds_out_by_itself_that_nothing_was_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_commit_leaves_no_payload_behind_although_a_renewal_had_to_find_out_about_its_first_copy() {
+async fn a_cancelled_commit_leaves_no_payload_behind_when_a_renewal_settles_its_first_copy() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;

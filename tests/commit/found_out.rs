@@ -77,7 +77,7 @@ async fn a_commit_may_write_another_row_of_the_same_partition() {
 
 /// A row that cannot be read does not prove that no earlier copy will be applied.
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_an_unreadable_row_refused_after_a_copy_without_an_answer_is_unknown() {
+async fn a_commit_refused_by_an_unreadable_row_after_a_lost_answer_is_unknown() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;

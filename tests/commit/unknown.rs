@@ -237,7 +237,7 @@ mod a_reclaimed_lock_still_tells_what_became_of_the_commit_before {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_heard_when_the_token_is_forgotten_does_not_prove_that_nothing_was_applied() {
+async fn a_refusal_after_the_token_is_forgotten_does_not_prove_that_nothing_was_applied() {
     const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
         "CancellationReasons":[{"Code":"None"},{"Code":"ConditionalCheckFailed","Item":{"key":{"S":"k"},
         "ownerName":{"S":"another"},"leaseDuration":{"S":"20000"},"fencingToken":{"N":"1900000000000"},

@@ -23,7 +23,7 @@ async fn an_event_that_comes_twice_does_its_work_once_under_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_work_that_is_done_again_has_another_fencing_token_so_that_it_is_no_idempotency_key() {
+async fn work_that_is_done_again_has_another_fencing_token() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");

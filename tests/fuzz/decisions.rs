@@ -358,7 +358,7 @@ pub(crate) fn all(stage: &Stage, sketch: &Sketch, paper_ends_after: i64) -> Chec
 }
 
 #[test]
-fn no_row_means_one_thing_to_dynamodb_and_another_to_us() {
+fn dynamodb_and_this_crate_read_every_row_in_the_same_way() {
     let stage = Stage::new();
     let paper = prop_oneof![Just(0_i64), Just(-60_000), Just(1 << 60), any::<i64>()];
     fuzz(250, (rows(), paper), |(sketch, paper_ends_after)| all(&stage, &sketch, paper_ends_after));

@@ -28,7 +28,7 @@ fn without(row: Vec<(&'static str, Attribute)>, names: &[&str]) -> Vec<(&'static
 }
 
 #[test]
-fn a_fencing_token_that_is_no_whole_number_that_fits_is_an_invalid_record_on_a_free_row() {
+fn a_free_row_with_a_wrong_fencing_token_is_an_invalid_record() {
     let stage = Stage::new();
     for number in rows::NUMBERS {
         let number = Attribute::Number(number.to_owned());
@@ -37,7 +37,7 @@ fn a_fencing_token_that_is_no_whole_number_that_fits_is_an_invalid_record_on_a_f
 }
 
 #[test]
-fn a_peers_free_row_whose_stale_token_is_the_largest_there_is_is_an_invalid_record() {
+fn a_peers_free_row_with_the_largest_token_is_an_invalid_record() {
     let stage = Stage::new();
     let row = without(free(), &[VERSION]);
     for number in rows::NUMBERS {

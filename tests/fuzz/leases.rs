@@ -15,7 +15,7 @@ impl Big {
         Self(digits.bytes().rev().map(|digit| digit - b'0').collect())
     }
 
-    /// Returns `sum + self × factor`. `factor` must have few digits.
+    /// Returns `self × factor`. `factor` must have few digits.
     fn times(&self, factor: u64) -> Self {
         let (mut digits, mut carry) = (Vec::new(), 0_u128);
         for digit in &self.0 {
@@ -176,7 +176,7 @@ fn every_lease_text_is_read_as_a_reference_with_big_integers_reads_it() {
 }
 
 #[test]
-fn lease_texts_that_were_found_to_be_misread() {
+fn lease_texts_that_were_once_read_wrongly() {
     for text in [
         "340282366920938463463374607431768211.999us",
         "94522879700260684295381835.9999h",

@@ -167,7 +167,7 @@ fn all(stage: &Stage, sketch: &Sketch) -> Checked {
 }
 
 #[test]
-fn no_record_of_an_idempotent_work_means_one_thing_to_dynamodb_and_another_to_us() {
+fn dynamodb_and_this_crate_read_every_record_of_idempotent_work_in_the_same_way() {
     let stage = Stage::new();
     fuzz(150, rows(), |sketch| all(&stage, &sketch));
 }
@@ -188,7 +188,7 @@ fn open() -> Vec<(&'static str, Attribute)> {
 }
 
 #[test]
-fn numbers_of_a_record_that_are_no_whole_numbers_that_fit_leave_it_free() {
+fn wrong_numbers_leave_a_record_free() {
     let stage = Stage::new();
     for name in [ATTEMPTS, FIRST_SEEN, KEPT_UNTIL, TOKEN] {
         for number in NUMBERS {

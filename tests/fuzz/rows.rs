@@ -223,7 +223,7 @@ fn version_text() -> impl Strategy<Value = Attribute> {
     ]
 }
 
-/// An attribute that is missing with this chance in a hundred, and seldom of a wrong type.
+/// An attribute that is present with a chance of `there` in a hundred, and seldom of a wrong type.
 pub(crate) fn maybe(
     name: &'static str,
     there: u32,

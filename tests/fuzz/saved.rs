@@ -120,7 +120,7 @@ fn a_saved_lock_is_refused_or_is_the_same_when_it_is_saved_again() {
 }
 
 #[test]
-fn locks_that_were_found_to_be_hard_to_read() {
+fn saved_locks_that_were_once_read_wrongly() {
     let version = format!("ll1-{}-ffffffffffffffff", GRANTS[0]);
     for (lease, ends) in [(json!(31_622_400), json!(u64::MAX)), (json!(1e-9), json!(0)), (json!(5e-324), json!(1))] {
         let json = json!({ "key": "k", "owner": "me", "version": version, "fencingToken": u64::MAX,

@@ -40,7 +40,7 @@ fn check(text: &str) -> Checked {
 }
 
 #[test]
-fn only_what_we_write_is_taken_for_a_version_of_ours() {
+fn only_versions_that_we_write_count_as_ours() {
     fuzz(1000, nearly(), |text| check(&text));
     fuzz(500, ("[0-9a-f]{32}", "[0-9a-f]{16}"), |(grant, stamp)| check(&format!("{OURS}{grant}-{stamp}")));
 }

@@ -71,7 +71,7 @@ async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cleaning_up_says_already_gone_when_the_holder_itself_was_faster() {
+async fn cleaning_up_reports_already_gone_when_the_holder_released_first() {
     // This also holds if the response to a first read was lost, because a read changes nothing.
     for reads in [vec![Fault::None], vec![Fault::AnswerLost, Fault::None]] {
         let _case = case(format!("{reads:?}"));

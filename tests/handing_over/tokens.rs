@@ -160,7 +160,7 @@ async fn a_call_elsewhere_whose_first_attempt_had_no_response_never_reports_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workflows_lock_stays_the_workflows_through_every_hand_over() {
+async fn a_lock_keeps_its_workflow_through_every_hand_over() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;

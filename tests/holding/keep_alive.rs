@@ -28,7 +28,7 @@ async fn keep_alive_renews_while_the_work_runs_and_spawns_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keep_alive_bridges_a_brown_out_that_is_shorter_than_the_lease() {
+async fn keep_alive_continues_through_an_outage_that_is_shorter_than_the_lease() {
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;

@@ -93,7 +93,7 @@ async fn a_guard_seen_expired_stays_expired_until_a_renewal_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_sandbox_does_not_come_back_young() {
+async fn a_frozen_sandbox_does_not_lengthen_the_lease() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;
@@ -110,7 +110,7 @@ async fn a_frozen_sandbox_does_not_come_back_young() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_set_back_does_not_make_the_holder_young_either() {
+async fn a_wall_clock_set_back_does_not_lengthen_the_lease() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;
@@ -123,7 +123,7 @@ async fn a_wall_clock_set_back_does_not_make_the_holder_young_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_between_reading_the_clocks_and_the_request_makes_the_lease_older_not_younger() {
+async fn a_pause_between_reading_the_clocks_and_the_request_shortens_what_is_left_of_the_lease() {
     let table = Table::new();
     let process = table.process();
     process.set_date_offset(None);

@@ -168,7 +168,7 @@ async fn a_renewal_knows_the_end_that_the_renewal_before_it_wrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_does_not_know_the_current_lease_takes_it_over() {
+async fn a_copy_that_does_not_know_the_current_lease_adopts_it() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;

@@ -23,7 +23,7 @@ async fn a_lost_answer_is_recognised_as_our_own_grant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_answer_with_status_200_is_no_answer() {
+async fn an_empty_answer_with_status_200_counts_as_no_answer() {
     let table = Table::new();
     let process = table.process();
     process.next([Fault::AppliedButSays(200, "")]);
@@ -38,7 +38,7 @@ async fn an_empty_answer_with_status_200_is_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_request_is_asked_again_as_a_new_attempt() {
+async fn a_lost_request_is_retried_as_a_new_attempt() {
     for fault in Fault::not_applied() {
         let _case = case(format!("{fault:?}"));
         let table = Table::new();
@@ -87,7 +87,7 @@ async fn an_earlier_attempt_that_turns_out_to_be_the_applied_one_keeps_its_own_s
 
 /// The response to an acquire is lost. Before any read, the clean-up of its workflow releases the lock.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_was_freed_before_it_was_recognised_is_not_handed_out() {
+async fn a_grant_that_was_released_before_it_was_recognised_is_not_returned() {
     let seen_by = [
         // The read that finds out whether the first attempt was applied.
         ("a read", vec![Fault::NeverAnswers]),
@@ -196,7 +196,7 @@ async fn a_grant_recognised_late_that_another_takes_before_it_is_renewed_was_nev
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_the_token_that_was_asked_for_leaves_nothing_taken() {
+async fn an_answer_without_the_token_leaves_no_lock_held() {
     let table = Table::new();
     let process = table.process();
     const BODY: &str = r#"{"Attributes":{"key":{"S":"k"},"ownerName":{"S":"me"},"leaseDuration":{"S":"20000"},

@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_is_given_up_cleans_up_and_says_unknown() {
+async fn an_acquire_that_gives_up_cleans_up_and_reports_unknown() {
     let table = Table::new();
     let process = table.process();
     // The first request is applied and its response is lost. Then only the last request arrives.
@@ -62,7 +62,7 @@ async fn a_copy_of_an_attempt_that_was_cleaned_up_is_refused_even_if_the_clock_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_given_up_attempt_that_lands_after_all_is_refused_by_its_cleanup() {
+async fn an_attempt_that_arrives_after_its_cleanup_is_refused() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
@@ -92,7 +92,7 @@ async fn after_an_unknown_attempt_a_lock_held_by_another_is_unknown_and_not_held
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_writes_fail_and_reads_are_answered_attempts_are_paced() {
+async fn attempts_are_paced_when_writes_fail_and_reads_succeed() {
     let table = Table::new();
     let process = table.process();
     for _ in 0..500 {

@@ -12,7 +12,7 @@ fn refused() -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_deployment_lacks_is_reported_and_not_retried() {
+async fn errors_of_the_deployment_are_reported_and_not_retried() {
     use ErrorKind::{Denied, InvalidRequest, Table as Missing};
     for (code, kind) in [
         ("AccessDeniedException", Denied),
@@ -83,7 +83,7 @@ async fn a_failure_of_the_server_is_no_refusal_whatever_code_it_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
+async fn a_read_without_an_answer_does_not_settle_a_write_without_one() {
     let denied = || vec![Fault::error("ExpiredTokenException"); 10];
     let table = Table::new();
     let process = table.process();
@@ -142,7 +142,7 @@ async fn a_rejected_repetition_does_not_hide_that_the_first_attempt_may_have_bee
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_a_row_is_looked_into_and_does_not_go_round_in_circles() {
+async fn a_refusal_without_a_row_is_followed_by_a_read_and_not_repeated_for_ever() {
     let table = Table::new();
     let process = table.process();
     process.next(vec![refused(); 100_000]);
@@ -175,7 +175,7 @@ async fn a_refusal_without_a_row_is_no_loss_of_a_lock_that_is_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_not_answered_does_not_make_an_unanswered_release_known() {
+async fn a_read_without_an_answer_does_not_settle_a_release_without_one() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;
@@ -191,7 +191,7 @@ async fn a_look_that_is_not_answered_does_not_make_an_unanswered_release_known()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_whose_look_is_not_answered_in_time_does_not_say_that_nothing_was_applied() {
+async fn a_commit_whose_read_has_no_answer_does_not_report_that_nothing_was_applied() {
     const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
         "CancellationReasons":[{"Code":"ConditionalCheckFailed"}]}"#;
     let table = Table::new();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
-async fn the_record_is_as_its_wire_format_says() {
+async fn the_record_follows_its_wire_format() {
     let table = Table::new();
     let locks = table.process().builder().owner("me").ttl_attribute("expiresAt").build().unwrap();
 
@@ -226,7 +226,7 @@ async fn a_table_with_a_sort_key_keeps_its_sort_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_dates_do_not_make_a_result_be_forgotten_early() {
+async fn wrong_dates_do_not_make_a_result_expire_early() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");

@@ -121,7 +121,7 @@ async fn parallel_duplicates_are_done_once_and_all_get_the_same_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn falsy_payloads_and_results_are_payloads_and_results() {
+async fn falsy_values_are_valid_payloads_and_results() {
     let table = Table::new();
     let locks = table.process().locks("me");
     for (number, falsy) in [json!(null), json!(0), json!(false), json!(""), json!([]), json!({})].iter().enumerate() {
@@ -197,7 +197,7 @@ async fn the_status_of_a_work_is_read_without_touching_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_for_good_is_stored_and_not_tried_again() {
+async fn a_final_failure_is_stored_and_not_retried() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let failing = async |attempt: &mut Attempt| {

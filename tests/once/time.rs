@@ -91,7 +91,7 @@ async fn waited_with_a_pause_at(at: u32, once: bool) -> Duration {
 /// A process is paused for 8 s of its budget of 10 s before its first request. It may wait for 5 s, so it does not
 /// wait any more.
 #[tokio::test(start_paused = true)]
-async fn a_pause_gives_a_call_no_time_back() {
+async fn a_pause_gives_a_call_no_more_time_to_wait() {
     let mut late = Vec::new();
     for at in 1..12 {
         for once in [false, true] {

@@ -72,7 +72,7 @@ async fn no_duration_is_too_long_for_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_owner_is_another_one_for_each_acquire() {
+async fn each_acquire_has_its_own_default_owner() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("orders");
@@ -93,7 +93,7 @@ async fn the_default_owner_is_another_one_for_each_acquire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_reclaim_ones_own_lock_takes_a_name() {
+async fn reclaiming_an_own_lock_needs_an_owner() {
     let process = Table::new().process();
 
     let error = process.locks("me").try_acquire("k").lease(DAY).reclaim_own().await.unwrap_err();

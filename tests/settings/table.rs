@@ -5,7 +5,7 @@ use serde_json::json;
 
 /// `create_table` on a table that is not a lock table must not switch TTL on, because TTL deletes rows.
 #[tokio::test(start_paused = true)]
-async fn creating_the_table_switches_no_ttl_on_in_a_table_of_another_kind() {
+async fn create_table_does_not_switch_ttl_on_in_another_kind_of_table() {
     let table = Table::with_keys(&["id"]);
     let locks = table.process().builder().ttl_attribute("expiresAt").build().unwrap();
 

@@ -128,7 +128,7 @@ fn order_with(fields: Value) -> Value {
 }
 
 #[tokio::test]
-async fn who_crashes_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+async fn after_a_crash_at_any_step_the_next_attempt_charges_the_order_once() {
     at_every_step(async |step, stage| {
         let crashed = stage.invoke(order_with(json!({ "simulate": { "crashAt": step } }))).await;
         assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
@@ -142,7 +142,7 @@ async fn who_crashes_at_any_step_is_succeeded_and_the_order_is_charged_once() {
 }
 
 #[tokio::test]
-async fn who_is_killed_at_its_deadline_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+async fn after_a_kill_at_the_deadline_at_any_step_the_next_attempt_charges_the_order_once() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         stage.sample.lambda.freeze(stage.environment()).unwrap();
@@ -157,7 +157,7 @@ async fn who_is_killed_at_its_deadline_at_any_step_is_succeeded_and_the_order_is
 }
 
 #[tokio::test]
-async fn who_is_killed_without_warning_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+async fn after_a_kill_without_warning_at_any_step_the_next_attempt_charges_the_order_once() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         stage.sample.lambda.kill(stage.environment()).unwrap();
@@ -171,7 +171,7 @@ async fn who_is_killed_without_warning_at_any_step_is_succeeded_and_the_order_is
 }
 
 #[tokio::test]
-async fn who_stands_still_at_any_step_for_longer_than_its_lease_finds_it_lost_and_changes_nothing() {
+async fn an_attempt_frozen_at_any_step_for_longer_than_its_lease_is_lost_and_changes_nothing() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         let environment = stage.environment();
@@ -189,7 +189,7 @@ async fn who_stands_still_at_any_step_for_longer_than_its_lease_finds_it_lost_an
 }
 
 #[tokio::test]
-async fn who_stands_still_for_a_moment_at_any_step_goes_on() {
+async fn an_attempt_frozen_for_a_moment_at_any_step_continues() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         let environment = stage.environment();
@@ -237,7 +237,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn of_two_calls_at_once_one_charges_and_the_other_gets_held() {
+async fn one_of_two_calls_at_once_charges_and_the_other_gets_held() {
     let Some(stage) = Stage::new().await else { return };
     let slow = || order_with(json!({ "simulate": { "stepMillis": 200 } }));
     let (first, second) = tokio::join!(stage.invoke(slow()), stage.invoke(slow()));
@@ -279,7 +279,7 @@ async fn a_result_that_is_too_large_is_failed_work_and_leaves_the_process_alive(
 }
 
 #[tokio::test]
-async fn failed_work_gives_the_attempt_back_at_once_at_any_step() {
+async fn failed_work_releases_the_attempt_at_once_at_any_step() {
     let Some(stage) = Stage::new().await else { return };
     for step in ["reserve", "charge", "record"] {
         let failed = stage.sample.ask(NAME, &order_with(json!({ "simulate": { "failAt": step } }))).await;

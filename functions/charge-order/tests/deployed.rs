@@ -68,7 +68,7 @@ async fn without_any_one_of_its_permissions_no_order_is_charged() {
 }
 
 #[tokio::test]
-async fn what_keeps_it_from_starting_is_a_sentence_that_names_it() {
+async fn a_wrong_variable_stops_the_start_with_a_sentence_that_names_it() {
     let Some(template) = template() else { return };
     for (name, value, says) in [
         ("ORDERS_TABLE", "", "ORDERS_TABLE is not set"),

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_of_dynamodb_goes_before_the_endpoint_of_everything() {
+    fn the_endpoint_of_dynamodb_overrides_the_general_endpoint() {
         let both = [("AWS_ENDPOINT_URL", "https://all"), ("AWS_ENDPOINT_URL_DYNAMODB", "https://dynamodb")];
         assert_eq!(with(&both).unwrap().endpoint.as_deref(), Some("https://dynamodb"));
     }

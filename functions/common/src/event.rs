@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_object_is_an_invalid_request() {
+    fn an_event_that_is_not_a_json_object_is_an_invalid_request() {
         for json in ["[]", "null", "7", r#""text""#, r#"{"leaseSeconds":1e999}"#] {
             assert_eq!(fields(json).unwrap_err().error_type(), "InvalidRequest", "{json}");
         }

@@ -176,14 +176,14 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn a_failure_leaves_under_its_name() {
+    fn a_failure_keeps_its_error_name() {
         let diagnostic = Diagnostic::from(Failure::work_failed(&"no paper"));
         assert_eq!(diagnostic.error_type, "WorkFailed");
         assert!(diagnostic.error_message.ends_with("no paper"), "{}", diagnostic.error_message);
     }
 
     #[test]
-    fn failed_work_says_what_is_known_of_its_lock_and_no_more() {
+    fn failed_work_reports_the_known_state_of_its_lock() {
         let end = UNIX_EPOCH + Duration::from_millis(1_760_000_300_120);
         for (lock, says) in [
             (AfterWork::Free, "and the lock is free again: no paper"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_an_end_whatever_it_quotes() {
+    fn a_message_is_limited_whatever_it_quotes() {
         for length in [LONGEST_MESSAGE, LONGEST_MESSAGE + 1, 1_000_000] {
             let failure = Failure::work_failed(&"ü".repeat(length / 2)).because_of("once more");
             assert!(failure.message().len() <= LONGEST_MESSAGE, "{}", failure.message().len());

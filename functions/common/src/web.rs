@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_a_server_is_refused_by_its_name() {
+    fn an_invalid_url_is_refused_with_the_name_of_its_variable() {
         for url in ["pay.example.com", "ftp://pay.example.com", "https://", "http:///charges", "no url"] {
             let error = Web::new("URL", url).unwrap_err().to_string();
             assert!(error.starts_with("URL is "), "{url}: {error}");

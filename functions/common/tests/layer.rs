@@ -44,7 +44,7 @@ async fn the_lock_is_held_while_the_handler_runs_and_free_afterwards() {
 }
 
 #[tokio::test]
-async fn a_handler_that_fails_gives_the_lock_back_and_its_error_out() {
+async fn a_handler_that_fails_releases_the_lock_and_returns_its_error() {
     let locks = DynamoDb::start().await.locks(&[]);
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Err::<(), _>(Diagnostic::from("no paper")));
     let error = by_payload(&locks).layer(handler).oneshot(event("k", context(30.0))).await.unwrap_err();
@@ -81,7 +81,7 @@ async fn a_handler_is_not_polled_after_the_end_of_its_lease() {
 }
 
 #[tokio::test]
-async fn a_handler_that_answers_under_a_lock_that_was_lost_is_an_error() {
+async fn a_result_under_a_lost_lock_is_an_error() {
     let locks = DynamoDb::start().await.locks(&[]);
     let inside = locks.clone();
     let handler = service_fn(move |event: LambdaEvent<Locked<String>>| {
@@ -114,7 +114,7 @@ impl std::error::Error for NotBilled {
 }
 
 #[tokio::test]
-async fn a_lock_error_behind_the_handler_s_question_mark_keeps_its_name() {
+async fn a_lock_error_that_a_handler_returns_keeps_its_name() {
     let locks = DynamoDb::start().await.locks(&[]);
     let other = locks.try_acquire("inner").owner("somebody").lease(Duration::from_secs(30)).await.unwrap();
     for wrapped in [false, true] {
@@ -142,7 +142,7 @@ async fn a_lock_error_behind_the_handler_s_question_mark_keeps_its_name() {
 }
 
 #[tokio::test]
-async fn a_boxed_error_that_is_none_of_the_lock_s_leaves_as_without_the_layer() {
+async fn a_boxed_error_that_is_not_a_lock_error_is_returned_as_without_the_layer() {
     let locks = DynamoDb::start().await.locks(&[]);
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Err::<(), Error>("no paper".into()));
     let error = by_payload(&locks).layer(handler).oneshot(event("k", context(30.0))).await.unwrap_err();
@@ -287,7 +287,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 }
 
 #[tokio::test]
-async fn the_error_of_the_layer_in_a_box_keeps_its_name() {
+async fn a_boxed_error_of_the_layer_keeps_its_name() {
     let locks = DynamoDb::start().await.locks(&[]);
     let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap().granted().unwrap();
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<(), std::fmt::Error>(()));

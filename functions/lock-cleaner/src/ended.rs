@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_owner_of_a_later_attempt_outlives_an_end() {
+    fn only_an_owner_of_a_later_attempt_is_spared() {
         let ended = |redrives| Ended { execution: "arn:e:1".to_owned(), status: "FAILED".to_owned(), redrives };
         for (owner, outlives) in [
             ("arn:e:1/0", false),

@@ -108,7 +108,7 @@ async fn other_statuses_release_nothing() {
 }
 
 #[tokio::test]
-async fn an_execution_that_holds_nothing_any_more_takes_nothing_from_the_next() {
+async fn an_ended_execution_does_not_release_the_lock_of_the_next_holder() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     let lock = locks.try_acquire("a").lease(LEASE).workflow(ENDED).await.unwrap().granted().unwrap();
@@ -120,7 +120,7 @@ async fn an_execution_that_holds_nothing_any_more_takes_nothing_from_the_next() 
 }
 
 #[tokio::test]
-async fn the_second_look_frees_what_came_in_late_and_both_looks_are_counted() {
+async fn the_second_look_releases_late_locks_and_both_looks_are_counted() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     leave(&locks, "early", "me", Some(ENDED)).await;
@@ -146,7 +146,7 @@ async fn the_second_look_leaves_itself_time_before_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_lock_that_cannot_be_released_keeps_no_other_and_fails_the_invocation() {
+async fn a_lock_that_cannot_be_released_does_not_stop_the_others_and_fails_the_invocation() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     for key in ["a", "z"] {
@@ -163,7 +163,7 @@ async fn a_lock_that_cannot_be_released_keeps_no_other_and_fails_the_invocation(
 }
 
 #[tokio::test]
-async fn what_the_first_look_could_not_release_is_tried_again_in_the_second() {
+async fn the_second_look_retries_locks_that_the_first_could_not_release() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     leave(&locks, "a", "me", Some(ENDED)).await;
@@ -260,7 +260,7 @@ async fn a_table_without_the_index_and_a_missing_table_are_reported_by_name() {
 }
 
 #[tokio::test]
-async fn a_second_look_that_is_no_time_stops_the_start() {
+async fn an_invalid_time_of_the_second_look_stops_the_start() {
     let server = DynamoDb::empty().await;
     for value in ["soon", "-1", "NaN", "1e300"] {
         let error = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", value)]).err().unwrap().to_string();

@@ -61,7 +61,7 @@ fn lines(invocation: &Invocation) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_level_that_it_deserves() {
+async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_right_level() {
     let stage = Stage::new().await;
     let lock = stage.lock("k").await;
     let lost = stage.lock("lost").await;

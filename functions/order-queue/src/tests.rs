@@ -77,7 +77,7 @@ fn charged() -> Result<Charged, Failure> {
 }
 
 #[tokio::test]
-async fn a_batch_is_charged_and_nothing_comes_again() {
+async fn a_batch_is_charged_and_no_message_is_reported() {
     let function = Function::start().await;
     assert_eq!(function.failed(&orders(10), 30.0).await, Vec::<String>::new());
     assert_eq!(function.failed(&orders(10), 30.0).await, Vec::<String>::new(), "replayed messages are done too");
@@ -87,7 +87,7 @@ async fn a_batch_is_charged_and_nothing_comes_again() {
 }
 
 #[tokio::test]
-async fn only_what_failed_comes_again() {
+async fn only_failed_messages_are_reported() {
     let function = Function::start().await;
     function.failed(&[order("o-used")], 30.0).await;
     let bodies = [
@@ -107,7 +107,7 @@ async fn only_what_failed_comes_again() {
 }
 
 #[tokio::test]
-async fn an_empty_batch_is_nothing_to_do_and_what_is_no_batch_is_refused() {
+async fn an_empty_batch_is_done_and_an_invalid_batch_is_refused() {
     let function = Function::start().await;
     assert_eq!(function.failed(&[], 30.0).await, Vec::<String>::new());
     for wrong in [json!({}), order("o-1"), json!({ "Records": [{ "body": "{}" }] }), json!([])] {
@@ -170,7 +170,7 @@ async fn a_gateway_that_is_silent_for_one_order_delays_no_other_order() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_the_remaining_time_is_reported_and_not_begun() {
+async fn a_message_without_enough_time_is_reported_and_not_begun() {
     let function = Function::start().await;
     assert_eq!(function.failed(&orders(3), 0.9).await, ["0", "1", "2"]);
     assert_eq!(function.gateway.ledger(), []);

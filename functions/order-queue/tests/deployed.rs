@@ -87,7 +87,7 @@ async fn the_visibility_timeout_is_six_times_the_functions_and_failures_are_repo
 }
 
 #[tokio::test]
-async fn what_fails_comes_again_until_it_is_charged_and_what_never_can_be_ends_as_a_dead_letter() {
+async fn failed_messages_are_delivered_again_until_they_are_charged_or_dead_letters() {
     let Some(template) = template() else { return };
     let gateway = PaymentGateway::start().await.unwrap();
     let template = template.with(NAME, &[("PAYMENT_GATEWAY_URL", gateway.url())]);
@@ -112,7 +112,7 @@ async fn what_fails_comes_again_until_it_is_charged_and_what_never_can_be_ends_a
 }
 
 #[tokio::test]
-async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_no_longer() {
+async fn a_message_that_crashes_the_process_delays_its_batch_by_one_delivery() {
     let Some(template) = template() else { return };
     let gateway = PaymentGateway::start().await.unwrap();
     let mut template =
@@ -138,7 +138,7 @@ async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_n
 }
 
 #[tokio::test]
-async fn what_keeps_it_from_starting_is_a_sentence_that_names_it() {
+async fn a_wrong_variable_stops_the_start_with_a_sentence_that_names_it() {
     let Some(template) = template() else { return };
     for (name, value, says) in [
         ("ORDERS_TABLE", "", "ORDERS_TABLE is not set"),

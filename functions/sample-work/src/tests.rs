@@ -27,7 +27,7 @@ async fn step(deps: &Deps, step: &str, token: u64, more: Value) -> Result<Value,
 }
 
 #[tokio::test]
-async fn a_counter_begins_at_nothing_and_counts_by_read_and_write_or_in_one() {
+async fn a_counter_begins_at_zero_and_counts_in_two_steps_or_in_one() {
     let deps = deps().await;
     assert_eq!(step(&deps, "read", 1, json!({})).await.unwrap(), json!({ "value": 0 }));
     for _ in 0..2 {
@@ -63,7 +63,7 @@ async fn a_missing_table_is_reported_by_name() {
 }
 
 #[tokio::test]
-async fn what_is_malformed_is_named() {
+async fn a_malformed_field_is_named() {
     let deps = deps().await;
     for (name, more, field) in [
         ("subtract", json!({}), "step"),

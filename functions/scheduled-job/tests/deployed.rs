@@ -52,7 +52,7 @@ async fn without_any_one_of_its_permissions_a_tick_fails() {
 }
 
 #[tokio::test]
-async fn of_sixteen_ticks_at_once_one_runs_and_fifteen_say_who_does() {
+async fn one_of_sixteen_ticks_at_once_runs_and_the_others_name_it() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
     // Starts sixteen environments first, so that the ticks run at the same time and do not wait for

@@ -97,7 +97,7 @@ pub(crate) async fn our_token_grows_after_a_peer_wrote_the_row(fleet: Fleet) {
 }
 
 /// A waiting Go client writes back the attributes that it saw first, even if they are old by then.
-pub(crate) async fn a_counter_that_a_peer_turned_back_does_not_turn_ours_back(fleet: Fleet) {
+pub(crate) async fn an_old_token_that_a_peer_wrote_back_does_not_make_ours_smaller(fleet: Fleet) {
     let ours = fleet.locks("ours");
     let lock = granted(&ours, "k", LONG).await;
     let first = lock.fencing_token();

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_table_cannot_be_judged() {
+    fn a_request_without_a_table_is_an_error() {
         assert!(needed("ExecuteStatement", &json!({"Statement": "SELECT * FROM locks"}), "eu-central-1").is_err());
         assert!(needed("TransactWriteItems", &json!({"TransactItems": [{"Own": {}}]}), "eu-central-1").is_err());
     }

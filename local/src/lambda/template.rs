@@ -321,7 +321,7 @@ Resources:
     }
 
     #[test]
-    fn what_cannot_be_resolved_is_named() {
+    fn a_value_that_cannot_be_resolved_is_named() {
         for (variable, named) in [
             ("!Ref Unset", "parameter Unset has no default"),
             ("!Ref Nothing", "there is no Nothing"),

@@ -89,7 +89,7 @@ async fn an_unknown_function_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_payload_that_is_no_json_reaches_no_function_and_none_is_an_empty_object() {
+async fn a_payload_that_is_not_json_is_refused_and_a_missing_one_is_an_empty_object() {
     let scene = Scene::new(LONG).await;
     let malformed = post(&scene, "demo-function", &[], "{key").await;
     assert_eq!(malformed.status, StatusCode::BAD_REQUEST);
@@ -152,7 +152,7 @@ async fn the_tail_of_the_log_comes_with_the_answer_when_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_event_is_accepted_at_once_and_runs_behind() {
+async fn an_event_is_accepted_at_once_and_runs_in_the_background() {
     let scene = Scene::new(LONG).await;
     let logged = scene.until_logged("step 0 of k");
     let event = async {

@@ -73,7 +73,7 @@ async fn a_crash_is_reported_and_the_next_invocation_starts_another_process() {
 }
 
 #[tokio::test]
-async fn a_process_killed_in_the_middle_of_its_work_or_between_two_is_replaced() {
+async fn a_process_killed_during_or_between_invocations_is_replaced() {
     let scene = Scene::new(LONG).await;
     let working = begin(&scene, json!({ "key": "k", "steps": [60_000] }));
     scene.until_logged("step 0 of k").await;
@@ -98,7 +98,7 @@ async fn an_error_has_its_name_and_the_process_stays() {
 }
 
 #[tokio::test]
-async fn two_at_once_get_two_environments_and_one_after_the_other_one() {
+async fn two_invocations_at_once_get_two_environments_and_later_ones_reuse_them() {
     let scene = Scene::new(LONG).await;
     let first = begin(&scene, json!({ "key": "a", "steps": [60_000] }));
     scene.until_logged("step 0 of a").await;

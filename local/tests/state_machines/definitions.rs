@@ -96,7 +96,7 @@ fn owners_tell_redrives_and_items_apart_and_the_row_names_the_execution() {
 }
 
 #[test]
-fn a_retried_request_means_the_same_holder() {
+fn a_retried_request_has_reclaim() {
     let mut says_so = 0;
     for (machine, states) in state_groups() {
         for (name, state) in states.iter().filter(|(_, state)| matches!(action(state), Some("acquire" | "release"))) {
@@ -109,7 +109,7 @@ fn a_retried_request_means_the_same_holder() {
 }
 
 #[test]
-fn every_machine_is_in_jsonpath_and_ends_some_day() {
+fn every_machine_uses_jsonpath_and_has_a_timeout() {
     for (machine, _) in state_groups().iter().filter(|(machine, _)| !machine.contains("an item")) {
         let definition = Definition::read(machine).unwrap();
         assert!(!definition.document().to_string().contains("QueryLanguage"), "{machine}");

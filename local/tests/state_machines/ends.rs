@@ -142,7 +142,7 @@ async fn a_redriven_execution_that_another_one_has_overtaken_writes_nothing_and_
 }
 
 #[tokio::test]
-async fn a_redriven_execution_asks_for_the_lock_in_its_own_name_and_a_late_event_spares_it() {
+async fn a_redriven_execution_acquires_the_lock_under_its_own_name_and_a_late_event_spares_it() {
     let Some(scene) = Scene::new().await else { return };
     let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
     let stopped = stopped_in(&scene, "stopped", "WaitForHolder").await;

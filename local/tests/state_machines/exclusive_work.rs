@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const MACHINE: &str = "exclusive-work";
 
 #[tokio::test]
-async fn a_free_lock_is_one_state_and_one_request_and_so_is_giving_it_back() {
+async fn acquiring_a_free_lock_and_releasing_it_are_one_state_and_one_request_each() {
     let Some(scene) = Scene::new().await else { return };
     let noted = scene.note_requests();
     let (execution, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
@@ -106,7 +106,7 @@ async fn answers_that_get_lost_between_lambda_and_the_state_machine_change_nothi
 }
 
 #[tokio::test]
-async fn a_lock_task_that_is_killed_in_the_middle_is_asked_again() {
+async fn a_lock_task_that_is_killed_during_an_acquire_is_retried() {
     let Some(scene) = Scene::new().await else { return };
     // DynamoDB applies the acquire and responds late. The function is killed meanwhile.
     let calls = AtomicU32::new(0);

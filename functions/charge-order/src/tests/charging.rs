@@ -125,7 +125,7 @@ async fn while_the_first_call_works_the_second_one_gets_its_holder() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_was_overtaken_records_nothing() {
+async fn an_attempt_that_was_taken_over_records_nothing() {
     let function = Function::start().await;
     // The gateway does not respond to the first request. So the first attempt waits while another one takes over.
     let (asked, requests) = (Arc::new(Notify::new()), AtomicU32::new(0));
@@ -158,7 +158,7 @@ async fn a_table_with_a_sort_key_works_too() {
 }
 
 #[tokio::test]
-async fn order_and_a_lock_of_the_same_name_are_two_locks() {
+async fn an_order_and_a_lock_of_the_same_name_are_two_locks() {
     let function = Function::start().await;
     let budget = Budget::lasting(Duration::from_secs(30));
     let lock = function.deps.locks.try_acquire("order/o-1").within(&budget).await.unwrap().granted().unwrap();

@@ -29,7 +29,7 @@ async fn the_key_depends_on_the_order_id_alone() {
 }
 
 #[tokio::test]
-async fn no_answer_and_a_5xx_are_asked_again_with_the_same_key() {
+async fn no_response_and_a_5xx_are_retried_with_the_same_key() {
     for conduct in [Conduct::AnswerLost, Conduct::Refuses(500), Conduct::Refuses(503)] {
         let function = Function::start().await;
         function.gateway.decide(first(conduct.clone()));
@@ -57,7 +57,7 @@ async fn a_gateway_that_fails_until_the_time_is_over_is_failed_work_before_the_d
 /// The process may be frozen, or the machine may be busy.
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the whole process must stand still")]
-async fn a_pause_that_lasts_too_long_does_not_forget_that_the_gateway_was_asked() {
+async fn a_pause_that_lasts_too_long_does_not_hide_that_the_outcome_is_unknown() {
     let function = Function::start().await;
     let asked = std::sync::Arc::new(tokio::sync::Notify::new());
     let asks = asked.clone();

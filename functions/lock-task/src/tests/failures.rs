@@ -49,7 +49,7 @@ async fn throttling_that_outlasts_the_time_is_unknown() {
 }
 
 #[tokio::test]
-async fn answers_that_say_nothing_are_unknown() {
+async fn responses_that_prove_nothing_are_unknown() {
     all_fail(locks_answered(500, "InternalServerError"), "LockUnknown", "outcome unknown").await;
 }
 

@@ -186,7 +186,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
 }
 
 #[test]
-fn an_event_is_refused_by_the_name_of_a_wrong_field_or_is_asked_of_dynamodb() {
+fn an_event_is_refused_by_the_name_of_a_wrong_field_or_sent_to_dynamodb() {
     let (runtime, deps) = (runtime(), refused());
     fuzz(1000, events(), |(request, wrong)| {
         let failure = runtime.block_on(handler(event(&request, 5.0), &deps)).unwrap_err();
@@ -332,7 +332,7 @@ async fn ask(
 }
 
 #[test]
-fn whatever_stands_on_a_row_the_answer_is_short_and_says_what_is_wrong() {
+fn the_response_is_short_and_reports_what_is_wrong_for_any_row() {
     let runtime = runtime();
     let function = runtime.block_on(Function::start());
     let when_held = prop::sample::select(vec!["fail", "report"]);
@@ -340,7 +340,7 @@ fn whatever_stands_on_a_row_the_answer_is_short_and_says_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_predecessors_payload_of_any_size_does_not_make_an_answer_that_step_functions_refuses() {
+async fn a_payload_of_any_size_never_makes_the_response_too_large_for_step_functions() {
     let function = Function::start().await;
     for bytes in [0, LARGEST_DATA, LARGEST_DATA + 1, 390_000] {
         let row = [

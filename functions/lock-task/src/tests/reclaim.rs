@@ -14,7 +14,7 @@ fn release(lock: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_living_holder_of_the_same_name_is_held_like_anybody() {
+async fn a_lock_of_a_living_holder_is_held_for_its_own_name_too() {
     let function = Function::start().await;
     let first = function.lock("billing").await;
     for says_no in [json!({}), json!({ "reclaim": false })] {
@@ -28,7 +28,7 @@ async fn a_living_holder_of_the_same_name_is_held_like_anybody() {
 }
 
 #[tokio::test]
-async fn a_refusal_by_the_same_name_says_what_a_retry_of_the_same_task_sends() {
+async fn a_refusal_because_of_the_same_name_explains_reclaim() {
     let function = Function::start().await;
     function.lock("billing").await;
     assert_failure(function.call(acquire("billing")).await, "LockHeld", r#""reclaim": true"#);
@@ -60,7 +60,7 @@ async fn reclaim_takes_no_other_owners_lock() {
 }
 
 #[tokio::test]
-async fn with_reclaim_the_same_text_on_a_peer_s_row_is_held() {
+async fn with_reclaim_the_same_owner_text_on_a_peers_row_is_held() {
     let function = Function::start().await;
     let peer =
         [("key", "customer-7"), ("ownerName", "me"), ("leaseDuration", "20000"), ("recordVersionNumber", "b2c6")];

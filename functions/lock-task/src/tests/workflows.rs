@@ -50,7 +50,7 @@ async fn a_living_java_holder_is_watched_anew_after_each_heartbeat() {
 }
 
 #[tokio::test]
-async fn waits_that_were_cut_short_add_up() {
+async fn the_times_of_short_waits_are_added() {
     let function = Function::start().await;
     peer_row(&function, "20000", "b2c6").await;
     let mut report = function.answer(with(ask("me"), json!({ "maxRetryAfterSeconds": 8.9 }))).await;
@@ -63,7 +63,7 @@ async fn waits_that_were_cut_short_add_up() {
 }
 
 #[tokio::test]
-async fn a_wait_for_a_dead_holder_of_ours_lands_when_its_lease_has_ended() {
+async fn a_wait_for_a_dead_holder_of_ours_ends_after_its_lease() {
     for wall_clock in ["300", "off"] {
         let function = Function::with(&[("LOCK_MAX_CLOCK_SKEW_MS", wall_clock)]).await;
         function.answer(with(acquire("somebody"), json!({ "leaseSeconds": 0.6 }))).await;
