@@ -121,7 +121,8 @@ mod a_corrected_clock_takes_over_no_living_holder_whatever_was_written_before {
 }
 
 /// A release may write an end that is a few milliseconds ahead of the clock. The client's next Claim then uses that end
-/// as its time. If a wrong clock was ahead by more than that and was corrected, the next lease must end at the right time.
+/// as its time. If a wrong clock was ahead by more than that and is right again, the next lease must end at the right
+/// time.
 #[tokio::test(start_paused = true)]
 async fn after_a_small_correction_of_the_clock_a_lease_ends_at_the_right_time() {
     for ahead in [25, 100, 1_500] {

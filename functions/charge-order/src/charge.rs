@@ -103,8 +103,8 @@ async fn steps(attempt: &mut Attempt, request: &Request, budget: &Budget, deps: 
 
 fn another_order() -> Failure {
     Failure::invalid_request(
-        "orderId belongs to an order with another amount or currency: give this one an id of its own, or what it was \
-         first asked for with",
+        "orderId belongs to an order with another amount or currency: give this order another id, or send the amount \
+         and currency of the first request",
     )
 }
 

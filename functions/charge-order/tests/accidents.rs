@@ -1,5 +1,5 @@
 //! The process crashes, is killed or is frozen at each step of the work. Each time the order is charged
-//! exactly once, and the result of the attempt that charged it is recorded.
+//! exactly once, and its result is recorded.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -89,7 +89,7 @@ impl Stage {
         assert!(row.is_none_or(|row| row["chargeId"].is_null()), "{step}: {row:?}");
     }
 
-    /// Asserts that the order was charged once, by the attempt with this response.
+    /// Asserts that the order was charged once, and that this response has that charge.
     async fn assert_charged_once_by(&self, answer: &Value) {
         let charged: Vec<_> = self.gateway.ledger().into_iter().filter(|entry| entry.executed).collect();
         assert_eq!(charged.len(), 1);

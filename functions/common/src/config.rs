@@ -12,7 +12,7 @@ use std::time::Duration;
 /// | variable | default | meaning |
 /// |---|---|---|
 /// | `LOCK_TABLE` | required | the lock table's name or ARN |
-/// | `LOCK_MAX_CLOCK_SKEW_MS` | 2000 | how far wall clocks may be apart in milliseconds; `off`: no takeover by wall clock |
+/// | `LOCK_MAX_CLOCK_SKEW_MS` | 2000 | how far wall clocks may be apart, in ms; `off`: no takeover by wall clock |
 /// | `LOCK_TTL_ATTRIBUTE` | none | the TTL attribute to write |
 /// | `LOCK_KEY_ATTRIBUTE` | `key` | the table's partition key attribute |
 /// | `LOCK_SORT_KEY_ATTRIBUTE` | none | the table's sort key attribute |

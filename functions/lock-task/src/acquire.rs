@@ -138,8 +138,8 @@ fn is_held(key: &LockKey, held: &Held, owner: &str) -> Failure {
     let own_name = held.holder == owner && held.lease_ends_at.is_some();
     Failure::held(if own_name {
         format!(
-            "the lock {key} is held by {holder}, which is this request's own owner: if this is a retry of the same task, whose \
-             response was lost, send \"reclaim\": true; otherwise give each holder a different owner, and retry in \
+            "the lock {key} is held by {holder}, which is this request's own owner: if this is a retry of the same task, \
+             whose response was lost, send \"reclaim\": true; otherwise give each holder a different owner, and retry in \
              at most {retry_after:?}",
             holder = quoted(&held.holder),
         )

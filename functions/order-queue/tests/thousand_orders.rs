@@ -141,8 +141,8 @@ impl Run {
         let twice = self.effects.values().filter(|count| **count > 1).count();
         say(format_args!("  {:?}; {:?}", self.accidents, queue.deliveries()));
         say(format_args!(
-            "  the gateway charged {executed} orders and recognised {repeats} repeats; {} orders recorded, {twice} of them more than \
-             once; {} transactions refused",
+            "  the gateway charged {executed} orders and recognised {repeats} repeats; {} orders recorded, {twice} of them \
+             more than once; {} transactions refused",
             self.effects.len(),
             self.refused
         ));

@@ -128,8 +128,8 @@ fn succeeded(deadline: &Deadline) -> bool {
     screen::check(
         good,
         format_args!(
-            "the lock of the function killed at its deadline, after {killed_after}, was taken over {taken_over_after} later, \
-             {lease} the end of its lease, token {next_token} after {token}"
+            "the lock of the function killed at its deadline, after {killed_after}, was taken over \
+             {taken_over_after} later, {lease} the end of its lease, token {next_token} after {token}"
         ),
     );
     good

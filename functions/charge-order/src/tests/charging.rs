@@ -136,7 +136,7 @@ async fn an_attempt_that_was_taken_over_records_nothing() {
     });
     let overtaken = async {
         asked.notified().await;
-        // The second caller sees that the lease is over.
+        // Sets the end of the lease into the past, so that the second call takes the lock over.
         function.server.set("locks", ("key", KEY), ("leaseEndsAt", number(1))).await;
         function.call(order()).await
     };
