@@ -30,9 +30,15 @@ impl Language {
         }
         let without = format!("LAMBDA_LOCK_WITHOUT_{}", self.name().to_uppercase());
         let known = env::var_os(&without).is_some() || env::var_os("LAMBDA_LOCK_CI").is_none();
-        ensure!(known, "run interop/build before the tests, or set {without}=1 to skip the tests that need the {self} client");
+        ensure!(
+            known,
+            "run interop/build before the tests, or set {without}=1 to skip the tests that need the {self} client"
+        );
         // Not `eprintln!`, because the test harness would hold it back.
-        writeln!(io::stderr(), "SKIPPED: tests that need the {self} lock client, because interop/build has not built it")?;
+        writeln!(
+            io::stderr(),
+            "SKIPPED: tests that need the {self} lock client, because interop/build has not built it"
+        )?;
         Ok(None)
     }
 

@@ -40,9 +40,15 @@ impl DynamoDbLocal {
         for program in ["java", "mvn"] {
             if !is_there(program).await? {
                 let known = std::env::var_os(WITHOUT_JAVA).is_some() || std::env::var_os("LAMBDA_LOCK_CI").is_none();
-                ensure!(known, "{program} is missing: install it, or set {WITHOUT_JAVA}=1 to skip the tests that need it");
+                ensure!(
+                    known,
+                    "{program} is missing: install it, or set {WITHOUT_JAVA}=1 to skip the tests that need it"
+                );
                 // Not `eprintln!`, because the test harness would hold it back.
-                writeln!(io::stderr(), "SKIPPED: tests that compare with DynamoDB Local, because {program} is missing")?;
+                writeln!(
+                    io::stderr(),
+                    "SKIPPED: tests that compare with DynamoDB Local, because {program} is missing"
+                )?;
                 return Ok(None);
             }
         }

@@ -36,8 +36,16 @@ fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holders_lock_is_t
     assert_line(&shown, "  ok      the lock of worker-1 was taken over ", " after the end of its lease");
     assert_line(&shown, "  ok      the second owner got the response ", "anna holds it");
     assert_line(&shown, "  ok      the lock of the execution that was aborted was released", " before its lease ended");
-    assert_line(&shown, "  ok      the lock of the function killed at its deadline, after 3.", " after the end of its lease");
-    assert_line(&shown, "  ok      the order of the function that crashed was charged once", "the gateway got 2 requests");
+    assert_line(
+        &shown,
+        "  ok      the lock of the function killed at its deadline, after 3.",
+        " after the end of its lease",
+    );
+    assert_line(
+        &shown,
+        "  ok      the order of the function that crashed was charged once",
+        "the gateway got 2 requests",
+    );
     assert_line(&shown, "  ok      12 of 12 orders in the queue were charged", "dead letters: 1");
     assert_line(&shown, "  sent    ", " grants");
     assert_line(&shown, "Verdict: ", "passed");

@@ -25,9 +25,9 @@ impl Fields {
     pub fn of_event(event: &RawValue) -> Result<Self, Failure> {
         match serde_json::from_str(event.get()) {
             Ok(Value::Object(fields)) => Ok(Self::of_object(fields, "")),
-            Ok(_) => {
-                Err(Failure::invalid_request("the event is no JSON object: send an object with the fields of the request"))
-            }
+            Ok(_) => Err(Failure::invalid_request(
+                "the event is no JSON object: send an object with the fields of the request",
+            )),
             Err(error) => Err(Failure::invalid_request(format!("the event cannot be read as JSON: {error}"))),
         }
     }

@@ -130,7 +130,11 @@ mod tests {
             assert!(!line.to_string().contains("Failure"), "{line}");
         }
         let lines = lines(LevelFilter::INFO, || Failure::invalid_request("key is missing").log(None));
-        assert_eq!((lines[0].get("key"), lines[0].get("message_id")), (None, None), "fields without a value are left out");
+        assert_eq!(
+            (lines[0].get("key"), lines[0].get("message_id")),
+            (None, None),
+            "fields without a value are left out"
+        );
     }
 
     #[test]

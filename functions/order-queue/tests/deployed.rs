@@ -159,6 +159,9 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let ran = sample.lambda.invoke(NAME, &event.to_string()).await.unwrap();
     let logs = ran.logs.clone();
     assert_eq!(answered(ran).unwrap()["batchItemFailures"].as_array().unwrap().len(), 2);
-    assert!(logs.contains("note is no field") && logs.contains("InvalidRequest"), "the reason of a failed message is missing in the log: {logs}");
+    assert!(
+        logs.contains("note is no field") && logs.contains("InvalidRequest"),
+        "the reason of a failed message is missing in the log: {logs}"
+    );
     assert_tells_nothing(&logs);
 }

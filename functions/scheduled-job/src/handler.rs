@@ -24,7 +24,9 @@ impl Deps {
         let sort_key = config.has_sort_key().then(|| key.clone());
         let longest = if sort_key.is_some() { lambda_lock::protocol::LONGEST_SORT_KEY } else { LONGEST_KEY };
         if key.len() > longest {
-            return Err(ConfigError::new(format!("JOB_NAME is too long: job/ and the name may have {longest} bytes together")));
+            return Err(ConfigError::new(format!(
+                "JOB_NAME is too long: job/ and the name may have {longest} bytes together"
+            )));
         }
         Ok(Self { locks: config.locks()?, key: LockKey::new(key, sort_key) })
     }

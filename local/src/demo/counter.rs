@@ -55,7 +55,12 @@ impl Counter {
         let id = AttributeDefinition::builder().attribute_name(ID).attribute_type(ScalarAttributeType::S).build()?;
         let key = KeySchemaElement::builder().attribute_name(ID).key_type(KeyType::Hash).build()?;
         let create = self.client.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
-        create.attribute_definitions(id).key_schema(key).send().await.context("the table of the counter could not be created")?;
+        create
+            .attribute_definitions(id)
+            .key_schema(key)
+            .send()
+            .await
+            .context("the table of the counter could not be created")?;
         Ok(())
     }
 
@@ -104,6 +109,9 @@ fn key() -> AttributeValue {
 }
 
 fn number(item: &HashMap<String, AttributeValue>, name: &str) -> anyhow::Result<u64> {
-    let value = item.get(name).and_then(|value| value.as_n().ok()).with_context(|| format!("the item has no number {name:?}"))?;
+    let value = item
+        .get(name)
+        .and_then(|value| value.as_n().ok())
+        .with_context(|| format!("the item has no number {name:?}"))?;
     value.parse().with_context(|| format!("{name} is {value:?}"))
 }

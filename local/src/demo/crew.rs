@@ -77,7 +77,9 @@ impl Crew {
     /// Returns the next event of any worker.
     pub(crate) async fn hear(&mut self) -> anyhow::Result<Heard> {
         loop {
-            let said = tokio::time::timeout(SILENCE, self.said.recv()).await.context("no worker reported anything for 30 s")?;
+            let said = tokio::time::timeout(SILENCE, self.said.recv())
+                .await
+                .context("no worker reported anything for 30 s")?;
             match said.context("all workers are gone")? {
                 Said::Event(Heard { from, event: Event::Failed { why }, .. }) => bail!("{from} cannot go on: {why}"),
                 Said::Event(heard) => return Ok(heard),

@@ -91,7 +91,8 @@ impl<'a> Act<'a> {
         }
         functions.push(job(built, table, dynamodb)?);
         let locks = LockClient::builder(client(dynamodb.endpoint()), table).build()?;
-        screen.title("Functions under the Lambda Runtime API: lock-task, lock-cleaner, and a job with a timeout of 3 s");
+        screen
+            .title("Functions under the Lambda Runtime API: lock-task, lock-cleaner, and a job with a timeout of 3 s");
         Ok(Self { screen, lambda: Lambda::start(functions).await?, locks })
     }
 
@@ -107,8 +108,7 @@ impl<'a> Act<'a> {
         let told = answer(&second)?;
         let holder = told["holder"]["owner"].as_str().unwrap_or_default().to_owned();
         let (after, start) = (&told["retryAfterSeconds"], Start(&second));
-        self.screen
-            .said(LOCK_TASK, format_args!("refused to berta: held by {holder}, retry after {after} s; {start}"));
+        self.screen.said(LOCK_TASK, format_args!("refused to berta: held by {holder}, retry after {after} s; {start}"));
 
         let released = self.invoke(LOCK_TASK, &json!({ "action": "release", "lock": lock })).await?;
         let given_back = answer(&released)?["released"] == true;
@@ -220,7 +220,9 @@ impl fmt::Display for Start<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         match self.0.first_answer {
-            Some(first) => write!(f, "cold start, {:.0} ms from the start of the process to its response", millis(first)),
+            Some(first) => {
+                write!(f, "cold start, {:.0} ms from the start of the process to its response", millis(first))
+            }
             None => write!(f, "warm, {:.1} ms", millis(self.0.duration)),
         }
     }

@@ -78,7 +78,11 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     let dynamodb = LocalDynamoDb::in_memory().await?;
     let counter = Counter::new(client(dynamodb.endpoint()), Fence::of(&options));
     counter.create_table().await?;
-    lock_client(client(dynamodb.endpoint())).build()?.create_table().await.context("the lock table could not be created")?;
+    lock_client(client(dynamodb.endpoint()))
+        .build()?
+        .create_table()
+        .await
+        .context("the lock table could not be created")?;
 
     let crew = Crew::start(dynamodb.endpoint(), &options)?;
     let mut story = Story::new(crew);

@@ -83,7 +83,10 @@ impl<'a> Act<'a> {
         let started = Instant::now();
         let second = answer(&self.until_free().await?)?;
         let after = Seconds(started.elapsed());
-        self.screen.said(CHARGE_ORDER, format_args!("took over {after} later, sent the same key to the gateway, recorded the charge"));
+        self.screen.said(
+            CHARGE_ORDER,
+            format_args!("took over {after} later, sent the same key to the gateway, recorded the charge"),
+        );
         let third = answer(&self.invoke(&order(0)).await?)?;
         self.screen.said(CHARGE_ORDER, format_args!("called once more: replayed is {}", third["replayed"]));
         let same = |answer: &Value| answer["chargeId"] == charge;

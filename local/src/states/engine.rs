@@ -73,7 +73,8 @@ impl Engine {
         tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line))
             .await
             .context("the engine does not start")??;
-        let port: u16 = line.trim().parse().with_context(|| format!("the engine printed {line:?} instead of a port"))?;
+        let port: u16 =
+            line.trim().parse().with_context(|| format!("the engine printed {line:?} instead of a port"))?;
         Ok(Some(Self { endpoint: format!("http://127.0.0.1:{port}"), stopped: Mutex::default(), _process: process }))
     }
 
@@ -115,7 +116,10 @@ impl Engine {
             "stateMachineArn": state_machine(&execution.name), "name": "run", "input": input.to_string(),
         });
         let started = self.call("StartExecution", start).await?;
-        ensure!(started["executionArn"] == execution.arn.as_str(), "the engine gave the execution another name: {started}");
+        ensure!(
+            started["executionArn"] == execution.arn.as_str(),
+            "the engine gave the execution another name: {started}"
+        );
         Ok(())
     }
 

@@ -137,7 +137,11 @@ async fn a_lock_that_a_java_holder_left_is_taken_over_without_a_wall_clock_and_w
     let started = Instant::now();
     let (_, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
-    assert!(started.elapsed() >= Duration::from_millis(2100), "it must take the lease and 5 %: {:?}", started.elapsed());
+    assert!(
+        started.elapsed() >= Duration::from_millis(2100),
+        "it must take the lease and 5 %: {:?}",
+        started.elapsed()
+    );
     let asked = scene.router.take_asked();
     // Two waits of 1 s are shorter than 2 s and 5 %, and three are longer.
     assert_eq!(actions(&asked).iter().filter(|action| **action == "acquire").count(), 1 + 1 + 3);

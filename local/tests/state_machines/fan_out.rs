@@ -71,5 +71,9 @@ async fn an_execution_that_is_stopped_leaves_the_locks_of_all_its_items_to_the_c
     for key in ["a", "b", "c"] {
         assert!(scene.lock(key).await.released, "{key}");
     }
-    assert!(stopped.elapsed() < LEASE.saturating_sub(POLL), "the lock must be free before its lease ends: {:?}", stopped.elapsed());
+    assert!(
+        stopped.elapsed() < LEASE.saturating_sub(POLL),
+        "the lock must be free before its lease ends: {:?}",
+        stopped.elapsed()
+    );
 }
