@@ -1,13 +1,13 @@
 //! Shared helpers of lambda-lock's own tests.
 //!
 //! * [`Table`]: an embedded DynamoDB in process, used through the real SDK. There is no socket and no thread: a request
-//! is a function call, so an hour of virtual time passes in a millisecond.
+//!   is a function call, so an hour of virtual time passes in a millisecond.
 //! * [`Fault`]: what the network does to a request, scripted for each attempt.
 //! * [`ManualClock`]: the two clocks of a process. A test may freeze them, set them and let them drift.
 //! * [`acquired`], [`granted`], [`counted`]: steps that most tests use.
 //! * [`case`]: names the case of a loop, so that a failure shows which one it was.
 //! * [`ends_within`]: fails a call that does not end in time. Every test with a [`Process`] also has limits, so that
-//! none hangs.
+//!   none hangs.
 //!
 //! All time is tokio's; tests run under `#[tokio::test(start_paused = true)]`. A request takes [`ONE_WAY`] to
 //! the table, and its response takes as long back. Without this time, tests would not find mistakes about

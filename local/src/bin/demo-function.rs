@@ -9,7 +9,7 @@
 //! * `crashAt`: the process exits (status 70) at the beginning of this step. The first step is 0.
 //! * `leaseMillis`: a lease of this length instead of one that follows the deadline.
 //! * `write`: at the end, adds one to `count` of the item `id` = key in `COUNTER_TABLE` (`counters`), unless a larger
-//! fencing token has written it.
+//!   fencing token has written it.
 //!
 //! Returns `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`. `written` is
 //! `false` when the write was refused, and `null` when the event asks for no write.
