@@ -1,4 +1,4 @@
-//! Clocks that are wrong: the caller's, and those that `Date` headers tell of.
+//! Wrong clocks: the caller's own, and those in `Date` headers.
 
 use crate::{LEASE, die_holding};
 use lambda_lock::LockClient;
@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 const HOUR: i64 = 3600;
 
-/// A process whose wall clock the server has contradicted, in answers about another key.
+/// Lets the server contradict the wall clock of a process, in responses about another key.
 async fn contradicted(process: &Process, locks: &LockClient, wrong_by: i64) {
     process.clock.jump_wall(wrong_by);
     for _ in 0..3 {
@@ -20,10 +20,10 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    // Two's wall clock is a minute ahead: by it, one has been dead for long.
+    // Two's wall clock is a minute ahead. By that clock, one has been dead for long.
     two.clock.jump_wall(60_000);
     let locks = two.locks("two");
-    // Any two answers tell: here those of another key.
+    // Any two responses show it. Here they are about another key.
     for _ in 0..2 {
         locks.peek("another").await.unwrap();
     }
@@ -34,7 +34,7 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
 
-    // What it writes for others is no earlier than its own clock says: a correction may be wrong.
+    // The end that it writes is not earlier than by its own clock, because the correction may be wrong.
     let two_now = two.clock.wall_millis();
 
     let lock = acquired(&locks, LEASE).await;
@@ -51,7 +51,7 @@ async fn a_clock_that_is_wrong_again_takes_no_lock_over() {
         let (one, two) = (table.process(), table.process());
         let mut lock = acquired(&one.locks("one"), LEASE).await;
         let locks = two.locks("two");
-        // Contradicted and put right, and then the clock jumps again before the next answer.
+        // The clock is contradicted and corrected. Then it jumps again before the next response.
         contradicted(&two, &locks, 60_000).await;
         two.clock.jump_wall(again);
 
@@ -67,8 +67,8 @@ async fn a_clock_that_is_wrong_again_takes_no_lock_over() {
     }
 }
 
-/// What a client wrote when its clock was ahead, it remembers for its own next acquire, but for a moment only.
-mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
+/// A client remembers what it wrote while its clock was ahead, for its own next acquire. It does so only for a moment.
+mod a_corrected_clock_takes_over_no_living_holder_whatever_was_written_before {
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
         assert!(locks.acquire("k").within(&two.budget(secs(5))).await.unwrap_err().is_held());
 
         lock.checkpoint().await.unwrap();
-        // What it writes from then on is right too.
+        // What it writes afterwards is right too.
         let now = two.clock.wall_millis();
 
         let third = granted(locks.try_acquire("third").lease(LEASE)).await;
@@ -120,10 +120,11 @@ mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
     }
 }
 
-/// The lead that a release leaves behind is for a client that comes back within the same milliseconds. A clock that was
-/// wrong by little, and put right, must not lead others to a later end than it writes.
+/// A release may write an end that is a few milliseconds ahead of the clock. The client's next Claim then uses that end
+/// as its time. If a wrong clock was ahead by more than that and is right again, the next lease must end at the right
+/// time.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_was_put_right_by_little_leads_by_no_more_than_a_moment() {
+async fn after_a_small_correction_of_the_clock_a_lease_ends_at_the_right_time() {
     for ahead in [25, 100, 1_500] {
         let _case = case(format!("{ahead} ms"));
         let table = Table::new();
@@ -143,10 +144,10 @@ async fn a_clock_that_was_put_right_by_little_leads_by_no_more_than_a_moment() {
     }
 }
 
-/// An answer that travels for long says a time that is long past when it arrives. That is no reason to distrust
-/// the clock it is compared with, also where the process was frozen meanwhile and only its wall clock saw the time.
+/// A response that takes long has an old date when it arrives. That does not show that the clock is wrong. This also
+/// holds if the process was frozen meanwhile, so that only its wall clock counted the time.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_on_its_way_for_long_does_not_make_the_clock_look_wrong() {
+async fn a_slow_answer_does_not_make_the_clock_look_wrong() {
     for frozen in [false, true] {
         for (there, back) in [(0, 9), (9, 0), (5, 5)] {
             let _case = case(format!("frozen: {frozen}, {there} s there, {back} s back"));
@@ -155,7 +156,7 @@ async fn an_answer_that_was_on_its_way_for_long_does_not_make_the_clock_look_wro
             die_holding(&one.locks("one"), secs(1)).await;
             let locks = two.builder().owner("two").request_timeout(secs(30)).build().unwrap();
             for _ in 0..3 {
-                // The whole round trip, in both directions.
+                // The round trip takes this long in both directions.
                 two.next([Fault::SlowBothWays(secs(there), secs(back))]);
                 let read = async { locks.peek("another").await.map(drop) };
                 if frozen {
@@ -204,13 +205,13 @@ async fn wrong_dates_do_not_make_a_living_holder_look_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
+async fn a_date_that_is_not_dynamodbs_own_is_ignored() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;
     let _ = lock.save();
     sleep(secs(10)).await;
-    // Something in between answers by itself, with a clock of its own.
+    // A proxy in between responds, with its own clock.
     two.next(vec![Fault::Foreign(503, HOUR); 100]);
     let locks = two.locks("two");
     assert!(locks.peek("another").await.unwrap_err().is_unknown());
@@ -224,7 +225,7 @@ async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_wrong_date_does_not_cost_the_takeover_by_wall_clock_for_good() {
+async fn one_wrong_date_does_not_disable_takeover_by_wall_clock_for_ever() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;

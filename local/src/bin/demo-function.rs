@@ -1,20 +1,20 @@
-//! A function that holds a lock while it works step by step, for the demo and the tests: slow enough to
-//! be killed, frozen or crashed in the middle.
+//! A function that holds a lock while it works in steps, for the demo and the tests. It is slow enough
+//! to be killed, frozen or crashed during a step.
 //!
 //! ```json
 //! { "key": "customer-7", "steps": [100, 250], "checkpoint": true, "write": true, "crashAt": 1 }
 //! ```
 //!
-//! * `steps`: how many milliseconds each step takes. `checkpoint` renews the lease after each of them.
-//! * `crashAt`: the process exits (status 70) at the beginning of this step; the first one is 0.
+//! * `steps`: how many milliseconds each step takes. With `checkpoint` the lease is renewed after each of them.
+//! * `crashAt`: the process exits (status 70) at the beginning of this step. The first step is 0.
 //! * `leaseMillis`: a lease of this length instead of one that follows the deadline.
-//! * `write`: at the end, `count` of the item `id` = key in `COUNTER_TABLE` (`counters`) grows by one,
-//!   unless a larger fencing token has written it.
+//! * `write`: at the end, adds one to `count` of the item `id` = key in `COUNTER_TABLE` (`counters`), unless a larger
+//!   fencing token has written it.
 //!
-//! Answers `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`; `written` is
-//! `false` when the write was refused, and `null` when none was asked for.
+//! Returns `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`. `written` is
+//! `false` when the write was refused, and `null` when the event asks for no write.
 
-#![allow(clippy::disallowed_methods, reason = "its work is to let time pass")]
+#![allow(clippy::disallowed_methods, reason = "its work is to wait")]
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -51,7 +51,7 @@ struct Deps {
 async fn main() -> ExitCode {
     start(async |config| {
         let deps = Deps::new(config)?;
-        // In a box: the compiler gives up on the layout of so many futures within each other.
+        // Boxed, because the compiler cannot compute the layout of so many nested futures.
         serve(async |event| Box::pin(handler(event, &deps)).await).await
     })
     .await
@@ -107,7 +107,7 @@ impl Work {
         }))
     }
 
-    /// Whether it was applied.
+    /// Writes the counter. Returns whether the write was applied.
     async fn write(&self, token: u64, deps: &Deps) -> Result<bool, Failure> {
         let update = deps
             .dynamodb

@@ -1,4 +1,5 @@
-//! One execution environment: starts a process, delivers an invocation, awaits its answer, freezes it.
+//! One execution environment: starts a process, delivers an invocation, waits for its response, and
+//! freezes the process.
 
 use super::invocation::{Invocation, Outcome};
 use super::logs::Source;
@@ -14,27 +15,27 @@ use tokio::time::{Sleep, sleep, timeout};
 
 /// How long a process may take from its start to its first poll.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether a host that stood still goes on.
+/// How often to check whether a host that stood still continues.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// The largest answer, as Lambda counts it: 6 MB and 100 bytes.
+/// The largest response that Lambda accepts: 6 MB and 100 bytes.
 const LARGEST_ANSWER: usize = 6 * 1024 * 1024 + 100;
 
-/// A place for one process, which outlives the processes in it.
+/// An environment. It has one process at a time, and stays when a process ends.
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) id: u32,
     pub(super) leash: Arc<Leash>,
-    /// Locked as long as an invocation is under way.
+    /// Locked while an invocation is in progress.
     pub(super) sandbox: Arc<tokio::sync::Mutex<Option<Sandbox>>>,
     pub(super) source: Source,
 }
 
-/// A process that waits for an invocation, or works on one.
+/// A process that waits for an invocation or works on one.
 #[derive(Debug)]
 pub(super) struct Sandbox {
     process: Process,
     api: RuntimeApi,
-    /// Its poll, as long as it is frozen.
+    /// The open poll of the process, while it is frozen.
     poll: Option<oneshot::Sender<Delivery>>,
 }
 
@@ -146,7 +147,7 @@ impl Sandbox {
         let mut deadline = Box::pin(sleep(function.timeout));
         self.process.go_on();
         if let Some(poll) = self.poll.take() {
-            // If it has died meanwhile, that is what is waited for next.
+            // If the process has died meanwhile, the code below notices that.
             let _ = poll.send(delivery);
         }
         invocation.outcome = self.outcome(&invocation.request_id, deadline.as_mut()).await;
@@ -186,7 +187,7 @@ impl Sandbox {
         }
     }
 
-    /// The deadline counts until the process polls again, whatever it has answered.
+    /// Waits for the next poll. The deadline applies until then, even after the response.
     async fn polls_again(&mut self, mut deadline: Pin<Box<Sleep>>) -> bool {
         tokio::select! {
             biased;
@@ -198,7 +199,7 @@ impl Sandbox {
     }
 }
 
-/// Waits for a poll. Answers are to no invocation that is under way.
+/// Waits for a poll. Responses are refused, because no invocation is in progress.
 async fn poll_or_failure(api: &mut RuntimeApi) -> Result<oneshot::Sender<Delivery>, Failure> {
     loop {
         match api.call().await {
@@ -209,7 +210,7 @@ async fn poll_or_failure(api: &mut RuntimeApi) -> Result<oneshot::Sender<Deliver
     }
 }
 
-/// What a call means for the invocation that is under way.
+/// Returns the outcome of the invocation in progress, if the call has one.
 fn heard(call: Call, request_id: &str) -> Option<Outcome> {
     match call {
         Call::Answered { request_id: to, answer, accept } if to == request_id => {
@@ -224,7 +225,7 @@ fn heard(call: Call, request_id: &str) -> Option<Outcome> {
             let _ = accept.send(Accepted::UnknownRequest);
             None
         }
-        // Polls in between are refused, and it is too late for an init error.
+        // Polls during an invocation are refused. An init error comes too late.
         Call::Next(_) | Call::InitFailed(_) => None,
     }
 }

@@ -1,7 +1,7 @@
-//! What a process wrote, by invocation.
+//! The output of a process, by invocation.
 //!
 //! stdout and stderr are one pipe, so their order is kept. At the end of an invocation the process is
-//! stopped or dead, and whatever it has written is in the pipe: it is read to its end there and then.
+//! stopped or dead, so all of its output is in the pipe. It is read to its end at that time.
 
 use super::lock;
 use rustix::io::{Errno, read};
@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 
 const BUFFER: usize = 8192;
 
-/// A line that a function wrote, as it is written.
+/// A line that a function has just written.
 #[derive(Clone, Debug)]
 pub struct LogLine {
     /// The function's name.
@@ -24,7 +24,7 @@ pub struct LogLine {
     pub line: String,
 }
 
-/// Where lines go while they are written, and whose they are.
+/// Where lines are sent when they are written, and which function they belong to.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) function: String,
@@ -35,12 +35,12 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn say(&self, line: String) {
         let (function, environment) = (self.function.clone(), self.environment);
-        // Often nobody listens.
+        // Often there is no receiver.
         let _ = self.listeners.send(LogLine { function, environment, line });
     }
 }
 
-/// What a process writes.
+/// The output of a process.
 #[derive(Debug)]
 pub(super) struct Logs {
     pipe: Receiver,
@@ -50,9 +50,9 @@ pub(super) struct Logs {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Of this invocation.
+    /// The output of this invocation.
     text: Vec<u8>,
-    /// The beginning of a line whose end was not written yet.
+    /// The beginning of a line that is not complete.
     line: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ impl Logs {
         Ok(Self { pipe: Receiver::from_owned_fd(OwnedFd::from(pipe))?, kept: Mutex::default(), source })
     }
 
-    /// Reads until the process has closed its end, so that it never waits for a reader.
+    /// Reads until the process has closed its end, so that the process never waits for a reader.
     pub(super) async fn follow(&self) {
         let mut buffer = [0; BUFFER];
         while self.pipe.readable().await.is_ok() {
@@ -74,11 +74,12 @@ impl Logs {
         }
     }
 
-    /// What was written since this was called last.
+    /// Returns what was written since the last call.
     pub(super) fn take(&self) -> String {
         let mut kept = lock(&self.kept);
         let mut buffer = [0; BUFFER];
-        // Past the runtime, which may not know yet that there is something to read.
+        // Reads the pipe directly, because the runtime may not yet know that there is something to
+        // read.
         loop {
             match read(&self.pipe, &mut buffer) {
                 Ok(length @ 1..) => self.keep(&mut kept, buffer.get(..length).unwrap_or_default()),
