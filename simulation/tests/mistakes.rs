@@ -1,4 +1,4 @@
-//! The gate: each known mistake is noticed, by the seed that is written down for it.
+//! Each known mistake must be noticed by the seed in the table.
 
 #![allow(clippy::print_stdout, reason = "what noticed which mistake should be seen")]
 
@@ -7,10 +7,10 @@ use lambda_lock_simulation::{Invariant, Options, read, run, survey};
 
 const TABLE: &str = include_str!("../mistakes.md");
 
-/// What takes more seeds than this is looked for on demand, where the seed that is written down is too old.
+/// For mistakes that take more seeds than this, a new seed is searched only on demand.
 const RARE: u64 = 20_000;
 
-/// How many of the mistakes may be that rare.
+/// The number of mistakes that may be so rare.
 const RARE_ONES: usize = 2;
 
 fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
@@ -20,7 +20,7 @@ fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     violation.map(|violation| format!("{:?}", violation.invariant))
 }
 
-/// What a seed does changes with everything that asks for randomness: looks for another one.
+/// Searches for a new seed, because a seed's run changes with every change in the use of random numbers.
 fn search(mistake: Mistake, seeds: u64, written_down: u64) {
     if seeds > RARE {
         println!("{mistake:?}: NOT by seed {written_down} any more, and too rare to look for another one here:");

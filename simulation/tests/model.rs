@@ -1,4 +1,4 @@
-//! The model must be able to find something; `cargo sim --model` looks at all of it.
+//! The model must be able to find mistakes. `cargo sim --model` checks all of its states.
 
 use lambda_lock::mistakes::Mistake;
 use lambda_lock_simulation::model::{Bounds, check};

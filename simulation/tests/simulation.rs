@@ -1,4 +1,4 @@
-//! What the simulation itself must be: repeatable, busy, and able to fail.
+//! Requirements on the simulation itself: it repeats its runs, much happens in it, and it can fail.
 
 use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run};
 
@@ -29,7 +29,7 @@ fn a_thousand_seeds_keep_all_promises_and_are_busy() {
     let Summary { seeds, counts, violations, .. } = batch(1_000);
     assert!(violations.is_empty(), "{violations:?}");
     assert!(counts.grants / seeds >= 10, "{} grants", counts.grants);
-    // `cargo sim` looks at all of them, in more seeds.
+    // `cargo sim` checks all of the counts, in more seeds.
     for often in [counts.takeovers, counts.recovered_answers, counts.stale_effects, counts.commits, counts.settled] {
         assert!(often > 0, "{counts:?}");
     }

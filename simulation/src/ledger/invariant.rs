@@ -1,11 +1,11 @@
-//! Every invariant by name, with the promise that it is part of.
+//! Every invariant with its name and its promise.
 
 use std::fmt;
 
-/// A promise that was broken: which one, and how.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which invariant.
+    /// The invariant that was broken.
     pub invariant: Invariant,
     /// What was seen.
     pub what: String,
@@ -29,12 +29,12 @@ macro_rules! invariants {
         }
 
         impl Invariant {
-            /// In words.
+            /// The invariant in words.
             pub fn name(self) -> &'static str {
                 match self { $(Invariant::$name => $text,)* }
             }
 
-            /// The promise that it is part of.
+            /// The promise that the invariant is part of.
             pub fn promise(self) -> &'static str {
                 match self { $(Invariant::$name => $promise,)* }
             }

@@ -1,4 +1,5 @@
-//! Idempotent works that are cut: done by one at a time, their result stored once, their writes applied once.
+//! Idempotent works that are cut: one caller at a time does the work, the result is stored once, and the writes are
+//! applied once.
 
 use crate::commits::write;
 use crate::world::{Arrival, Fault, Shared, drive, faults};
@@ -7,7 +8,7 @@ use lambda_lock::Error;
 use lambda_lock::once::{Attempt, Started};
 use lambda_lock::protocol::{OnceRecord, Schema};
 
-/// Asks for the work, without waiting for somebody else who does it.
+/// Starts the work without waiting for another caller that does it.
 fn start(shared: &Shared, owner: &str) -> Option<Result<Started<u32>, Error>> {
     let locks = shared.locks(owner);
     drive(shared, locks.once("k").owner(owner).lease(LEASE).without_waiting().start())
@@ -32,7 +33,7 @@ fn is_settled(shared: &Shared) -> bool {
     record(shared).is_some_and(|record| record.settled.is_some())
 }
 
-/// What there was of the work when it was asked for.
+/// The state of the work before it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Nothing,
@@ -109,8 +110,7 @@ async fn completes(attempt: Attempt, result: u32, with_a_write: bool) -> Result<
     }
 }
 
-/// Whoever asks now gets the result that was stored, or does the work; and there it ends, whatever arrives
-/// late.
+/// The next caller gets the stored result, or does the work. After that nothing changes, even if requests arrive late.
 fn is_done_at_last(shared: &Shared, stored: bool, result: u32, with_a_write: bool, what: &str) {
     let result = match start(shared, "next") {
         Some(Ok(Started::Replayed(replayed))) => {
