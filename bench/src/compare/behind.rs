@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_a_twentieth_larger_is_found_and_has_no_reason_that_does_not_apply() {
+    fn figures_more_than_five_percent_larger_are_found_with_only_the_reasons_that_apply() {
         let mut results = Results::none(String::new());
         results.takeovers = vec![
             takeover(Ours, Arrival::AtOnce, 3_150, 21),

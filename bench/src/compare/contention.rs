@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_second_of_sleep_makes_long_is_measured_once_and_everything_of_ours_each_time() {
+    fn slow_scenes_of_other_clients_are_measured_once_and_all_of_ours_each_time() {
         let plan = plan(&CONTENDERS, 3);
         let times = |client, contenders, rounds, work_millis| {
             let scene = Scene { client, contenders, rounds, work_millis };

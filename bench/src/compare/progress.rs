@@ -46,13 +46,13 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_left_is_as_slow_as_what_is_done() {
+    fn the_rest_of_a_run_is_expected_to_be_as_slow_as_the_part_done() {
         assert_eq!(as_slow(15 * MINUTE, 5 * MINUTE, 10 * MINUTE), 30 * MINUTE);
         assert_eq!(as_slow(20 * MINUTE, Duration::ZERO, MINUTE), 20 * MINUTE);
     }
 
     #[test]
-    fn the_time_left_does_not_count_what_an_interrupted_run_had_done() {
+    fn work_done_before_an_interruption_does_not_count_for_the_speed_of_a_run() {
         let mut progress = Progress::of(20 * MINUTE);
         progress.had(12 * MINUTE);
         assert_eq!((progress.left, progress.done), (8 * MINUTE, Duration::ZERO));

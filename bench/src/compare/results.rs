@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_of_the_cpu_is_as_wide_as_processes_differ_and_not_as_batches_do() {
+    fn the_cpu_interval_depends_on_differences_of_processes_and_not_of_batches() {
         let batch = |process, client, cpu_micros| Batch {
             client,
             process,

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_run_goes_on_with_its_settings_and_what_it_has_measured() {
+    fn an_interrupted_run_continues_with_its_settings_and_measurements() {
         let directory = std::env::temp_dir().join(format!("lambda-lock-bench-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let nothing = Unfinished::interrupted(&directory).map(drop).unwrap_err();

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_compared_with_the_first() {
+    fn all_hosts_are_compared_with_the_first() {
         let measured =
             Measured { rounds: 3, costs: vec![cost(1_000, Some(500)), cost(2_500, Some(1_500)), cost(900, None)] };
         let table = table(&["the crate", "a host", "another"], &measured);

@@ -37,7 +37,7 @@ fn cases<'a>(text: &'a str, head: &str, indent: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_kind_of_the_crates_errors_was_thought_of() {
+fn every_error_kind_of_the_crate_is_in_the_list() {
     let mut thought_of = KINDS.map(|(kind, _)| kind);
     let mut known = cases(CRATE, "pub enum ErrorKind {", "    ");
     known.sort_unstable();

@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_trusted_is_refused_and_it_is_said_why() {
+    async fn a_server_that_is_not_trusted_is_refused_with_the_reason() {
         let (port, _) = server().await;
         let refused = asked(system_roots(), "https", port).await;
         assert!(matches!(refused, Err(ErrorCode::TlsCertificateError)), "{refused:?}");
     }
 
     #[tokio::test]
-    async fn nothing_is_sent_in_the_clear_to_a_server_of_tls() {
+    async fn a_plain_http_request_to_a_tls_server_fails() {
         let (port, _) = server().await;
         let refused = asked(system_roots(), "http", port).await;
         assert!(matches!(refused, Err(ErrorCode::ConnectionTerminated)), "{refused:?}");
