@@ -100,13 +100,13 @@ impl Batch {
             return None;
         }
         if number.is_multiple_of(RUN_TWICE) && run(seed, Options::default()).hash != hash {
-            let what = "another run of this seed ended otherwise".to_owned();
+            let what = "a second run of this seed ended differently".to_owned();
             return Some(Violation { invariant: Invariant::SameSeedSameRun, what });
         }
         if number % BY_SDK == 1 {
             let by_sdk = run(seed, Options { sdk: true, ..Options::default() });
             if by_sdk.violation.is_some() || by_sdk.hash != hash {
-                let what = format!("with the real SDK it ended otherwise: {:?}", by_sdk.violation);
+                let what = format!("with the real SDK the run ended differently: {:?}", by_sdk.violation);
                 return Some(Violation { invariant: Invariant::SdkAgrees, what });
             }
         }

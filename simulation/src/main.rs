@@ -92,7 +92,7 @@ fn main() -> anyhow::Result<ExitCode> {
 fn mistake(name: &str) -> anyhow::Result<Mistake> {
     let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
     let found = mistakes::ALL.iter().copied().find(|mistake| plain(&format!("{mistake:?}")) == plain(name));
-    found.with_context(|| format!("there is no mistake {name}: `--mistake list` names them"))
+    found.with_context(|| format!("unknown mistake {name}: `--mistake list` prints all names"))
 }
 
 fn surveyed(arguments: &Arguments, only: Option<Mistake>, file: &Path) -> anyhow::Result<ExitCode> {
@@ -118,7 +118,7 @@ fn surveyed(arguments: &Arguments, only: Option<Mistake>, file: &Path) -> anyhow
     if unnoticed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("not noticed in {} seeds, so their lines are what they were: {}", arguments.seeds, unnoticed.join(", "));
+    eprintln!("not noticed in {} seeds, so their lines were not changed: {}", arguments.seeds, unnoticed.join(", "));
     Ok(ExitCode::FAILURE)
 }
 
@@ -140,7 +140,7 @@ fn modelled(mistake: Option<Mistake>, threads: usize) -> anyhow::Result<ExitCode
     }
     let never: Vec<_> = checked.sometimes.iter().filter(|(_, often)| *often == 0).map(|(what, _)| *what).collect();
     if !never.is_empty() && checked.broken.is_empty() {
-        eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
+        eprintln!("this run proves nothing, because some events never happened: {}", never.join("; "));
     }
     let good = checked.broken.is_empty() && never.is_empty() && checked.states >= 1_000_000;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -167,7 +167,7 @@ fn replay(seed: u64, sdk: bool, mistake: Option<Mistake>) -> ExitCode {
 
 fn batch(arguments: &Arguments, mistake: Option<Mistake>) -> anyhow::Result<ExitCode> {
     if arguments.seeds == 0 {
-        bail!("no seeds, no proof: give --seeds 1 or more");
+        bail!("--seeds must be at least 1; got 0");
     }
     let threads = arguments.threads();
     let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mistake, stop: mistake.map(|_| 1) };
@@ -185,7 +185,7 @@ fn batch(arguments: &Arguments, mistake: Option<Mistake>) -> anyhow::Result<Exit
     }
     let never = never(&summary);
     if mistake.is_none() && summary.seeds >= ENOUGH && !never.is_empty() {
-        eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
+        eprintln!("this run proves nothing, because some events never happened: {}", never.join("; "));
         return Ok(ExitCode::FAILURE);
     }
     Ok(verdict(&summary, mistake))
@@ -213,7 +213,7 @@ fn verdict(summary: &Summary, mistake: Option<Mistake>) -> ExitCode {
     for (invariant, seeds) in of_each {
         eprintln!("{:>8} times {invariant:?}, first by the seeds {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);
     }
-    eprintln!("{} of {} seeds with a violation", summary.violations.len(), summary.seeds);
+    eprintln!("{} of {} seeds have a violation", summary.violations.len(), summary.seeds);
     ExitCode::FAILURE
 }
 

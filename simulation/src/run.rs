@@ -100,14 +100,14 @@ impl Simulation {
                 break;
             }
             if happened > MOST_EVENTS {
-                state.ledger.violate(Invariant::RunEnds, format!("{happened} events, and more to come"));
+                state.ledger.violate(Invariant::RunEnds, format!("the run has not ended after {happened} events"));
                 break;
             }
             let Some(event) = state.next() else {
                 // Nothing is in flight any more, late copies included.
                 if self.last == state.plan.keys {
                     if let Some(id) = self.tasks.iter().position(Option::is_some) {
-                        let what = format!("{:?} {id} waits for nothing that is to come", state.processes[id].role);
+                        let what = format!("{:?} {id} waits, but no event is left", state.processes[id].role);
                         state.ledger.violate(Invariant::RunEnds, what);
                     }
                     break;

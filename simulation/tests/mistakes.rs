@@ -55,7 +55,7 @@ fn every_known_mistake_is_noticed() {
 }
 
 #[test]
-fn the_table_is_of_what_there_is() {
+fn the_table_has_one_line_for_each_mistake() {
     let lines: Vec<_> = TABLE.lines().skip(2).filter(|line| !line.is_empty()).collect();
     for line in &lines {
         assert!(read(line).is_some(), "{line}");

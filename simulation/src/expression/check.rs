@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_dynamodb_takes_is_not_complained_of() {
+    fn a_request_that_dynamodb_accepts_has_no_complaint() {
         let condition = "attribute_not_exists(#pk) OR begins_with(a, :s) AND (b <= :n OR b BETWEEN :n AND :n)";
         assert_eq!(
             said(condition, "SET c = if_not_exists(c, :n) + :n REMOVE d", &[(":s", s("x")), (":n", n("7"))]),
@@ -154,7 +154,7 @@ mod tests {
     type Refused<'a> = (&'a str, &'a str, &'a [(&'static str, Value)], &'a str);
 
     #[test]
-    fn what_dynamodb_refuses_before_it_looks_at_a_row_is_refused() {
+    fn requests_that_dynamodb_refuses_without_reading_a_row_have_a_complaint() {
         let one = [(":n", n("1"))];
         let two = [(":n", n("1")), (":m", s("x"))];
         let no_number = [(":n", n("7e")), (":m", s("x"))];

@@ -161,7 +161,7 @@ fn named<'a>(expression: &'a Expression, name: &'a str) -> &'a str {
 
 /// Reads a number that the table has already checked.
 fn decimal(text: &str) -> Decimal {
-    Decimal::parse(text).unwrap_or_else(|| panic!("not a number of DynamoDB's: {text}"))
+    Decimal::parse(text).unwrap_or_else(|| panic!("DynamoDB does not accept this number: {text}"))
 }
 
 impl Condition {

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn number(text: &str) -> Decimal {
-        Decimal::parse(text).unwrap_or_else(|| panic!("{text} is no number"))
+        Decimal::parse(text).unwrap_or_else(|| panic!("{text} is not a number"))
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dynamodb_does_not_take_is_no_number() {
+    fn values_that_dynamodb_does_not_accept_are_not_numbers() {
         for text in ["", "-", "1.2.3", "ten", "1E126", "1E-131", &"1".repeat(39), "0x10", "1e", "1E99999999999"] {
             assert_eq!(Decimal::parse(text), None, "{text}");
         }

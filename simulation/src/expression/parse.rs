@@ -84,7 +84,7 @@ pub(super) fn update(text: &str) -> Update {
         match clause {
             "SET" => update.sets = reader.list(Reader::assignment),
             "REMOVE" => update.removes = reader.list(Reader::word),
-            other => panic!("{other} in the update {text:?}"),
+            other => panic!("unknown word {other} in the update {text:?}"),
         }
     }
     update
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 
     fn word(&mut self) -> String {
-        self.take().unwrap_or_else(|| panic!("{:?} ends too early", self.text)).to_owned()
+        self.take().unwrap_or_else(|| panic!("the expression {:?} ends too early", self.text)).to_owned()
     }
 
     fn list<T>(&mut self, one: fn(&mut Self) -> T) -> Vec<T> {

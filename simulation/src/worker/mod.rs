@@ -234,12 +234,15 @@ impl State {
         );
         // An acquire whose late grant could not be renewed releases it. That is checked elsewhere.
         if nothing && applied && !acquires {
-            self.ledger.violate(Invariant::OnceUnknown, format!("{error}, by {id}, of which a write was applied"));
+            self.ledger.violate(
+                Invariant::OnceUnknown,
+                format!("process {id} reported \"{error}\", but one of its writes was applied"),
+            );
         }
         let unclear = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
         // Faster contenders, or copies of the same grant, can refuse a call until its time is over.
         if unclear && !faulted && disturbed.is_none() && refusals == 0 {
-            self.ledger.violate(Invariant::UnknownHasACause, format!("{error}, by {id}"));
+            self.ledger.violate(Invariant::UnknownHasACause, format!("process {id} reported \"{error}\""));
         }
     }
 }

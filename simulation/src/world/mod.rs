@@ -55,7 +55,7 @@ impl World {
         match self.0.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => panic!("whoever asks for the world has it already"),
+            Err(TryLockError::WouldBlock) => panic!("the world is already locked by the caller"),
         }
     }
 }

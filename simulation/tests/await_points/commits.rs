@@ -12,7 +12,7 @@ pub(crate) fn write() -> TransactWriteItem {
 }
 
 #[test]
-fn a_commit_cut_anywhere_is_applied_once_or_not_at_all_and_says_so() {
+fn a_commit_cut_anywhere_is_applied_once_or_not_at_all_and_reports_which() {
     for fault in faults() {
         let shared = Shared::new();
         let mut lock = acquired(&shared, "me");

@@ -94,7 +94,7 @@ fn an_acquire_cut_anywhere_leaves_no_more_than_a_dead_holder() {
 }
 
 #[test]
-fn a_renewal_cut_anywhere_leaves_a_guard_that_says_no_more_than_the_row() {
+fn a_renewal_cut_anywhere_leaves_a_guard_that_agrees_with_the_row() {
     for fault in faults() {
         let shared = Shared::new();
         let mut lock = acquired(&shared, "me");
@@ -116,7 +116,7 @@ fn a_renewal_cut_anywhere_leaves_a_guard_that_says_no_more_than_the_row() {
 }
 
 #[test]
-fn a_release_cut_anywhere_is_repeated_from_its_token_or_ends_with_the_lease() {
+fn a_release_cut_anywhere_can_be_repeated_from_the_saved_lock_or_the_lease_ends() {
     for repeats in [true, false] {
         for fault in faults() {
             let shared = Shared::new();
@@ -142,7 +142,7 @@ fn a_release_cut_anywhere_is_repeated_from_its_token_or_ends_with_the_lease() {
 }
 
 #[test]
-fn a_resume_and_a_reclaim_cut_anywhere_leave_the_token_good() {
+fn a_saved_lock_can_still_be_used_after_a_resume_or_reclaim_cut_anywhere() {
     for reclaims in [false, true] {
         for fault in faults() {
             let shared = Shared::new();

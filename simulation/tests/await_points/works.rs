@@ -58,7 +58,7 @@ impl Before {
 }
 
 #[test]
-fn a_work_whose_start_is_cut_anywhere_waits_for_no_more_than_the_lease_and_is_then_done_once() {
+fn a_work_whose_start_is_cut_anywhere_is_done_once_after_its_lease_at_the_latest() {
     for before in [Before::Nothing, Before::GivenBack, Before::Crashed, Before::Done] {
         for fault in faults() {
             let shared = Shared::new();

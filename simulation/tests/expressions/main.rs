@@ -87,7 +87,7 @@ fn summary(operation: &Operation, outcome: &Outcome) -> String {
 const LONGEST_RUN: Duration = Duration::from_secs(900);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_mean_the_same_everywhere() {
+async fn all_engines_and_the_evaluation_give_the_same_outcomes() {
     timeout(LONGEST_RUN, all_sequences()).await.unwrap();
 }
 
