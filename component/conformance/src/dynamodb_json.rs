@@ -1,4 +1,4 @@
-//! A `ConditionCheck` as JSON, the way hosts tell it: attribute values as DynamoDB's JSON has them.
+//! Reads a `ConditionCheck` from a host's JSON. Attribute values have the form of DynamoDB's JSON.
 
 use anyhow::{Context, bail};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem};

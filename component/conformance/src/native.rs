@@ -1,4 +1,4 @@
-//! The crate itself, in this process, under the same questions as the hosts.
+//! The crate itself in this process, with the same calls as the hosts.
 
 use crate::dynamodb_json;
 use crate::subject::{Acquire, Ask, BoxFuture, Failure, Subject, World};
@@ -217,7 +217,7 @@ fn read_observation(observation: &Value) -> anyhow::Result<Observation> {
     Ok(Observation::from_parts(version.to_owned(), number("lease")?, number("unchangedFor")?))
 }
 
-/// The saved lock as the WIT package has it.
+/// The saved lock in the form of the WIT package.
 fn written(saved: &SavedLock) -> Value {
     json!({
         "key": saved.key().key(),

@@ -1,4 +1,4 @@
-//! The component `client`: it talks to DynamoDB itself.
+//! A host of the component `client`, which sends its requests to DynamoDB itself.
 
 use crate::bindings::locks::{
     AcquireOptions, Acquired, Budget, Credentials, Guest, GuestIndices, ReleaseOptions, RenewOptions, ResumeOptions,

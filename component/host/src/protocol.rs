@@ -1,4 +1,4 @@
-//! The component `protocol`, on the AWS SDK, under the questions of the conformance scenarios.
+//! The component `protocol` on the AWS SDK, as a host for the conformance scenarios.
 
 use crate::bindings::decisions::{Reclaim, ReleaseOptions, RenewOptions, Settings, Wanted};
 use crate::bindings::types::{DataChange, Error, ErrorKind};
@@ -17,10 +17,10 @@ use std::time::Instant;
 use tokio::runtime::Runtime;
 use wasmtime::component::ResourceAny;
 
-/// The grace that a budget of the scenarios has: the default of the world `client`.
+/// The grace of the scenarios' budgets: the default of the world `client`.
 const GRACE: u64 = 1_000;
 
-/// The component, and a table with the locks that it was granted.
+/// The component, and a table with the locks that were granted.
 pub struct Host {
     runtime: Runtime,
     decisions: Decisions,
@@ -109,7 +109,7 @@ impl Opened {
         })
     }
 
-    /// Waits for a lock; that somebody else holds it is then an error, as it is in the world `client`.
+    /// Waits for a lock. If somebody else holds it, this is an error, as in the world `client`.
     async fn acquire(&mut self, wanted: Wanted) -> anyhow::Result<Value> {
         match self.locks.acquire(&wanted).await? {
             Acquired::Granted(lock) => self.grant(lock),
@@ -170,8 +170,8 @@ fn settings(open: &Open) -> Settings {
     Settings { table: open.table.clone(), request_timeout, schema: None, clocks: None }
 }
 
-/// The SDK's client, with TLS of rustls and ring. One attempt per request: the decisions repeat requests
-/// themselves.
+/// The SDK's client, with TLS by rustls and ring. It makes one attempt per request, because the decisions repeat
+/// requests themselves.
 fn dynamodb(open: Open) -> Client {
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())

@@ -1,4 +1,4 @@
-//! Having a lock: what is left of it, renewals, its payload.
+//! Holding a lock: its remaining lease, renewals, and its payload.
 
 use super::{Scene, is_by};
 use crate::Ask;

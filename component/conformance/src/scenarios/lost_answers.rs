@@ -1,4 +1,4 @@
-//! What is said after answers were lost, late or refused, and which requests that takes.
+//! What a call returns, and which requests it sends, after responses were lost, late or refused.
 
 use super::Scene;
 use crate::Ask;
@@ -67,7 +67,7 @@ pub(super) async fn an_answer_lost_before_a_native_holder_came_is_unknown_and_no
     let Scene { stage, subject, native, key, .. } = scene;
     let holder = native.granted(lease(key, 20_000)).await?;
     stage.next([Fate::AnswerLost]);
-    // The attempt may land even now: that somebody else holds the lock is not the whole truth.
+    // The first attempt may still be applied, so "held by somebody else" would not be the whole outcome.
     subject.fails("unknown", Ask::TryAcquire(lease(key, 5_000))).await?;
     native.renew(&holder).await?;
     native.release(&holder).await?;
