@@ -7,7 +7,7 @@
         lock.renew()
         charge(lock.fencing_token)
 
-Times are in milliseconds. A failure that the lock reports is raised as `Refused`, with a `kind` such as "held" or "lost".
+Times are in milliseconds. A failure of the lock is raised as `Refused`, with a `kind` such as "held" or "lost".
 """
 
 from lock import KEEP, HeldLock, lock_key, releasing

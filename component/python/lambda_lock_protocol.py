@@ -9,7 +9,7 @@ The component decides, and boto3 sends:
     locks.renew(lock)
     locks.release(lock)
 
-Times are in milliseconds. A failure that the lock reports is raised as `Refused`, with a `kind` such as "held" or "lost".
+Times are in milliseconds. A failure of the lock is raised as `Refused`, with a `kind` such as "held" or "lost".
 """
 
 import os

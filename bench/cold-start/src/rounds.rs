@@ -1,8 +1,8 @@
-//! Rounds of cold starts: each function once a round, in an order that is drawn anew for each.
+//! Rounds of cold starts. In a round each function starts once, in a random order.
 //!
-//! One start is two invocations of a fresh process, `acquire` and `release`, one request each. Lambda
-//! freezes a process between its invocations, and so does the Runtime API here: the time to the second
-//! answer is the time to the first one and the second invocation, without the pause in between.
+//! A start is two invocations of a new process, `acquire` and `release`, with one request each. Lambda freezes a
+//! process between its invocations, and so does the Runtime API here. The time to the second answer is the time to the
+//! first answer plus the second invocation, without the pause in between.
 
 use crate::build::Binary;
 use anyhow::{Context, bail};
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TABLE: &str = "locks";
-/// Starts of each function that are not counted: they bring the binaries into memory.
+/// Starts of each function that do not count. They load the binaries into memory.
 const WARM_UP: u32 = 3;
 
-/// What one cold start took: milliseconds, and kilobytes.
+/// The figures of one cold start, in milliseconds and kilobytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     pub(crate) init: f64,
     pub(crate) first_answer: f64,
     pub(crate) second_answer: f64,
     pub(crate) max_rss_kb: f64,
-    /// What all of its threads together have used.
+    /// The CPU time of all threads.
     pub(crate) cpu: f64,
     pub(crate) page_faults: f64,
 }
 
-/// So many starts of each function, in the order of the binaries.
+/// Measures this many starts of each function, in the order of the binaries.
 pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<Vec<Vec<Start>>> {
     let dynamodb = LocalDynamoDb::in_memory().await?;
     LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?.create_table().await?;
@@ -36,8 +36,8 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
     let mut measured = vec![Vec::new(); binaries.len()];
     let mut random = fastrand::Rng::with_seed(1);
     for round in 0..WARM_UP + starts {
-        // In an order that only rotated each would always start after the same other one, and find the processor's
-        // caches as that one left them.
+        // If the order only rotated, each function would always follow the same other one, and would find the
+        // processor's caches in the state that the other one left.
         let mut order: Vec<usize> = (0..binaries.len()).collect();
         random.shuffle(&mut order);
         for which in order {
@@ -97,7 +97,8 @@ fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
     }
 }
 
-/// Milliseconds on a CPU, to the nanosecond: how busy the machine is matters less than for the time.
+/// Milliseconds on a CPU, with a resolution of a nanosecond. It depends less on the load of the machine than elapsed
+/// time.
 fn cpu(process: u32) -> anyhow::Result<f64> {
     let mut nanos = 0.0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
@@ -107,7 +108,7 @@ fn cpu(process: u32) -> anyhow::Result<f64> {
     Ok(nanos / 1e6)
 }
 
-/// Pages that were touched for the first time and were in memory already.
+/// Page faults without a read from disk.
 fn page_faults(process: u32) -> anyhow::Result<f64> {
     let said = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = said.rsplit_once(')').context("no process name")?;

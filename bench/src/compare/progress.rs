@@ -1,8 +1,8 @@
-//! How far a run is and what is left of it, so that nobody has to guess for half an hour.
+//! The progress of a run and its remaining time, because a run can take half an hour.
 
 use std::time::{Duration, Instant};
 
-/// Counts what was planned against what is done, both as the time that they are expected to take.
+/// Counts the planned and the finished work. Both are measured as expected time.
 pub(crate) struct Progress {
     began: Instant,
     left: Duration,
@@ -15,12 +15,12 @@ impl Progress {
         Self { began: Instant::now(), left: planned, done: Duration::ZERO }
     }
 
-    /// An interrupted run has done this before.
+    /// An interrupted run has already done this.
     pub(crate) fn had(&mut self, expected: Duration) {
         self.left = self.left.saturating_sub(expected);
     }
 
-    /// Something is done that was expected to take so long.
+    /// A part with this expected time is done.
     pub(crate) fn did(&mut self, expected: Duration, what: &str) {
         self.left = self.left.saturating_sub(expected);
         self.done += expected;
@@ -29,7 +29,7 @@ impl Progress {
     }
 }
 
-/// What is left takes as much longer than expected as what is done did.
+/// The remaining time: the rest takes longer than expected by the same factor as the part done.
 fn as_slow(left: Duration, done: Duration, took: Duration) -> Duration {
     if done.is_zero() { left } else { left.mul_f64(took.as_secs_f64() / done.as_secs_f64()) }
 }

@@ -1,4 +1,4 @@
-//! `BENCHMARKS.md`, written from a run's raw data.
+//! Writes `BENCHMARKS.md` from the raw data of a run.
 
 use super::behind;
 use super::client::{ALL, Client, LOCKS};
@@ -8,7 +8,7 @@ use super::results::{Results, quantile};
 use super::takeover::{Arrival, LATE, LEASE};
 use std::fmt::Write;
 
-/// The whole file. Every ratio is another client's figure over ours, unless its heading says otherwise.
+/// The whole file. Every ratio is the figure of another client divided by ours, unless its heading says otherwise.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut text = String::new();
     let parts = [introduction, promised, behind, requests, latency, takeover, contention, burst, cold_start, noise];
@@ -306,14 +306,14 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Who edits the report by hand loses it with the next run; notes belong into the raw data.
+    /// The next run would overwrite an edit of the report by hand. Notes belong into the raw data.
     #[test]
     fn the_projects_report_follows_from_its_raw_data() {
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let raw = fs::read(project.join("bench/results/raw.json")).unwrap();
         let report = fs::read_to_string(project.join("BENCHMARKS.md")).unwrap();
         let written = markdown(&serde_json::from_slice(&raw).unwrap());
-        // By line, because nobody wants to read all of both.
+        // Compared line by line, so that a failure shows only the first difference.
         let differs = written.lines().zip(report.lines()).find(|(written, report)| written != report);
         assert!(written == report, "run `compare --only-report`: {differs:#?}");
     }
