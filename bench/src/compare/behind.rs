@@ -13,9 +13,10 @@ const POLLS: &str = "lambda-lock polls again after 15 to 250 ms, and after 2 s a
      after a second. Five polls a second cost less than the function that waits for that second: [Takeover](#takeover)";
 const DRIFT: &str =
     "lambda-lock waits 5 % longer than the lease, because clock rates may differ (`src/protocol/clock_bounds.rs`)";
-const COLD: &str = "what is known of it: [bench/cold-start](bench/cold-start/README.md)";
-const LINES: &str = "as many instructions as by hand, in code and memory of 1.05 times the cache lines (valgrind's lackey, one pair): \
-     what a process costs that waits between requests while others use the caches";
+const COLD: &str = "the known reasons: [bench/cold-start](bench/cold-start/README.md)";
+const LINES: &str = "both run the same number of instructions, but the code and memory of lambda-lock cover 1.05 \
+     times the cache lines (valgrind's lackey, one pair). This costs time because other processes use the caches \
+     between two requests";
 const UNKNOWN: &str = "not explained";
 
 /// A figure of ours that is larger than that of another client.
