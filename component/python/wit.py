@@ -129,7 +129,7 @@ def case(type, value):
             of.add_classes(classes)
             if isinstance(value, tuple(classes)):
                 return name, of, value
-    raise TypeError(f"{value!r} is no case of {type!r}")
+    raise TypeError(f"{value!r} is not a case of {type!r}")
 
 
 def cases(type):

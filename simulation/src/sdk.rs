@@ -83,7 +83,7 @@ impl Engine {
                 Value::S(text) => json!({"S": text}),
                 Value::N(number) => json!({"N": number}),
                 Value::B(bytes) => json!({"B": base64::encode(bytes)}),
-                other => panic!("{other:?} in a simulated row"),
+                other => panic!("unexpected value {other:?} in a simulated row"),
             };
             item.insert(name.to_owned(), value);
         }

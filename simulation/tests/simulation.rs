@@ -43,5 +43,5 @@ fn a_resource_that_refuses_nothing_is_overwritten_by_stale_holders() {
         .filter_map(|seed| run(seed, unfenced).violation)
         .filter(|violation| violation.invariant == Invariant::EffectsInOrder)
         .count();
-    assert!(overwritten > 10, "only in {overwritten} of 100 seeds");
+    assert!(overwritten > 10, "stale writes in only {overwritten} of 100 seeds");
 }

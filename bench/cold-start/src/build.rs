@@ -48,7 +48,7 @@ impl Tools {
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
         let output = command.output().await.context("template/tools cannot be started")?;
         if !output.status.success() {
-            bail!("template/tools cannot install what builds functions: {}", output.status);
+            bail!("template/tools cannot install the build tools: {}", output.status);
         }
         let tools = PathBuf::from(String::from_utf8(output.stdout)?.trim_end()).join("bin");
         let others = std::env::var_os("PATH").unwrap_or_default();
@@ -105,7 +105,7 @@ impl Tools {
 impl Binary {
     fn at(artifacts: &Path, name: &'static str) -> anyhow::Result<Self> {
         let path = artifacts.join("bootstrap");
-        let bytes = path.metadata().with_context(|| format!("there is no {}", path.display()))?.len();
+        let bytes = path.metadata().with_context(|| format!("the file {} does not exist", path.display()))?.len();
         Ok(Self { name, path, bytes, limit: f64::INFINITY })
     }
 }

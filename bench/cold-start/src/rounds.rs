@@ -65,21 +65,21 @@ async fn start(lambda: &Lambda, name: &str, round: u32) -> anyhow::Result<Start>
     let key = format!("{name}-{round}");
     let acquire = json!({ "action": "acquire", "key": key, "owner": "cold-start", "leaseSeconds": 30 });
     let first = lambda.invoke(name, &acquire.to_string()).await?;
-    let acquired = answer(&first).with_context(|| format!("{name} was to acquire"))?;
+    let acquired = answer(&first).with_context(|| format!("{name} failed to acquire"))?;
     if !first.cold_start || acquired["acquired"] != true {
-        bail!("{name} was to start and to acquire: {acquired}");
+        bail!("{name} did not start and acquire: {acquired}");
     }
     let release = json!({ "action": "release", "lock": acquired["lock"] });
     let second = lambda.invoke(name, &release.to_string()).await?;
-    let released = answer(&second).with_context(|| format!("{name} was to release"))?;
+    let released = answer(&second).with_context(|| format!("{name} failed to release"))?;
     if second.cold_start || released["released"] != true {
-        bail!("{name} was to release in the same process: {released}");
+        bail!("{name} did not release in the same process: {released}");
     }
     let process = lambda.process(second.environment).context("the process has ended")?;
     let (cpu, page_faults) = (cpu(process)?, page_faults(process)?);
     lambda.kill(second.environment)?;
     let first_answer = millis(first.first_answer)?;
-    let resident = second.max_rss_kb.context("the system does not say what memory a process uses")?;
+    let resident = second.max_rss_kb.context("the system does not report the memory of a process")?;
     Ok(Start {
         init: millis(first.init)?,
         first_answer,
@@ -116,5 +116,5 @@ fn page_faults(process: u32) -> anyhow::Result<f64> {
 }
 
 fn millis(duration: Option<Duration>) -> anyhow::Result<f64> {
-    Ok(duration.context("this was no cold start")?.as_secs_f64() * 1e3)
+    Ok(duration.context("this was not a cold start")?.as_secs_f64() * 1e3)
 }

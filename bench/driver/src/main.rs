@@ -177,7 +177,7 @@ impl Driver {
         match (held, &self.client) {
             (Held::Ours(lock), _) => lock.release().await.map(drop)?,
             (Held::ByHand(held), Client::ByHand(by_hand)) => by_hand.release(held).await?,
-            (Held::ByHand(_), Client::Ours(_)) => return Err("that lock is of another client".into()),
+            (Held::ByHand(_), Client::Ours(_)) => return Err("this lock belongs to another client".into()),
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Driver {
     /// Each contender has a client of its own.
     async fn contend(&self, contention: Contention) -> Result<Value, Error> {
         if let Client::ByHand(_) = self.client {
-            return Err("who writes two requests by hand does not wait for others".into());
+            return Err("the bare SDK does not support contention, because it cannot wait".into());
         }
         let owners = (0..contention.contenders).map(|contender| format!("{}-{contender}", self.opened.owner));
         let contenders = owners.map(|owner| self.opened.locks(&owner)).collect::<Result<_, _>>()?;

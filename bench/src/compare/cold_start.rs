@@ -13,7 +13,7 @@ pub(crate) const EXPECTED: Duration = Duration::from_millis(2_600);
 /// A single start has no interval, so the smallest number is 2.
 pub(crate) fn number(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(1) => Err("0 for none, or at least 2".to_owned()),
+        Ok(1) => Err("must be 0 (none) or at least 2".to_owned()),
         Ok(number) => Ok(number),
         Err(error) => Err(format!("{error}")),
     }

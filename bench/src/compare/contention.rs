@@ -131,7 +131,7 @@ pub(crate) async fn measure(
     });
     let told = peer.measure("contend", options).await?;
     if told["overlaps"] != 0 {
-        return Err(format!("{client} let two contenders in at once: {told}").into());
+        return Err(format!("two contenders held a lock of {client} at once: {told}").into());
     }
     let micros = told["micros"].as_u64().ok_or("the driver tells no time")?;
     Ok(Contended { scene, micros, requests: proxy.take().total() })

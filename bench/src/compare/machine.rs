@@ -58,7 +58,7 @@ pub(crate) fn cpu(process: u32) -> Result<Duration, Error> {
 /// Other systems do not allow a process to read this of another process.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu(_: u32) -> Result<Duration, Error> {
-    Err("the CPU time of other processes is only known on Linux: run this there".into())
+    Err("the CPU time of other processes is known only on Linux: run this command there".into())
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -57,7 +57,7 @@ pub(crate) async fn run(compare: &Compare) -> Result<(), Error> {
     plots::contention(&results, &directory.join("contention.svg"))?;
     fs::write(output.join("BENCHMARKS.md"), report::markdown(&results))?;
     for promise in promises::of(&results).iter().filter(|promise| !promise.is_kept()) {
-        println!("NOT KEPT: {}: {:.3}, at most {:.2}", promise.what, promise.ratio, promise.at_most);
+        println!("PROMISE NOT KEPT: {}: {:.3}, at most {:.2}", promise.what, promise.ratio, promise.at_most);
     }
     println!("written: {}", output.join("BENCHMARKS.md").display());
     Ok(())
@@ -73,7 +73,7 @@ async fn measure(compare: &Compare, directory: &Path) -> Result<(), Error> {
     run.results.load.push(load());
     match run::measure(&mut run).await {
         Err(error) if !run.results.batches.is_empty() => {
-            return Err(format!("{error} (what was measured is kept: go on with `compare --resume`)").into());
+            return Err(format!("{error} (the measurements are kept: continue with `compare --resume`)").into());
         }
         measured => measured?,
     }

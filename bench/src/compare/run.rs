@@ -123,7 +123,7 @@ async fn cold_starts(run: &mut Unfinished, progress: &mut Progress) -> Result<()
     if starts == 0 || run.results.cold_starts.is_some() {
         return Ok(());
     }
-    println!("building the functions whose cold starts are measured, which takes minutes of its own");
+    println!("building the functions for the cold starts, which takes minutes");
     run.results.cold_starts = Some(cold_start::measure(starts).await?);
     progress.did(cold_start::EXPECTED * starts, "cold starts");
     Ok(())

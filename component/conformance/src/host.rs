@@ -88,10 +88,10 @@ impl Process {
     async fn ask(&mut self, ask: &Ask) -> anyhow::Result<Result<Value, Failure>> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
-        self.questions.write_all(&line).await.context("the host listens no more")?;
+        self.questions.write_all(&line).await.context("the host no longer reads its input")?;
         self.questions.flush().await?;
         let Some(line) = self.answers.next_line().await? else { bail!("the host ended without an answer to {ask:?}") };
-        match serde_json::from_str(&line).with_context(|| format!("the host said {line}"))? {
+        match serde_json::from_str(&line).with_context(|| format!("unexpected line from the host: {line}"))? {
             Line::Ok(told) => Ok(Ok(told)),
             Line::Error(failure) => Ok(Err(failure)),
         }

@@ -72,7 +72,7 @@ impl Hosts {
         let all = clients.chain(self.protocol.into_iter().map(|host| (World::Protocol, host)));
         all.map(|(world, host)| {
             let (name, command) =
-                host.split_once('=').with_context(|| format!("{host:?} names no command: give NAME=COMMAND"))?;
+                host.split_once('=').with_context(|| format!("{host:?} has no command: use NAME=COMMAND"))?;
             Ok((name.to_owned(), Host::start(world, command)?))
         })
         .collect()
@@ -115,7 +115,7 @@ async fn play_one(name: &str, subject: &dyn Subject, only: &str) -> anyhow::Resu
     println!("\n{name}");
     let started = Instant::now();
     let played = scenarios::play(subject, only, tell).await?;
-    ensure!(!played.is_empty(), "no scenario contains {only:?} in its name: see `list`");
+    ensure!(!played.is_empty(), "no scenario has {only:?} in its name: run `list` for all names");
     let count = |wanted: fn(&Played) -> bool| played.iter().filter(|played| wanted(played)).count();
     let passed = count(|played| matches!(played.result, Some(Ok(()))));
     let not_for_it = count(|played| played.result.is_none());

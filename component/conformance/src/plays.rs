@@ -97,17 +97,17 @@ impl<'a> Player<'a> {
     /// The result of a call that must succeed.
     pub(crate) async fn told(&self, ask: Ask) -> anyhow::Result<Value> {
         let asked = format!("{ask:?}");
-        self.ask(ask).await?.map_err(|failure| anyhow::anyhow!("{asked} ended with {failure}"))
+        self.ask(ask).await?.map_err(|failure| anyhow::anyhow!("{asked} failed with {failure}"))
     }
 
     /// The error of a call that must fail with this kind.
     pub(crate) async fn fails(&self, kind: &str, ask: Ask) -> anyhow::Result<Failure> {
         let asked = format!("{ask:?}");
         match self.ask(ask).await? {
-            Ok(told) => bail!("{asked} should have ended as {kind}, but brought {told}"),
+            Ok(told) => bail!("{asked} should have failed with {kind}, but returned {told}"),
             Err(failure) => {
-                ensure!(failure.kind == kind, "{asked} should have ended as {kind}, but ended with {failure}");
-                ensure!(!failure.message.is_empty(), "{asked} ended without a sentence");
+                ensure!(failure.kind == kind, "{asked} should have failed with {kind}, but failed with {failure}");
+                ensure!(!failure.message.is_empty(), "{asked} failed without a message");
                 Ok(failure)
             }
         }
@@ -192,5 +192,5 @@ pub(crate) fn waiting(key: &str, remaining: u64, lease: u64) -> Acquire {
 
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(told: Value) -> anyhow::Result<T> {
     let text = told.to_string();
-    serde_json::from_value(told).with_context(|| format!("not understood: {text}"))
+    serde_json::from_value(told).with_context(|| format!("unexpected result: {text}"))
 }

@@ -33,7 +33,7 @@ pub fn table(names: &[&str], measured: &Measured) -> String {
 pub fn write(path: &Path, report: &str) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{path:?} cannot be read"))?;
     let replaced = between(&text, report)
-        .with_context(|| format!("{path:?} lacks the lines {BEGIN:?} and {END:?}, between which the report goes"))?;
+        .with_context(|| format!("{path:?} does not have the lines {BEGIN:?} and {END:?} around the report"))?;
     std::fs::write(path, replaced).with_context(|| format!("{path:?} cannot be written"))
 }
 

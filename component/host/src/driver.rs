@@ -80,7 +80,7 @@ impl Locks {
         let grant = match self.decided(decision).await? {
             Verdict::Granted(grant) => grant,
             Verdict::Held(seen) => return Ok(Acquired::Held(seen)),
-            other => bail!("an acquire ended as {other:?}"),
+            other => bail!("unexpected verdict of an acquire: {other:?}"),
         };
         if grant.renew_first {
             self.renew(grant.lock, &RenewOptions { lease: None, latest_end: None, data: DataChange::Keep }).await?;
@@ -113,7 +113,7 @@ impl Locks {
         let decision = self.api.table().call_peek(&mut self.store, self.table, key)??;
         match self.decided(decision).await? {
             Verdict::Peeked(row) => Ok(row),
-            other => bail!("a peek ended as {other:?}"),
+            other => bail!("unexpected verdict of a peek: {other:?}"),
         }
     }
 
@@ -155,7 +155,7 @@ impl Locks {
     async fn released(&mut self, decision: ResourceAny) -> anyhow::Result<ReleaseOutcome> {
         match self.decided(decision).await? {
             Verdict::Released(outcome) => Ok(outcome),
-            other => bail!("a release ended as {other:?}"),
+            other => bail!("unexpected verdict of a release: {other:?}"),
         }
     }
 

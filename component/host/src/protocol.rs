@@ -47,7 +47,7 @@ impl Answer for Host {
             self.opened = Some(Opened { locks, owner, granted: Vec::new() });
             return Ok(Value::Null);
         }
-        let opened = self.opened.as_mut().context("open comes first")?;
+        let opened = self.opened.as_mut().context("the first call must be open")?;
         self.runtime.block_on(opened.answer(ask))
     }
 }
@@ -93,7 +93,7 @@ impl Opened {
 
     async fn of_a_lock(&mut self, ask: Ask) -> anyhow::Result<Value> {
         let (locks, granted) = (&mut self.locks, &self.granted);
-        let lock = |number: usize| granted.get(number).copied().context("no such lock");
+        let lock = |number: usize| granted.get(number).copied().context("there is no lock with this number");
         Ok(match ask {
             Ask::Renew { lock: number, lease, data } => {
                 json!(locks.renew(lock(number)?, &renewing(lease, data_change(data))).await?)
@@ -105,7 +105,7 @@ impl Opened {
                 let options = ReleaseOptions { delete_row, ..releasing() };
                 outcome(locks.release(lock(number)?, &options).await?)
             }
-            _ => bail!("not of the world protocol, or not about a lock"),
+            _ => bail!("the world protocol does not have this call, or the call does not use a lock"),
         })
     }
 

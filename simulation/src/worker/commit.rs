@@ -221,7 +221,7 @@ fn condition_of(fence: &TransactWriteItem) -> Expression {
     let value = |value: &AttributeValue| match value {
         AttributeValue::S(text) => Value::S(text.clone()),
         AttributeValue::N(number) => Value::N(number.clone()),
-        other => panic!("{other:?} in a fence"),
+        other => panic!("unexpected value {other:?} in a fence"),
     };
     let given = check.expression_attribute_values().unwrap();
     let known = [":first", ":last", ":rvn", ":token"];

@@ -20,14 +20,14 @@ fn a_commit_cut_anywhere_is_applied_once_or_not_at_all_and_reports_which() {
         let committed = learnt(fault, drive(&shared, lock.commit([write()]).into_future()));
         let what = format!("{fault:?}: {committed:?}");
         let written = shared.world().written;
-        assert!(written <= 1, "{what}: {written} times");
+        assert!(written <= 1, "{what}: applied {written} times");
         shared.fails(Fault::default());
         match committed {
             Some(()) => assert_eq!(written, 1, "{what}"),
             None => match drive(&shared, async { lock.settle_commit().await }).unwrap() {
                 Ok(CommitOutcome::Applied) => assert_eq!(written, 1, "{what}"),
                 Ok(CommitOutcome::NotApplied) => assert_eq!(written, 0, "{what}"),
-                Ok(_) => panic!("{what}: one fault is no reason not to know"),
+                Ok(_) => panic!("{what}: the outcome is unknown after only one fault"),
                 // It was dropped before there was a commit to settle.
                 Err(error) => {
                     assert!(written == 0 && error.is_invalid_request(), "{what}: {error}");
@@ -57,7 +57,7 @@ fn a_commit_and_release_cut_anywhere_is_applied_once_or_not_at_all() {
         let written = shared.world().written;
         match committed {
             Some(()) => assert!(written == 1 && shared.held().is_none(), "{what}"),
-            None => assert!(written == 0 || written == 1 && shared.held().is_none(), "{what}: {written} times"),
+            None => assert!(written == 0 || written == 1 && shared.held().is_none(), "{what}: applied {written} times"),
         }
         ends_well(&shared, None, fencing, &what);
     }

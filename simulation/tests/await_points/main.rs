@@ -38,7 +38,7 @@ fn learnt<T>(fault: Fault, answer: Option<Result<T, Error>>) -> Option<T> {
 /// The row agrees with this guard, and nobody else can acquire the lock.
 fn is_held_by(guard: &Lock, shared: &Shared, what: &str) {
     assert!(!guard.remaining().is_zero(), "{what}");
-    let (version, token) = shared.held().unwrap_or_else(|| panic!("{what}: a guard says mine, the row says free"));
+    let (version, token) = shared.held().unwrap_or_else(|| panic!("{what}: the guard is valid, but the row is free"));
     assert_eq!(token, guard.fencing_token(), "{what}");
     assert_eq!(Version::parse(guard.to_saved().version()).unwrap().grant, version.grant, "{what}");
     let other = drive(shared, async { shared.locks("other").try_acquire("k").lease(LEASE).await });
@@ -54,7 +54,7 @@ fn ends_well(shared: &Shared, guard: Option<&Lock>, tokens: u64, what: &str) {
     // Everything that was left behind ends with its lease, like the lease of a dead holder.
     shared.world().now += OVER;
     let next = drive(shared, async { shared.locks("next").try_acquire("k").lease(LEASE).await });
-    let Some(Ok(TryAcquired::Granted(next))) = next else { panic!("{what}: still not free: {next:?}") };
+    let Some(Ok(TryAcquired::Granted(next))) = next else { panic!("{what}: the lock is still held: {next:?}") };
     assert!(next.fencing_token() > tokens, "{what}: {} after {tokens}", next.fencing_token());
     assert!(guard.is_none_or(|guard| guard.remaining().is_zero()), "{what}");
     let written = shared.world().written;
@@ -62,8 +62,8 @@ fn ends_well(shared: &Shared, guard: Option<&Lock>, tokens: u64, what: &str) {
     is_held_by(&next, shared, what);
     drive(shared, next.release().into_future()).unwrap().unwrap();
     shared.arrives(Arrival::AfterAnother);
-    assert_eq!(shared.held(), None, "{what}: taken by a request that came late");
-    assert_eq!(shared.world().written, written, "{what}: written by a request that came late");
+    assert_eq!(shared.held(), None, "{what}: a late request acquired the lock");
+    assert_eq!(shared.world().written, written, "{what}: a late request applied a write");
 }
 
 #[test]
@@ -85,7 +85,9 @@ fn an_acquire_cut_anywhere_leaves_no_more_than_a_dead_holder() {
             shared.fails(fault);
             let locks = shared.locks("me");
             let answer = learnt(fault, drive(&shared, async { locks.try_acquire("k").lease(LEASE).await }));
-            let guard = answer.map(|answer| answer.granted().unwrap_or_else(|| panic!("{what}: there is nobody else")));
+            let guard = answer.map(|answer| {
+                answer.granted().unwrap_or_else(|| panic!("{what}: held, although no other caller exists"))
+            });
             assert!(guard.as_ref().is_none_or(|guard| guard.fencing_token() > tokens), "{what}");
             let tokens = guard.as_ref().map_or(tokens, Lock::fencing_token);
             ends_well(&shared, guard.as_ref(), tokens, &what);
@@ -105,7 +107,7 @@ fn a_renewal_cut_anywhere_leaves_a_guard_that_agrees_with_the_row() {
         let what = format!("{fault:?}: {renewed:?}");
         match renewed {
             Some(()) => assert!(lock.remaining() > before, "{what}"),
-            None => assert!(lock.remaining() <= before, "{what}: nobody learnt that it was renewed"),
+            None => assert!(lock.remaining() <= before, "{what}: the guard was extended without a response"),
         }
         // The lock can still be used.
         shared.fails(Fault::default());

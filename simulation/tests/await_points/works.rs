@@ -73,7 +73,7 @@ fn a_work_whose_start_is_cut_anywhere_is_done_once_after_its_lease_at_the_latest
                 assert_eq!(attempt.number(), attempts_before + 1, "{what}");
                 let other = start(&shared, "other").unwrap();
                 let held = matches!(&other, Err(error) if error.is_held());
-                assert!(held && !attempt.remaining().is_zero(), "{what}: then {other:?}");
+                assert!(held && !attempt.remaining().is_zero(), "{what}: the next call returned {other:?}");
             }
             shared.arrives(Arrival::AfterRepetition);
             assert!(before == Before::Done || !matches!(started, Some(Started::Replayed(_))), "{what}");
@@ -94,7 +94,7 @@ fn a_result_cut_anywhere_is_stored_once_or_the_work_is_done_again() {
             let completed = learnt(fault, drive(&shared, completes(attempt, 1, with_a_write)));
             let what = format!("with a write: {with_a_write}, {fault:?}: {completed:?}");
             let stored = is_settled(&shared);
-            assert!(stored || completed.is_none(), "{what}: said to be stored");
+            assert!(stored || completed.is_none(), "{what}: reported as stored, but not stored");
             assert_eq!(shared.world().written, usize::from(stored && with_a_write), "{what}");
             shared.fails(Fault::default());
             shared.world().now += OVER;
@@ -114,20 +114,23 @@ async fn completes(attempt: Attempt, result: u32, with_a_write: bool) -> Result<
 fn is_done_at_last(shared: &Shared, stored: bool, result: u32, with_a_write: bool, what: &str) {
     let result = match start(shared, "next") {
         Some(Ok(Started::Replayed(replayed))) => {
-            assert!(stored && replayed == result, "{what}: then replayed {replayed}");
+            assert!(stored && replayed == result, "{what}: replayed {replayed}");
             replayed
         }
         Some(Ok(Started::Attempt(attempt))) => {
-            assert!(!stored, "{what}: begun again");
+            assert!(!stored, "{what}: started again, although a result is stored");
             shared.arrives(Arrival::UnderAnother);
-            assert!(!is_settled(shared), "{what}: settled by a request that came late");
+            assert!(!is_settled(shared), "{what}: a late request settled the work");
             drive(shared, completes(attempt, 2, with_a_write)).unwrap().unwrap();
             2
         }
-        other => panic!("{what}: then {other:?}"),
+        other => panic!("{what}: the next call returned {other:?}"),
     };
     shared.arrives(Arrival::AfterAnother);
     let last = start(shared, "last");
-    assert!(matches!(last, Some(Ok(Started::Replayed(replayed))) if replayed == result), "{what}: at last {last:?}");
+    assert!(
+        matches!(last, Some(Ok(Started::Replayed(replayed))) if replayed == result),
+        "{what}: the last call returned {last:?}"
+    );
     assert_eq!(shared.world().written, usize::from(with_a_write), "{what}");
 }

@@ -235,7 +235,11 @@ pub(crate) fn drive<T>(shared: &Shared, call: impl Future<Output = T>) -> Option
             let mut world = shared.world();
             let looked_at = world.requests <= REQUESTS && waits <= WAITS;
             let asked = !world.fault.is_none() && !world.fault.for_good;
-            assert!(looked_at || !asked, "{} requests, {waits} waits: not all of them were tried", world.requests);
+            assert!(
+                looked_at || !asked,
+                "{} requests, {waits} waits: a place in the call was not tested",
+                world.requests
+            );
             world.call_ends();
             return Some(output);
         }

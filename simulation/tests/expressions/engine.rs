@@ -71,7 +71,7 @@ impl Engine {
         let value = |value: AttributeValue| match value {
             AttributeValue::S(text) => Value::S(text),
             AttributeValue::N(number) => Value::N(number),
-            other => panic!("{other:?} in a row of the caller's"),
+            other => panic!("unexpected value {other:?} in the caller's row"),
         };
         Some(sorted(found.into_iter().map(|(name, found)| (name, value(found))).collect()))
     }

@@ -147,6 +147,6 @@ impl Write {
 fn number(value: &Value) -> AttributeValue {
     match value {
         Value::N(number) => AttributeValue::N(number.clone()),
-        other => panic!("{other:?} is no number"),
+        other => panic!("{other:?} is not a number"),
     }
 }

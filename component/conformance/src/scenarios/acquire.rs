@@ -75,7 +75,7 @@ pub(super) async fn waiting_ends_within_the_budget_and_says_who_holds(scene: &Sc
     let failure = subject.fails("held", crate::Ask::Acquire(waiting(key, 600, 5_000))).await?;
     let took = started.elapsed();
     ensure!(took >= Duration::from_millis(550) && took < Duration::from_millis(2_000), "took {took:?}");
-    let holds = failure.held.context("nothing is said of the holder")?;
+    let holds = failure.held.context("the error does not name the holder")?;
     ensure!(holds["holder"].as_str().is_some_and(|holder| is_by(holder, "the native")), "{holds}");
     native.release(&holder).await?;
     Ok(())
@@ -120,7 +120,7 @@ async fn take_turns(scene: &Scene<'_>, rounds: usize, lease: u64) -> anyhow::Res
     let counter = AttributeValue::S(format!("{} counter", scene.key));
     let row = scene.stage.dynamodb().get_item().table_name(TABLE).key("key", counter).send().await?;
     let count = count_in(row.item)?;
-    ensure!(count == 2 * rounds as u64, "{count} of {} increments are left", 2 * rounds);
+    ensure!(count == 2 * rounds as u64, "{count} of {} increments are in the counter", 2 * rounds);
     Ok(())
 }
 
@@ -145,8 +145,8 @@ pub(super) async fn no_increment_is_lost_while_answers_are_lost_under_contention
     let started = Instant::now();
     take_turns(scene, 5, 20_000).await?;
     let took = started.elapsed();
-    ensure!(took < Duration::from_secs(15), "a grant was not recognised, and had to run out: took {took:?}");
-    ensure!(scene.stage.take_sent().len() >= fates.len(), "not all of these fates came to pass");
+    ensure!(took < Duration::from_secs(15), "a grant was not recognised and its lease had to end: took {took:?}");
+    ensure!(scene.stage.take_sent().len() >= fates.len(), "not all of the planned faults happened");
     Ok(())
 }
 

@@ -37,9 +37,9 @@ pub(super) async fn a_condition_check_lets_writes_through_while_the_lock_is_ours
     let condition = subject.condition_check(&grant).await?;
     ensure!(write(scene, &condition, &format!("{key} order 1")).await?);
     subject.renew(&grant).await?;
-    ensure!(write(scene, &condition, &format!("{key} order 2")).await?, "a renewed lock is the same grant");
+    ensure!(write(scene, &condition, &format!("{key} order 2")).await?, "a write under a renewed lock was refused");
     subject.release(&grant).await?;
-    ensure!(!write(scene, &condition, &format!("{key} order 3")).await?, "a released lock is nobody's");
+    ensure!(!write(scene, &condition, &format!("{key} order 3")).await?, "a write under a released lock was applied");
     ensure!(native.peek(&format!("{key} order 3")).await?.is_none());
     Ok(())
 }

@@ -117,7 +117,12 @@ pub(super) async fn a_deleted_row_is_gone_and_the_next_token_still_grows(scene: 
     ensure!(stage.take_sent() == ["DeleteItem"]);
     ensure!(native.peek(key).await?.is_none());
     let next = native.granted(lease(key, 20_000)).await?;
-    ensure!(next.fencing_token > grant.fencing_token, "by the clock");
+    ensure!(
+        next.fencing_token > grant.fencing_token,
+        "the next token is not larger: {} after {}",
+        next.fencing_token,
+        grant.fencing_token
+    );
     native.release(&next).await.context("the end")?;
     Ok(())
 }
