@@ -23,7 +23,7 @@ fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
 /// Searches for a new seed, because a seed's run changes with every change in the use of random numbers.
 fn search(mistake: Mistake, seeds: u64, written_down: u64) {
     if seeds > RARE {
-        println!("{mistake:?}: NOT by seed {written_down} any more, and too rare to look for another one here:");
+        println!("{mistake:?}: seed {written_down} does NOT notice it any more, and it is too rare to search here. Run:");
         println!("    cargo sim --mistake {mistake:?} --seeds {}", seeds * 4);
         return;
     }
@@ -36,7 +36,7 @@ fn search(mistake: Mistake, seeds: u64, written_down: u64) {
             "{mistake:?} is not tested, because DynamoDB refuses its request"
         );
         println!(
-            "{mistake:?}: not by seed {written_down} any more, but by seed {} ({:?})",
+            "{mistake:?}: seed {written_down} does not notice it any more, but seed {} does ({:?})",
             found.seed, found.invariant
         );
     }

@@ -138,7 +138,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Whether this call may acquire this row from a living holder. A row that the call itself wrote does not count.
+    /// Whether this call acquires this row even from a living holder. A row that the call itself wrote does not count.
     pub(crate) fn takes(&self, row: &Mark) -> bool {
         let CallKind::Acquire { owner, reclaims, .. } = &self.kind else { return false };
         let same_owner = row.owner == *owner;

@@ -76,8 +76,8 @@ impl Me {
         self.commit_ended(key, (grant, token), number, &answer, Duration::ZERO)
     }
 
-    /// Repeats a commit whose outcome an earlier holder of this lock did not learn, unless the lock reports that it was
-    /// applied.
+    /// Repeats a commit whose outcome an earlier holder of this lock did not learn. If the lock refuses, because the
+    /// commit may have been applied, settles it instead.
     pub(super) async fn commits_again(&self, key: usize, lock: &mut Lock, number: usize) {
         if !self.state().ledger.is_open(number) {
             return;
