@@ -23,7 +23,9 @@ fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
 /// Searches for a new seed, because a seed's run changes with every change in the use of random numbers.
 fn search(mistake: Mistake, seeds: u64, written_down: u64) {
     if seeds > RARE {
-        println!("{mistake:?}: seed {written_down} does NOT notice it any more, and it is too rare to search here. Run:");
+        println!(
+            "{mistake:?}: seed {written_down} does NOT notice it any more, and it is too rare to search here. Run:"
+        );
         println!("    cargo sim --mistake {mistake:?} --seeds {}", seeds * 4);
         return;
     }
