@@ -3,8 +3,7 @@
 //! * [`scenarios`]: the list. Each scenario checks one promise of the lock, on a real HTTP server that loses responses,
 //!   and next to a native holder or contender.
 //! * [`Subject`]: what is tested. [`Native`] is the crate in this process. [`Host`] is a program that runs a component
-//! and
-//!   reads one line of JSON per call, so a host can be written in any language.
+//!   and reads one line of JSON per call, so a host can be written in any language.
 //! * [`Stage`]: an embedded DynamoDB and a proxy to it.
 
 #![allow(clippy::disallowed_methods, reason = "a test bench looks at the clock; only the library may not")]
