@@ -1,10 +1,10 @@
-//! The known mistakes that are made in the source. Those that only change what a request asks of DynamoDB are in
-//! `src/requests.rs` of this package; what each of them means is said in `src/mistakes.rs`.
+//! The known mistakes that are made in the source. Mistakes that only change the expression of a request are in
+//! `src/requests.rs` of this package. `src/mistakes.rs` describes each of them.
 
 use crate::edit::Edit;
 
 pub(crate) const EDITS: &[Edit] = &[
-    // What a request says.
+    // Requests.
     Edit {
         name: "TokenNotBumped",
         file: "protocol/expression.rs",
@@ -90,7 +90,7 @@ pub(crate) const EDITS: &[Edit] = &[
         find: "if now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
         put: "if !MISTAKEN && now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
     },
-    // What an answer means.
+    // Responses.
     Edit {
         name: "NoRecognition",
         file: "protocol/acquire.rs",
@@ -303,7 +303,7 @@ pub(crate) const EDITS: &[Edit] = &[
         find: "if !over && settled {",
         put: "if !over && settled && !MISTAKEN {",
     },
-    // All the others, in what a request asks of DynamoDB.
+    // All other mistakes: they change the expression of a request.
     Edit {
         name: "mistakes in requests",
         file: "protocol/expression.rs",
