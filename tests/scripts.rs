@@ -131,7 +131,8 @@ const ANSWERED: [Line; 12] = [
     //                                                                  acquire renew  release commit commit+r start  complete complete with
     ("nothing happens", |_| vec![],                                     ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
     ("answered slowly", |_| vec![Fault::Slow(SLOW)],                    ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
-    ("the `Date` header is off", |_| vec![Fault::DateOff(3600)],        ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
+    ("the `Date` header is early", |_| vec![Fault::DateOff(-3600)],     ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
+    ("the `Date` header is late", |_| vec![Fault::DateOff(3600)],       ["uu",  "uu",  "u",    "tu",  "t",     "uu",  "u",     "t"]),
     ("the answer is lost", |_| vec![Fault::AnswerLost],                 ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
     ("500 after it was applied", |_| vec![Fault::failure_after_apply()],["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
     ("a body that breaks off", |_| vec![Fault::applied_with_broken_answer()],

@@ -3,7 +3,7 @@
 //! Every response of DynamoDB carries a `Date` header in whole seconds. The header's second, the round trip and the
 //! allowed skew explain some difference. A larger one means that the local wall clock, or the header, is wrong by
 //! more than the takeover rule allows. Until the next response shows which, the wall clock is not used against other
-//! holders, and what is written for others is as late as either of the two clocks says. When two responses in a row
+//! holders, and the end of a lease counts from the later of the two clocks. When two responses in a row
 //! agree, the local clock is wrong. From then on it is never used against other holders again, and its readings are
 //! corrected by the measured difference.
 
@@ -67,7 +67,8 @@ impl WallClockCheck {
         let latest = shown.map_or(0, |shown| local.saturating_add_signed(shown.largest));
         WallClock {
             millis: leading(corrected),
-            written: leading(corrected.max(local).max(latest)),
+            written: leading(corrected.max(local)),
+            latest: leading(corrected.max(local).max(latest)),
             trusted: !self.distrusted.load(Ordering::Relaxed) && shown.is_none(),
         }
     }
@@ -160,7 +161,7 @@ mod tests {
             (server - 9_000, server + 1_000),
             (server + 2_990, server + 9_000),
         ] {
-            let right = WallClock { millis: received, written: received, trusted: true };
+            let right = WallClock { millis: received, written: received, latest: received, trusted: true };
             assert_eq!(after(2, sent, received), right);
         }
     }
@@ -181,9 +182,12 @@ mod tests {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         let right = SERVER * 1000;
         check.compare(at(right), at(right), server(SERVER - 3600));
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+        assert_eq!(
+            check.reading(at(right)),
+            WallClock { millis: right, written: right, latest: right, trusted: false }
+        );
         check.compare(at(right), at(right), server(SERVER));
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: true });
+        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, latest: right, trusted: true });
     }
 
     #[test]
@@ -193,7 +197,10 @@ mod tests {
         for off in [3600, 0, 3600] {
             check.compare(at(right), at(right), server(SERVER - off));
         }
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+        assert_eq!(
+            check.reading(at(right)),
+            WallClock { millis: right, written: right, latest: right, trusted: false }
+        );
     }
 
     #[test]
@@ -210,14 +217,14 @@ mod tests {
     fn what_is_written_for_others_is_never_earlier_than_the_local_clock_says() {
         let server = SERVER * 1000;
         assert_eq!(after(2, server + 60_000, server + 60_000).written, server + 60_000);
-        assert_eq!(after(2, server - 60_000, server - 60_000).written, server + 1000);
+        assert_eq!(after(2, server - 60_000, server - 60_000).written, server + 500);
     }
 
     #[test]
-    fn what_is_written_after_one_answer_is_never_earlier_than_dynamodb_s_clock_can_be() {
+    fn after_one_answer_a_lease_ends_no_earlier_than_by_the_latest_time_that_dynamodb_s_clock_can_show() {
         let server = SERVER * 1000;
         let read = after(1, server - 60_100, server - 60_000);
-        assert_eq!((read.millis, read.written), (server - 60_000, server + 1000 + 100));
+        assert_eq!((read.millis, read.latest), (server - 60_000, server + 1000 + 100));
     }
 
     #[test]
@@ -228,6 +235,9 @@ mod tests {
         }
         check.compare(at(SERVER * 1000), at(SERVER * 1000), server(SERVER));
         let right = SERVER * 1000;
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+        assert_eq!(
+            check.reading(at(right)),
+            WallClock { millis: right, written: right, latest: right, trusted: false }
+        );
     }
 }

@@ -516,8 +516,8 @@ impl<U: Purpose> Call<'_, U> {
         let attempt = Attempt {
             version: Version { grant, stamp },
             started: now.instants,
-            now: now.wall.written,
-            ends_at_ms: now.wall.written.saturating_add(millis_rounded_up(lease.duration())),
+            now: now.wall.latest,
+            ends_at_ms: now.wall.latest.saturating_add(millis_rounded_up(lease.duration())),
             lease,
             replaces,
         };

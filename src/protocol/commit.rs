@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
             let request = self.transaction(port, &now)?;
             let (after, answer) = port.send(request).await;
             match answer {
-                Answer::Applied(_) => return self.committed(),
+                Answer::Applied(_) => return self.committed(port).await,
                 Answer::ConditionFailed(row) | Answer::Found(row) => {
                     let (after, row) = match row {
                         Some(row) => (after, Some(row)),

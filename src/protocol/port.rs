@@ -58,13 +58,13 @@ pub struct Now {
 const DATE_RESOLUTION: Duration = Duration::from_secs(1);
 
 impl Now {
-    /// Whether a response has shown, since `written` was read, that the wall clock was behind by more than others
-    /// allow for. The end of a lease that was written then is too early: others may take the lock while its holder
-    /// still relies on it.
-    pub(super) fn found_behind_since(&self, started: Instants, written: u64, clock_bounds: &ClockBounds) -> bool {
+    /// Whether a response has shown, since `latest` was read, that the wall clock was behind by more than others allow
+    /// for. The end of a lease that was written then is too early: others may take the lock while its holder still
+    /// relies on it.
+    pub(super) fn found_behind_since(&self, started: Instants, latest: u64, clock_bounds: &ClockBounds) -> bool {
         let skew = clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
         let expected = self.instants.longest_since(started).saturating_add(skew).saturating_add(DATE_RESOLUTION);
-        self.wall.written > written.saturating_add(millis_rounded_up(expected))
+        self.wall.latest > latest.saturating_add(millis_rounded_up(expected))
     }
 }
 
@@ -75,9 +75,11 @@ pub struct WallClock {
     /// within the same millisecond would look like a delayed copy.
     pub millis: u64,
     /// The time to write on a row, with which others compare their clocks: `millis`, but never earlier than the local
-    /// clock, nor than the latest time that the last response allows. So neither a clock that is behind nor a wrong
-    /// correction makes a living holder look dead.
+    /// clock. So a wrong correction cannot make a living holder look dead.
     pub written: u64,
+    /// The time from which the end of a lease counts: `written`, but never earlier than the latest time that the last
+    /// response allows. So a clock that is behind cannot make a living holder look dead either.
+    pub latest: u64,
     /// Whether this clock may prove that another holder is dead.
     pub trusted: bool,
 }

@@ -139,7 +139,7 @@ pub(super) fn attempt(
     let stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u16());
     let longer = now.lease > holding.lease.duration();
     let lease = if longer { settings.lease(now.lease) } else { holding.lease.clone() };
-    let wanted_end = now.wall.written.saturating_add(millis_rounded_up(lease.duration()));
+    let wanted_end = now.wall.latest.saturating_add(millis_rounded_up(lease.duration()));
     let ends_at_ms = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends_at_ms);
     holding.newest.stamp = stamp;
     let action = Action::Renew {
@@ -151,7 +151,7 @@ pub(super) fn attempt(
         data: data.clone(),
         keep: holding.keep,
     };
-    (action, Attempt { stamp, started: now.instants, now: now.wall.written, lease, ends_at_ms })
+    (action, Attempt { stamp, started: now.instants, now: now.wall.latest, lease, ends_at_ms })
 }
 
 impl Attempt {
