@@ -125,6 +125,8 @@ mod pages {
     mod fencing {}
     #[doc = include_str!("../docs/other-clients.md")]
     mod other_clients {}
+    #[doc = include_str!("../docs/regions.md")]
+    mod regions {}
     #[doc = include_str!("../docs/rust.md")]
     mod rust {}
 }

@@ -26,6 +26,12 @@ pub(crate) enum Fate {
     SaysFailure,
 }
 
+/// The error code for a request that is refused for now. Every other write is refused because another Region of a
+/// global table writes the row. No random number decides this, so each seed keeps its run.
+pub(crate) fn throttling(slot: usize, write: bool) -> &'static str {
+    if write && slot % 2 == 1 { "ReplicatedWriteConflictException" } else { "ThrottlingException" }
+}
+
 /// Error codes that do not justify a retry, or that are unknown.
 pub(crate) const REJECTIONS: [&str; 4] =
     ["ExpiredTokenException", "UnrecognizedClientException", "AccessDeniedException", "BrandNewException"];

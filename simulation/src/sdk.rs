@@ -141,11 +141,7 @@ pub(crate) fn failed() -> Outcome {
     failure(500, "InternalServerError")
 }
 
-pub(crate) fn throttled() -> Outcome {
-    failure(400, "ThrottlingException")
-}
-
-pub(crate) fn rejected(code: &str) -> Outcome {
+pub(crate) fn refused(code: &str) -> Outcome {
     failure(400, code)
 }
 

@@ -255,6 +255,10 @@ impl LockClient {
     /// Checks that the table exists, is active, and has the key attributes and TTL that this client expects. The error
     /// names everything that is wrong, not just the first problem.
     ///
+    /// A table in several Regions must have strong consistency, unless the client has
+    /// [`one_home_region`](LockClientBuilder::one_home_region). All its replicas and its witness must be active, and
+    /// with strong consistency there is no TTL.
+    ///
     /// Use it in a deployment test. Do not use it in every cold start, because it takes too long there.
     ///
     /// # Errors

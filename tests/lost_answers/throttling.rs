@@ -8,7 +8,12 @@ use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn throttling_is_waited_out_within_the_callers_time() {
-    for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
+    for code in [
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "ReplicatedWriteConflictException",
+    ] {
         let _case = case(code);
         let table = Table::new();
         let process = table.process();

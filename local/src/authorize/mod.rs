@@ -9,7 +9,7 @@
 
 mod grant;
 mod proxy;
-mod refusal;
+pub(crate) mod refusal;
 
 pub use grant::{Grant, Role};
 pub use proxy::{AuthorizingProxy, Call, Fate};

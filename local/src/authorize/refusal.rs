@@ -31,7 +31,7 @@ pub(super) fn unknown_caller() -> Answer {
 }
 
 /// The proxy cannot read what the request does.
-pub(super) fn not_understood(reason: &str) -> Answer {
+pub(crate) fn not_understood(reason: &str) -> Answer {
     refusal("com.amazon.coral.validate#ValidationException", "message", reason)
 }
 
@@ -42,14 +42,14 @@ pub(super) fn throttled() -> Answer {
 }
 
 /// The server reports a failure, although it may have applied the request.
-pub(super) fn failed() -> Answer {
+pub(crate) fn failed() -> Answer {
     let mut answer =
         refusal("com.amazonaws.dynamodb.v20120810#InternalServerError", "message", "Internal server error");
     *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     answer
 }
 
-fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
+pub(crate) fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
     let body = json!({ "__type": name, field: sentence }).to_string();
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() = StatusCode::BAD_REQUEST;

@@ -1,7 +1,7 @@
 //! Reads functions and tables from a SAM template, with values for this machine.
 //!
 //! Of a function it reads the binary, timeout, memory and variables, including those under `Globals`. It
-//! resolves `Ref`, `Fn::GetAtt` and `Fn::Sub` in both notations: parameters to their defaults, and
+//! resolves `Ref`, `Fn::GetAtt`, `Fn::If` and `Fn::Sub` in both notations: parameters to their defaults, and
 //! resources to names and ARNs of this machine. All conditions count as true.
 
 use super::{ACCOUNT, Function, REGION, arn};
@@ -172,6 +172,11 @@ impl Template {
                 let path = path.iter().map(|part| self.text(part)).collect::<anyhow::Result<Vec<_>>>()?;
                 self.attribute(&path.join("."))
             }
+            // Conditions count as true.
+            ("If", Value::Sequence(parts)) => match parts.as_slice() {
+                [_, if_true, _] => self.text(if_true),
+                _ => bail!("Fn::If has a condition and two values"),
+            },
             ("Sub", Value::String(text)) => self.substituted(text, &Value::Null),
             ("Sub", Value::Sequence(both)) => match both.as_slice() {
                 [Value::String(text), variables] => self.substituted(text, variables),
@@ -291,6 +296,7 @@ Resources:
         Variables:
           STAGE: !Sub "${Stage}/${Locks.Arn}/${!Literal}/${AWS::Region}"
           OTHER: { "Fn::GetAtt": [Second, Arn] }
+          EITHER: !If [SomeCondition, !Ref Locks, !Ref Nothing]
           NUMBER: 5
   Second:
     Type: AWS::Serverless::Function
@@ -317,6 +323,7 @@ Resources:
         let locks = "arn:aws:dynamodb:eu-central-1:123456789012:table/Locks";
         assert_eq!(first.environment["STAGE"], format!("test/{locks}/${{Literal}}/eu-central-1"));
         assert_eq!(first.environment["OTHER"], arn("the-second-one"));
+        assert_eq!(first.environment["EITHER"], "Locks");
         assert_eq!(first.environment["NUMBER"], "5");
     }
 
@@ -327,6 +334,7 @@ Resources:
             ("!Ref Nothing", "there is no Nothing"),
             ("!GetAtt Locks.StreamArn", "StreamArn of Locks"),
             ("!ImportValue x", "ImportValue cannot be resolved here"),
+            ("!If [SomeCondition, a]", "Fn::If has a condition and two values"),
             ("[a]", "is not a text"),
         ] {
             let text = TEMPLATE.replace("${N}", "second").replace("NUMBER: 5", &format!("NUMBER: {variable}"));

@@ -1,6 +1,6 @@
-//! Many processes, or tasks in one process, contend for one lock on a real server over connections that
-//! break. The counter that the lock guards is exact. Without the fence, and with the same accidents, it is
-//! not.
+//! Many processes, tasks in one process, or functions in several Regions contend for one lock on a real server
+//! over connections that break. The counter that the lock guards is exact. Without the fence, and with the
+//! same accidents, it is not.
 //!
 //! The accidents follow from a seed, which is printed. `CONTENTION_SEED` draws the same plan again. The
 //! results do not depend on the seed: each kind of accident happens once in a fixed number of requests,
@@ -12,6 +12,7 @@
 
 mod accidents;
 mod processes;
+mod regions;
 mod stage;
 mod tasks;
 
@@ -53,4 +54,17 @@ async fn sixty_four_tasks_on_a_real_server_over_bad_connections_count_exactly() 
     let accidents = accidents::Accidents::new(tasks::RARE, tasks::LATEST);
     assert_eq!(tasks::contend(Some(&accidents)).await, (TASKS * ADDS, TASKS * ADDS), "{accidents}");
     accidents.assert_all_happened(5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_in_three_regions_count_exactly_while_one_region_is_cut_off_and_comes_back() {
+    let _one = ONE.lock().await;
+    let run = regions::contend().await;
+    for (counted, told) in &run.counts {
+        assert_eq!(counted, told);
+    }
+    run.the_lock_of_the_holder_that_was_cut_off_was_not_taken_before_its_lease_was_over();
+    run.nobody_was_granted_a_lock_where_no_other_region_is_reached();
+    run.nobody_waited_too_long();
+    assert!(run.refusals.conflicts > 0 && run.refusals.isolated > 0, "{:?}", run.refusals);
 }

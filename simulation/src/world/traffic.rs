@@ -5,7 +5,7 @@ use super::queue::Event;
 use super::{State, TTL, nanos};
 use crate::clocks::{EPOCH, Nanos};
 use crate::ledger::{CallKind, Invariant, ProcessId, Written};
-use crate::network::{Fate, Outcome, REJECTIONS, Slot};
+use crate::network::{Fate, Outcome, REJECTIONS, Slot, throttling};
 use crate::peer::{Op, What};
 use crate::plan::RETENTION;
 use crate::sdk::{self, Http};
@@ -57,13 +57,8 @@ impl State {
         let by_sdk = http.is_some();
         let message = Message { slot, request, http, fate, copy: false, begun, read };
         match fate {
-            Fate::Throttled if by_sdk => self.answer_at(sent + way, slot, sdk::throttled()),
-            Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Throttled)),
-            Fate::Rejected(code) if by_sdk => self.answer_at(sent + way, slot, sdk::rejected(REJECTIONS[code])),
-            Fate::Rejected(code) => {
-                let answer = Answer::of_error(Some(REJECTIONS[code]), None);
-                self.answer_at(sent + way, slot, Outcome::Answer(answer));
-            }
+            Fate::Throttled => self.refuse_at(sent + way, slot, by_sdk, throttling(slot, write)),
+            Fate::Rejected(code) => self.refuse_at(sent + way, slot, by_sdk, REJECTIONS[code]),
             Fate::Stranger => self.answer_at(sent + way, slot, Outcome::Stranger),
             Fate::RequestLost => self.reset_at(sent + way, slot),
             Fate::Arrives | Fate::AnswerLost | Fate::SaysFailure => {
@@ -157,6 +152,12 @@ impl State {
         if self.rng.bool() {
             self.answer_at(at, slot, Outcome::Reset);
         }
+    }
+
+    /// Nobody has looked at the row.
+    fn refuse_at(&mut self, at: Nanos, slot: usize, by_sdk: bool, code: &str) {
+        let refused = if by_sdk { sdk::refused(code) } else { Outcome::Answer(Answer::of_error(Some(code), None)) };
+        self.answer_at(at, slot, refused);
     }
 
     fn answer_at(&mut self, at: Nanos, slot: usize, outcome: Outcome) {
