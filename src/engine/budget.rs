@@ -55,10 +55,15 @@ impl Budget {
     /// A budget that ends at a point in time, such as an invocation's deadline. If that time has passed, nothing is
     /// left.
     pub fn until(deadline: SystemTime) -> Self {
+        Self::until_within(deadline, Duration::MAX)
+    }
+
+    /// A budget that ends at a point in time, but no later than this much after now.
+    pub(crate) fn until_within(deadline: SystemTime, longest: Duration) -> Self {
         let clock = SharedClock::system();
         let now = clock.now();
         let deadline = Instants::new(now.monotonic, deadline);
-        Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall)))
+        Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall).min(longest)))
     }
 
     /// A budget whose end is unknown. Locks acquired within it need an explicit [`lease`](crate::Acquire::lease), and a

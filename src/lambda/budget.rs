@@ -3,11 +3,17 @@
 use crate::engine::budget::Budget;
 use crate::protocol::from_epoch_millis;
 use lambda_runtime::Context;
+use std::time::Duration;
+
+/// The longest timeout of a Lambda function.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// The time that is left of an invocation, with that invocation as the owner.
 ///
-/// * The end is the context's deadline. A deadline of 0 means that it is unknown (the context was made by hand). Then
-///   the budget is [`unknown`](Budget::unknown), and every acquire needs an explicit lease.
+/// * The end is the context's deadline, and at most 15 minutes from now, which is [Lambda's longest
+///   timeout](https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html). A wall clock that is an hour
+///   behind therefore does not lead to a lease of an hour. A deadline of 0 means that it is unknown (the context was
+///   made by hand). Then the budget is [`unknown`](Budget::unknown), and every acquire needs an explicit lease.
 /// * Grace (1 s) and reserve (half of what is left now) are those of every budget. Make the budget first in the
 ///   handler, so that the reserve is half of the whole.
 /// * The [`owner`](Budget::owner) begins with `function:version/request id`, and each acquire adds random digits. The
@@ -20,7 +26,8 @@ use lambda_runtime::Context;
 impl From<&Context> for Budget {
     fn from(context: &Context) -> Self {
         let deadline = Some(context.deadline).filter(|deadline| *deadline != 0);
-        let budget = deadline.and_then(from_epoch_millis).map_or_else(Budget::unknown, Budget::until);
+        let deadline = deadline.and_then(from_epoch_millis);
+        let budget = deadline.map_or_else(Budget::unknown, |end| Budget::until_within(end, LONGEST_TIMEOUT));
         match invocation(context) {
             Some(name) => budget.owner(name),
             None => budget,
@@ -46,7 +53,6 @@ mod tests {
     use crate::engine::clock::SharedClock;
     use lambda_runtime::Config;
     use std::sync::Arc;
-    use std::time::Duration;
 
     fn context(request_id: &str, name: &str, version: &str) -> Context {
         let mut context = Context::default();
@@ -67,6 +73,15 @@ mod tests {
         context.deadline = in_seconds(30);
         let remaining = Budget::from(&context).remaining().unwrap();
         assert!(remaining > Duration::from_secs(28) && remaining <= Duration::from_secs(30), "{remaining:?}");
+    }
+
+    #[test]
+    fn a_budget_is_never_longer_than_an_invocation_may_last() {
+        let mut context = context("r-1", "orders", "7");
+        context.deadline = in_seconds(3_630);
+        let budget = Budget::from(&context);
+        assert_eq!(budget.remaining().unwrap().as_secs().div_ceil(60), 15);
+        assert!(budget.wait().unwrap() <= Duration::from_secs(450));
     }
 
     #[test]

@@ -9,8 +9,8 @@ pub struct Invocation {
     pub request_id: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// What the process wrote to stdout and stderr, in its order. After a cold start it begins with what
-    /// was written before the first poll.
+    /// What the process wrote to stdout and stderr meanwhile, in its order. After a cold start it begins with what
+    /// was written before the first poll. Of several invocations at once, each has the lines of all.
     pub logs: String,
     /// Which environment answered.
     pub environment: u32,
@@ -26,6 +26,23 @@ pub struct Invocation {
     pub max_rss_kb: Option<u64>,
 }
 
+impl Invocation {
+    /// One of which nothing is known yet.
+    pub(super) fn new(request_id: &str, environment: u32) -> Self {
+        Self {
+            request_id: request_id.to_owned(),
+            outcome: Outcome::TimedOut,
+            logs: String::new(),
+            environment,
+            cold_start: false,
+            duration: Duration::ZERO,
+            init: None,
+            first_answer: None,
+            max_rss_kb: None,
+        }
+    }
+}
+
 /// How an invocation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -38,7 +55,7 @@ pub enum Outcome {
         /// `errorMessage`.
         message: String,
     },
-    /// The deadline passed, and the process was killed.
+    /// The deadline passed. The process was killed, unless the function [does not kill](super::Function::kills).
     TimedOut,
     /// The process ended in the middle of the invocation, such as `exit status 1` or `signal: killed`.
     Exited(String),

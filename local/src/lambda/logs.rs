@@ -1,13 +1,13 @@
 //! What a process wrote, by invocation.
 //!
-//! stdout and stderr are one pipe, so their order is kept. At the end of an invocation the process is
-//! stopped or dead, and whatever it has written is in the pipe: it is read to its end there and then.
+//! stdout and stderr are one pipe, so their order is kept. Whatever was written before an invocation has answered is in
+//! the pipe then: it is read to its end there and then. Of several invocations at once, each has the lines of all.
 
 use super::lock;
 use rustix::io::{Errno, read};
 use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::broadcast;
 
@@ -50,8 +50,10 @@ pub(super) struct Logs {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Of this invocation.
+    /// What somebody may still ask for.
     text: Vec<u8>,
+    /// How much was written before that.
+    forgotten: usize,
     /// The beginning of a line whose end was not written yet.
     line: Vec<u8>,
 }
@@ -74,8 +76,28 @@ impl Logs {
         }
     }
 
-    /// What was written since this was called last.
-    pub(super) fn take(&self) -> String {
+    /// How much was written until now.
+    pub(super) fn written(&self) -> usize {
+        let kept = self.up_to_date();
+        kept.forgotten + kept.text.len()
+    }
+
+    /// What was written after so much.
+    pub(super) fn since(&self, written: usize) -> String {
+        let kept = self.up_to_date();
+        let from = written.saturating_sub(kept.forgotten);
+        String::from_utf8_lossy(kept.text.get(from..).unwrap_or_default()).into_owned()
+    }
+
+    /// Nobody will ask for what was written before so much.
+    pub(super) fn forget(&self, written: usize) {
+        let mut kept = lock(&self.kept);
+        let less = written.saturating_sub(kept.forgotten).min(kept.text.len());
+        kept.text.drain(..less);
+        kept.forgotten += less;
+    }
+
+    fn up_to_date(&self) -> MutexGuard<'_, Kept> {
         let mut kept = lock(&self.kept);
         let mut buffer = [0; BUFFER];
         // Past the runtime, which may not know yet that there is something to read.
@@ -86,7 +108,7 @@ impl Logs {
                 Ok(_) | Err(_) => break,
             }
         }
-        String::from_utf8_lossy(&std::mem::take(&mut kept.text)).into_owned()
+        kept
     }
 
     fn keep(&self, kept: &mut Kept, written: &[u8]) {

@@ -4,11 +4,14 @@
 //! time, is killed (SIGKILL) when the deadline has passed, is started anew at the next invocation after
 //! that or after a crash, and is stopped (SIGSTOP) between invocations, as Lambda freezes it.
 //!
+//! With [`Function::concurrency`] and [`Function::kills`] it is as on Lambda Managed Instances: several invocations at
+//! once in one process, which is never stopped, and which goes on after a deadline.
+//!
 //! | file | idea |
 //! |---|---|
 //! | `invocation` | what became of an invocation |
 //! | `handle` | [`Lambda`]: functions, and the environments of each |
-//! | `environment` | one execution environment: start, deliver, await the answer, freeze |
+//! | `environment` | one execution environment: start, deliver, await the answers, freeze |
 //! | `process` | the process in it: variables, signals, memory |
 //! | `runtime_api` | what the process sees: next, response, error |
 //! | `logs` | what it wrote, by invocation |
@@ -53,10 +56,47 @@ pub struct Function {
     pub binary: PathBuf,
     /// Its own variables, beside those that Lambda sets. They win over Lambda's.
     pub environment: BTreeMap<String, String>,
-    /// How long an invocation may take before its process is killed.
+    /// How long an invocation may take. Default: 3 s.
     pub timeout: Duration,
-    /// What the function is told that it has. Nothing limits it here.
+    /// What the function is told that it has. Nothing limits it here. Default: 128 MB.
     pub memory_mb: u32,
+    /// How many invocations a process may have at a time, at least 1. Default: 1.
+    ///
+    /// With more than one, the process is told by `AWS_LAMBDA_MAX_CONCURRENCY`, and is not stopped between invocations.
+    /// It may have as many polls under way. Further invocations go to another environment.
+    pub concurrency: u32,
+    /// Whether the process is killed when the time of an invocation is up. Default: `true`.
+    ///
+    /// If it is not, the caller is told [`TimedOut`](Outcome::TimedOut) and the process goes on. Its late answer is
+    /// refused (410), and until then the invocation counts as under way. The process is not stopped between invocations.
+    pub kills: bool,
+}
+
+/// Lambda's defaults; name and binary are empty.
+impl Default for Function {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            binary: PathBuf::new(),
+            environment: BTreeMap::new(),
+            timeout: Duration::from_secs(3),
+            memory_mb: 128,
+            concurrency: 1,
+            kills: true,
+        }
+    }
+}
+
+impl Function {
+    /// How many invocations a process may have at a time.
+    fn at_once(&self) -> usize {
+        self.concurrency as usize
+    }
+
+    /// Whether it runs as on Lambda Managed Instances: its processes are never stopped.
+    fn is_managed(&self) -> bool {
+        self.concurrency > 1 || !self.kills
+    }
 }
 
 pub(crate) fn arn(function: &str) -> String {

@@ -159,6 +159,12 @@ impl Process {
         !self.leash.is_killed() && matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Ends what it started, after it has ended itself. Nobody reaches it any more.
+    pub(super) fn bury(&self) {
+        self.send(Signal::KILL);
+        self.leash.hold(None);
+    }
+
     /// The most memory that it has ever used; nobody knows that of a process that has ended.
     pub(super) fn max_rss_kb(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
@@ -169,9 +175,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The leader may be gone while what it started is not.
-        self.send(Signal::KILL);
-        self.leash.hold(None);
+        self.bury();
         self.following.abort();
     }
 }
@@ -197,7 +201,12 @@ fn variables(function: &Function) -> Vec<(&'static str, String)> {
         ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", function.memory_mb.to_string()),
         ("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{}", function.name)),
     ];
-    fixed.into_iter().map(|(name, value)| (name, value.to_owned())).chain(own).collect()
+    let managed = [
+        ("AWS_LAMBDA_INITIALIZATION_TYPE", "lambda-managed-instances".to_owned()),
+        ("AWS_LAMBDA_MAX_CONCURRENCY", function.concurrency.to_string()),
+    ];
+    let managed = managed.into_iter().filter(|_| function.is_managed());
+    fixed.into_iter().map(|(name, value)| (name, value.to_owned())).chain(own).chain(managed).collect()
 }
 
 /// In Lambda's words.
