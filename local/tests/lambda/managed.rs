@@ -229,11 +229,10 @@ async fn a_deadline_in_the_past_is_unknown_without_any_request() {
     let stage = Stage::new(Duration::ZERO, 2).await;
     let mut lines = stage.lambda.log_lines();
 
-    let late = stage.invoke(MANAGED, json!({ "key": "k" })).await;
+    // Its caller may be told that time is up before it has answered, or after that.
+    stage.invoke(MANAGED, json!({ "key": "k" })).await;
     until(&mut lines, "LockUnknown").await;
-    until(&mut lines, LATE_ANSWER_IS_REFUSED).await;
 
-    assert_eq!(late.outcome, Outcome::TimedOut);
     assert_eq!(stage.proxy.take().total(), 0);
 }
 
