@@ -147,7 +147,7 @@ async fn who_crashed_in_the_middle_of_a_step_is_succeeded_once_its_lease_has_end
 #[tokio::test]
 async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
     let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
-    let work = json!({ "key": "k", "steps": [500], "checkpoint": true, "write": true, "leaseMillis": 1000, "withoutCut": true });
+    let work = json!({ "key": "k", "steps": [500], "checkpoint": true, "write": true });
     let (old, successor) = stage.frozen_and_succeeded(work).await;
     match old.outcome {
         Outcome::Error { error_type, .. } => assert_eq!(error_type, "LockLost"),
@@ -161,7 +161,7 @@ async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
 #[tokio::test]
 async fn who_was_frozen_and_does_not_look_is_refused_by_the_resource() {
     let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
-    let work = json!({ "key": "k", "steps": [500], "checkpoint": false, "write": true, "leaseMillis": 1000, "withoutCut": true });
+    let work = json!({ "key": "k", "steps": [500], "checkpoint": false, "write": true });
     let (old, successor) = stage.frozen_and_succeeded(work).await;
     assert!(old.logs.contains("the write of k with the token"), "{}", old.logs);
     match old.outcome {
@@ -174,7 +174,10 @@ async fn who_was_frozen_and_does_not_look_is_refused_by_the_resource() {
 impl Stage {
     /// Freezes the holder in its first step, lets a successor take over and write, thaws the holder;
     /// what became of it, and the successor's token.
-    async fn frozen_and_succeeded(&self, work: Value) -> (Invocation, u64) {
+    async fn frozen_and_succeeded(&self, mut work: Value) -> (Invocation, u64) {
+        work["leaseMillis"] = 1000.into();
+        // Otherwise it does nothing more after the thaw.
+        work["withoutCut"] = true.into();
         let working = self.begin(work).await;
         let row = self.row().await;
         let environment = self.lambda.environments("holder")[0];

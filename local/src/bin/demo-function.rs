@@ -101,8 +101,8 @@ impl Work {
     async fn run(&self, lock: &mut Lock, deps: &Deps) -> Result<Value, Failure> {
         tracing::info!(owner = lock.owner(), fencing_token = lock.fencing_token(), "{} is held", self.key);
         for (number, millis) in self.steps.iter().enumerate() {
-            tracing::info!("step {number} of {}", self.key);
             self.note(number, lock.fencing_token(), deps)?;
+            tracing::info!("step {number} of {}", self.key);
             if self.crash_at == Some(number) {
                 tracing::info!("step {number} of {} crashes", self.key);
                 std::process::exit(70);

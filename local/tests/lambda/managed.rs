@@ -240,8 +240,8 @@ async fn a_deadline_in_the_past_is_unknown_without_any_request() {
 async fn work_that_was_frozen_beyond_its_lease_is_not_polled_after_the_thaw() {
     let stage = Stage::new(LONG, 2).await;
     let mut lines = stage.lambda.log_lines();
-    let working = stage.begin(json!({ "key": "k", "steps": steps(50, 400), "leaseMillis": 1000 }));
-    until(&mut lines, "step 3 of k").await;
+    let working = stage.begin(json!({ "key": "k", "steps": steps(700, 9), "leaseMillis": 1000 }));
+    until(&mut lines, "step 0 of k").await;
 
     let environment = stage.lambda.environments(MANAGED)[0];
     stage.lambda.freeze(environment).unwrap();
