@@ -3,8 +3,10 @@
 Holds every role of the expanded template against the list below: these actions, on these resources,
 and nothing else. A role that is not listed fails, as does a function that runs another program than the one
 of its own name: beside order-queue there is one that writes without fences, for a test to compare with.
+The table of actions in docs/settings.md has to be the same list.
 """
 
+import pathlib
 import re
 import sys
 
@@ -36,6 +38,8 @@ EXPECTED = {
     "ScheduledJobRole": LOCK,
     "SkipIfRunningRole": INVOKE,
 }
+# In docs/settings.md the three state machines are one line.
+STATE_MACHINES = ["ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 
@@ -66,13 +70,33 @@ def findings(expansion):
             yield f"{name} has no role of its own: {function['Role']}"
 
 
+def on_the_page(path="docs/settings.md"):
+    """What the page says that each role may do. A row without a name goes on with the functions of the row before."""
+    page = pathlib.Path(path).read_text().partition("\n| function | actions |")[2].partition("\n\n")[0]
+    said, roles = {}, []
+    for _, of, actions, *_ in (line.split("|") for line in page.splitlines() if line.count("|") == 4):
+        named = [f"{name.title().replace('-', '')}Role" for name in re.findall(r"`([\w-]+)`", of)]
+        roles = STATE_MACHINES if "state machines" in of else named or roles
+        for role in roles:
+            said.setdefault(role, set()).update(re.findall(r"`(\w+:\w+)`", actions))
+    return said
+
+
+def findings_on_the_page():
+    said = on_the_page()
+    for role in sorted(set(said) | set(EXPECTED)):
+        expected = {action for action, _ in EXPECTED.get(role, [])}
+        if said.get(role) != expected:
+            yield f"docs/settings.md says that {role} may do {sorted(said.get(role, []))}, and not {sorted(expected)}"
+
+
 def own_name(function):
     """What the program of a function is called: LockTask runs lock-task."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", function).lower()
 
 
 def main(path):
-    found = list(findings(Expansion(path)))
+    found = [*findings(Expansion(path)), *findings_on_the_page()]
     for finding in found:
         print(finding, file=sys.stderr)
     if found:

@@ -112,7 +112,8 @@ impl LockClient {
     /// It sends one write when the lock is free, or when the wall clock proves that its last holder is dead. It sends
     /// two writes when a row of another client is free, or when an observation proves that its holder is dead. While it
     /// waits, it sends one consistent read per poll, which costs a fifth of a write. The first poll comes after 30 ms.
-    /// The pauses then grow to about 250 ms. It sends one more read after a response was lost.
+    /// The pauses then grow to about 250 ms. It sends one more read after a response was lost, and one more write when
+    /// the first response shows that the wall clock was behind.
     ///
     /// # IAM actions
     /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.

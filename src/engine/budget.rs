@@ -55,15 +55,10 @@ impl Budget {
     /// A budget that ends at a point in time, such as an invocation's deadline. If that time has passed, nothing is
     /// left.
     pub fn until(deadline: SystemTime) -> Self {
-        Self::until_within(deadline, Duration::MAX)
-    }
-
-    /// A budget that ends at a point in time, but no later than this much after now.
-    pub(crate) fn until_within(deadline: SystemTime, longest: Duration) -> Self {
         let clock = SharedClock::system();
         let now = clock.now();
         let deadline = Instants::new(now.monotonic, deadline);
-        Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall).min(longest)))
+        Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall)))
     }
 
     /// A budget whose end is unknown. Locks acquired within it need an explicit [`lease`](crate::Acquire::lease), and a
@@ -90,6 +85,13 @@ impl Budget {
             reserve: total.unwrap_or_default() / 2,
             owner: None,
         }
+    }
+
+    /// The same budget, but no longer than this from its start.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn at_most(self, longest: Duration) -> Self {
+        let total = self.total.map(|total| total.min(longest));
+        Self { total, reserve: total.unwrap_or_default() / 2, ..self }
     }
 
     /// Sets how long after its end the work may still act. The lease must cover that time. Default: 1 s.

@@ -3,9 +3,9 @@
 use lambda_lock_testkit::{Fault, Table};
 use serde_json::json;
 
-/// `create_table` on a table that is no lock table must not switch TTL on there: it deletes rows.
+/// `create_table` on a table that is not a lock table must not switch TTL on, because TTL deletes rows.
 #[tokio::test(start_paused = true)]
-async fn creating_the_table_switches_no_ttl_on_in_a_table_of_another_kind() {
+async fn create_table_does_not_switch_ttl_on_in_another_kind_of_table() {
     let table = Table::with_keys(&["id"]);
     let locks = table.process().builder().ttl_attribute("expiresAt").build().unwrap();
 
@@ -16,7 +16,7 @@ async fn creating_the_table_switches_no_ttl_on_in_a_table_of_another_kind() {
     assert!(!status.starts_with("ENABL"), "TTL was switched on at a table that is no lock table: {status}");
 }
 
-/// AWS: DescribeTable right after CreateTable may say ResourceNotFoundException.
+/// On AWS, DescribeTable may return ResourceNotFoundException right after CreateTable.
 #[tokio::test(start_paused = true)]
 async fn a_new_table_that_is_not_described_yet_is_waited_for() {
     let table = Table::none();
@@ -26,7 +26,7 @@ async fn a_new_table_that_is_not_described_yet_is_waited_for() {
     process.locks("me").create_table().await.unwrap();
 }
 
-/// `create_table` promises `Table` for a table that does not fit.
+/// `create_table` promises the error `Table` for a table that does not fit.
 #[tokio::test(start_paused = true)]
 async fn a_ttl_on_another_attribute_is_an_error_about_the_table() {
     let table = Table::new();
@@ -41,7 +41,8 @@ async fn a_ttl_on_another_attribute_is_an_error_about_the_table() {
 
     let error = locks.create_table().await.unwrap_err();
 
-    // AWS refuses it ("TimeToLive is active on a different AttributeName"), which came out as `InvalidRequest`.
+    // AWS rejects it ("TimeToLive is active on a different AttributeName"), which was once reported as
+    // `InvalidRequest`.
     assert_eq!(process.take_counts().get("UpdateTimeToLive"), None);
     assert!(error.is_table() && error.to_string().contains("its TTL attribute is \"other\""), "{error}");
 }

@@ -1,4 +1,5 @@
-//! Idempotent work behind a lock: an order is charged once, however often it is asked for.
+//! Idempotent work behind a lock: charges an order once, however often it is requested.
+//!
 //! `docs/samples.md` is its manual.
 
 use charge_order::{Deps, handler};

@@ -1,5 +1,5 @@
-//! Releases the locks of Step Functions executions that ended without releasing them.
-//! `docs/operations.md` is its manual.
+//! Releases the locks of Step Functions executions that ended without releasing them. The manual is
+//! `docs/operations.md`.
 
 mod ended;
 mod handler;

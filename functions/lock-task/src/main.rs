@@ -1,4 +1,5 @@
-//! Acquires, renews and releases locks, for Step Functions and for callers in any language. `docs/lock-task.md` is its manual.
+//! Acquires, renews and releases locks, for Step Functions and for callers in any language. The manual is
+//! `docs/lock-task.md`.
 
 mod acquire;
 mod deps;

@@ -1,4 +1,4 @@
-//! Orders from an SQS queue, each charged once. `docs/samples.md` is its manual.
+//! Charges each order of an SQS queue once. The manual is `docs/samples.md`.
 
 use charge_order::Deps;
 use lambda_lock_functions::{process, serve, start};

@@ -1,4 +1,5 @@
-//! Stands for your work: the steps of the sample state machines, each of them fenced.
+//! A placeholder for your work: the steps of the sample state machines, each of them fenced.
+//!
 //! `docs/samples.md` is its manual.
 
 mod counter;

@@ -1,4 +1,5 @@
-//! A job on a schedule that may fire twice: at most one run at a time. `docs/samples.md` is its manual.
+//! A job on a schedule that may start twice: at most one run at a time. The manual is
+//! `docs/samples.md`.
 
 mod handler;
 #[cfg(test)]

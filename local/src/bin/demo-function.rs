@@ -1,23 +1,24 @@
-//! A function that holds a lock while it works step by step, for the demo and the tests: slow enough to
-//! be killed, frozen or crashed in the middle.
+//! A function that holds a lock while it works in steps, for the demo and the tests. It is slow enough
+//! to be killed, frozen or crashed during a step.
 //!
 //! ```json
 //! { "key": "customer-7", "steps": [100, 250], "checkpoint": true, "write": true, "crashAt": 1 }
 //! ```
 //!
-//! * `steps`: how many milliseconds each step takes. `checkpoint` renews the lease after each of them.
-//! * `crashAt`: the process exits (status 70) at the beginning of this step; the first one is 0.
+//! * `steps`: how many milliseconds each step takes. With `checkpoint` the lease is renewed after each of them.
+//! * `crashAt`: the process exits (status 70) at the beginning of this step. The first step is 0.
 //! * `leaseMillis`: a lease of this length instead of one that follows the deadline.
-//! * `withoutCut`: the work goes on when its lease has ended.
-//! * `write`: at the end, `count` of the item `id` = key in `COUNTER_TABLE` (`counters`) grows by one,
-//!   unless a larger fencing token has written it.
+//! * `withoutCut`: the work continues when its lease has ended.
+//! * `write`: at the end, adds one to `count` of the item `id` = key in `COUNTER_TABLE` (`counters`), unless a larger
+//!   fencing token has written it.
 //!
-//! If `LEDGER` names a file, each step begins with a line in it: `{"key":…,"fencingToken":…,"step":0}`. Nothing fences it.
+//! If `LEDGER` names a file, each step first adds a line to it: `{"key":…,"fencingToken":…,"step":0}`. These writes are
+//! not fenced.
 //!
-//! Answers `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`; `written` is
-//! `false` when the write was refused, and `null` when none was asked for.
+//! Returns `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`. `written` is
+//! `false` when the write was refused, and `null` when the event asks for no write.
 
-#![allow(clippy::disallowed_methods, reason = "its work is to let time pass")]
+#![allow(clippy::disallowed_methods, reason = "its work is to wait")]
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -63,7 +64,7 @@ async fn main() -> ExitCode {
         let deps = Arc::new(Deps::new(config)?);
         serve(move |event| {
             let deps = Arc::clone(&deps);
-            // In a box: the compiler gives up on the layout of so many futures within each other.
+            // Boxed, because the compiler cannot compute the layout of so many nested futures.
             async move { Box::pin(handler(event, &deps)).await }
         })
         .await
@@ -131,7 +132,7 @@ impl Work {
         noted.map_err(|error| Failure::work_failed(&format!("the ledger could not be written: {error}")))
     }
 
-    /// Whether it was applied.
+    /// Writes the counter. Returns whether the write was applied.
     async fn write(&self, token: u64, deps: &Deps) -> Result<bool, Failure> {
         let update = deps
             .dynamodb

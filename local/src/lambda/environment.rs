@@ -1,5 +1,5 @@
-//! One execution environment: starts a process, delivers invocations, awaits their answers, and freezes the process
-//! between two of them.
+//! One execution environment: starts a process, delivers invocations, waits for their responses, and
+//! freezes the process between two invocations.
 
 use super::invocation::{Invocation, Outcome};
 use super::logs::Source;
@@ -17,22 +17,22 @@ use uuid::Uuid;
 
 /// How long a process may take from its start to its first poll.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether a host that stood still goes on.
+/// How often to check whether a host that stood still continues.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// The largest answer, as Lambda counts it: 6 MB and 100 bytes.
+/// The largest response that Lambda accepts: 6 MB and 100 bytes.
 const LARGEST_ANSWER: usize = 6 * 1024 * 1024 + 100;
 
-/// A place for one process, which outlives the processes in it.
+/// An environment. It has one process at a time, and stays when a process ends.
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) id: u32,
     pub(super) leash: Arc<Leash>,
-    /// One permit for each invocation that its process may have under way.
+    /// Has one permit for each invocation that the process may have in progress.
     pub(super) room: Arc<Semaphore>,
     requests: UnboundedSender<Request>,
 }
 
-/// An invocation that is to be delivered.
+/// An invocation to deliver.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) request_id: String,
@@ -386,7 +386,7 @@ impl UnderWay {
     }
 }
 
-/// Waits for a poll. Answers are to no invocation that is under way.
+/// Waits for a poll. Responses are refused, because no invocation is in progress.
 async fn poll_or_failure(api: &mut RuntimeApi) -> Result<oneshot::Sender<Delivery>, Failure> {
     loop {
         match api.call().await {

@@ -1,7 +1,8 @@
-//! What a process wrote, by invocation.
+//! The output of a process, by invocation.
 //!
-//! stdout and stderr are one pipe, so their order is kept. Whatever was written before an invocation has answered is in
-//! the pipe then: it is read to its end there and then. Of several invocations at once, each has the lines of all.
+//! stdout and stderr are one pipe, so their order is kept. When an invocation has ended, all of its output is in
+//! the pipe, which is read to its end at that time. If a process has several invocations at the same time, each
+//! gets the output of all of them.
 
 use super::lock;
 use rustix::io::{Errno, read};
@@ -13,7 +14,7 @@ use tokio::sync::broadcast;
 
 const BUFFER: usize = 8192;
 
-/// A line that a function wrote, as it is written.
+/// A line that a function has just written.
 #[derive(Clone, Debug)]
 pub struct LogLine {
     /// The function's name.
@@ -24,7 +25,7 @@ pub struct LogLine {
     pub line: String,
 }
 
-/// Where lines go while they are written, and whose they are.
+/// Where lines are sent when they are written, and which function they belong to.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) function: String,
@@ -35,12 +36,12 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn say(&self, line: String) {
         let (function, environment) = (self.function.clone(), self.environment);
-        // Often nobody listens.
+        // Often there is no receiver.
         let _ = self.listeners.send(LogLine { function, environment, line });
     }
 }
 
-/// What a process writes.
+/// The output of a process.
 #[derive(Debug)]
 pub(super) struct Logs {
     pipe: Receiver,
@@ -50,11 +51,11 @@ pub(super) struct Logs {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// What somebody may still ask for.
+    /// The output that is still needed.
     text: Vec<u8>,
-    /// How much was written before that.
+    /// How many bytes were written before it.
     forgotten: usize,
-    /// The beginning of a line whose end was not written yet.
+    /// The beginning of a line that is not complete.
     line: Vec<u8>,
 }
 
@@ -63,7 +64,7 @@ impl Logs {
         Ok(Self { pipe: Receiver::from_owned_fd(OwnedFd::from(pipe))?, kept: Mutex::default(), source })
     }
 
-    /// Reads until the process has closed its end, so that it never waits for a reader.
+    /// Reads until the process has closed its end, so that the process never waits for a reader.
     pub(super) async fn follow(&self) {
         let mut buffer = [0; BUFFER];
         while self.pipe.readable().await.is_ok() {
@@ -76,20 +77,20 @@ impl Logs {
         }
     }
 
-    /// How much was written until now.
+    /// Returns how many bytes were written until now.
     pub(super) fn written(&self) -> usize {
         let kept = self.up_to_date();
         kept.forgotten + kept.text.len()
     }
 
-    /// What was written after so much.
+    /// Returns what was written after this many bytes.
     pub(super) fn since(&self, written: usize) -> String {
         let kept = self.up_to_date();
         let from = written.saturating_sub(kept.forgotten);
         String::from_utf8_lossy(kept.text.get(from..).unwrap_or_default()).into_owned()
     }
 
-    /// Nobody will ask for what was written before so much.
+    /// Drops the first bytes, which are not needed any more.
     pub(super) fn forget(&self, written: usize) {
         let mut kept = lock(&self.kept);
         let less = written.saturating_sub(kept.forgotten).min(kept.text.len());
@@ -100,7 +101,8 @@ impl Logs {
     fn up_to_date(&self) -> MutexGuard<'_, Kept> {
         let mut kept = lock(&self.kept);
         let mut buffer = [0; BUFFER];
-        // Past the runtime, which may not know yet that there is something to read.
+        // Reads the pipe directly, because the runtime may not yet know that there is something to
+        // read.
         loop {
             match read(&self.pipe, &mut buffer) {
                 Ok(length @ 1..) => self.keep(&mut kept, buffer.get(..length).unwrap_or_default()),

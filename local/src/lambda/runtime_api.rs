@@ -1,5 +1,5 @@
-//! The Runtime API of one process: `next`, `response`, `error` and `init/error`, each turned into a call
-//! that the environment answers.
+//! The Runtime API of one process: `next`, `response`, `error` and `init/error`. Each request becomes a
+//! call that the environment handles.
 
 use anyhow::Context;
 use axum::Router;
@@ -13,31 +13,31 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// Tells apart two deliveries of one request id.
+/// The header that tells apart two deliveries with one request id.
 const INVOCATION_ID: &str = "lambda-runtime-invocation-id";
 
-/// What the process asks or says.
+/// A request of the process.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// Asks for an invocation.
+    /// The process asks for an invocation.
     Next(oneshot::Sender<Delivery>),
-    /// Has answered an invocation.
+    /// The process returned the response to an invocation.
     Answered { to: To, answer: Bytes, accept: oneshot::Sender<Accepted> },
-    /// Has failed at an invocation.
+    /// The process reported a failed invocation.
     Failed { to: To, failure: Failure, accept: oneshot::Sender<Accepted> },
-    /// Cannot answer invocations at all.
+    /// The process cannot handle invocations.
     InitFailed(Failure),
 }
 
-/// Which invocation an answer is to.
+/// The invocation that a response belongs to.
 #[derive(Debug)]
 pub(super) struct To {
     pub(super) request_id: String,
-    /// As it was delivered. Runtimes that do not know this header do not send it back.
+    /// The id of the delivery. Runtimes that do not know this header do not send it back.
     pub(super) invocation_id: Option<String>,
 }
 
-/// Whether an answer was to an invocation that is under way.
+/// Whether a response belongs to an invocation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
     Yes,
@@ -46,7 +46,7 @@ pub(super) enum Accepted {
     TooLate,
 }
 
-/// An invocation as the process gets it.
+/// An invocation, as it is delivered to the process.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) request_id: String,
@@ -57,7 +57,7 @@ pub(super) struct Delivery {
     pub(super) payload: String,
 }
 
-/// An error as functions report it.
+/// An error, as a function reports it.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error_type: String,
@@ -74,7 +74,7 @@ pub(super) struct RuntimeApi {
 
 impl RuntimeApi {
     pub(super) async fn serve() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
         let address = listener.local_addr()?.to_string();
         let (call, calls) = mpsc::unbounded_channel();
         let invocation = "/2018-06-01/runtime/invocation";
@@ -83,17 +83,17 @@ impl RuntimeApi {
             .route(&format!("{invocation}/{{id}}/response"), post(response))
             .route(&format!("{invocation}/{{id}}/error"), post(error))
             .route("/2018-06-01/runtime/init/error", post(init_error))
-            // The environment judges the size of an answer.
+            // The environment checks the size of a response.
             .layer(DefaultBodyLimit::disable())
             .with_state(call);
         let serving = tokio::spawn(async move {
-            // Ends only when it is aborted.
+            // This ends only when it is aborted.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { address, calls, serving })
     }
 
-    /// For `AWS_LAMBDA_RUNTIME_API`.
+    /// The address for `AWS_LAMBDA_RUNTIME_API`.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
@@ -101,7 +101,7 @@ impl RuntimeApi {
     pub(super) async fn call(&mut self) -> Call {
         match self.calls.recv().await {
             Some(call) => call,
-            // The server holds the other half as long as this value lives.
+            // This does not happen: the server holds the other half as long as this value lives.
             None => std::future::pending().await,
         }
     }
@@ -189,7 +189,7 @@ impl To {
 }
 
 impl Failure {
-    /// The body says it; the header is for those whose body says nothing.
+    /// Reads the failure from the body, or from the header if the body has none.
     fn read(headers: &HeaderMap, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! The same start as lock-task's, and no lambda-lock behind it.
+//! A function that starts like lock-task, but without lambda-lock.
 
 use cold_start_bare::Bare;
 use lambda_lock_functions::start;

@@ -1,8 +1,7 @@
-//! order-queue as it would be without fencing: the same lock, steps and checkpoints, but the writes ask
-//! nobody whether the lock is still ours.
+//! order-queue without fencing. It has the same lock, steps and checkpoints, but its writes have no
+//! condition that the lock is still ours.
 //!
-//! For the tests alone, which must notice the difference. The template builds `order-queue` and nothing
-//! else.
+//! Only for the tests, which must notice the difference. The template builds `order-queue` alone.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
