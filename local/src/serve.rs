@@ -42,13 +42,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MB", default_value_t = 128)]
     memory: u32,
 
-    /// How many invocations a process of each function may have at a time, as on Lambda Managed Instances. With more than
-    /// one it is never stopped. A function on `lambda_runtime` needs `run_concurrent` for that.
+    /// How many invocations a process of each function may have at the same time, as on Lambda Managed Instances. A
+    /// process that may have several is never stopped. A function on `lambda_runtime` needs `run_concurrent` for it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     concurrency: u32,
 
-    /// Do not kill a process at a deadline: tell the caller that time is up, and let it go on, as on Lambda Managed
-    /// Instances.
+    /// Do not kill a process at a deadline. The caller gets a timeout error, and the process continues, as on Lambda
+    /// Managed Instances.
     #[arg(long)]
     without_kills: bool,
 }

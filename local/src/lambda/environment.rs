@@ -41,45 +41,46 @@ pub(super) struct Request {
     pub(super) place: Place,
 }
 
-/// What an invocation takes away from others until its process has answered.
+/// The room that an invocation occupies until its process has answered it.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) _in_environment: OwnedSemaphorePermit,
     pub(super) _in_function: OwnedSemaphorePermit,
 }
 
-/// A process that waits for invocations, or works on them.
+/// A process that waits for invocations or works on them.
 #[derive(Debug)]
 struct Sandbox {
     function: Arc<Function>,
     source: Source,
     process: Process,
     api: RuntimeApi,
-    /// Its polls that wait for an invocation.
+    /// The open polls of the process.
     polls: VecDeque<oneshot::Sender<Delivery>>,
-    under_way: Vec<UnderWay>,
-    /// How long its start took, until the first delivery.
+    in_progress: Vec<InProgress>,
+    /// How long the start took. `None` after the first delivery.
     init: Option<Duration>,
 }
 
-/// An invocation that was delivered, until the process has answered it. A frozen process has also polled again.
+/// An invocation from its delivery until its process has answered it. If the process is to be frozen, until it has polled
+/// again.
 #[derive(Debug)]
-struct UnderWay {
+struct InProgress {
     invocation: Invocation,
     invocation_id: String,
     delivered: Instant,
     deadline: Instant,
-    /// How much the process had written before.
+    /// How many bytes the process had written before the delivery.
     log: usize,
-    /// Whether it is known how it ends.
+    /// Whether its outcome is known.
     settled: bool,
-    /// Nobody, once it was told that time was up.
+    /// `None` after the caller was told that the deadline has passed.
     caller: Option<oneshot::Sender<Invocation>>,
     place: Place,
 }
 
 impl Environment {
-    /// Together with what it does, which is to be run beside.
+    /// Returns the environment, and the future that starts and serves its processes.
     pub(super) fn new(function: Arc<Function>, source: Source) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (requests, requested) = unbounded_channel();
         let leash = Arc::<Leash>::default();
@@ -88,14 +89,14 @@ impl Environment {
         (environment, live(function, leash, source, requested))
     }
 
-    /// Has an invocation delivered, for which the caller has found a place here.
+    /// Delivers an invocation as soon as the process polls. The caller has reserved room for it.
     pub(super) fn deliver(&self, request: Request) {
-        // Fails only when everything was stopped, which the caller notices.
+        // Fails only when everything is stopped. The caller notices that.
         let _ = self.requests.send(request);
     }
 }
 
-/// Runs one process after the other, each for as long as it lives.
+/// Starts a process when an invocation needs one, and serves it until it ends.
 async fn live(function: Arc<Function>, leash: Arc<Leash>, source: Source, mut requested: UnboundedReceiver<Request>) {
     let mut waiting = VecDeque::new();
     loop {
@@ -149,7 +150,7 @@ impl Sandbox {
             process,
             api,
             polls: VecDeque::new(),
-            under_way: Vec::new(),
+            in_progress: Vec::new(),
             init: None,
         };
         match sandbox.init(&invocation.request_id).await {
@@ -188,11 +189,12 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Works until the process ends. What it was not given by then is left waiting.
+    /// Serves the process until it ends. Requests that were not delivered stay in `waiting`.
     async fn serve(&mut self, requested: &mut UnboundedReceiver<Request>, waiting: &mut VecDeque<Request>) {
         loop {
             self.deliver(waiting);
-            let next_deadline = self.under_way.iter().filter(|one| one.caller.is_some()).map(|one| one.deadline).min();
+            let next_deadline =
+                self.in_progress.iter().filter(|one| one.caller.is_some()).map(|one| one.deadline).min();
             let time_is_up = async {
                 match next_deadline {
                     Some(deadline) => sleep_until(deadline).await,
@@ -208,15 +210,15 @@ impl Sandbox {
                         return self.kill().await;
                     }
                 }
-                // Without handles nobody requests any more, and this is stopped from outside.
+                // Without handles there are no more requests, and this future is dropped.
                 Some(request) = requested.recv() => waiting.push_back(request),
             }
         }
     }
 
-    /// Hands over what waits, as far as the process has asked for it.
+    /// Delivers as many requests as there are open polls.
     fn deliver(&mut self, waiting: &mut VecDeque<Request>) {
-        // Whatever a dead process is not given, the next one gets.
+        // The next process gets what a dead process cannot get.
         while !waiting.is_empty() && self.process.is_alive() {
             let Some(poll) = self.polls.pop_front() else { return };
             let Some(request) = waiting.pop_front() else { return };
@@ -241,7 +243,7 @@ impl Sandbox {
             let mut invocation = Invocation::new(&request.request_id, self.source.environment);
             invocation.init = self.init.take();
             invocation.cold_start = invocation.init.is_some();
-            self.under_way.push(UnderWay {
+            self.in_progress.push(InProgress {
                 invocation,
                 invocation_id,
                 delivered,
@@ -263,29 +265,29 @@ impl Sandbox {
             Call::Failed { to, failure: Failure { error_type, message }, accept } => {
                 let _ = accept.send(self.answered(&to, Outcome::Error { error_type, message }));
             }
-            // It is too late for that.
+            // The initialisation has succeeded before.
             Call::InitFailed(_) => {}
         }
     }
 
-    /// A poll that is one too many is refused.
+    /// Keeps the poll, or refuses it if the process has too many. Freezes a process that has answered.
     fn polled(&mut self, poll: oneshot::Sender<Delivery>) {
         self.polls.retain(|poll| !poll.is_closed());
-        if let Some(answered) = self.under_way.iter().position(|one| one.settled && one.caller.is_some()) {
-            let one = self.under_way.swap_remove(answered);
+        if let Some(answered) = self.in_progress.iter().position(|one| one.settled && one.caller.is_some()) {
+            let one = self.in_progress.swap_remove(answered);
             self.process.send(Signal::STOP);
             self.polls.push_back(poll);
             self.end(one, self.process.max_rss_kb());
-        } else if self.polls.len() + self.under_way.len() < self.function.at_once() {
+        } else if self.polls.len() + self.in_progress.len() < self.function.at_once() {
             self.polls.push_back(poll);
         }
     }
 
     fn answered(&mut self, to: &To, outcome: Outcome) -> Accepted {
-        let Some(answered) = self.under_way.iter().position(|one| one.awaits(to)) else {
+        let Some(answered) = self.in_progress.iter().position(|one| one.awaits(to)) else {
             return Accepted::UnknownRequest;
         };
-        let mut one = self.under_way.swap_remove(answered);
+        let mut one = self.in_progress.swap_remove(answered);
         if one.caller.is_none() {
             return Accepted::TooLate;
         }
@@ -296,22 +298,22 @@ impl Sandbox {
         if self.function.is_managed() {
             self.end(one, self.process.max_rss_kb());
         } else {
-            // Its time counts until the process polls again, whatever it has answered.
-            self.under_way.push(one);
+            // The deadline applies until the next poll, even after the response.
+            self.in_progress.push(one);
         }
         Accepted::Yes
     }
 
-    /// Whether the process is to be killed because the time of an invocation is up. If it is not, callers are told.
+    /// Whether the process must be killed because a deadline has passed. If not, tells the callers of such invocations.
     fn must_be_killed(&mut self) -> bool {
         let now = Instant::now();
-        let is_overdue = |one: &UnderWay| one.caller.is_some() && one.deadline <= now;
+        let is_overdue = |one: &InProgress| one.caller.is_some() && one.deadline <= now;
         if self.function.kills && self.process.is_excused() {
-            self.under_way.iter_mut().filter(|one| is_overdue(one)).for_each(|one| one.deadline = now + LOOK_AGAIN);
+            self.in_progress.iter_mut().filter(|one| is_overdue(one)).for_each(|one| one.deadline = now + LOOK_AGAIN);
             return false;
         }
-        while let Some(overdue) = self.under_way.iter().position(is_overdue) {
-            if let Some(one) = self.under_way.get_mut(overdue)
+        while let Some(overdue) = self.in_progress.iter().position(is_overdue) {
+            if let Some(one) = self.in_progress.get_mut(overdue)
                 && !one.settled
             {
                 one.settle(Outcome::TimedOut);
@@ -319,28 +321,28 @@ impl Sandbox {
             if self.function.kills {
                 return true;
             }
-            let mut late = self.under_way.swap_remove(overdue);
+            let mut late = self.in_progress.swap_remove(overdue);
             self.report(&mut late, self.process.max_rss_kb());
             if let Some(caller) = late.caller.take() {
                 let _ = caller.send(late.invocation.clone());
             }
-            self.under_way.push(late);
+            self.in_progress.push(late);
         }
         false
     }
 
     async fn kill(&mut self) {
-        // Nobody knows that of a process that has ended.
+        // It is not known of a process that has ended.
         let max_rss_kb = self.process.max_rss_kb();
         self.process.send(Signal::KILL);
         let how = self.process.end().await;
         self.ended(&how, max_rss_kb);
     }
 
-    /// All that is under way in the process ends with it.
+    /// Ends all invocations in progress, because their process has ended.
     fn ended(&mut self, how: &str, max_rss_kb: Option<u64>) {
         self.process.bury();
-        while let Some(mut one) = self.under_way.pop() {
+        while let Some(mut one) = self.in_progress.pop() {
             if !one.settled {
                 one.settle(Outcome::Exited(how.to_owned()));
             }
@@ -348,31 +350,32 @@ impl Sandbox {
         }
     }
 
-    fn end(&self, mut one: UnderWay, max_rss_kb: Option<u64>) {
+    /// Tells the caller the result.
+    fn end(&self, mut one: InProgress, max_rss_kb: Option<u64>) {
         self.report(&mut one, max_rss_kb);
-        let UnderWay { invocation, caller, place, .. } = one;
-        // Before the caller is told, and perhaps comes again.
+        let InProgress { invocation, caller, place, .. } = one;
+        // Before the caller is told, because it may invoke the function again.
         drop(place);
         if let Some(caller) = caller {
             let _ = caller.send(invocation);
         }
     }
 
-    /// Completes what the caller is told, unless it was told already.
-    fn report(&self, one: &mut UnderWay, max_rss_kb: Option<u64>) {
+    /// Completes the result of the invocation, unless the caller was already told.
+    fn report(&self, one: &mut InProgress, max_rss_kb: Option<u64>) {
         if one.caller.is_none() {
             return;
         }
         one.invocation.max_rss_kb = max_rss_kb;
         one.invocation.logs = self.process.logs.since(one.log);
-        let of_others = self.under_way.iter().filter(|one| one.caller.is_some()).map(|one| one.log).min();
+        let of_others = self.in_progress.iter().filter(|one| one.caller.is_some()).map(|one| one.log).min();
         self.process.logs.forget(of_others.unwrap_or_else(|| self.process.logs.written()));
         say_end(&self.function, &self.source, &one.invocation);
     }
 }
 
-impl UnderWay {
-    /// Whether this answer is to it.
+impl InProgress {
+    /// Whether this response belongs to it.
     fn awaits(&self, to: &To) -> bool {
         let has_answered = self.settled && self.caller.is_some();
         let is_meant = to.invocation_id.as_ref().is_none_or(|id| *id == self.invocation_id);

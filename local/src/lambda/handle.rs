@@ -121,11 +121,11 @@ impl Lambda {
         self.invoke_as(name, &Uuid::new_v4().to_string(), payload).await
     }
 
-    /// [Invokes](Lambda::invoke) a function under this request id, which other invocations may have too, also at the
-    /// same time. So does Lambda when it delivers an event again.
+    /// [Invokes](Lambda::invoke) a function with this request id. Other invocations may have the same one, even at the
+    /// same time, as in Lambda when it delivers an event again.
     ///
     /// # Errors
-    /// As [`invoke`](Lambda::invoke).
+    /// The errors of [`invoke`](Lambda::invoke).
     pub async fn invoke_as(&self, name: &str, request_id: &str, payload: &str) -> anyhow::Result<Invocation> {
         Ok(self.functions.invoke(name, request_id.to_owned(), payload.to_owned()).await?)
     }
@@ -230,7 +230,7 @@ impl Functions {
         self.by_name.get(name).ok_or_else(|| InvokeError::NotFound(name.to_owned()))
     }
 
-    /// Gives an invocation to an environment, and returns what becomes of it.
+    /// Gives an invocation to an environment. Returns its result.
     fn deliver(
         &self,
         deployed: &Deployed,
@@ -245,7 +245,8 @@ impl Functions {
         done
     }
 
-    /// Finds an environment that has room, or makes one: there may be another one, because the function has room.
+    /// Reserves room in an environment, and creates one if no other has room. The caller has reserved room in the
+    /// function, so it has fewer environments than it may have.
     fn reserve(&self, deployed: &Deployed) -> (Arc<Environment>, OwnedSemaphorePermit) {
         let mut environments = lock(&deployed.environments);
         loop {

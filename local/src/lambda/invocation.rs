@@ -28,7 +28,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// One of which nothing is known yet.
+    /// An invocation that has not begun.
     pub(super) fn new(request_id: &str, environment: u32) -> Self {
         Self {
             request_id: request_id.to_owned(),
@@ -56,7 +56,7 @@ pub enum Outcome {
         /// The `errorMessage`.
         message: String,
     },
-    /// The deadline passed. The process was killed, unless the function [does not kill](super::Function::kills).
+    /// The deadline passed, and the process was killed if the function [kills](super::Function::kills).
     TimedOut,
     /// The process ended during the invocation, such as `exit status 1` or `signal: killed`.
     Exited(String),

@@ -4,8 +4,8 @@
 //! Between invocations the process is stopped (SIGSTOP), as Lambda freezes it. After the deadline it is
 //! killed (SIGKILL). After that, or after a crash, the next invocation starts a new process.
 //!
-//! With [`Function::concurrency`] and [`Function::kills`] it is as on Lambda Managed Instances: several invocations at
-//! once in one process, which is never stopped, and which goes on after a deadline.
+//! [`Function::concurrency`] and [`Function::kills`] change this, as on Lambda Managed Instances. A process has several
+//! invocations at the same time, it is never stopped, and it continues after a deadline.
 //!
 //! | file | idea |
 //! |---|---|
@@ -60,19 +60,19 @@ pub struct Function {
     pub timeout: Duration,
     /// The memory that the function is told. It is not limited here. Default: 128 MB.
     pub memory_mb: u32,
-    /// How many invocations a process may have at a time, at least 1. Default: 1.
+    /// How many invocations a process may have at the same time, at least 1. Default: 1.
     ///
-    /// With more than one, the process is told by `AWS_LAMBDA_MAX_CONCURRENCY`, and is not stopped between invocations.
-    /// It may have as many polls under way. Further invocations go to another environment.
+    /// If it may have more than one, `AWS_LAMBDA_MAX_CONCURRENCY` tells it how many, and it is not stopped between
+    /// invocations. It may have the same number of open polls. Further invocations go to another environment.
     pub concurrency: u32,
-    /// Whether the process is killed when the time of an invocation is up. Default: `true`.
+    /// Whether the process is killed when the deadline of an invocation has passed. Default: `true`.
     ///
-    /// If it is not, the caller is told [`TimedOut`](Outcome::TimedOut) and the process goes on. Its late answer is
-    /// refused (410), and until then the invocation counts as under way. The process is not stopped between invocations.
+    /// If it is not, the caller gets [`TimedOut`](Outcome::TimedOut), and the process continues. Its late response is
+    /// refused (410). Until then it has no room for another invocation. It is not stopped between invocations.
     pub kills: bool,
 }
 
-/// Lambda's defaults; name and binary are empty.
+/// Lambda's defaults. The name and the binary are empty.
 impl Default for Function {
     fn default() -> Self {
         Self {
@@ -88,12 +88,12 @@ impl Default for Function {
 }
 
 impl Function {
-    /// How many invocations a process may have at a time.
+    /// How many invocations a process may have at the same time.
     fn at_once(&self) -> usize {
         self.concurrency as usize
     }
 
-    /// Whether it runs as on Lambda Managed Instances: its processes are never stopped.
+    /// Whether its processes run as on Lambda Managed Instances, so that they are never stopped.
     fn is_managed(&self) -> bool {
         self.concurrency > 1 || !self.kills
     }

@@ -42,7 +42,7 @@ pub(super) struct To {
 pub(super) enum Accepted {
     Yes,
     UnknownRequest,
-    /// The caller was told before that time was up.
+    /// The caller was told before that the deadline has passed.
     TooLate,
 }
 
