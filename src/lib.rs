@@ -123,6 +123,8 @@ mod pages {
     mod errors {}
     #[doc = include_str!("../docs/fencing.md")]
     mod fencing {}
+    #[doc = include_str!("../docs/managed-instances.md")]
+    mod managed_instances {}
     #[doc = include_str!("../docs/other-clients.md")]
     mod other_clients {}
     #[doc = include_str!("../docs/regions.md")]

@@ -63,5 +63,6 @@ fn deployed(name: &str, binary: &Path, expanded: &ExpandedFunction, endpoint: &s
         environment,
         timeout: Duration::from_secs(expanded.timeout_seconds),
         memory_mb: expanded.memory_mb,
+        ..Function::default()
     }
 }

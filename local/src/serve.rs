@@ -20,7 +20,8 @@ const CREDENTIALS: &str = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local A
 /// Run the functions of template.yaml, and your own, on this machine until Ctrl-C.
 ///
 /// Tables are in memory. Functions are real processes: they are killed at their deadlines, stopped
-/// between invocations, and started again after a crash. Their logs are printed here.
+/// between invocations, and started again after a crash. Their logs are printed here. With
+/// `--concurrency 8 --without-kills` they run as on Lambda Managed Instances.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// A function of your own: its name, and an executable that uses the Lambda Runtime API, such as
@@ -40,6 +41,16 @@ pub(crate) struct Options {
     /// The memory that your own functions are told. It is not limited.
     #[arg(long, value_name = "MB", default_value_t = 128)]
     memory: u32,
+
+    /// How many invocations a process of each function may have at the same time, as on Lambda Managed Instances. A
+    /// process that may have several is never stopped. A function on `lambda_runtime` needs `run_concurrent` for it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    concurrency: u32,
+
+    /// Do not kill a process at a deadline. The caller gets a timeout error, and the process continues, as on Lambda
+    /// Managed Instances.
+    #[arg(long)]
+    without_kills: bool,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -73,6 +84,9 @@ async fn serve(options: Options) -> anyhow::Result<ExitCode> {
 
     let mut functions = template.functions(&built, dynamodb.endpoint()).context("template.yaml")?;
     functions.extend(options.own(&template, dynamodb.endpoint())?);
+    for function in &mut functions {
+        (function.concurrency, function.kills) = (options.concurrency, !options.without_kills);
+    }
     let names: Vec<_> = functions.iter().map(|function| function.name.clone()).collect();
     let lambda = Lambda::start(functions).await?;
     let lines = lambda.log_lines();
@@ -91,6 +105,7 @@ impl Options {
             environment: environment.clone(),
             timeout: Duration::from_secs(self.timeout),
             memory_mb: self.memory,
+            ..Function::default()
         });
         Ok(own.collect())
     }

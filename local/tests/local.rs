@@ -17,11 +17,11 @@ struct Local {
 }
 
 impl Local {
-    /// Starts `cargo local` with a function of the user, `mine`.
-    fn start() -> Self {
+    /// Starts `cargo local` with a function of the user, `mine`, and these options.
+    fn start(options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"));
         let mine = concat!("mine=", env!("CARGO_BIN_EXE_demo-function"));
-        command.args(["local", "--function", mine, "--env", "COUNTER_TABLE=none", "--timeout", "20"]);
+        command.args(["local", "--function", mine, "--env", "COUNTER_TABLE=none"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut shown = BufReader::new(process.stdout.take().unwrap());
         let functions = line(&mut shown, "functions  http://");
@@ -63,7 +63,7 @@ fn line(shown: &mut BufReader<ChildStdout>, this: &str) -> String {
 
 #[test]
 fn functions_of_the_template_and_of_the_user_share_a_table_and_ctrl_c_leaves_no_process() {
-    let mut local = Local::start();
+    let mut local = Local::start(&["--timeout", "20"]);
     let acquire = r#"{"action":"acquire","key":"k","owner":"me","leaseSeconds":60}"#;
     assert!(local.invoke("lock-task", acquire).contains(r#""acquired":true"#));
     let answer = local.invoke("mine", r#"{"key":"another","steps":[1]}"#);
@@ -79,7 +79,7 @@ fn functions_of_the_template_and_of_the_user_share_a_table_and_ctrl_c_leaves_no_
 
 #[test]
 fn no_frozen_function_outlives_a_killed_server() {
-    let mut local = Local::start();
+    let mut local = Local::start(&["--timeout", "20"]);
     local.invoke("lock-task", "{}");
     let functions = children(local.process.id());
     assert_eq!(functions.len(), 1);
@@ -87,6 +87,20 @@ fn no_frozen_function_outlives_a_killed_server() {
     local.process.kill().unwrap();
     local.process.wait().unwrap();
     eventually("it ends", || !is_alive(functions[0]));
+}
+
+#[test]
+fn several_invocations_share_a_process_that_nobody_kills() {
+    let local = Local::start(&["--timeout", "2", "--concurrency", "2", "--without-kills"]);
+
+    let late = local.invoke("mine", r#"{"key":"k","steps":[60000],"withoutCut":true}"#);
+    let processes = children(local.process.id());
+    let meanwhile = local.invoke("mine", r#"{"key":"another"}"#);
+
+    assert!(late.contains("Sandbox.Timedout"), "{late}");
+    assert!(meanwhile.contains(r#""steps":0"#), "{meanwhile}");
+    assert_eq!(processes.len(), 1);
+    assert_eq!(children(local.process.id()), processes);
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {

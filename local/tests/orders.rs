@@ -36,6 +36,7 @@ async fn failing() -> Lambda {
             .into(),
         timeout: Duration::from_secs(5),
         memory_mb: 128,
+        ..Function::default()
     };
     Lambda::start(vec![function]).await.unwrap()
 }

@@ -58,6 +58,7 @@ fn function(binary: &Binary, dynamodb: &str) -> Function {
         environment: BTreeMap::from(environment.map(|(name, value)| (name.to_owned(), value.to_owned()))),
         timeout: Duration::from_secs(30),
         memory_mb: 1769,
+        ..Function::default()
     }
 }
 

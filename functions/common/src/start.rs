@@ -2,7 +2,8 @@
 
 use crate::config::Config;
 use crate::failure::Failure;
-use lambda_runtime::{LambdaEvent, service_fn};
+use lambda_runtime::layers::TracingLayer;
+use lambda_runtime::{LambdaEvent, Runtime, service_fn};
 use serde::Serialize;
 use std::process::ExitCode;
 use tracing::level_filters::LevelFilter;
@@ -28,24 +29,27 @@ pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::
     }
 }
 
-/// Handles invocations until Lambda stops the process. Each failure is one log line, at the level of its error
-/// name.
-pub async fn serve<A, R>(
-    handler: impl AsyncFn(LambdaEvent<A>) -> Result<R, Failure>,
+/// Handles invocations until Lambda stops the process: one at a time, or as many at the same time as
+/// `AWS_LAMBDA_MAX_CONCURRENCY` says. Each failure is one log line, at the level of its error name.
+pub async fn serve<A, R, F>(
+    handler: impl Fn(LambdaEvent<A>) -> F + Clone + Send + 'static,
 ) -> Result<(), lambda_runtime::Error>
 where
-    A: for<'de> serde::Deserialize<'de>,
-    R: Serialize,
+    A: for<'de> serde::Deserialize<'de> + Send + 'static,
+    R: Serialize + Send + 'static,
+    F: Future<Output = Result<R, Failure>> + Send + 'static,
 {
-    let handler = &handler;
-    lambda_runtime::run(service_fn(async move |event| {
-        let done = handler(event).await;
-        if let Err(failure) = &done {
-            failure.log(None);
+    let handler = service_fn(move |event| {
+        let done = handler(event);
+        async move {
+            let done = done.await;
+            if let Err(failure) = &done {
+                failure.log(None);
+            }
+            done
         }
-        done
-    }))
-    .await
+    });
+    Runtime::new(handler).layer(TracingLayer::new()).run_concurrent().await
 }
 
 fn log_json() {

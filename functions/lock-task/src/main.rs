@@ -15,12 +15,17 @@ use crate::deps::Deps;
 use crate::handler::handler;
 use lambda_lock_functions::{serve, start};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let deps = Deps::new(config)?;
-        serve(async |event| handler(event, &deps).await).await
+        let deps = Arc::new(Deps::new(config)?);
+        serve(move |event| {
+            let deps = Arc::clone(&deps);
+            async move { handler(event, &deps).await }
+        })
+        .await
     })
     .await
 }

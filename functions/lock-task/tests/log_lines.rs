@@ -29,6 +29,7 @@ impl Stage {
                 .into(),
             timeout: Duration::from_secs(3),
             memory_mb: 128,
+            ..Function::default()
         };
         let functions = vec![
             function("lock-task", TABLE, dynamodb.endpoint()),

@@ -13,7 +13,7 @@ use lambda_lock::Budget;
 use lambda_lock_functions::{Event, Failure};
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::Value;
-use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How many orders run at the same time. As many requests may wait for the payment gateway.
@@ -25,14 +25,15 @@ const TO_ANSWER: Duration = Duration::from_millis(500);
 const LEAST: Duration = Duration::from_millis(500);
 
 /// Works on each message of a batch within its own budget, and returns which messages failed.
-pub async fn run<W>(event: LambdaEvent<Event>, work: W) -> Result<Value, Failure>
+pub async fn run<W, F>(event: LambdaEvent<Event>, work: W) -> Result<Value, Failure>
 where
-    W: AsyncFn(Request, Budget) -> Result<Charged, Failure>,
+    W: Fn(Request, Budget) -> F,
+    F: Future<Output = Result<Charged, Failure>>,
 {
     let messages = Message::all(&event.payload)?;
-    let time = Time::of(&event.context, messages.len());
-    let one = async |message: Message| {
-        let done = time.limit(&message, &work).await;
+    let (time, work) = (&Time::of(&event.context, messages.len()), &work);
+    let one = |message: Message| async move {
+        let done = time.limit(&message, work).await;
         report(&message, &done);
         done.is_err().then_some(message.id)
     };
@@ -44,18 +45,19 @@ where
 struct Time {
     context: Context,
     whole: Budget,
-    not_begun: Cell<usize>,
+    not_begun: AtomicUsize,
 }
 
 impl Time {
     fn of(context: &Context, messages: usize) -> Self {
-        Self { context: context.clone(), whole: Budget::from(context), not_begun: Cell::new(messages) }
+        Self { context: context.clone(), whole: Budget::from(context), not_begun: AtomicUsize::new(messages) }
     }
 
     /// Works on a message until its deadline at the latest.
-    async fn limit<W>(&self, message: &Message, work: &W) -> Result<Charged, Failure>
+    async fn limit<W, F>(&self, message: &Message, work: &W) -> Result<Charged, Failure>
     where
-        W: AsyncFn(Request, Budget) -> Result<Charged, Failure>,
+        W: Fn(Request, Budget) -> F,
+        F: Future<Output = Result<Charged, Failure>>,
     {
         let share = self.share();
         let request = Request::read(&message.event()?)?;
@@ -73,7 +75,8 @@ impl Time {
 
     /// Returns the time for the next message: an equal part for each remaining round.
     fn share(&self) -> Duration {
-        let not_begun = self.not_begun.replace(self.not_begun.get().saturating_sub(1));
+        // Each message asks once, so it does not fall below zero.
+        let not_begun = self.not_begun.fetch_sub(1, Ordering::Relaxed);
         let rounds = u32::try_from(not_begun.div_ceil(AT_ONCE)).unwrap_or(u32::MAX).max(1);
         self.whole.remaining().unwrap_or_default().saturating_sub(TO_ANSWER) / rounds
     }

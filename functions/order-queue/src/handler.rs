@@ -8,5 +8,5 @@ use serde_json::Value;
 
 /// Charges the orders of a batch, and returns which messages must be delivered again.
 pub async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
-    run(event, async |request, budget| charge(&request, &budget, deps).await).await
+    run(event, |request, budget| async move { charge(&request, &budget, deps).await }).await
 }

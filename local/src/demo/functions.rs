@@ -203,6 +203,7 @@ fn job(built: &BTreeMap<String, PathBuf>, table: &str, dynamodb: &LocalDynamoDb)
         environment: variables.map(|(name, value)| (name.to_owned(), value)).into(),
         timeout: JOB_TIMEOUT,
         memory_mb: 128,
+        ..Function::default()
     })
 }
 

@@ -1,10 +1,10 @@
 //! [`Lambda`]: functions and their environments.
 
-use super::environment::{Environment, Sandbox};
+use super::environment::{Environment, Place, Request};
 use super::invocation::Invocation;
 use super::logs::{LogLine, Source};
 use super::process::Leash;
-use super::{Function, invoke_api, lock, report};
+use super::{Function, invoke_api, lock};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 use uuid::Uuid;
 
 /// The most environments of a function at a time.
@@ -53,16 +53,8 @@ pub(super) struct Functions {
 struct Deployed {
     function: Arc<Function>,
     environments: Mutex<Vec<Arc<Environment>>>,
-    /// Has one permit for each environment that may be busy.
+    /// Has one permit for each invocation that all environments together may have in progress.
     room: Arc<Semaphore>,
-}
-
-/// An environment that is reserved for one invocation.
-struct Reserved {
-    function: Arc<Function>,
-    environment: Arc<Environment>,
-    sandbox: OwnedMutexGuard<Option<Sandbox>>,
-    _room: OwnedSemaphorePermit,
 }
 
 /// Stops everything when it is dropped.
@@ -84,14 +76,17 @@ impl Lambda {
     /// Makes functions available. The first invocation starts a process.
     ///
     /// # Errors
-    /// Returns an error if a binary does not exist, if two functions have the same name, or if there is no
-    /// free loopback port.
+    /// Returns an error if a binary does not exist, if two functions have the same name, if the concurrency of a
+    /// function is 0, or if there is no free loopback port.
     pub async fn start(functions: Vec<Function>) -> anyhow::Result<Self> {
         let mut by_name = BTreeMap::new();
         for mut function in functions {
             let binary = function.binary.canonicalize();
             function.binary = binary.with_context(|| format!("no binary {}", function.binary.display()))?;
             let name = function.name.clone();
+            if function.concurrency == 0 {
+                bail!("the concurrency of {name:?} must be at least 1; got 0");
+            }
             if by_name.insert(name.clone(), Deployed::new(function)).is_some() {
                 bail!("two functions have the name {name:?}");
             }
@@ -114,7 +109,7 @@ impl Lambda {
         &self.functions.endpoint
     }
 
-    /// Invokes a function and waits for its end. An idle environment runs it, preferably a warm one. If
+    /// Invokes a function and waits for its end. An environment that has room runs it, preferably a warm one. If
     /// there is none, a new one is created.
     ///
     /// The invocation continues when the future is dropped, as in Lambda.
@@ -123,7 +118,16 @@ impl Lambda {
     /// Returns [`InvokeError`] if nothing was invoked. A failure of the function is an
     /// [`Outcome`](super::Outcome) and not an error.
     pub async fn invoke(&self, name: &str, payload: &str) -> anyhow::Result<Invocation> {
-        Ok(self.functions.invoke(name, payload.to_owned()).await?)
+        self.invoke_as(name, &Uuid::new_v4().to_string(), payload).await
+    }
+
+    /// [Invokes](Lambda::invoke) a function with this request id. Other invocations may have the same one, even at the
+    /// same time, as in Lambda when it delivers an event again.
+    ///
+    /// # Errors
+    /// The errors of [`invoke`](Lambda::invoke).
+    pub async fn invoke_as(&self, name: &str, request_id: &str, payload: &str) -> anyhow::Result<Invocation> {
+        Ok(self.functions.invoke(name, request_id.to_owned(), payload.to_owned()).await?)
     }
 
     /// Stops the process in this environment (SIGSTOP). Its deadline does not stop.
@@ -196,22 +200,27 @@ impl Functions {
         self.by_name.get(name).map(|deployed| deployed.function.as_ref())
     }
 
-    pub(super) async fn invoke(self: &Arc<Self>, name: &str, payload: String) -> Result<Invocation, InvokeError> {
+    pub(super) async fn invoke(
+        &self,
+        name: &str,
+        request_id: String,
+        payload: String,
+    ) -> Result<Invocation, InvokeError> {
         let deployed = self.deployed(name)?;
         let room = deployed.room.clone().try_acquire_owned();
         let room = room.map_err(|_| InvokeError::Throttled(name.to_owned()))?;
-        let reserved = self.reserve(deployed, room);
-        self.run(reserved, Uuid::new_v4(), payload).await
+        self.deliver(deployed, room, request_id, payload).await.map_err(|_| InvokeError::Stopped)
     }
 
     /// Invokes a function without waiting. The invocation waits in a queue while all environments are busy.
-    pub(super) fn enqueue(self: &Arc<Self>, name: &str, payload: String) -> Result<Uuid, InvokeError> {
+    pub(super) fn enqueue(self: &Arc<Self>, name: &str, payload: String) -> Result<String, InvokeError> {
         let room = self.deployed(name)?.room.clone();
-        let (functions, name, request_id) = (self.clone(), name.to_owned(), Uuid::new_v4());
+        let (functions, name, request_id) = (self.clone(), name.to_owned(), Uuid::new_v4().to_string());
+        let id = request_id.clone();
         self.beside(async move {
             if let (Ok(room), Ok(deployed)) = (room.acquire_owned().await, functions.deployed(&name)) {
                 // The outcome is not needed.
-                let _ = functions.run(functions.reserve(deployed, room), request_id, payload).await;
+                drop(functions.deliver(deployed, room, id, payload));
             }
         });
         Ok(request_id)
@@ -221,42 +230,42 @@ impl Functions {
         self.by_name.get(name).ok_or_else(|| InvokeError::NotFound(name.to_owned()))
     }
 
-    async fn run(&self, reserved: Reserved, request_id: Uuid, payload: String) -> Result<Invocation, InvokeError> {
-        let (done, result) = tokio::sync::oneshot::channel();
-        self.beside(async move {
-            let Reserved { function, environment, sandbox, _room } = reserved;
-            let invocation = environment.invoke(sandbox, &function, request_id.to_string(), payload).await;
-            for line in report::end(&function, &invocation) {
-                environment.source.say(line);
-            }
-            drop(_room);
-            // The caller may have ended.
-            let _ = done.send(invocation);
-        });
-        result.await.map_err(|_| InvokeError::Stopped)
+    /// Gives an invocation to an environment. Returns its result.
+    fn deliver(
+        &self,
+        deployed: &Deployed,
+        room: OwnedSemaphorePermit,
+        request_id: String,
+        payload: String,
+    ) -> oneshot::Receiver<Invocation> {
+        let (caller, done) = oneshot::channel();
+        let (environment, permit) = self.reserve(deployed);
+        let place = Place { _in_environment: permit, _in_function: room };
+        environment.deliver(Request { request_id, payload, caller, place });
+        done
     }
 
-    fn reserve(&self, deployed: &Deployed, room: OwnedSemaphorePermit) -> Reserved {
+    /// Reserves room in an environment, and creates one if no other has room. The caller has reserved room in the
+    /// function, so it has fewer environments than it may have.
+    fn reserve(&self, deployed: &Deployed) -> (Arc<Environment>, OwnedSemaphorePermit) {
         let mut environments = lock(&deployed.environments);
-        let free =
-            environments.iter().filter_map(|one| Some((one.clone(), one.sandbox.clone().try_lock_owned().ok()?)));
-        let mut free: Vec<_> = free.collect();
-        let warm = free.iter().position(|(_, sandbox)| sandbox.is_some()).unwrap_or_default();
-        let function = deployed.function.clone();
-        if warm < free.len() {
-            let (environment, sandbox) = free.swap_remove(warm);
-            return Reserved { function, environment, sandbox, _room: room };
+        loop {
+            let (warm, cold): (Vec<_>, Vec<_>) = environments.iter().partition(|one| one.leash.process().is_some());
+            let mut all = warm.into_iter().chain(cold);
+            let free = all.find_map(|one| Some((one.clone(), one.room.clone().try_acquire_owned().ok()?)));
+            if let Some(free) = free {
+                return free;
+            }
+            environments.push(Arc::new(self.environment(&deployed.function)));
         }
+    }
+
+    fn environment(&self, function: &Arc<Function>) -> Environment {
         let id = self.environments.fetch_add(1, Ordering::Relaxed) + 1;
         let source = Source { function: function.name.clone(), environment: id, listeners: self.lines.clone() };
-        let environment = Arc::new(Environment::new(id, source));
-        environments.push(environment.clone());
-        loop {
-            // No other caller can have it, because the list is locked.
-            if let Ok(sandbox) = environment.sandbox.clone().try_lock_owned() {
-                return Reserved { function, environment, sandbox, _room: room };
-            }
-        }
+        let (environment, life) = Environment::new(function.clone(), source);
+        self.beside(life);
+        environment
     }
 
     fn all(&self) -> Vec<Arc<Environment>> {
@@ -278,7 +287,7 @@ impl Functions {
 
 impl Deployed {
     fn new(function: Function) -> Self {
-        let room = Arc::new(Semaphore::new(MOST_ENVIRONMENTS));
+        let room = Arc::new(Semaphore::new(MOST_ENVIRONMENTS * function.at_once()));
         Self { function: Arc::new(function), environments: Mutex::default(), room }
     }
 }
@@ -288,7 +297,7 @@ impl fmt::Display for InvokeError {
         match self {
             Self::NotFound(name) => write!(f, "there is no function {name:?}"),
             Self::Throttled(name) => {
-                write!(f, "{MOST_ENVIRONMENTS} invocations of {name:?} are in progress, which is the limit")
+                write!(f, "all {MOST_ENVIRONMENTS} environments of {name:?} are busy, which is the limit")
             }
             Self::Stopped => f.write_str("the functions were stopped"),
         }

@@ -9,8 +9,8 @@ pub struct Invocation {
     pub request_id: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// What the process wrote to stdout and stderr, in order. After a cold start this begins with the
-    /// output before the first poll.
+    /// What the process wrote to stdout and stderr meanwhile, in order. After a cold start this begins with the
+    /// output before the first poll. If the process had several invocations, this has the output of all of them.
     pub logs: String,
     /// The environment that ran it.
     pub environment: u32,
@@ -27,6 +27,23 @@ pub struct Invocation {
     pub max_rss_kb: Option<u64>,
 }
 
+impl Invocation {
+    /// An invocation that has not begun.
+    pub(super) fn new(request_id: &str, environment: u32) -> Self {
+        Self {
+            request_id: request_id.to_owned(),
+            outcome: Outcome::TimedOut,
+            logs: String::new(),
+            environment,
+            cold_start: false,
+            duration: Duration::ZERO,
+            init: None,
+            first_answer: None,
+            max_rss_kb: None,
+        }
+    }
+}
+
 /// How an invocation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -39,7 +56,7 @@ pub enum Outcome {
         /// The `errorMessage`.
         message: String,
     },
-    /// The deadline passed, and the process was killed.
+    /// The deadline passed, and the process was killed if the function [kills](super::Function::kills).
     TimedOut,
     /// The process ended during the invocation, such as `exit status 1` or `signal: killed`.
     Exited(String),

@@ -15,6 +15,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use std::sync::Weak;
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 /// The largest request in bytes.
 const LARGEST_PAYLOAD: usize = 6 * 1024 * 1024;
@@ -56,12 +57,12 @@ async fn invoke(
     };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     match header("x-amz-invocation-type").unwrap_or("RequestResponse") {
-        "RequestResponse" => match functions.invoke(name, payload).await {
+        "RequestResponse" => match functions.invoke(name, Uuid::new_v4().to_string(), payload).await {
             Ok(invocation) => answered(function, &invocation, header("x-amz-log-type") == Some("Tail")),
             Err(error) => refused(error),
         },
         "Event" => match functions.enqueue(name, payload) {
-            Ok(request_id) => with_request_id(StatusCode::ACCEPTED.into_response(), &request_id.to_string()),
+            Ok(request_id) => with_request_id(StatusCode::ACCEPTED.into_response(), &request_id),
             Err(error) => refused(error),
         },
         "DryRun" => StatusCode::NO_CONTENT.into_response(),

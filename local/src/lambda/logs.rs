@@ -1,13 +1,14 @@
 //! The output of a process, by invocation.
 //!
-//! stdout and stderr are one pipe, so their order is kept. At the end of an invocation the process is
-//! stopped or dead, so all of its output is in the pipe. It is read to its end at that time.
+//! stdout and stderr are one pipe, so their order is kept. When an invocation has ended, all of its output is in
+//! the pipe, which is read to its end at that time. If a process has several invocations at the same time, each
+//! gets the output of all of them.
 
 use super::lock;
 use rustix::io::{Errno, read};
 use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::broadcast;
 
@@ -50,8 +51,10 @@ pub(super) struct Logs {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The output of this invocation.
+    /// The output that is still needed.
     text: Vec<u8>,
+    /// How many bytes were written before it.
+    forgotten: usize,
     /// The beginning of a line that is not complete.
     line: Vec<u8>,
 }
@@ -74,8 +77,28 @@ impl Logs {
         }
     }
 
-    /// Returns what was written since the last call.
-    pub(super) fn take(&self) -> String {
+    /// Returns how many bytes were written until now.
+    pub(super) fn written(&self) -> usize {
+        let kept = self.up_to_date();
+        kept.forgotten + kept.text.len()
+    }
+
+    /// Returns what was written after this many bytes.
+    pub(super) fn since(&self, written: usize) -> String {
+        let kept = self.up_to_date();
+        let from = written.saturating_sub(kept.forgotten);
+        String::from_utf8_lossy(kept.text.get(from..).unwrap_or_default()).into_owned()
+    }
+
+    /// Drops the first bytes, which are not needed any more.
+    pub(super) fn forget(&self, written: usize) {
+        let mut kept = lock(&self.kept);
+        let less = written.saturating_sub(kept.forgotten).min(kept.text.len());
+        kept.text.drain(..less);
+        kept.forgotten += less;
+    }
+
+    fn up_to_date(&self) -> MutexGuard<'_, Kept> {
         let mut kept = lock(&self.kept);
         let mut buffer = [0; BUFFER];
         // Reads the pipe directly, because the runtime may not yet know that there is something to
@@ -87,7 +110,7 @@ impl Logs {
                 Ok(_) | Err(_) => break,
             }
         }
-        String::from_utf8_lossy(&std::mem::take(&mut kept.text)).into_owned()
+        kept
     }
 
     fn keep(&self, kept: &mut Kept, written: &[u8]) {

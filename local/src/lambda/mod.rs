@@ -4,11 +4,14 @@
 //! Between invocations the process is stopped (SIGSTOP), as Lambda freezes it. After the deadline it is
 //! killed (SIGKILL). After that, or after a crash, the next invocation starts a new process.
 //!
+//! [`Function::concurrency`] and [`Function::kills`] change this, as on Lambda Managed Instances. A process has several
+//! invocations at the same time, it is never stopped, and it continues after a deadline.
+//!
 //! | file | idea |
 //! |---|---|
 //! | `invocation` | the result of an invocation |
 //! | `handle` | [`Lambda`]: functions and their environments |
-//! | `environment` | one execution environment: start, deliver, wait for the response, freeze |
+//! | `environment` | one execution environment: start, deliver, wait for the responses, freeze |
 //! | `process` | the process in it: variables, signals, memory |
 //! | `runtime_api` | the API for the process: next, response, error |
 //! | `logs` | the output of the process, by invocation |
@@ -53,10 +56,47 @@ pub struct Function {
     pub binary: PathBuf,
     /// Its own variables. They override those that Lambda sets.
     pub environment: BTreeMap<String, String>,
-    /// How long an invocation may take before its process is killed.
+    /// How long an invocation may take. Default: 3 s.
     pub timeout: Duration,
-    /// The memory that the function is told. It is not limited here.
+    /// The memory that the function is told. It is not limited here. Default: 128 MB.
     pub memory_mb: u32,
+    /// How many invocations a process may have at the same time, at least 1. Default: 1.
+    ///
+    /// If it may have more than one, `AWS_LAMBDA_MAX_CONCURRENCY` tells it how many, and it is not stopped between
+    /// invocations. It may have the same number of open polls. Further invocations go to another environment.
+    pub concurrency: u32,
+    /// Whether the process is killed when the deadline of an invocation has passed. Default: `true`.
+    ///
+    /// If it is not, the caller gets [`TimedOut`](Outcome::TimedOut), and the process continues. Its late response is
+    /// refused (410). Until then it has no room for another invocation. It is not stopped between invocations.
+    pub kills: bool,
+}
+
+/// Lambda's defaults. The name and the binary are empty.
+impl Default for Function {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            binary: PathBuf::new(),
+            environment: BTreeMap::new(),
+            timeout: Duration::from_secs(3),
+            memory_mb: 128,
+            concurrency: 1,
+            kills: true,
+        }
+    }
+}
+
+impl Function {
+    /// How many invocations a process may have at the same time.
+    fn at_once(&self) -> usize {
+        self.concurrency as usize
+    }
+
+    /// Whether its processes run as on Lambda Managed Instances, so that they are never stopped.
+    fn is_managed(&self) -> bool {
+        self.concurrency > 1 || !self.kills
+    }
 }
 
 pub(crate) fn arn(function: &str) -> String {

@@ -161,6 +161,13 @@ impl Process {
         !self.leash.is_killed() && matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Ends what it started, after it has ended itself. After that, no handle reaches it.
+    pub(super) fn bury(&self) {
+        // The leader may have ended while processes that it started still run.
+        self.send(Signal::KILL);
+        self.leash.hold(None);
+    }
+
     /// Returns the most memory that it has ever used. `None` for a process that has ended.
     pub(super) fn max_rss_kb(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
@@ -171,9 +178,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The leader may have ended while processes that it started still run.
-        self.send(Signal::KILL);
-        self.leash.hold(None);
+        self.bury();
         self.following.abort();
     }
 }
@@ -199,7 +204,12 @@ fn variables(function: &Function) -> Vec<(&'static str, String)> {
         ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", function.memory_mb.to_string()),
         ("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{}", function.name)),
     ];
-    fixed.into_iter().map(|(name, value)| (name, value.to_owned())).chain(own).collect()
+    let managed = [
+        ("AWS_LAMBDA_INITIALIZATION_TYPE", "lambda-managed-instances".to_owned()),
+        ("AWS_LAMBDA_MAX_CONCURRENCY", function.concurrency.to_string()),
+    ];
+    let managed = managed.into_iter().filter(|_| function.is_managed());
+    fixed.into_iter().map(|(name, value)| (name, value.to_owned())).chain(own).chain(managed).collect()
 }
 
 /// Returns how the process ended, in Lambda's words.

@@ -13,30 +13,45 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+/// The header that tells apart two deliveries with one request id.
+const INVOCATION_ID: &str = "lambda-runtime-invocation-id";
+
 /// A request of the process.
 #[derive(Debug)]
 pub(super) enum Call {
     /// The process asks for an invocation.
     Next(oneshot::Sender<Delivery>),
     /// The process returned the response to an invocation.
-    Answered { request_id: String, answer: Bytes, accept: oneshot::Sender<Accepted> },
+    Answered { to: To, answer: Bytes, accept: oneshot::Sender<Accepted> },
     /// The process reported a failed invocation.
-    Failed { request_id: String, failure: Failure, accept: oneshot::Sender<Accepted> },
+    Failed { to: To, failure: Failure, accept: oneshot::Sender<Accepted> },
     /// The process cannot handle invocations.
     InitFailed(Failure),
 }
 
-/// Whether a response belongs to the invocation in progress.
+/// The invocation that a response belongs to.
+#[derive(Debug)]
+pub(super) struct To {
+    pub(super) request_id: String,
+    /// The id of the delivery. Runtimes that do not know this header do not send it back.
+    pub(super) invocation_id: Option<String>,
+}
+
+/// Whether a response belongs to an invocation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
     Yes,
     UnknownRequest,
+    /// The caller was told before that the deadline has passed.
+    TooLate,
 }
 
 /// An invocation, as it is delivered to the process.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) request_id: String,
+    /// Another one for each delivery, also of the same request.
+    pub(super) invocation_id: String,
     pub(super) deadline_ms: u128,
     pub(super) arn: String,
     pub(super) payload: String,
@@ -111,14 +126,15 @@ async fn next(State(calls): Calls) -> Response {
     }
 }
 
-async fn response(State(calls): Calls, Path(request_id): Path<String>, answer: Bytes) -> Response {
+async fn response(State(calls): Calls, Path(request_id): Path<String>, headers: HeaderMap, answer: Bytes) -> Response {
     let (accept, accepted) = oneshot::channel();
-    said(&calls, Call::Answered { request_id, answer, accept }, accepted).await
+    said(&calls, Call::Answered { to: To::read(request_id, &headers), answer, accept }, accepted).await
 }
 
 async fn error(State(calls): Calls, Path(request_id): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
     let (accept, accepted) = oneshot::channel();
-    said(&calls, Call::Failed { request_id, failure: Failure::read(&headers, &body), accept }, accepted).await
+    let (to, failure) = (To::read(request_id, &headers), Failure::read(&headers, &body));
+    said(&calls, Call::Failed { to, failure, accept }, accepted).await
 }
 
 async fn init_error(State(calls): Calls, headers: HeaderMap, body: Bytes) -> Response {
@@ -134,6 +150,9 @@ async fn said(calls: &mpsc::UnboundedSender<Call>, call: Call, answer: oneshot::
         (Ok(()), Ok(Accepted::Yes)) => accepted(),
         (Ok(()), Ok(Accepted::UnknownRequest)) => {
             refused(StatusCode::BAD_REQUEST, "InvalidRequestID", "no such invocation is under way")
+        }
+        (Ok(()), Ok(Accepted::TooLate)) => {
+            refused(StatusCode::GONE, "ErrorRuntimeInvokeTimeout", "the invocation timed out before it was answered")
         }
         _ => StatusCode::GONE.into_response(),
     }
@@ -153,11 +172,19 @@ impl IntoResponse for Delivery {
         let headers = [
             ("content-type", "application/json".to_owned()),
             ("lambda-runtime-aws-request-id", self.request_id),
+            (INVOCATION_ID, self.invocation_id),
             ("lambda-runtime-deadline-ms", self.deadline_ms.to_string()),
             ("lambda-runtime-invoked-function-arn", self.arn),
             ("lambda-runtime-trace-id", "Root=1-00000000-000000000000000000000000;Sampled=0".to_owned()),
         ];
         (headers, self.payload).into_response()
+    }
+}
+
+impl To {
+    fn read(request_id: String, headers: &HeaderMap) -> Self {
+        let invocation_id = headers.get(INVOCATION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        Self { request_id, invocation_id }
     }
 }
 

@@ -73,6 +73,7 @@ impl Template {
                 environment,
                 timeout: Duration::from_secs(self.number(resource, "Timeout", DEFAULT_TIMEOUT)?.into()),
                 memory_mb: self.number(resource, "MemorySize", DEFAULT_MEMORY)?,
+                ..Function::default()
             });
         }
         Ok(functions)

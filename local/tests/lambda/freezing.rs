@@ -5,7 +5,7 @@ use lambda_lock_local::Outcome;
 use serde_json::json;
 use std::time::Duration;
 
-fn state(process: u32) -> Option<String> {
+pub(crate) fn state(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     Some(stat.rsplit_once(") ")?.1.split(' ').next()?.to_owned())
 }

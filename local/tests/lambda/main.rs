@@ -7,6 +7,7 @@
 #[cfg(target_os = "linux")]
 mod freezing;
 mod invoke_api;
+mod managed;
 mod scene;
 
 use lambda_lock_local::{Function, Lambda, Outcome};
@@ -133,6 +134,7 @@ async fn a_function_has_the_variables_that_lambda_sets_and_its_own_and_no_others
         environment: [("STAGE", "test"), ("TZ", "CET")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         timeout: LONG,
         memory_mb: 256,
+        ..Function::default()
     };
     let said = Lambda::start(vec![function]).await.unwrap().invoke("env", "{}").await.unwrap();
     assert!(matches!(&said.outcome, Outcome::InitFailed(why) if why.ends_with("exit status 3")), "{said:?}");
@@ -153,6 +155,8 @@ async fn a_function_has_the_variables_that_lambda_sets_and_its_own_and_no_others
         assert!(said.logs.lines().any(|said| said == line), "{line} in\n{}", said.logs);
     }
     assert!(said.logs.contains("AWS_LAMBDA_RUNTIME_API=127.0.0.1:"), "{}", said.logs);
+    assert!(said.logs.contains("AWS_LAMBDA_INITIALIZATION_TYPE=on-demand"), "{}", said.logs);
+    assert!(!said.logs.contains("AWS_LAMBDA_MAX_CONCURRENCY"), "{}", said.logs);
     // Cargo has set such variables for this test.
     assert!(!said.logs.contains("CARGO"), "{}", said.logs);
 }
@@ -165,6 +169,7 @@ async fn a_missing_binary_is_reported_at_the_start() {
         environment: [].into(),
         timeout: LONG,
         memory_mb: 128,
+        ..Function::default()
     };
     assert!(Lambda::start(vec![missing]).await.unwrap_err().to_string().contains("no/such/binary"));
 }

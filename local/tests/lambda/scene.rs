@@ -31,6 +31,7 @@ impl Scene {
             environment: environment.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             timeout,
             memory_mb: 128,
+            ..Function::default()
         };
         Self { lambda: Lambda::start(vec![function]).await.unwrap(), _dynamodb: dynamodb }
     }

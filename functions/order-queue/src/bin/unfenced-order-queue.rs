@@ -11,6 +11,7 @@ use lambda_lock::once::{Attempt, Started};
 use lambda_lock_functions::{Failure, process, serve, start};
 use order_queue::run;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 struct Unfenced {
     deps: Deps,
@@ -20,9 +21,15 @@ struct Unfenced {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let unfenced = Unfenced { deps: Deps::new(config, &process)?, dynamodb: config.dynamodb()? };
-        let work = async |request, budget| unfenced.charge(request, &budget).await;
-        serve(async |event| Box::pin(run(event, &work)).await).await
+        let unfenced = Arc::new(Unfenced { deps: Deps::new(config, &process)?, dynamodb: config.dynamodb()? });
+        serve(move |event| {
+            let unfenced = Arc::clone(&unfenced);
+            async move {
+                let unfenced = &*unfenced;
+                Box::pin(run(event, |request, budget| async move { unfenced.charge(request, &budget).await })).await
+            }
+        })
+        .await
     })
     .await
 }
