@@ -127,7 +127,7 @@ async fn requests(call: Call, script: Vec<Fault>) -> (String, Result<(), Error>,
 type Line = (&'static str, fn(Call) -> Vec<Fault>, [&'static str; 8]);
 
 #[rustfmt::skip]
-const ANSWERED: [Line; 12] = [
+const ANSWERED: [Line; 13] = [
     //                                                                  acquire renew  release commit commit+r start  complete complete with
     ("nothing happens", |_| vec![],                                     ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
     ("answered slowly", |_| vec![Fault::Slow(SLOW)],                    ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),

@@ -111,6 +111,8 @@ pub(crate) async fn contend() -> Run {
         .into(),
         timeout: Duration::from_secs(30),
         memory_mb: 256,
+        concurrency: 1,
+        kills: true,
     };
     let lambda = Lambda::start(REGIONS.map(function).into()).await.unwrap();
     let crowd = Arc::new(Crowd {
