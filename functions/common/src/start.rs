@@ -2,7 +2,9 @@
 
 use crate::config::Config;
 use crate::failure::Failure;
-use lambda_runtime::{LambdaEvent, service_fn};
+use crate::restore::restored;
+use lambda_runtime::layers::TracingLayer;
+use lambda_runtime::{LambdaEvent, Runtime, service_fn};
 use serde::Serialize;
 use std::process::ExitCode;
 use tracing::level_filters::LevelFilter;
@@ -30,6 +32,7 @@ pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::
 
 /// Answers invocations until Lambda stops asking. A failure is one line in the log, at the level of its name.
 pub async fn serve<A, R>(
+    config: &Config,
     handler: impl AsyncFn(LambdaEvent<A>) -> Result<R, Failure>,
 ) -> Result<(), lambda_runtime::Error>
 where
@@ -37,14 +40,14 @@ where
     R: Serialize,
 {
     let handler = &handler;
-    lambda_runtime::run(service_fn(async move |event| {
+    let runtime = Runtime::new(service_fn(async move |event| {
         let done = handler(event).await;
         if let Err(failure) = &done {
             failure.log(None);
         }
         done
-    }))
-    .await
+    }));
+    runtime.layer(TracingLayer::new()).register_snapstart_resource(restored(config)).run().await
 }
 
 fn log_json() {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     start(async |config| {
         let deps = Deps::new(config, &process)?;
-        serve(async |event| handler(event, &deps).await).await
+        serve(config, async |event| handler(event, &deps).await).await
     })
     .await
 }

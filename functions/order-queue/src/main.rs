@@ -9,7 +9,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     start(async |config| {
         let deps = Deps::new(config, &process)?;
-        serve(async |event| Box::pin(handler(event, &deps)).await).await
+        serve(config, async |event| Box::pin(handler(event, &deps)).await).await
     })
     .await
 }

@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
     start(async |config| {
         let deps = Deps::new(config)?;
         // In a box: the compiler gives up on the layout of so many futures within each other.
-        serve(async |event| Box::pin(handler(event, &deps)).await).await
+        serve(config, async |event| Box::pin(handler(event, &deps)).await).await
     })
     .await
 }

@@ -4,7 +4,7 @@ use super::invocation::{Invocation, Outcome};
 use super::logs::Source;
 use super::process::{Leash, Process};
 use super::runtime_api::{Accepted, Call, Delivery, Failure, RuntimeApi};
-use super::{Function, arn};
+use super::{Function, arn, snapstart};
 use rustix::process::Signal;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -93,8 +93,8 @@ impl Sandbox {
             error_type: "Runtime.InvalidEntrypoint".to_owned(),
             message: format!("RequestId: {} Error: {error:#}", invocation.request_id),
         };
-        let api = RuntimeApi::serve().await.map_err(entry)?;
         let (leash, source) = (environment.leash.clone(), environment.source.clone());
+        let api = RuntimeApi::serve(|calls| snapstart::routes(calls, leash.clone())).await.map_err(entry)?;
         let process = Process::start(function, api.address(), leash, source).map_err(entry)?;
         let mut sandbox = Self { process, api, poll: None };
         match sandbox.init(&invocation.request_id).await {

@@ -11,6 +11,7 @@
 //! | `environment` | one execution environment: start, deliver, await the answer, freeze |
 //! | `process` | the process in it: variables, signals, memory |
 //! | `runtime_api` | what the process sees: next, response, error |
+//! | `snapstart` | what it sees of a snapshot: restore/next, restore/error |
 //! | `logs` | what it wrote, by invocation |
 //! | `report` | what Lambda itself says of an invocation |
 //! | `invoke_api` | what callers see: the HTTP API of `aws lambda invoke` |
@@ -26,6 +27,7 @@ mod logs;
 mod process;
 mod report;
 mod runtime_api;
+mod snapstart;
 mod template;
 
 pub use build::{build, cargo_build, workspace};

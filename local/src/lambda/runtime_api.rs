@@ -58,10 +58,12 @@ pub(super) struct RuntimeApi {
 }
 
 impl RuntimeApi {
-    pub(super) async fn serve() -> anyhow::Result<Self> {
+    /// Serves these routes as well.
+    pub(super) async fn serve(more: impl FnOnce(mpsc::UnboundedSender<Call>) -> Router) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
         let address = listener.local_addr()?.to_string();
         let (call, calls) = mpsc::unbounded_channel();
+        let more = more(call.clone());
         let invocation = "/2018-06-01/runtime/invocation";
         let router = Router::new()
             .route(&format!("{invocation}/next"), get(next))
@@ -70,7 +72,8 @@ impl RuntimeApi {
             .route("/2018-06-01/runtime/init/error", post(init_error))
             // The environment judges the size of an answer.
             .layer(DefaultBodyLimit::disable())
-            .with_state(call);
+            .with_state(call)
+            .merge(more);
         let serving = tokio::spawn(async move {
             // Ends only when it is aborted.
             let _ = axum::serve(listener, router).await;
@@ -139,7 +142,7 @@ async fn said(calls: &mpsc::UnboundedSender<Call>, call: Call, answer: oneshot::
     }
 }
 
-fn accepted() -> Response {
+pub(super) fn accepted() -> Response {
     (StatusCode::ACCEPTED, [(header::CONTENT_TYPE, "application/json")], r#"{"status":"OK"}"#).into_response()
 }
 
@@ -163,7 +166,7 @@ impl IntoResponse for Delivery {
 
 impl Failure {
     /// The body says it; the header is for those whose body says nothing.
-    fn read(headers: &HeaderMap, body: &[u8]) -> Self {
+    pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Body {

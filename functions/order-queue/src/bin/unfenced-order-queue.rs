@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
     start(async |config| {
         let unfenced = Unfenced { deps: Deps::new(config, &process)?, dynamodb: config.dynamodb()? };
         let work = async |request, budget| unfenced.charge(request, &budget).await;
-        serve(async |event| Box::pin(run(event, &work)).await).await
+        serve(config, async |event| Box::pin(run(event, &work)).await).await
     })
     .await
 }
