@@ -127,4 +127,6 @@ mod pages {
     mod other_clients {}
     #[doc = include_str!("../docs/rust.md")]
     mod rust {}
+    #[doc = include_str!("../docs/snapstart.md")]
+    mod snapstart {}
 }
