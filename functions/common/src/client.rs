@@ -148,7 +148,8 @@ mod tests {
     async fn host(mode: &str, table: &str, account: Option<&str>) -> Result<String, String> {
         let hosts = Hosts::default();
         let connector = SharedHttpConnector::new(hosts.clone());
-        let mut credentials = Credentials::builder().access_key_id("id").secret_access_key("secret").provider_name("test");
+        let mut credentials =
+            Credentials::builder().access_key_id("id").secret_access_key("secret").provider_name("test");
         credentials.set_account_id(account.map(Into::into));
         let config = configured("AWS_ACCOUNT_ID_ENDPOINT_MODE", mode)
             .to_builder()

@@ -208,9 +208,9 @@ fn account_id_endpoint_mode(environment: &Environment<'_>) -> Result<AccountIdEn
         None | Some("preferred") => Ok(AccountIdEndpointMode::Preferred),
         Some("disabled") => Ok(AccountIdEndpointMode::Disabled),
         Some("required") => Ok(AccountIdEndpointMode::Required),
-        Some(other) => Err(ConfigError(format!(
-            "AWS_ACCOUNT_ID_ENDPOINT_MODE is {other:?}: give preferred, disabled or required"
-        ))),
+        Some(other) => {
+            Err(ConfigError(format!("AWS_ACCOUNT_ID_ENDPOINT_MODE is {other:?}: give preferred, disabled or required")))
+        }
     }
 }
 
