@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "lock-task";
 /// Too few for the SDK to keep the credentials for another request.
-const SECONDS_BEFORE_EXPIRY: Duration = Duration::from_secs(5);
+const TOO_SHORT: Duration = Duration::from_secs(5);
 
 /// The function of the template, whose credentials come from an endpoint.
 struct Stage {
@@ -34,7 +34,16 @@ impl Stage {
         let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml");
         let template = Template::read(&template).unwrap();
         let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
-        dynamodb.create_tables(&template.tables().unwrap()).await.unwrap();
+        let mut tables = template.tables().unwrap();
+        if let Some((_, sort_key)) = variables.iter().find(|(name, _)| *name == "LOCK_SORT_KEY_ATTRIBUTE") {
+            let locks = tables.iter_mut().find(|table| table["TableName"] == "LockTable").unwrap();
+            let (element, definition) =
+                (("KeySchema", "KeyType", "RANGE"), ("AttributeDefinitions", "AttributeType", "S"));
+            for (list, kind, value) in [element, definition] {
+                locks[list].as_array_mut().unwrap().push(json!({ "AttributeName": sort_key, kind: value }));
+            }
+        }
+        dynamodb.create_tables(&tables).await.unwrap();
         let roles = (first_set..10).map(|set| (format!("set-{set}"), role()));
         let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles.collect()).await.unwrap();
         let credentials = ContainerCredentials::start().await.unwrap();
@@ -92,9 +101,22 @@ async fn nothing_is_sent_before_the_snapshot_and_credentials_are_asked_for_once_
 }
 
 #[tokio::test]
+async fn in_a_table_with_a_sort_key_the_restore_reads_a_pair() {
+    let snapstart = ("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start");
+    let stage = Stage::with(&[snapstart, ("LOCK_SORT_KEY_ATTRIBUTE", "sort")], 1).await;
+
+    let first = stage.begin("without a sort key");
+    stage.restore().await;
+    let first = first.await.unwrap();
+
+    assert!(!first.logs.contains("after the restore"), "{}", first.logs);
+    assert_eq!(stage.proxy.used("set-1").len(), 1, "it has read, and nothing was acquired");
+}
+
+#[tokio::test]
 async fn credentials_are_asked_for_again_shortly_before_they_expire() {
     let stage = Stage::with(&[], 1).await;
-    stage.credentials.lasting(SECONDS_BEFORE_EXPIRY);
+    stage.credentials.lasting(TOO_SHORT);
     stage.ask("a").await.unwrap();
     assert_eq!(stage.credentials.sets(), 1);
 
