@@ -3,7 +3,7 @@
 Prints, as JSON, what a copy of the sample on one machine needs: per function (by the name of its
 binary) the timeout, memory, environment and what its role allows, every table as CreateTable takes it, and
 every queue with the function that gets its messages. References are resolved to the names and ARNs that a
-stack in ACCOUNT and REGION could have.
+stack in ACCOUNT and REGION could have. Parameters have their defaults.
 """
 
 import json
@@ -23,13 +23,14 @@ CREATE_TABLE = ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecon
 
 
 class Expansion:
-    """A template, expanded."""
+    """A template, expanded with these parameters, and with the defaults of the others."""
 
-    def __init__(self, path):
+    def __init__(self, path, **parameters):
         os.environ.setdefault("AWS_DEFAULT_REGION", REGION)
         with open(path, encoding="utf-8") as file:
             source = yaml_parse(file.read())
-        self.parameters = {name: one.get("Default") for name, one in source["Parameters"].items()}
+        self.parameters = {name: one.get("Default") for name, one in source["Parameters"].items()} | parameters
+        self.conditions = {name: self.is_true(one) for name, one in source["Conditions"].items()}
         self.binaries = {}
         for name, resource in source["Resources"].items():
             if resource["Type"] == "AWS::Serverless::Function":
@@ -40,7 +41,26 @@ class Expansion:
                 resource["Properties"]["DefinitionUri"] = "s3://bucket/key"
         managed_policies = mock.Mock()
         managed_policies.load.return_value = {}
-        self.resources = transform(source, dict(self.parameters), managed_policies)["Resources"]
+        resources = transform(source, dict(self.parameters), managed_policies)["Resources"]
+        created = {name: one for name, one in resources.items() if self.conditions.get(one.get("Condition"), True)}
+        self.resources = self.decided(created)
+
+    def is_true(self, condition):
+        """Whether a condition of the template holds."""
+        ((how, (one, other)),) = condition.items()
+        assert how == "Fn::Equals", condition
+        return self.parameters[one["Ref"]] == other
+
+    def decided(self, value):
+        """The same without Fn::If."""
+        if isinstance(value, list):
+            return [self.decided(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"Fn::If"}:
+            condition, if_true, if_false = value["Fn::If"]
+            return self.decided(if_true if self.conditions[condition] else if_false)
+        return {key: self.decided(one) for key, one in value.items()}
 
     def of_type(self, kind):
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}

@@ -37,6 +37,7 @@ pub(crate) struct Engine {
     pub(crate) settings: Settings,
     /// As the caller gave it, or drawn at its first use.
     pub(crate) owner: OnceLock<String>,
+    pub(crate) one_home_region: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) clock: SharedClock,
     pub(crate) wall_clock: WallClockCheck,
@@ -82,6 +83,11 @@ impl Engine {
             let [a, b, c, d, ..] = self.clock().random();
             format!("lambda-lock-{:08x}", u32::from_le_bytes([a, b, c, d]))
         })
+    }
+
+    /// Whether each key is only ever locked from one Region.
+    pub(crate) fn one_home_region(&self) -> bool {
+        self.one_home_region
     }
 
     pub(crate) fn clock(&self) -> &SharedClock {

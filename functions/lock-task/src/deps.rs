@@ -1,12 +1,12 @@
-//! What outlives an invocation.
+//! Clients and settings that all invocations of a process share.
 
 use lambda_lock::LockClient;
 use lambda_lock_functions::{Config, ConfigError};
 
-/// What outlives an invocation.
+/// Clients and settings that all invocations of a process share.
 pub(crate) struct Deps {
     pub(crate) locks: LockClient,
-    /// Whether lock keys have a sort key.
+    /// Whether the lock table has a sort key.
     pub(crate) sort_key: bool,
 }
 
