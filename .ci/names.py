@@ -120,6 +120,8 @@ def functions():
     sources = [source.partition("#[cfg(test)]")[0] for source in sources]
     in_the_code = {name for source in sources for name in re.findall(r'"([A-Z]+_[A-Z_]+)"', source)}
     in_the_code -= {"TIMED_OUT", "OUT_DIR"}
+    # The SDK reads these itself, see functions/common/src/credentials.rs.
+    in_the_code |= {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
     rows = table(page, "## Functions", "| variable |")
     same(f"{page}, variables", names(rows), in_the_code)
     skew = seconds("src/protocol/clock_bounds.rs", "DEFAULT_SKEW") * 1000

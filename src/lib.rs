@@ -131,4 +131,6 @@ mod pages {
     mod regions {}
     #[doc = include_str!("../docs/rust.md")]
     mod rust {}
+    #[doc = include_str!("../docs/snapstart.md")]
+    mod snapstart {}
 }

@@ -27,6 +27,7 @@ pub mod authorize;
 mod aws_json;
 mod client;
 mod counting;
+mod credentials;
 pub mod deployed;
 mod dynamodb_local;
 mod expansion;
@@ -43,6 +44,7 @@ mod tools;
 
 pub use crate::client::{client, config};
 pub use crate::counting::{CountingProxy, Counts};
+pub use crate::credentials::ContainerCredentials;
 pub use crate::dynamodb_local::DynamoDbLocal;
 pub use crate::expansion::{ExpandedFunction, ExpandedQueue, Expansion};
 pub use crate::gateway::PaymentGateway;

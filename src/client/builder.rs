@@ -10,6 +10,7 @@ use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_async::rt::sleep::default_async_sleep;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The default of [`request_timeout`](LockClientBuilder::request_timeout): how long one request may take.
@@ -81,8 +82,9 @@ impl LockClientBuilder {
     }
 
     /// Sets the name of this client. People who look at the table see it, and the errors of other callers contain it.
-    /// Default: a random name. The owner of each lock is this name, `/`, and 8 random digits, so that it names one
-    /// holder. An acquire may [name its owner](crate::Acquire::owner) itself.
+    /// Default: a random name, drawn when it is first needed, so that processes that Lambda restores from one snapshot
+    /// have different names. The owner of each lock is this name, `/`, and 8 random digits, so that it names one holder.
+    /// An acquire may [name its owner](crate::Acquire::owner) itself.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -222,8 +224,10 @@ impl LockClientBuilder {
             Some(clock) => clock,
             None => SharedClock::system_with(way_to_sleep(&config, sleep)?),
         };
-        let owner = owner.unwrap_or_else(|| random_owner(&clock));
-        settings.check_owner_prefix(&owner)?;
+        if let Some(owner) = &owner {
+            settings.check_owner_prefix(owner)?;
+        }
+        let owner = owner.map_or_else(OnceLock::new, OnceLock::from);
         let transport = Box::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));
         let wall_clock = WallClockCheck::new(settings.clock_bounds.max_clock_skew());
         let engine =
@@ -239,11 +243,6 @@ fn way_to_sleep(config: &Config, sleep: Option<SharedAsyncSleep>) -> Result<Shar
              or this builder a sleep_impl",
         )
     })
-}
-
-fn random_owner(clock: &SharedClock) -> String {
-    let bytes = clock.random();
-    format!("lambda-lock-{:08x}", u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
 fn ttl(attribute: Option<String>, retention: Option<Duration>) -> Result<Option<Ttl>, Invalid> {

@@ -19,6 +19,7 @@ use aws_sdk_dynamodb::Config;
 use budget::Budget;
 use clock::SharedClock;
 use deadline::{Deadline, LeasePolicy};
+use std::sync::OnceLock;
 use std::time::Duration;
 use transport::Transport;
 use wall_clock::WallClockCheck;
@@ -34,7 +35,8 @@ pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) table: String,
     pub(crate) settings: Settings,
-    pub(crate) owner: String,
+    /// As the caller gave it, or drawn at its first use.
+    pub(crate) owner: OnceLock<String>,
     pub(crate) one_home_region: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) clock: SharedClock,
@@ -69,14 +71,18 @@ impl Engine {
     pub(crate) fn owner_of_call(&self, named: Option<String>, budget: Option<&Budget>) -> String {
         named.unwrap_or_else(|| {
             let [a, b, c, d, ..] = self.clock().random();
-            let name = budget.and_then(Budget::owner_name).unwrap_or(&self.owner);
+            let name = budget.and_then(Budget::owner_name).unwrap_or_else(|| self.owner());
             format!("{name}/{:08x}", u32::from_le_bytes([a, b, c, d]))
         })
     }
 
-    /// The name of this client, for people.
+    /// The name of this client, for people. A default is drawn at its first use and not when the client is built:
+    /// processes that are restored from one snapshot (SnapStart) share what was drawn before it.
     pub(crate) fn owner(&self) -> &str {
-        &self.owner
+        self.owner.get_or_init(|| {
+            let [a, b, c, d, ..] = self.clock().random();
+            format!("lambda-lock-{:08x}", u32::from_le_bytes([a, b, c, d]))
+        })
     }
 
     /// Whether each key is only ever locked from one Region.

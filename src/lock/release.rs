@@ -287,7 +287,7 @@ impl Releasing {
         let key = what.key().clone();
         let settings = self.engine.settings();
         // A payload that is too large must not stop the release, because nobody else can release the lock any more.
-        let owner = what.owner().unwrap_or(self.engine.owner());
+        let owner = what.owner().unwrap_or_else(|| self.engine.owner());
         let too_large = settings.check_write(&key, owner, None, &self.options.data).err();
         if too_large.is_some() {
             self.options.data = DataChange::Keep;

@@ -13,7 +13,7 @@ pub const EPOCH_SECONDS: u64 = 1_800_000_000;
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<Mutex<State>>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
     origin: Instant,
     /// By how much the wall clock is wrong, in milliseconds.
@@ -48,6 +48,17 @@ impl ManualClock {
         let mut state = self.0.lock().unwrap();
         state.frozen_since = None;
         state.frozen += duration;
+    }
+
+    /// Clocks of their own in the same state, random numbers included: what two processes have of one snapshot.
+    #[must_use]
+    pub fn twin(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().unwrap().clone())))
+    }
+
+    /// Seeds the generator anew, as the kernel does with its own at a restore.
+    pub fn reseed(&self) {
+        self.0.lock().unwrap().random = fastrand::Rng::new();
     }
 
     /// Returns this process's wall clock in epoch milliseconds.

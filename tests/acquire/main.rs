@@ -7,6 +7,7 @@ mod granting;
 mod hostile_rows;
 mod observation;
 mod peers;
+mod snapshots;
 mod takeover;
 mod waiting;
 mod wrong_clocks;

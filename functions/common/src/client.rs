@@ -39,8 +39,20 @@ impl Config {
         Ok(Client::from_conf(settings.build()))
     }
 
-    /// Returns a lock client of the configured table. Sends no request.
+    /// Returns the lock client of the configured table, each time the same one. Sends no request.
     pub fn locks(&self) -> Result<LockClient, ConfigError> {
+        match self.locks_made() {
+            Some(locks) => Ok(locks),
+            None => self.make_locks().map(|locks| self.locks.get_or_init(|| locks).clone()),
+        }
+    }
+
+    /// The lock client, if the function has asked for it.
+    pub(crate) fn locks_made(&self) -> Option<LockClient> {
+        self.locks.get().cloned()
+    }
+
+    fn make_locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
         let mut builder = LockClient::builder_from_conf(sdk_config(self)?, &self.table)
             .key_attribute(key_attribute)
@@ -61,11 +73,13 @@ impl Config {
 }
 
 fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> {
+    let http = http()?;
     let mut builder = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(config.region.clone())
-        .credentials_provider(config.credentials.clone())
-        .http_client(http()?);
+        .credentials_provider(config.credentials.provider(&http))
+        .http_client(http)
+        .account_id_endpoint_mode(config.account_id_endpoint_mode.clone());
     builder.set_endpoint_url(config.endpoint.clone());
     Ok(builder.build())
 }
@@ -82,7 +96,13 @@ fn http() -> Result<SharedHttpClient, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_dynamodb::error::SdkError;
+    use aws_sdk_dynamodb::config::Credentials;
+    use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
+    use aws_smithy_runtime_api::client::http::{
+        HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+    };
+    use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn the_roots_are_amazons_five() {
@@ -90,21 +110,75 @@ mod tests {
         assert!(AMAZON_ROOTS.len() < 10_000, "{}", AMAZON_ROOTS.len());
     }
 
-    /// The root certificates are read when the first connection is made. A certificate that cannot be read would
-    /// panic there.
-    #[tokio::test]
-    async fn the_roots_can_be_read() {
+    fn configured(name: &str, value: &str) -> aws_sdk_dynamodb::Config {
         let environment = [
             ("LOCK_TABLE", "locks"),
             ("AWS_REGION", "eu-central-1"),
             ("AWS_ACCESS_KEY_ID", "id"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
-            ("AWS_ENDPOINT_URL", "https://127.0.0.1:1"),
+            (name, value),
         ];
         let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        let config = sdk_config(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap();
+        sdk_config(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap()
+    }
+
+    /// The root certificates are read when the first connection is made. A certificate that cannot be read would
+    /// panic there.
+    #[tokio::test]
+    async fn the_roots_can_be_read() {
+        let config = configured("AWS_ENDPOINT_URL", "https://127.0.0.1:1");
         let once = config.to_builder().retry_config(RetryConfig::disabled()).build();
         let refused = Client::from_conf(once).list_tables().send().await;
         assert!(matches!(refused, Err(SdkError::DispatchFailure(_))), "{refused:?}");
+    }
+
+    /// Remembers the host, and answers nothing that could be used.
+    #[derive(Clone, Debug, Default)]
+    struct Hosts(Arc<Mutex<String>>);
+
+    impl HttpConnector for Hosts {
+        fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+            let uri: http::Uri = request.uri().parse().unwrap();
+            *self.0.lock().unwrap() = uri.host().unwrap().to_owned();
+            HttpConnectorFuture::ready(Ok(HttpResponse::new(400.try_into().unwrap(), "{}".into())))
+        }
+    }
+
+    /// The host that a request for this table goes to, or why it is not sent.
+    async fn host(mode: &str, table: &str, account: Option<&str>) -> Result<String, String> {
+        let hosts = Hosts::default();
+        let connector = SharedHttpConnector::new(hosts.clone());
+        let mut credentials =
+            Credentials::builder().access_key_id("id").secret_access_key("secret").provider_name("test");
+        credentials.set_account_id(account.map(Into::into));
+        let config = configured("AWS_ACCOUNT_ID_ENDPOINT_MODE", mode)
+            .to_builder()
+            .credentials_provider(credentials.build())
+            .http_client(http_client_fn(move |_, _| connector.clone()));
+        let error = Client::from_conf(config.build()).describe_table().table_name(table).send().await.unwrap_err();
+        let host = hosts.0.lock().unwrap().clone();
+        if host.is_empty() { Err(DisplayErrorContext(&error).to_string()) } else { Ok(host) }
+    }
+
+    #[tokio::test]
+    async fn the_account_is_part_of_the_host_as_the_mode_says_and_with_a_table_arn_without_an_account_id() {
+        const ARN: &str = "arn:aws:dynamodb:eu-central-1:123456789012:table/locks";
+        const OF_ACCOUNT: &str = "123456789012.ddb.eu-central-1.amazonaws.com";
+        const OF_REGION: &str = "dynamodb.eu-central-1.amazonaws.com";
+        let account = Some("123456789012");
+
+        for (mode, table, account, expected) in [
+            ("preferred", "locks", account, OF_ACCOUNT),
+            ("preferred", "locks", None, OF_REGION),
+            ("disabled", "locks", account, OF_REGION),
+            ("required", "locks", account, OF_ACCOUNT),
+            ("preferred", ARN, None, OF_ACCOUNT),
+            ("required", ARN, None, OF_ACCOUNT),
+            ("disabled", ARN, account, OF_REGION),
+        ] {
+            assert_eq!(host(mode, table, account).await.as_deref(), Ok(expected), "{mode} {table} {account:?}");
+        }
+        let error = host("required", "locks", None).await.unwrap_err();
+        assert!(error.contains("AccountIdEndpointMode is required"), "{error}");
     }
 }

@@ -1,10 +1,13 @@
 //! Reads the environment of a function once at its start.
 
+use crate::credentials::CredentialsSource;
 use aws_sdk_dynamodb::config::{Credentials, Region};
-use lambda_lock::Dialect;
+use aws_types::endpoint_config::AccountIdEndpointMode;
 use lambda_lock::protocol::{Schema, Ttl, schema};
+use lambda_lock::{Dialect, LockClient};
 use std::env::{self, VarError};
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The configuration of a function.
@@ -17,8 +20,12 @@ use std::time::Duration;
 /// | `LOCK_KEY_ATTRIBUTE` | `key` | the table's partition key attribute |
 /// | `LOCK_SORT_KEY_ATTRIBUTE` | none | the table's sort key attribute |
 /// | `LOCK_LEASE_DIALECT` | `java` | the dialect in which leases are written: `java` or `go` |
-/// | `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | required | set by Lambda |
+/// | `AWS_REGION` | required | set by Lambda |
+/// | `AWS_CONTAINER_CREDENTIALS_FULL_URI` | none | set by Lambda with SnapStart: where to ask for credentials |
+/// | `AWS_CONTAINER_AUTHORIZATION_TOKEN`, or `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE` | none | set by Lambda with the URI |
+/// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | required without the URI | set by Lambda |
 /// | `AWS_SESSION_TOKEN` | none | set by Lambda |
+/// | `AWS_ACCOUNT_ID_ENDPOINT_MODE` | `preferred` | whether the account is part of DynamoDB's host name |
 /// | `AWS_ENDPOINT_URL_DYNAMODB`, else `AWS_ENDPOINT_URL` | AWS's own | the endpoint of DynamoDB |
 ///
 /// An empty variable counts as not set, so that a template can pass on an empty parameter.
@@ -27,8 +34,11 @@ pub struct Config {
     pub(crate) max_clock_skew: Option<Duration>,
     pub(crate) schema: Schema,
     pub(crate) region: Region,
-    pub(crate) credentials: Credentials,
+    pub(crate) credentials: CredentialsSource,
+    pub(crate) account_id_endpoint_mode: AccountIdEndpointMode,
     pub(crate) endpoint: Option<String>,
+    /// What [`locks`](Config::locks) has made.
+    pub(crate) locks: OnceLock<LockClient>,
 }
 
 impl Config {
@@ -45,7 +55,9 @@ impl Config {
             schema: schema(environment)?,
             region: region(environment)?,
             credentials: credentials(environment)?,
+            account_id_endpoint_mode: account_id_endpoint_mode(environment)?,
             endpoint: endpoint(environment)?,
+            locks: OnceLock::new(),
         })
     }
 
@@ -173,21 +185,39 @@ fn region(environment: &Environment<'_>) -> Result<Region, ConfigError> {
     Ok(Region::new(name))
 }
 
-fn credentials(environment: &Environment<'_>) -> Result<Credentials, ConfigError> {
-    let what = "the credentials of the function's role, as Lambda does";
+fn credentials(environment: &Environment<'_>) -> Result<CredentialsSource, ConfigError> {
+    const ENDPOINT: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+    if let Some(url) = optional(environment, ENDPOINT)? {
+        if !is_http(&url) {
+            return Err(ConfigError(format!(
+                "{ENDPOINT} is {url:?}: give a URL that begins with http:// or https://, as Lambda does"
+            )));
+        }
+        return Ok(CredentialsSource::Endpoint);
+    }
+    let what = "the credentials of the function's role, as Lambda does, or set AWS_CONTAINER_CREDENTIALS_FULL_URI to \
+                the URL that returns them, as Lambda does with SnapStart";
     let id = required(environment, "AWS_ACCESS_KEY_ID", what)?;
     let secret = required(environment, "AWS_SECRET_ACCESS_KEY", what)?;
     let session = optional(environment, "AWS_SESSION_TOKEN")?;
-    Ok(Credentials::new(id, secret, session, None, "Environment"))
+    Ok(CredentialsSource::Variables(Credentials::new(id, secret, session, None, "Environment")))
+}
+
+fn account_id_endpoint_mode(environment: &Environment<'_>) -> Result<AccountIdEndpointMode, ConfigError> {
+    match optional(environment, "AWS_ACCOUNT_ID_ENDPOINT_MODE")?.as_deref() {
+        None | Some("preferred") => Ok(AccountIdEndpointMode::Preferred),
+        Some("disabled") => Ok(AccountIdEndpointMode::Disabled),
+        Some("required") => Ok(AccountIdEndpointMode::Required),
+        Some(other) => {
+            Err(ConfigError(format!("AWS_ACCOUNT_ID_ENDPOINT_MODE is {other:?}: give preferred, disabled or required")))
+        }
+    }
 }
 
 fn endpoint(environment: &Environment<'_>) -> Result<Option<String>, ConfigError> {
     for name in ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"] {
         let Some(url) = optional(environment, name)? else { continue };
-        let usable = url.parse::<http::Uri>().is_ok_and(|uri| {
-            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
-        });
-        if !usable {
+        if !is_http(&url) {
             return Err(ConfigError(format!(
                 "{name} is {url:?}: give a URL that begins with http:// or https://, such as http://localhost:8000"
             )));
@@ -195,6 +225,12 @@ fn endpoint(environment: &Environment<'_>) -> Result<Option<String>, ConfigError
         return Ok(Some(url));
     }
     Ok(None)
+}
+
+fn is_http(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    })
 }
 
 #[cfg(test)]
@@ -226,7 +262,9 @@ mod tests {
         assert_eq!(config.schema, Schema::default());
         assert_eq!(config.endpoint, None);
         assert!(!config.has_sort_key());
-        assert_eq!(config.credentials.session_token(), Some("a-session"));
+        assert_eq!(config.account_id_endpoint_mode, AccountIdEndpointMode::Preferred);
+        let CredentialsSource::Variables(credentials) = &config.credentials else { panic!("not the variables") };
+        assert_eq!(credentials.session_token(), Some("a-session"));
     }
 
     #[test]
@@ -237,9 +275,11 @@ mod tests {
             ("LOCK_KEY_ATTRIBUTE", "pk"),
             ("LOCK_SORT_KEY_ATTRIBUTE", "sk"),
             ("LOCK_LEASE_DIALECT", "go"),
+            ("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled"),
             ("AWS_ENDPOINT_URL", "http://localhost:8000"),
         ])
         .unwrap();
+        assert_eq!(config.account_id_endpoint_mode, AccountIdEndpointMode::Disabled);
         assert_eq!(config.max_clock_skew, Some(Duration::from_millis(1500)));
         assert_eq!(config.schema.ttl.as_ref().unwrap().attribute, "expiresAt");
         assert_eq!((config.schema.key_attribute.as_str(), config.schema.dialect), ("pk", Dialect::Go));
@@ -253,6 +293,22 @@ mod tests {
     fn the_endpoint_of_dynamodb_overrides_the_general_endpoint() {
         let both = [("AWS_ENDPOINT_URL", "https://all"), ("AWS_ENDPOINT_URL_DYNAMODB", "https://dynamodb")];
         assert_eq!(with(&both).unwrap().endpoint.as_deref(), Some("https://dynamodb"));
+    }
+
+    #[test]
+    fn the_endpoint_of_credentials_goes_before_the_credentials_and_replaces_them() {
+        let endpoint = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:9001/credentials");
+        let without = [endpoint, ("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")];
+
+        for environment in [&[endpoint][..], &without] {
+            assert!(matches!(with(environment).unwrap().credentials, CredentialsSource::Endpoint));
+        }
+    }
+
+    #[test]
+    fn without_credentials_the_error_says_both_ways_to_give_them() {
+        let error = with(&[("AWS_ACCESS_KEY_ID", "")]).unwrap_err().to_string();
+        assert!(error.contains("AWS_ACCESS_KEY_ID") && error.contains("AWS_CONTAINER_CREDENTIALS_FULL_URI"), "{error}");
     }
 
     #[test]
@@ -277,6 +333,9 @@ mod tests {
             ("LOCK_SORT_KEY_ATTRIBUTE", "key"),
             ("LOCK_LEASE_DIALECT", "Java"),
             ("AWS_REGION", "Frankfurt am Main"),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "169.254.100.1/credentials"),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "file:///credentials"),
+            ("AWS_ACCOUNT_ID_ENDPOINT_MODE", "sometimes"),
             ("AWS_ENDPOINT_URL", "localhost:8000"),
             ("AWS_ENDPOINT_URL_DYNAMODB", "ftp://localhost"),
             ("AWS_ENDPOINT_URL_DYNAMODB", "http://"),

@@ -4,17 +4,21 @@
 //! |---|---|
 //! | `config` | reads the environment once; a wrong variable stops the start with a message that names it |
 //! | `client` | a DynamoDB client that starts in milliseconds: no profile, no system certificates |
+//! | `credentials` | from Lambda's variables, or from the endpoint that they name |
 //! | `event` | reads the fields of a request, and refuses a wrong field by its name |
 //! | `failure` | errors with a name, and one log line for each |
 //! | `quote` | shortens texts of other clients in errors |
+//! | `restore` | what is done after a restore from a snapshot |
 //! | `start` | logs, configuration, and the runtime |
 //! | `web` | HTTP to servers other than AWS |
 
 mod client;
 mod config;
+mod credentials;
 mod event;
 mod failure;
 mod quote;
+mod restore;
 mod start;
 #[cfg(feature = "test-support")]
 pub mod test_support;

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::restore::restored;
 use lambda_runtime::layers::TracingLayer;
 use lambda_runtime::{LambdaEvent, Runtime, service_fn};
 use serde::Serialize;
@@ -32,6 +33,7 @@ pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::
 /// Handles invocations until Lambda stops the process: one at a time, or as many at the same time as
 /// `AWS_LAMBDA_MAX_CONCURRENCY` says. Each failure is one log line, at the level of its error name.
 pub async fn serve<A, R, F>(
+    config: &Config,
     handler: impl Fn(LambdaEvent<A>) -> F + Clone + Send + 'static,
 ) -> Result<(), lambda_runtime::Error>
 where
@@ -49,7 +51,8 @@ where
             done
         }
     });
-    Runtime::new(handler).layer(TracingLayer::new()).run_concurrent().await
+    let runtime = Runtime::new(handler).layer(TracingLayer::new());
+    runtime.register_snapstart_resource(restored(config)).run_concurrent().await
 }
 
 fn log_json() {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 async fn main() -> ExitCode {
     start(async |config| {
         let deps = Arc::new(Deps::new(config)?);
-        serve(move |event| {
+        serve(config, move |event| {
             let deps = Arc::clone(&deps);
             async move { handler(event, &deps).await }
         })

@@ -3,6 +3,8 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod snapstart;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{
@@ -161,6 +163,8 @@ async fn a_missing_or_malformed_variable_stops_the_start_with_a_sentence_that_na
         ("AWS_REGION", "", "AWS_REGION is not set"),
         ("AWS_ACCESS_KEY_ID", "", "AWS_ACCESS_KEY_ID is not set"),
         ("AWS_SECRET_ACCESS_KEY", "", "AWS_SECRET_ACCESS_KEY is not set"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "no url", "AWS_CONTAINER_CREDENTIALS_FULL_URI is "),
+        ("AWS_ACCOUNT_ID_ENDPOINT_MODE", "sometimes", "AWS_ACCOUNT_ID_ENDPOINT_MODE is "),
         ("AWS_ENDPOINT_URL_DYNAMODB", "localhost:8000", "AWS_ENDPOINT_URL_DYNAMODB is "),
     ] {
         let sample = deploy(&template.with(NAME, &[(name, value)])).await;

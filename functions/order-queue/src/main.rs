@@ -10,7 +10,7 @@ use std::sync::Arc;
 async fn main() -> ExitCode {
     start(async |config| {
         let deps = Arc::new(Deps::new(config, &process)?);
-        serve(move |event| {
+        serve(config, move |event| {
             let deps = Arc::clone(&deps);
             async move { Box::pin(handler(event, &deps)).await }
         })

@@ -62,7 +62,7 @@ struct Deps {
 async fn main() -> ExitCode {
     start(async |config| {
         let deps = Arc::new(Deps::new(config)?);
-        serve(move |event| {
+        serve(config, move |event| {
             let deps = Arc::clone(&deps);
             // Boxed, because the compiler cannot compute the layout of so many nested futures.
             async move { Box::pin(handler(event, &deps)).await }

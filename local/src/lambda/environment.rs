@@ -5,7 +5,7 @@ use super::invocation::{Invocation, Outcome};
 use super::logs::Source;
 use super::process::{Leash, Process};
 use super::runtime_api::{Accepted, Call, Delivery, Failure, RuntimeApi, To};
-use super::{Function, arn, report};
+use super::{Function, arn, report, snapstart};
 use rustix::process::Signal;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl Sandbox {
             error_type: "Runtime.InvalidEntrypoint".to_owned(),
             message: format!("RequestId: {} Error: {error:#}", invocation.request_id),
         };
-        let api = RuntimeApi::serve().await.map_err(entry)?;
+        let api = RuntimeApi::serve(|calls| snapstart::routes(calls, leash.clone())).await.map_err(entry)?;
         let process = Process::start(function, api.address(), leash.clone(), source.clone()).map_err(entry)?;
         let mut sandbox = Self {
             function: function.clone(),

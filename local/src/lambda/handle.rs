@@ -11,12 +11,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 /// The most environments of a function at a time.
 const MOST_ENVIRONMENTS: usize = 64;
+/// How often it is looked whether a process waits in a snapshot.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Functions on this machine.
 ///
@@ -174,6 +178,28 @@ impl Lambda {
     pub fn process(&self, environment: u32) -> Option<u32> {
         let environments = self.functions.all();
         environments.iter().find(|one| one.id == environment)?.leash.process()
+    }
+
+    /// Waits until a process of this function waits in a snapshot, and returns its environment. It is stopped (SIGSTOP)
+    /// at the end of its initialisation. A function has snapshots when it has the variable
+    /// `AWS_LAMBDA_INITIALIZATION_TYPE` with the value `snap-start`; it needs an invocation to be started.
+    pub async fn snapshot(&self, name: &str) -> u32 {
+        let waits = |environment: &u32| self.reach(*environment, |leash| *leash.snapshot().borrow()).is_ok();
+        loop {
+            match self.environments(name).into_iter().find(waits) {
+                Some(environment) => return environment,
+                None => sleep(LOOK_AGAIN).await,
+            }
+        }
+    }
+
+    /// Restores the process in this environment from its snapshot: it goes on, and finds that time has passed. It has
+    /// 10 s from its start to its first poll, the time in the snapshot included.
+    ///
+    /// # Errors
+    /// Returns an error if no process waits in a snapshot there.
+    pub fn restore(&self, environment: u32) -> anyhow::Result<()> {
+        self.reach(environment, |leash| leash.snapshot().send_replace(false) && leash.go_on())
     }
 
     /// Returns a receiver of all log lines from now on, at the time when they are written. Lambda's own

@@ -14,6 +14,7 @@
 //! | `environment` | one execution environment: start, deliver, wait for the responses, freeze |
 //! | `process` | the process in it: variables, signals, memory |
 //! | `runtime_api` | the API for the process: next, response, error |
+//! | `snapstart` | the API for the process in a snapshot: restore/next, restore/error |
 //! | `logs` | the output of the process, by invocation |
 //! | `report` | the lines and errors that Lambda itself adds |
 //! | `invoke_api` | the API for callers: the HTTP API of `aws lambda invoke` |
@@ -29,6 +30,7 @@ mod logs;
 mod process;
 mod report;
 mod runtime_api;
+mod snapstart;
 mod template;
 
 pub use build::{build, cargo_build, workspace};

@@ -13,6 +13,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// If the deadline passes while the host stands still, the process is killed this long after the host
@@ -21,7 +22,7 @@ const AFTER_STANDSTILL: Duration = Duration::from_secs(2);
 
 /// Sends signals to the process of an environment, if there is one.
 #[derive(Debug, Default)]
-pub(super) struct Leash(Mutex<Option<Leader>>);
+pub(super) struct Leash(Mutex<Option<Leader>>, watch::Sender<bool>);
 
 /// The first process of a group.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,11 @@ impl Leash {
         let Some(leader) = held.as_mut() else { return false };
         leader.killed |= signal == Signal::KILL;
         kill_process_group(leader.pid, signal).is_ok()
+    }
+
+    /// Whether the process waits in a snapshot.
+    pub(super) fn snapshot(&self) -> &watch::Sender<bool> {
+        &self.1
     }
 
     /// Stops the process and suspends its deadline.
@@ -115,7 +121,7 @@ impl Process {
         let child = Command::new(&function.binary)
             .current_dir(task_root)
             .env_clear()
-            .envs(variables(function))
+            .envs(variables(function).into_iter().filter(|(name, _)| function.has_variable(name)))
             .env("LAMBDA_TASK_ROOT", task_root)
             .env("AWS_LAMBDA_LOG_STREAM_NAME", log_stream)
             .env("AWS_LAMBDA_RUNTIME_API", runtime_api)

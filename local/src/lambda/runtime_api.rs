@@ -73,10 +73,12 @@ pub(super) struct RuntimeApi {
 }
 
 impl RuntimeApi {
-    pub(super) async fn serve() -> anyhow::Result<Self> {
+    /// Serves these routes as well.
+    pub(super) async fn serve(more: impl FnOnce(mpsc::UnboundedSender<Call>) -> Router) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
         let address = listener.local_addr()?.to_string();
         let (call, calls) = mpsc::unbounded_channel();
+        let more = more(call.clone());
         let invocation = "/2018-06-01/runtime/invocation";
         let router = Router::new()
             .route(&format!("{invocation}/next"), get(next))
@@ -85,7 +87,8 @@ impl RuntimeApi {
             .route("/2018-06-01/runtime/init/error", post(init_error))
             // The environment checks the size of a response.
             .layer(DefaultBodyLimit::disable())
-            .with_state(call);
+            .with_state(call)
+            .merge(more);
         let serving = tokio::spawn(async move {
             // This ends only when it is aborted.
             let _ = axum::serve(listener, router).await;
@@ -158,7 +161,7 @@ async fn said(calls: &mpsc::UnboundedSender<Call>, call: Call, answer: oneshot::
     }
 }
 
-fn accepted() -> Response {
+pub(super) fn accepted() -> Response {
     (StatusCode::ACCEPTED, [(header::CONTENT_TYPE, "application/json")], r#"{"status":"OK"}"#).into_response()
 }
 
@@ -190,7 +193,7 @@ impl To {
 
 impl Failure {
     /// Reads the failure from the body, or from the header if the body has none.
-    fn read(headers: &HeaderMap, body: &[u8]) -> Self {
+    pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Body {

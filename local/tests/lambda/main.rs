@@ -9,6 +9,7 @@ mod freezing;
 mod invoke_api;
 mod managed;
 mod scene;
+mod snapstart;
 
 use lambda_lock_local::{Function, Lambda, Outcome};
 use scene::{LONG, NAME, Scene, answer, begin};

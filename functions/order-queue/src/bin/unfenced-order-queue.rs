@@ -22,7 +22,7 @@ struct Unfenced {
 async fn main() -> ExitCode {
     start(async |config| {
         let unfenced = Arc::new(Unfenced { deps: Deps::new(config, &process)?, dynamodb: config.dynamodb()? });
-        serve(move |event| {
+        serve(config, move |event| {
             let unfenced = Arc::clone(&unfenced);
             async move {
                 let unfenced = &*unfenced;
