@@ -5,11 +5,13 @@ use crate::engine::Engine;
 use crate::engine::clock::SharedClock;
 use crate::engine::dynamodb::DynamoDb;
 use crate::engine::error::Error;
+use crate::engine::prefix::KeyPrefix;
 use crate::engine::wall_clock::WallClockCheck;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_async::rt::sleep::default_async_sleep;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The default of [`request_timeout`](LockClientBuilder::request_timeout): how long one request may take.
@@ -211,9 +213,11 @@ impl LockClientBuilder {
         };
         let owner = owner.unwrap_or_else(|| random_owner(&clock));
         settings.check_owner_prefix(&owner)?;
-        let transport = Box::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));
-        let wall_clock = WallClockCheck::new(settings.clock_bounds.max_clock_skew());
-        let engine = Engine { transport, config, table, settings, owner, request_timeout, clock, wall_clock };
+        let transport = Arc::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));
+        let wall_clock = Arc::new(WallClockCheck::new(settings.clock_bounds.max_clock_skew()));
+        let (config, key_prefix) = (Arc::new(config), KeyPrefix::default());
+        let engine =
+            Engine { transport, config, table, settings, owner, request_timeout, clock, wall_clock, key_prefix };
         Ok(LockClient::new(engine))
     }
 }

@@ -116,6 +116,16 @@ impl Failure {
         Self { message, key: Some(key), ..self }
     }
 
+    /// The same failure, with the lock that it is about, where its caller knows the lock by another key than its row
+    /// has: the sentence is for the caller, and the log line is for whoever looks at the row.
+    #[must_use]
+    pub fn of_row(self, row: &LockKey, key: &LockKey) -> Self {
+        let whole = row.to_string();
+        let message = self.message.replace(&whole, &key.to_string());
+        let told = Self { message, ..self }.of_lock(key);
+        Self { key: Some(short(&whole).to_string()), ..told }
+    }
+
     /// Whether the work failed, and nothing else.
     pub fn is_of_the_work(&self) -> bool {
         self.error_type == "WorkFailed"
@@ -219,5 +229,18 @@ mod tests {
         let (first, last) = ("k".repeat(16), "k".repeat(48));
         let expected = format!("the lock {first}…{last} (64 of 2048 bytes) is no longer ours: stop");
         assert_eq!(failure.message(), expected);
+    }
+
+    #[test]
+    fn the_sentence_has_the_caller_s_key_and_the_log_line_the_row_s() {
+        for (row, key) in [
+            (LockKey::from("blue/customer-7"), LockKey::from("customer-7")),
+            (("blue/customer-7", "invoice-12").into(), ("customer-7", "invoice-12").into()),
+        ] {
+            let failure = Failure::lost(format!("the lock {row} is no longer ours: stop")).of_row(&row, &key);
+
+            assert_eq!(failure.message(), format!("the lock {key} is no longer ours: stop"));
+            assert_eq!(failure.key, Some(row.to_string()));
+        }
     }
 }

@@ -12,13 +12,13 @@ mod time;
 
 use crate::deps::Deps;
 use crate::handler::handler;
-use lambda_lock_functions::{serve, start};
+use lambda_lock_functions::{process, serve, start};
 use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let deps = Deps::new(config)?;
+        let deps = Deps::new(config, &process)?;
         serve(async |event| handler(event, &deps).await).await
     })
     .await

@@ -8,11 +8,12 @@ mod malformed;
 mod reclaim;
 mod release;
 mod renew;
+mod tenants;
 mod workflows;
 
 use crate::deps::Deps;
 use crate::handler::handler;
-use lambda_lock_functions::Failure;
+use lambda_lock_functions::{ConfigError, Failure};
 use lambda_lock_functions::test_support::{DynamoDb, event};
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ impl Function {
 
     async fn with(environment: &[(&str, &str)]) -> Self {
         let server = DynamoDb::with_table(environment).await;
-        let deps = Deps::new(&server.config(environment).unwrap()).unwrap();
+        let deps = deps(&server, environment).unwrap();
         Self { server, deps }
     }
 
@@ -49,6 +50,11 @@ impl Function {
     async fn is_free(&self) -> bool {
         self.server.row("customer-7").await.unwrap().contains_key("isReleased")
     }
+}
+
+fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
+    let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
 }
 
 fn acquire(owner: &str) -> Value {
