@@ -1,7 +1,7 @@
 """What may the functions do? python deploy/template/roles.py TEMPLATE
 
 Holds every role of the expanded template against the list below: these actions, on these resources,
-and nothing else. A role that is not listed fails, as does a function that runs another program than the one
+and nothing else, without and with a prefix for the keys of lock-task. A role that is not listed fails, as does a function that runs another program than the one
 of its own name: beside order-queue there is one that writes without fences, for a test to compare with.
 """
 
@@ -39,7 +39,17 @@ EXPECTED = {
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 
+# Roles that may only use keys with the prefix, where there is one.
+CONFINED = ["LockTaskRole"]
+PREFIX = "orders/"
+KEYS = {
+    "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{PREFIX}*"]},
+    "Null": {"dynamodb:LeadingKeys": "false"},
+}
+
+
 def findings(expansion):
+    is_confined = expansion.parameters["LockKeyPrefix"] == PREFIX
     roles = expansion.of_type("AWS::IAM::Role")
     for name in sorted(set(EXPECTED) ^ set(roles)):
         yield f"{name} is {'expected and missing' if name in EXPECTED else 'not expected'}"
@@ -48,8 +58,11 @@ def findings(expansion):
         for arn in role.get("ManagedPolicyArns", []):
             if not str(arn).rstrip("'}").endswith(LOGS):
                 yield f"{name} has the managed policy {arn}"
-        found = list(grants(role))
-        for action, resource in found:
+        found = [(action, resource) for action, resource, _ in grants(role)]
+        condition = KEYS if is_confined and name in CONFINED else None
+        for action, resource, other in grants(role):
+            if expansion.resolve(other) != condition:
+                yield f"{name} may do {action} under the condition {expansion.resolve(other)}, expected {condition}"
             if "*" in action:
                 yield f"{name} may do {action}"
             if resource == "*" or "*" in str(resource):
@@ -72,7 +85,7 @@ def own_name(function):
 
 
 def main(path):
-    found = list(findings(Expansion(path)))
+    found = [*findings(Expansion(path)), *findings(Expansion(path, LockKeyPrefix=PREFIX))]
     for finding in found:
         print(finding, file=sys.stderr)
     if found:

@@ -4,11 +4,14 @@
 //! this machine and fail on AWS. [`AuthorizingProxy`] stands between the two. It knows the caller by
 //! the access key id in the signature, which is why every function gets one of its own, looks at what
 //! the request does to which table or index, and answers as AWS does when the caller's role does not
-//! allow exactly that. Signatures are not verified.
+//! allow exactly that. A role may allow it for some partition keys only (`dynamodb:LeadingKeys`).
+//! Signatures are not verified.
 
+mod condition;
 mod grant;
 mod proxy;
 mod refusal;
 
-pub use grant::{Grant, Role};
+pub use condition::Condition;
+pub use grant::{Grant, Need, Role};
 pub use proxy::{AuthorizingProxy, Call, Fate};

@@ -1,14 +1,16 @@
 //! The proxy itself: who asks, for what, whether they may, and what becomes of the answer.
 
-use super::grant::{Grant, Role, needed};
+use super::grant::{Grant, Need, Role, needed};
 use super::refusal;
+use crate::aws_json;
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
+use anyhow::Context;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::http::request::Parts;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +30,7 @@ pub struct Call {
     /// The access key id of whoever sent it.
     pub caller: String,
     /// What it needs.
-    pub needs: Vec<Grant>,
+    pub needs: Vec<Need>,
 }
 
 /// What becomes of a request that is allowed.
@@ -57,10 +59,13 @@ pub enum Fate {
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
 
 struct Shared {
+    endpoint: String,
     upstream: Arc<Upstream>,
+    /// The name of each table's partition key, once it was asked for.
+    partition_keys: Mutex<BTreeMap<String, String>>,
     errors: Arc<Mutex<BTreeMap<String, u64>>>,
     /// The role of each access key id.
-    roles: BTreeMap<String, Role>,
+    roles: Mutex<BTreeMap<String, Role>>,
     used: Mutex<BTreeMap<String, Role>>,
     decide: Mutex<Decide>,
 }
@@ -73,9 +78,11 @@ impl AuthorizingProxy {
     /// When the endpoint is none, or no loopback port can be had.
     pub async fn start(upstream: &str, roles: BTreeMap<String, Role>) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
+            endpoint: upstream.to_owned(),
             upstream: Arc::new(Upstream::new(upstream)?),
+            partition_keys: Mutex::default(),
             errors: Arc::default(),
-            roles,
+            roles: Mutex::new(roles),
             used: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
         });
@@ -98,6 +105,11 @@ impl AuthorizingProxy {
         lock(&self.shared.errors).clone()
     }
 
+    /// From now on this is what the caller may do.
+    pub fn allow(&self, caller: &str, role: Role) {
+        lock(&self.shared.roles).insert(caller.to_owned(), role);
+    }
+
     /// From now on this decides what becomes of requests that are allowed.
     pub fn decide(&self, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) {
         *lock(&self.shared.decide) = Box::new(decide);
@@ -117,11 +129,17 @@ impl Handle for Shared {
             Ok(call) => call,
             Err(refusal) => return Ok(*refusal),
         };
-        let Some(role) = self.roles.get(&call.caller) else { return Ok(refusal::unknown_caller()) };
-        if let Some(grant) = call.needs.iter().find(|grant| !role.contains(grant)) {
-            return Ok(refusal::denied(&call.caller, grant));
+        let role = lock(&self.roles).get(&call.caller).cloned();
+        let Some(role) = role else { return Ok(refusal::unknown_caller()) };
+        let mut used = Role::new();
+        for need in &call.needs {
+            match self.grant(&role, need).await {
+                Ok(Some(grant)) => used.insert(grant.clone()),
+                Ok(None) => return Ok(refusal::denied(&call.caller, need)),
+                Err(error) => return Ok(refusal::not_understood(&format!("{}: {error:#}", need.action))),
+            };
         }
-        lock(&self.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
+        lock(&self.used).entry(call.caller.clone()).or_default().append(&mut used);
         let fate = lock(&self.decide)(&call);
         match fate {
             Fate::Swallowed => return std::future::pending().await,
@@ -146,6 +164,32 @@ impl Handle for Shared {
 }
 
 impl Shared {
+    /// What of the role allows this, if anything does.
+    async fn grant<'r>(&self, role: &'r Role, need: &Need) -> anyhow::Result<Option<&'r Grant>> {
+        for grant in role.iter().filter(|grant| grant.is_about(need)) {
+            let Some(condition) = &grant.condition else { return Ok(Some(grant)) };
+            let table = need.table().with_context(|| format!("{} has no partition keys", need.resource))?;
+            if condition.holds(&need.leading_keys(&self.partition_key(table).await?)?) {
+                return Ok(Some(grant));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The name of a table's partition key.
+    async fn partition_key(&self, table: &str) -> anyhow::Result<String> {
+        if let Some(known) = lock(&self.partition_keys).get(table) {
+            return Ok(known.clone());
+        }
+        let describe = json!({ "TableName": table });
+        let described = aws_json::call(&self.endpoint, "dynamodb", "DynamoDB_20120810.DescribeTable", &describe).await?;
+        let keys = described["Table"]["KeySchema"].as_array().into_iter().flatten();
+        let name = keys.filter(|key| key["KeyType"] == "HASH").find_map(|key| key["AttributeName"].as_str());
+        let name = name.with_context(|| format!("the table {table} has no partition key"))?.to_owned();
+        lock(&self.partition_keys).insert(table.to_owned(), name.clone());
+        Ok(name)
+    }
+
     /// Applies it later, whatever has become of the caller.
     fn apply_after(&self, delay: Duration, headers: HeaderMap, body: Bytes) {
         let (upstream, errors) = (Arc::clone(&self.upstream), Arc::clone(&self.errors));
