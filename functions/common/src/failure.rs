@@ -117,11 +117,12 @@ impl Failure {
     }
 
     /// The same failure, with the lock that it is about, where its caller knows the lock by another key than its row
-    /// has: the sentence is for the caller, and the log line is for whoever looks at the row.
+    /// has: the sentence names the lock as the caller does, and the log line as the row does. A sentence about the row
+    /// itself stays as it is.
     #[must_use]
     pub fn of_row(self, row: &LockKey, key: &LockKey) -> Self {
         let whole = row.to_string();
-        let message = self.message.replace(&whole, &key.to_string());
+        let message = self.message.replace(&format!("lock {whole}"), &format!("lock {key}"));
         let told = Self { message, ..self }.of_lock(key);
         Self { key: Some(short(&whole).to_string()), ..told }
     }
@@ -241,6 +242,8 @@ mod tests {
 
             assert_eq!(failure.message(), format!("the lock {key} is no longer ours: stop"));
             assert_eq!(failure.key, Some(row.to_string()));
+            let about_the_row = format!("the row {row} is not a lock record");
+            assert_eq!(Failure::invalid_record(about_the_row.as_str()).of_row(&row, &key).message(), about_the_row);
         }
     }
 }

@@ -53,7 +53,7 @@ async fn an_error_names_the_key_as_the_request_does() {
     function.answer(release(&lock)).await;
     assert_failure(function.call(renew(&lock)).await, "LockLost", "the lock customer-7 is no longer ours");
     function.server.put(&[("key", "orders/customer-7"), ("colour", "blue")]).await;
-    assert_failure(function.call(acquire("me")).await, "InvalidRecord", "the lock customer-7 ");
+    assert_failure(function.call(acquire("me")).await, "InvalidRecord", r#"the row key="orders/customer-7""#);
 
     let once = with(acquire("me"), json!({ "key": "once/order-42" }));
     assert_failure(function.call(once).await, "InvalidRequest", r#"the lock key "once/order-42" begins with "once/""#);
