@@ -281,12 +281,8 @@ async fn the_partition_key_is_that_of_the_table_and_the_sort_key_does_not_count(
     let (dynamodb, proxy) = proxy(&[]).await;
     let builder = |client| LockClient::builder(client, "pairs").key_attribute("pk").sort_key_attribute("sk");
     builder(client(dynamodb.endpoint())).build().unwrap().create_table().await.unwrap();
-    let pairs = |json: String| json.replace("table/locks", "table/pairs");
-    let role: Vec<Value> = role_of("blue").iter().map(|grant| json!({
-        "action": grant.action, "resource": pairs(grant.resource.clone()),
-        "condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": "blue/*"}}
-    })).collect();
-    proxy.allow("a-function", serde_json::from_value(Value::Array(role)).unwrap());
+    let pairs = |grant: Grant| Grant { resource: grant.resource.replace("/locks", "/pairs"), ..grant };
+    proxy.allow("a-function", role_of("blue").into_iter().map(pairs).collect());
     let locks = builder(through(&proxy, "a-function")).build().unwrap();
 
     let refused = locks.try_acquire(("red/k", "blue/k")).lease(LEASE).await.map(drop).unwrap_err();

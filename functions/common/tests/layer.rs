@@ -141,7 +141,9 @@ async fn a_tenant_s_lock_that_is_held_is_named_by_its_row() {
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
     let guard = by_payload(&locks).per_tenant();
 
-    for (waits, guard) in [(true, guard.clone().reserve(Duration::from_millis(9_900))), (false, guard.without_waiting())] {
+    for (waits, guard) in
+        [(true, guard.clone().reserve(Duration::from_millis(9_900))), (false, guard.without_waiting())]
+    {
         let error = guard.layer(handler).oneshot(event("k", of_tenant("blue", 10.0))).await.unwrap_err();
 
         assert!(error.to_string().starts_with("the lock blue/k is held by "), "waits: {waits}: {error}");

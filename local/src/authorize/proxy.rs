@@ -182,7 +182,8 @@ impl Shared {
             return Ok(known.clone());
         }
         let describe = json!({ "TableName": table });
-        let described = aws_json::call(&self.endpoint, "dynamodb", "DynamoDB_20120810.DescribeTable", &describe).await?;
+        let described =
+            aws_json::call(&self.endpoint, "dynamodb", "DynamoDB_20120810.DescribeTable", &describe).await?;
         let keys = described["Table"]["KeySchema"].as_array().into_iter().flatten();
         let name = keys.filter(|key| key["KeyType"] == "HASH").find_map(|key| key["AttributeName"].as_str());
         let name = name.with_context(|| format!("the table {table} has no partition key"))?.to_owned();

@@ -13,8 +13,8 @@ mod workflows;
 
 use crate::deps::Deps;
 use crate::handler::handler;
-use lambda_lock_functions::{ConfigError, Failure};
 use lambda_lock_functions::test_support::{DynamoDb, event};
+use lambda_lock_functions::{ConfigError, Failure};
 use serde_json::{Value, json};
 
 /// A function beside its own lock table.
