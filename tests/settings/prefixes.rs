@@ -4,6 +4,7 @@ use crate::input::is_invalid;
 use lambda_lock::{Error, LockClient, SavedLock};
 use lambda_lock_testkit::{Table, acquired, case, counted, granted, secs};
 use std::time::Duration;
+use tokio::time::sleep;
 
 const LEASE: Duration = secs(20);
 
@@ -159,7 +160,7 @@ async fn what_one_client_learns_about_the_clock_the_prefixed_client_knows() {
     let blue = prefixed(&locks, "blue/");
     let lock = acquired(&blue, LEASE).await;
     let _ = lock.save();
-    sleep_past_the_lease().await;
+    sleep(LEASE + secs(10)).await;
     process.set_date_offset(Some(-3600));
     // Two responses that agree: the wall clock is not used against other holders any more.
     for _ in 0..2 {
@@ -170,10 +171,6 @@ async fn what_one_client_learns_about_the_clock_the_prefixed_client_knows() {
     let held = blue.try_acquire("k").lease(LEASE).await.unwrap();
 
     assert!(held.held().is_some(), "a takeover by the wall clock: {held:?}");
-}
-
-async fn sleep_past_the_lease() {
-    tokio::time::sleep(LEASE + secs(10)).await;
 }
 
 #[tokio::test(start_paused = true)]
