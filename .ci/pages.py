@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Fails when a page tells again what has its place on another one, or when the README is too long for one sitting.
+"""Fails when a page tells again what has its place on another one, when a block of JSON, Python or shell does not
+parse, or when the README is too long for one sitting.
 
-Run it from the repository's root. A table is recognised by its head; each may stand on one page only.
+Run it from the repository's root. A table is recognised by its head; each may stand on one page only. So may each row
+of any table, whatever its head.
 """
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 README_LINES = 250
+# Heads of unlike tables can be equal, and are shorter.
+SHORT_ROW = 40
 
 # What may stand once, and where: a pattern for a table's head.
 TABLES = {
@@ -21,6 +26,22 @@ TABLES = {
     "settings of the client": (r"^\| setting \| default \|", "docs/settings.md"),
     "variables of the functions": (r"^\| variable \|.*default", "docs/settings.md"),
 }
+
+
+def blocks_that_do_not_parse(page):
+    """Blocks of JSON, Python and shell, which somebody will copy. Rust is compiled elsewhere."""
+    for block in re.finditer(r"^( *)```(json|python|sh)\n(.*?)^ *```$", Path(page).read_text(), re.M | re.S):
+        language, code = block[2], block[3]
+        try:
+            if language == "json":
+                json.loads(code)
+            elif language == "python":
+                compile(code, page, "exec")
+            else:
+                subprocess.run(["bash", "-n"], input=code, check=True, capture_output=True, text=True)
+        except (ValueError, SyntaxError, subprocess.CalledProcessError) as error:
+            line = block.string[: block.start()].count("\n") + 1
+            yield f"{page}, line {line}: {getattr(error, 'stderr', error)}"
 
 
 def main():
@@ -35,6 +56,15 @@ def main():
         ]
         if holders != [place]:
             found.append(f"the table with the {name} belongs into {place} alone, and stands in: {holders or 'no page'}")
+    holders_of = {}
+    for page in (page for page in pages if page.endswith(".md")):
+        for line in Path(page).read_text().splitlines():
+            if line.startswith("|") and len(line) > SHORT_ROW and re.search(r"\w", line):
+                holders_of.setdefault(line, {})[page] = True
+        found.extend(blocks_that_do_not_parse(page))
+    for line, holders in holders_of.items():
+        if len(holders) > 1:
+            found.append(f"{' and '.join(holders)} have the same row: {line[:80]}")
     lines = len(Path("README.md").read_text().splitlines())
     if lines > README_LINES:
         found.append(f"README.md has {lines} lines, and at most {README_LINES} are one sitting")

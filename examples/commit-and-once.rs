@@ -40,7 +40,7 @@ async fn book(order: &str, locks: &LockClient, budget: &Budget) -> Result<String
         Ok::<_, Failure>((receipt, vec![add("shop", 1250)?]))
     });
     let outcome = outcome.await?;
-    let how = if outcome.is_replayed() { "answered from the record" } else { "booked" };
+    let how = if outcome.is_replayed() { "read from the record" } else { "booked" };
     let receipt = outcome.into_result();
     println!("{how}: {receipt}");
     Ok(receipt)

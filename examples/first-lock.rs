@@ -37,6 +37,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     println!("the balance is {}", balance.load(SeqCst));
     assert_eq!(balance.load(SeqCst), 200, "a deposit was lost");
-    assert!(a.max(b) >= Duration::from_millis(300), "nobody waited");
+    assert!(a.max(b) >= Duration::from_millis(300), "neither caller waited");
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! One function acquires a lock and hands it over as JSON. The next function, with a client of its own, continues with
-//! the same grant and releases it. Nobody else gets the lock in between.
+//! the same grant and releases it. No other caller gets the lock in between.
 //!
 //! Run it with `cargo run --example hand-over`. It needs no AWS account.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The first function. Its answer is the event of the second one.
+/// The first function. Its response is the event of the second one.
 async fn reserve(locks: &LockClient) -> Result<String, Failure> {
     let budget = Budget::lasting(Duration::from_secs(5));
     let lease = Duration::from_secs(30); // lasts until the second function begins
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Failure> {
     let token = ship(&second, &event).await?;
     assert_eq!(token, handed_over.fencing_token(), "the second function has another grant");
 
-    // Now the lock is free. An event that comes a second time cannot bring the old grant back.
+    // Now the lock is free. A second copy of the event cannot resume the old grant.
     let TryAcquired::Granted(lock) = other.try_acquire("order-1").lease(Duration::from_secs(5)).await? else {
         return Err("the lock was not released".into());
     };

@@ -1,5 +1,5 @@
 //! Two ways to run a Lambda handler under a lock: `with_lock` within the `Budget` of the invocation, and a `LockLayer`
-//! around the whole handler. Lambda would invoke the handlers. Here `main` does it, with contexts made by hand.
+//! around the whole handler. Lambda would invoke the handlers. Here `main` does it, with contexts of its own.
 //!
 //! Run it with `cargo run --example lambda-handler`. It needs no AWS account.
 
@@ -40,7 +40,7 @@ async fn export(event: LambdaEvent<Locked<Request>>) -> Result<String, Error> {
     Ok(format!("exported {} under fencing token {}", payload.customer, grant.fencing_token()))
 }
 
-/// An event, and what Lambda says about an invocation with a timeout of 10 s.
+/// An event, and the context of an invocation with a timeout of 10 s.
 fn event(function: &str, request_id: &str) -> Result<LambdaEvent<Request>, Box<dyn std::error::Error>> {
     let deadline = SystemTime::now() + Duration::from_secs(10);
     let mut context = Context::default();
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let second = export.oneshot(event("exports", "request-3")?);
     let answers: [String; 2] = tokio::try_join!(first, second)?.into();
     println!("{}\n{}", answers[0], answers[1]);
-    assert!(answers.iter().any(|answer| answer.starts_with("exported")), "neither was exported");
-    assert!(answers.iter().any(|answer| answer.starts_with("busy")), "both were at work at the same time");
+    assert!(answers.iter().any(|answer| answer.starts_with("exported")), "neither handler exported anything");
+    assert!(answers.iter().any(|answer| answer.starts_with("busy")), "both handlers ran at the same time");
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Work in three steps that takes longer than its lease: a checkpoint between two steps renews the lease. Then a caller
-//! that was paused for longer than its lease writes too late, and the fencing token keeps its write out.
+//! that was paused for longer than its lease writes too late. Its write is refused, because its fencing token is old.
 //!
 //! Run it with `cargo run --example steps`. It needs no AWS account.
 
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(!lock.remaining().is_zero(), "the lease was not renewed");
     assert!(save(&dynamodb, "by the second caller", lock.fencing_token()).await?, "the holder's write was refused");
 
-    // The first caller wakes up.
+    // The first caller continues.
     let written = save(&dynamodb, "by the first caller", paused.fencing_token()).await?;
     println!("the late write of the first caller was {}", if written { "applied" } else { "refused" });
     assert!(!written, "the late write was applied");

@@ -1,5 +1,5 @@
 //! Calls that live for a fraction of a second wait together for a lease that is longer than any of them. Each call
-//! tries once, and hands what it observed to the next call.
+//! tries once, and passes what it observed to the next call.
 //!
 //! Run it with `cargo run --example wait-across-calls`. It needs no AWS account.
 
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What a call leaves for the next one.
+/// The result of a call.
 enum Answer {
     Done(u64),
     TryAgain { event: String },
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Failure> {
         }
         ended = Instant::now();
         println!("call {calls} took {:.1?} and saw {}", started.elapsed(), event.as_deref().unwrap_or_default());
-        // A call that carries nothing is refused, however long the holder has been dead.
+        // A call without an observation is refused, however long the holder has been dead.
         assert!(matches!(call(&locks, None, Duration::ZERO).await?, Answer::TryAgain { .. }), "granted at once");
         assert!(calls < 20, "the calls do not get the lock");
         sleep(Duration::from_millis(250)).await; // a `Wait` state, or the visibility timeout of a message

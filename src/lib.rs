@@ -123,8 +123,12 @@ mod pages {
     mod errors {}
     #[doc = include_str!("../docs/fencing.md")]
     mod fencing {}
+    #[doc = include_str!("../docs/managed-instances.md")]
+    mod managed_instances {}
     #[doc = include_str!("../docs/other-clients.md")]
     mod other_clients {}
+    #[doc = include_str!("../docs/regions.md")]
+    mod regions {}
     #[doc = include_str!("../docs/rust.md")]
     mod rust {}
 }

@@ -1,4 +1,5 @@
-//! Many at once: everybody gets a turn, nothing is counted twice, and old holders' writes bounce.
+//! Many contenders: each one gets a turn, nothing is counted twice, and late writes of old holders are
+//! refused.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -11,8 +12,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Adds one to a counter in another item by reading and writing it, so that two holders at once
-/// would lose an increment; the write is refused when a newer token has written before.
+/// Adds one to a counter in another item by reading and writing it, so that two holders at once would lose an
+/// increment. The write is refused when a newer token has written before.
 async fn increment(process: &Process, token: u64, fenced: bool) -> bool {
     let dynamodb = process.dynamodb();
     let key = AttributeValue::S("counter".to_owned());
@@ -125,7 +126,8 @@ async fn sixty_four_tasks_increment_a_fenced_counter_exactly_over_a_bad_connecti
     assert_eq!(contend(64, 50, true).await, (3200, 3200));
 }
 
-/// A holder is paused past its lease, another takes over and writes, the first one writes late.
+/// A holder is paused until its lease has ended. Another one takes over and writes. Then the first one writes
+/// late.
 async fn paused_holder(fenced: bool) -> (bool, u64) {
     let table = Table::new();
     table.put(json!({"key": {"S": "counter"}, "count": {"N": "0"}}));
@@ -147,13 +149,13 @@ async fn a_paused_holders_late_write_is_refused_by_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_token_the_late_write_gets_through() {
-    // The control: a test bench on which nothing can go wrong proves nothing.
+async fn without_the_token_the_late_write_is_applied() {
+    // The control experiment: a test that cannot fail proves nothing.
     assert_eq!(paused_holder(false).await, (true, 2));
 }
 
-/// So many contenders work for so long in so many turns each; requests for each turn, and its time beside the
-/// work.
+/// Lets contenders take turns with work of this length. Returns the requests for each turn, and its time
+/// without the work.
 async fn take_turns(contenders: u32, turns: u32, work: Duration) -> (f64, Duration) {
     fastrand::seed(7);
     let table = Table::new();
@@ -179,8 +181,8 @@ async fn take_turns(contenders: u32, turns: u32, work: Duration) -> (f64, Durati
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_waiters_is_no_herd() {
-    // The longer a turn, the more looks are spent before the first holders have been told apart.
+async fn many_waiters_send_few_requests_and_leave_no_long_gaps() {
+    // With longer turns, more reads happen before the contenders know how many holders there are.
     for (work, at_most) in [(50, 3.0), (500, 4.0)] {
         let _case = case(format!("{work} ms"));
         let work = millis(work);
@@ -189,7 +191,7 @@ async fn a_crowd_of_waiters_is_no_herd() {
         let (crowd, hand_over) = take_turns(32, 10, work).await;
 
         assert!(crowd <= at_most * two, "{crowd} requests for each turn of 32 contenders, {two} for each of 2");
-        // And does not pay for it with its time: half of a turn at most.
+        // The lock is idle for half of a turn at most.
         assert!(hand_over <= work / 2, "{hand_over:?}");
     }
 }
@@ -202,7 +204,7 @@ async fn a_burst_of_callers_for_one_turn_each_does_not_leave_the_lock_idle() {
 
         let (requests, hand_over) = take_turns(callers, 1, work).await;
 
-        // Callers that looked four times a second each would leave it idle for 40 ms, with up to 50 requests.
+        // Callers with four reads a second each would leave it idle for 40 ms, with up to 50 requests.
         assert!(hand_over <= work * 3 / 10, "{hand_over:?}");
         assert!(requests <= requests_at_most, "{requests} requests for each turn");
     }

@@ -1,5 +1,5 @@
-//! Every call under the same scripts of HTTP, through the real SDK client: exactly which requests each of
-//! them takes, and what is said in the end.
+//! Every call runs with the same scripts of HTTP, through the real SDK client. The tests check the exact requests of
+//! each call, and its result.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -18,11 +18,11 @@ enum Call {
     Release,
     Commit,
     CommitAndRelease,
-    /// The first half of an idempotent work.
+    /// Starts idempotent work.
     Start,
-    /// Stores its result, alone.
+    /// Stores the result of idempotent work, alone.
     Complete,
-    /// Stores its result, with a write.
+    /// Stores the result of idempotent work, with a write.
     CompleteWith,
 }
 
@@ -37,7 +37,7 @@ const CALLS: [Call; 8] = [
     Call::CompleteWith,
 ];
 
-/// What a call needs before it can be made.
+/// What a call needs before it starts.
 enum Before {
     Nothing,
     Held(Lock),
@@ -74,7 +74,7 @@ impl Call {
         matches!(self, Call::Commit | Call::CommitAndRelease | Call::CompleteWith)
     }
 
-    /// How often the row shows that the call was applied.
+    /// Asserts that the row shows that the call was applied once.
     fn assert_applied_once(self, table: &Table) {
         let attribute = |key: &str, name: &str| table.attribute(key, name);
         match self {
@@ -95,7 +95,7 @@ async fn started(locks: &LockClient) -> Result<Started<u32>, Error> {
     locks.once("k").lease(LEASE).start().await
 }
 
-/// Another transaction has the row for an instant.
+/// Another transaction has the row for a moment.
 fn conflict(call: Call) -> Fault {
     if !call.is_transaction() {
         return Fault::error("TransactionConflictException");
@@ -105,8 +105,7 @@ fn conflict(call: Call) -> Fault {
     Fault::Says(400, BODY)
 }
 
-/// The requests of a call under a script: `u` for `UpdateItem`, `g` for `GetItem`, `t` for
-/// `TransactWriteItems`.
+/// Returns the requests of a call with a script: `u` for `UpdateItem`, `g` for `GetItem`, `t` for `TransactWriteItems`.
 async fn requests(call: Call, script: Vec<Fault>) -> (String, Result<(), Error>, Table) {
     let table = Table::new();
     let process: Process = table.process();
@@ -124,15 +123,16 @@ async fn requests(call: Call, script: Vec<Fault>) -> (String, Result<(), Error>,
     (process.take_operations().iter().map(letter).collect(), said, table)
 }
 
-/// A script, and the requests that each call takes under it.
+/// A script, and the requests of each call with it.
 type Line = (&'static str, fn(Call) -> Vec<Fault>, [&'static str; 8]);
 
 #[rustfmt::skip]
-const ANSWERED: [Line; 12] = [
+const ANSWERED: [Line; 13] = [
     //                                                                  acquire renew  release commit commit+r start  complete complete with
     ("nothing happens", |_| vec![],                                     ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
     ("answered slowly", |_| vec![Fault::Slow(SLOW)],                    ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
-    ("the `Date` header is off", |_| vec![Fault::DateOff(3600)],        ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
+    ("the `Date` header is early", |_| vec![Fault::DateOff(-3600)],     ["u",   "u",   "u",    "t",   "t",     "u",   "u",     "t"]),
+    ("the `Date` header is late", |_| vec![Fault::DateOff(3600)],       ["uu",  "uu",  "u",    "tu",  "t",     "uu",  "u",     "t"]),
     ("the answer is lost", |_| vec![Fault::AnswerLost],                 ["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
     ("500 after it was applied", |_| vec![Fault::failure_after_apply()],["ug",  "uu",  "uu",   "tt",  "tt",    "ug",  "uu",    "tt"]),
     ("a body that breaks off", |_| vec![Fault::applied_with_broken_answer()],
@@ -145,7 +145,7 @@ const ANSWERED: [Line; 12] = [
     ("a conflict with a transaction", |call| vec![conflict(call)],      ["uu",  "uu",  "uu",   "tt",  "tt",    "uu",  "uu",    "tt"]),
 ];
 
-/// Nobody ever answers: what is asked until the time is over, and to give back what may have been got.
+/// No request gets a response. These are the requests until the time is over, and those that release the lock.
 #[rustfmt::skip]
 const NEVER: [Line; 2] = [
     ("nothing arrives", |_| vec![Fault::BlackHole; 20],                 ["uggu","uuu", "uuu",  "ttt", "tttuuu","uggu","uuuuuu","tttuuu"]),
@@ -153,7 +153,7 @@ const NEVER: [Line; 2] = [
                                                                         ["uggu","uuu", "uuu",  "ttt", "tttuuu","uggu","uuuuuu","tttuuu"]),
 ];
 
-/// Less than the second that a request is waited for.
+/// Shorter than the request timeout of one second.
 const SLOW: Duration = millis(900);
 
 #[tokio::test(start_paused = true)]
@@ -186,12 +186,12 @@ async fn every_call_that_is_never_answered_says_unknown_after_exactly_these_requ
     }
 }
 
-/// What becomes of a call's first request, and so many times of the requests after it.
+/// Returns the fault of a call's first request, and the fault of this many requests after it.
 fn unheard(first: Fault, then: Fault, times: usize) -> Vec<Fault> {
     std::iter::once(first).chain(std::iter::repeat_n(then, times)).collect()
 }
 
-/// DynamoDB refuses for now, in each way in which it does that to this call.
+/// Returns the ways in which DynamoDB temporarily refuses this call.
 fn refusals_for_now(call: Call) -> [Fault; 2] {
     [Fault::throttled(), conflict(call)]
 }
@@ -213,7 +213,7 @@ async fn a_call_whose_first_attempt_had_no_response_never_reports_that_nothing_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_refused_for_now_again_and_again_says_that_nothing_was_applied() {
+async fn a_call_that_is_temporarily_refused_until_its_time_is_over_reports_that_nothing_was_applied() {
     for call in CALLS {
         for refusal in refusals_for_now(call) {
             let _case = case(format!("{call:?}, {refusal:?}"));

@@ -1,7 +1,8 @@
-//! `with_lock`: released on success and on error, usable where futures must be `Send`, and what a
-//! dropped guard leaves behind.
+//! `with_lock` releases the lock on success and on error, and works where futures must be `Send`. Also:
+//! what a dropped guard leaves behind.
 //!
-//! A binary of its own: a warning is lost when a test without a subscriber is the first one that gives it.
+//! This is a separate binary, because a warning is lost when a test without a subscriber is the first one
+//! that logs it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -98,7 +99,7 @@ async fn settings_go_before_the_work() {
     assert!(table.is_released("k"));
 }
 
-/// A handler as an author writes it, with borrowed arguments and steps in between.
+/// A handler as users write it, with borrowed arguments and several steps.
 async fn handler(order: &str, locks: &LockClient, budget: &Budget) -> Result<u64, Error> {
     locks
         .with_lock(order, budget, async |lock| {

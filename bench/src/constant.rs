@@ -1,4 +1,4 @@
-//! An SDK client whose requests are answered at once, from memory, as DynamoDB would.
+//! An SDK client whose requests are answered immediately from memory, as DynamoDB would answer them.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -12,9 +12,9 @@ use aws_smithy_types::date_time::Format;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a granted Claim returns: the whole row.
+/// The response to a granted Claim: the whole row.
 const GRANTED: &str = r#"{"Attributes":{"key":{"S":"customer-7"},"ownerName":{"S":"bench-1"},"leaseDuration":{"S":"30000"},"recordVersionNumber":{"S":"ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef"},"fencingToken":{"N":"1760000000001"},"leaseEndsAt":{"N":"1760000030000"}}}"#;
-/// What a write returns that asks for nothing.
+/// The response to a write that requests nothing.
 const NOTHING: &str = "{}";
 
 /// The requests that were sent.
@@ -25,7 +25,7 @@ pub(crate) fn client() -> Client {
     client_with(Connector::default())
 }
 
-/// The same, and what it sends.
+/// The same client, and the requests that it sends.
 #[cfg(test)]
 pub(crate) fn recording_client() -> (Client, Sent) {
     let sent = Sent::default();
@@ -70,7 +70,7 @@ impl HttpConnector for Connector {
 }
 
 fn http_ok() -> aws_smithy_runtime_api::http::StatusCode {
-    // Cannot fail: it is a status of three digits.
+    // Cannot fail, because 200 has three digits.
     aws_smithy_runtime_api::http::StatusCode::try_from(200).unwrap_or_else(|_| unreachable!())
 }
 
@@ -78,7 +78,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The `Date` header, rendered once a second.
+/// The `Date` header. It is formatted once a second.
 #[derive(Debug, Default)]
 struct Date {
     second: u64,

@@ -1,7 +1,7 @@
-//! What this crate costs in CPU, next to the same requests written by hand on the SDK.
+//! Measures the CPU time of this crate, and compares it with the same requests written by hand on the SDK.
 //!
-//! Both sides run on the same SDK client, over a connector that answers at once from memory: no
-//! network, no server, no waiting. What is counted is the CPU time of this thread.
+//! Both sides use the same SDK client, with a connector that answers immediately from memory. There is no network, no
+//! server and no waiting. The CPU time of this thread counts.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock itself")]
 #![allow(clippy::print_stdout, reason = "the figures are the output")]
 
@@ -24,7 +24,7 @@ const TABLE: &str = "locks";
 const KEY: &str = "customer-7";
 const OWNER: &str = "bench-1";
 
-/// What lambda-lock costs, next to other lock clients and to the same requests written by hand.
+/// Measures the cost of lambda-lock in comparison with other lock clients and with the same requests written by hand.
 #[derive(Parser)]
 #[command(name = "lambda-lock-bench")]
 struct Arguments {
@@ -34,9 +34,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Acquire and release a free lock: two requests.
+    /// Acquires and releases a free lock: two requests.
     Pair(Pair),
-    /// All lock clients next to each other: Java, Go, Python, ours, and the bare SDK.
+    /// Compares all lock clients: Java, Go, Python, ours, and the bare SDK.
     Compare(compare::Compare),
 }
 
@@ -49,16 +49,16 @@ async fn by_hand(by_hand: &ByHand) -> Result<(), Error> {
 
 #[derive(clap::Args)]
 struct Pair {
-    /// Batches of each side; they alternate as ours, by hand, by hand, ours.
+    /// Batches of each side, in the order ours, by hand, by hand, ours.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..))]
     batches: u32,
     /// Pairs of requests in a batch.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Runs one batch of one side and measures nothing: for callgrind and other profilers.
+    /// Runs one batch of one side without measuring, for callgrind and other profilers.
     #[arg(long)]
     only: Option<Side>,
-    /// Fails when the ratio of the medians is larger than this.
+    /// Fails if the ratio of the medians is larger than this.
     #[arg(long)]
     at_most: Option<f64>,
     /// Prints JSON.
@@ -100,7 +100,7 @@ impl Sides {
         Ok(started.elapsed())
     }
 
-    /// Interleaved, so that whatever slows the machine down for a while slows both sides down.
+    /// Interleaved, so that a slow phase of the machine affects both sides.
     async fn compare(&self, pair: &Pair) -> Result<Comparison, Error> {
         for side in [Side::Ours, Side::ByHand] {
             self.batch(side, pair.pairs.min(1000)).await?;
@@ -170,7 +170,7 @@ fn micros(duration: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    /// Everything that does not depend on time or chance.
+    /// The parts of a request that do not depend on time or random numbers.
     fn shape(bodies: &[serde_json::Value]) -> Vec<serde_json::Value> {
         let mut bodies = bodies.to_vec();
         for body in &mut bodies {
@@ -179,7 +179,7 @@ mod tests {
                 let (kind, text) = value.as_object_mut().unwrap().iter_mut().next().unwrap();
                 let text = text.as_str().unwrap();
                 if name == ":owner" {
-                    // Ours has a few digits of its own for each acquire.
+                    // The owner of our requests ends with random digits for each acquire.
                     assert!(text.starts_with(OWNER), "{text}");
                     *value = json!(kind.as_str());
                 } else if ![":one", ":ours", ":released", ":token"].contains(&name.as_str()) {

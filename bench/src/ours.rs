@@ -1,4 +1,4 @@
-//! The pair as users of this crate write it: `with_lock`, under a budget.
+//! The pair as users of this crate write it: with `with_lock` and a budget.
 
 use crate::{Error, KEY, OWNER, TABLE};
 use aws_sdk_dynamodb::Client;

@@ -1,10 +1,10 @@
-//! Medians, and how far their ratio may be trusted.
+//! Medians, and the confidence interval of their ratio.
 
 use std::time::Duration;
 
 const RESAMPLES: usize = 2_000;
 
-/// What batches of both sides took for one pair, batch by batch.
+/// The time of one pair in the batches of both sides.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     batches: Vec<(Duration, Duration)>,
@@ -28,13 +28,13 @@ impl Comparison {
         self.ours().as_secs_f64() / self.by_hand().as_secs_f64()
     }
 
-    /// The 95 % interval of the ratio: batches that ran next to each other are drawn together.
+    /// The 95 % interval of the ratio. Batches that ran next to each other are drawn together.
     pub(crate) fn interval(&self) -> (f64, f64) {
         interval(&self.batches, |drawn| Self { batches: drawn.to_vec() }.ratio())
     }
 }
 
-/// The 95 % interval of a figure of these samples: they are drawn with replacement, from a fixed seed.
+/// The 95 % interval of a figure of these samples. They are drawn with replacement from a fixed seed.
 pub(crate) fn interval<T: Copy>(samples: &[T], figure: impl Fn(&[T]) -> f64) -> (f64, f64) {
     let mut random = fastrand::Rng::with_seed(1);
     let mut figures: Vec<f64> = (0..RESAMPLES)

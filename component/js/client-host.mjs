@@ -1,5 +1,5 @@
-// The host of the component `client` for the conformance scenarios. Its calls block this process's one
-// thread until they are done.
+// The host of the component `client` for the conformance scenarios. Each call blocks the only thread of this process
+// until it ends.
 
 import { locks as component } from './transpiled/client.js';
 import {
@@ -9,7 +9,7 @@ import {
 const RELEASING = { data: { tag: 'keep' }, deleteRow: false, orLaterGrantOfOwner: false };
 let client, granted = [];
 
-// What is refused comes as an error with the record `error` in it.
+// A failure that the lock reports is thrown as an error that contains the record `error`.
 function thrown(call) {
   try {
     return call();

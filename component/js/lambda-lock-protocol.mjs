@@ -1,5 +1,5 @@
-// The lock from JavaScript on a DynamoDB client of one's own, through the component `protocol`: the
-// component decides, the AWS SDK sends.
+// The lock from JavaScript on a DynamoDB client of your own, through the component `protocol`: the component decides,
+// and the AWS SDK sends.
 //
 //   const locks = new Locks(new DynamoDBClient(CONFIG), { table: 'locks' });
 //   const lock = await locks.acquire('customer-7', { owner: 'me', lease: 20_000n, wait: 5_000n });
@@ -7,8 +7,8 @@
 //   await locks.renew(lock);
 //   await locks.release(lock);
 //
-// Times are milliseconds, as BigInt. What is refused is thrown as the record `error`, with a `kind.tag`
-// such as 'held' or 'lost'.
+// Times are in milliseconds, as BigInt. A failure that the lock reports is thrown as the record `error`, with a
+// `kind.tag` such as 'held' or 'lost'.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { randomBytes } from 'node:crypto';
@@ -24,7 +24,7 @@ import { decisions } from './transpiled/protocol.js';
 const COMMANDS = { 'get-item': GetItemCommand, 'update-item': UpdateItemCommand, 'delete-item': DeleteItemCommand };
 const KEEP = { tag: 'keep' };
 
-// One attempt per request: the decisions repeat requests themselves.
+// One attempt per request, because the decisions repeat requests themselves.
 export const CONFIG = { maxAttempts: 1 };
 
 // Locks in one table.
@@ -34,7 +34,7 @@ export class Locks {
     this.table = thrown(() => decisions.Table.open(settings));
   }
 
-  // Tries once, or waits as long as `wait` says: `{ lock, data }`, or `{ held }` that says who holds it.
+  // Tries once, or waits for the time in `wait`. Returns `{ lock, data }`, or `{ held }` with the holder.
   async tryAcquire(key, wanted) {
     wanted = { wait: 0n, data: KEEP, reclaim: { tag: 'nobody' }, ...wanted, key: lockKey(key) };
     const { tag, val } = await this.#decided(() => this.table.acquire(wanted));
@@ -49,7 +49,8 @@ export class Locks {
     return lock;
   }
 
-  // A lock that was written down. It believes in nothing until it was renewed; release it, or `resume` it.
+  // Reads a saved lock. Its remaining lease counts as zero until a renewal succeeds. Release it, or `resume` it at
+  // once.
   read(saved) {
     return thrown(() => this.table.resume(saved, clocks()));
   }
@@ -77,7 +78,7 @@ export class Locks {
     return (await this.#decided(() => this.table.peek(lockKey(key)))).val;
   }
 
-  // The loop of every decision: step, send or wait, and so on to the verdict.
+  // The loop of every decision: step, send or wait, until the verdict.
   async #decided(begin) {
     const decision = thrown(begin);
     for (;;) {
@@ -88,7 +89,7 @@ export class Locks {
     }
   }
 
-  // One request, and what is known afterwards.
+  // Sends one request, and returns what is known afterwards.
   async #send({ request, patience }) {
     const abortSignal = AbortSignal.timeout(Number(patience));
     try {
@@ -101,7 +102,7 @@ export class Locks {
   }
 }
 
-// The record `error` of a refusal; the component's own failures stay what they are.
+// The record `error` of a failure that the lock reports. Any other failure is thrown unchanged.
 export function thrown(call) {
   try {
     return call();
@@ -110,17 +111,17 @@ export function thrown(call) {
   }
 }
 
-// Both clocks, monotonic first, rounded down.
+// Reads both clocks, the monotonic clock first. Both are rounded down.
 export function clocks() {
   return { monotonic: process.hrtime.bigint() / 1_000_000n, wall: BigInt(Date.now()), wallIsRight: true };
 }
 
-// A plain key, or a pair of partition and sort key.
+// A key as a string, or as a pair of partition key and sort key.
 function lockKey(key) {
   return Array.isArray(key) ? { key: key[0], sortKey: key[1] } : { key };
 }
 
-// A request as the AWS SDK takes it.
+// A request in the form of the AWS SDK.
 function parameters(request) {
   const names = request.expressionAttributeNames.map(({ placeholder, name }) => [placeholder, name]);
   const values = request.expressionAttributeValues.map(({ placeholder, value }) => [placeholder, toSdk(value)]);
@@ -137,7 +138,7 @@ function parameters(request) {
   };
 }
 
-// What a failure means: a refusal is an answer with a status of 400 to 499; of all others nobody knows.
+// The meaning of a failure. A response with a status of 400 to 499 is a refusal. For all others the outcome is unknown.
 function refusal(error) {
   const status = error.$metadata?.httpStatusCode ?? 0;
   if (!(error instanceof DynamoDBServiceException) || status < 400 || status >= 500) return { tag: 'unknown' };
@@ -149,13 +150,13 @@ function toSdk({ tag, val }) {
   return { [tag.toUpperCase()]: val };
 }
 
-// An item of the SDK as a list of attributes; undefined where there is none.
+// An item of the SDK as a list of attributes, or undefined without an item.
 function attributes(item) {
   return item && Object.entries(item).map(([name, value]) => ({ name, value: fromSdk(value) }));
 }
 
 function fromSdk(value) {
   const [[kind, val]] = Object.entries(value);
-  // Of other types than these a lock needs the name alone.
+  // For other types than these, a lock needs only the name of the type.
   return 'SNB'.includes(kind) ? { tag: kind.toLowerCase(), val } : { tag: 'other', val: kind };
 }

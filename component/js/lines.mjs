@@ -1,8 +1,8 @@
-// One line of JSON per call, as the conformance scenarios ask: what both hosts in JavaScript share.
+// One line of JSON per call, as the conformance scenarios send it. Both JavaScript hosts use this file.
 
 import { createInterface } from 'node:readline';
 
-// Answers each line of standard input until it ends.
+// Answers each line of standard input until the input ends.
 export async function serve(host) {
   for await (const line of createInterface({ input: process.stdin })) {
     const { ask, ...question } = JSON.parse(line);
@@ -18,7 +18,7 @@ export async function serve(host) {
   }
 }
 
-// BigInt as a number, bytes as a list of numbers.
+// BigInt as a number, and bytes as a list of numbers.
 function plain(_, value) {
   if (typeof value === 'bigint') return Number(value);
   return value instanceof Uint8Array ? [...value] : value;
@@ -52,7 +52,7 @@ export const observationFromJson = (observation) => observation == null
 
 export const dataChange = (data) => data == null ? { tag: 'keep' } : { tag: 'set', val: new Uint8Array(data) };
 
-// Attribute values as DynamoDB's JSON has them; a lock's condition has no bytes.
+// Attribute values in DynamoDB's JSON. The condition of a lock has no bytes.
 export const conditionCheckToJson = (check) => {
   const value = ({ tag, val }) => ({ [tag.toUpperCase()]: val });
   const pairs = (list, pair) => Object.fromEntries(list.map(pair));

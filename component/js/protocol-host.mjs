@@ -1,4 +1,4 @@
-// The host of the component `protocol`, on the AWS SDK, for the conformance scenarios.
+// The host of the component `protocol` on the AWS SDK, for the conformance scenarios.
 
 import { DynamoDBClient } from '@aws-sdk/client-dynamodb';
 import { CONFIG, Locks, clocks, thrown } from './lambda-lock-protocol.mjs';

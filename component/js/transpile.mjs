@@ -1,4 +1,4 @@
-// Makes an ES module of a component: node transpile.mjs COMPONENT NAME DIRECTORY
+// Converts a component to an ES module: node transpile.mjs COMPONENT NAME DIRECTORY
 
 import { transpile, writeFiles } from '@bytecodealliance/jco-transpile';
 

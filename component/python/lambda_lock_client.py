@@ -1,13 +1,13 @@
-"""The lock from Python, through the component `client`: it talks to DynamoDB itself.
+"""The lock from Python, through the component `client`, which sends its requests to DynamoDB itself.
 
-    locks = Locks("lambda_lock_component_client.wasm", table="locks", region="eu-central-1", credentials={
+    locks = Locks("lambda_lock_client.wasm", table="locks", region="eu-central-1", credentials={
         "access_key_id": "…", "secret_access_key": "…", "session_token": None})
     with locks.acquire("customer-7", budget={"remaining": 25_000}) as lock:
         reserve()
         lock.renew()
         charge(lock.fencing_token)
 
-Times are in milliseconds. What is refused is raised as `Refused`, with a `kind` such as "held" or "lost".
+Times are in milliseconds. A failure of the lock is raised as `Refused`, with a `kind` such as "held" or "lost".
 """
 
 from lock import KEEP, HeldLock, lock_key, releasing
@@ -26,11 +26,11 @@ class Locks(Resource):
         super().__init__(instance, instance.call("[static]client.open", settings))
 
     def acquire(self, key, **options):
-        """Waits for the lock as long as the budget less its reserve lasts."""
+        """Waits for the lock for the budget less its reserve."""
         return Lock(self.instance, self.call("acquire", lock_key(key), acquiring(options)))
 
     def try_acquire(self, key, **options):
-        """Tries once: a `Lock`, or a dict that says who holds it."""
+        """Tries once. Returns a `Lock`, or a dict that names the holder."""
         case, payload = self.call("try-acquire", lock_key(key), acquiring(options))
         return Lock(self.instance, payload) if case == "granted" else payload
 
@@ -51,7 +51,7 @@ class Locks(Resource):
 
 
 class Lock(HeldLock):
-    """A held lock. At the end of a `with` it is given back."""
+    """A held lock. It is released at the end of a `with`."""
 
     @property
     def data(self):
@@ -77,7 +77,7 @@ class Lock(HeldLock):
         try:
             self.release()
         except Refused:
-            # The work's own failure is worth more than that of the release: the lease frees the lock.
+            # The failure of the work is more important than that of the release, because the lease frees the lock.
             if failure is None:
                 raise
         finally:

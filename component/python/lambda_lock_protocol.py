@@ -1,15 +1,15 @@
-"""The lock from Python on a DynamoDB client of one's own, through the component `protocol`.
+"""The lock from Python on a DynamoDB client of your own, through the component `protocol`.
 
-The component decides, boto3 sends:
+The component decides, and boto3 sends:
 
     dynamodb = boto3.client("dynamodb", config=CONFIG)
-    locks = Locks("lambda_lock_component_protocol.wasm", dynamodb, table="locks")
+    locks = Locks("lambda_lock_protocol.wasm", dynamodb, table="locks")
     lock = locks.acquire("customer-7", owner="me", lease=20_000, wait=5_000)
     ...
     locks.renew(lock)
     locks.release(lock)
 
-Times are in milliseconds. What is refused is raised as `Refused`, with a `kind` such as "held" or "lost".
+Times are in milliseconds. A failure of the lock is raised as `Refused`, with a `kind` such as "held" or "lost".
 """
 
 import os
@@ -25,8 +25,8 @@ KINDS = {"S": "s", "N": "n", "B": "b"}
 
 
 def config(request_timeout=1_000):
-    """A configuration for boto3: one attempt per request, because the decisions repeat requests
-    themselves, and no waiting beyond a request's time."""
+    """A configuration for boto3: one attempt per request, because the decisions repeat requests themselves,
+    and no waiting longer than a request's timeout."""
     seconds = request_timeout / 1000
     return Config(retries={"total_max_attempts": 1}, connect_timeout=seconds, read_timeout=seconds)
 
@@ -42,7 +42,7 @@ class Locks(Resource):
         self.dynamodb = dynamodb
 
     def try_acquire(self, key, **wanted):
-        """Tries once, or waits as long as `wait` says: a `Lock`, or a dict that says who holds it."""
+        """Tries once, or waits for the time in `wait`. Returns a `Lock`, or a dict that names the holder."""
         wanted = {"wait": 0, "data": KEEP, "reclaim": "nobody", **wanted, "key": lock_key(key)}
         case, payload = self._decided(self.call("acquire", wanted))
         if case == "held":
@@ -54,7 +54,7 @@ class Locks(Resource):
         return lock
 
     def acquire(self, key, **wanted):
-        """Waits for the lock as long as `wait` says."""
+        """Waits for the lock for the time in `wait`."""
         lock = self.try_acquire(key, **wanted)
         if isinstance(lock, Lock):
             return lock
@@ -62,8 +62,8 @@ class Locks(Resource):
         raise Refused({"kind": ("held", lock), "message": message})
 
     def read(self, saved):
-        """A lock that was written down. It believes in nothing until it was renewed; release it, or
-        `resume` it at once."""
+        """Reads a saved lock. Its remaining lease counts as zero until a renewal succeeds. Release it, or `resume`
+        it at once."""
         return Lock(self.instance, self.call("resume", saved, clocks()))
 
     def resume(self, saved, **options):
@@ -87,7 +87,7 @@ class Locks(Resource):
         return self.call("lease-covering", remaining, grace)
 
     def _decided(self, handle):
-        """The loop of every decision: step, send or wait, and so on to the verdict."""
+        """The loop of every decision: step, send or wait, until the verdict."""
         decision = Decision(self.instance, handle)
         try:
             while (step := decision.call("step", clocks(), os.urandom(32))) != "done":
@@ -102,14 +102,14 @@ class Locks(Resource):
             decision.drop()
 
     def _send(self, request):
-        """One request, and what is known afterwards."""
+        """Sends one request, and returns what is known afterwards."""
         read = request["operation"] == "get-item"
         try:
             answer = getattr(self.dynamodb, request["operation"].replace("-", "_"))(**parameters(request))
         except ClientError as error:
             return refusal(error)
         except Exception:
-            # No answer, or a broken one: nobody knows.
+            # No usable response: the outcome is unknown.
             return "unknown"
         if read:
             return "found", attributes(answer.get("Item"))
@@ -131,12 +131,12 @@ class Decision(Resource):
 
 
 def clocks():
-    """Both clocks, monotonic first, rounded down."""
+    """Reads both clocks, the monotonic clock first. Both are rounded down."""
     return {"monotonic": time.monotonic_ns() // 1_000_000, "wall": time.time_ns() // 1_000_000, "wall_is_right": True}
 
 
 def parameters(request):
-    """A request as boto3 takes it."""
+    """A request in the form of boto3."""
     given = {
         "TableName": request["table_name"],
         "Key": {each["name"]: to_boto(each["value"]) for each in request["key"]},
@@ -156,7 +156,7 @@ def parameters(request):
 
 
 def refusal(error):
-    """What a refusal of DynamoDB means."""
+    """The meaning of an error response from DynamoDB."""
     answer = error.response
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = answer.get("Error", {}).get("Code", "")
@@ -173,7 +173,7 @@ def to_boto(value):
 
 
 def attributes(item):
-    """An item of boto3 as a list of attributes; `None` where there is none."""
+    """An item of boto3 as a list of attributes, or `None` without an item."""
     if item is None:
         return None
     return [{"name": name, "value": from_boto(value)} for name, value in item.items()]
@@ -183,5 +183,5 @@ def from_boto(value):
     ((kind, payload),) = value.items()
     if kind in KINDS:
         return KINDS[kind], payload
-    # Of other types a lock needs the name alone.
+    # For other types, a lock needs only the name of the type.
     return "other", kind

@@ -1,4 +1,4 @@
-"""One line of JSON per call, as the conformance scenarios ask: what both hosts in Python share."""
+"""One line of JSON per call, as the conformance scenarios send it. Both Python hosts use this file."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from wit import Instance, Refused
 
 
 class Host:
-    """What both hosts answer alike; `locks` is opened by each in its own way."""
+    """The calls that both hosts answer alike. Each host opens `locks` in its own way."""
 
     def __init__(self, component, interface):
         self.instance = Instance(component, interface)
@@ -47,8 +47,7 @@ class Host:
 
 
 def serve(host, interface):
-    """Answers each line of standard input until it ends, with a host of the component that is the
-    program's argument."""
+    """Answers each line of standard input until the input ends. The program's argument is the component."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(sys.modules["__main__"].__doc__)
     answer = host(sys.argv[1], interface).answer
@@ -62,7 +61,7 @@ def serve(host, interface):
 
 
 def camel(value):
-    """Field names as JSON has them; bytes as lists of numbers."""
+    """Converts field names to camel case, and bytes to lists of numbers."""
     if isinstance(value, dict):
         return {to_camel(name): camel(each) for name, each in value.items()}
     if isinstance(value, (list, bytes)):
@@ -76,7 +75,7 @@ def to_camel(name):
 
 
 def saved_to_json(saved):
-    """A saved lock in one level: the scenarios' keys are plain."""
+    """A saved lock with its key as a string, because the scenarios use no sort keys."""
     return camel({**saved, "key": saved["key"]["key"]})
 
 
@@ -105,7 +104,7 @@ def data_change(data):
 
 
 def condition_check_to_json(check):
-    """Attribute values as DynamoDB's JSON has them; a lock's condition has no bytes."""
+    """Attribute values in DynamoDB's JSON. The condition of a lock has no bytes."""
     return {
         "tableName": check["table_name"],
         "key": {each["name"]: value_to_json(each["value"]) for each in check["key"]},

@@ -1,4 +1,4 @@
-"""What a held lock is in both worlds."""
+"""The parts of a held lock that both worlds share."""
 
 from wit import Resource
 
@@ -30,7 +30,7 @@ class HeldLock(Resource):
 
 
 def lock_key(key):
-    """A plain key, or a pair of partition and sort key."""
+    """A key as a string, or as a pair of partition key and sort key."""
     key, sort_key = key if isinstance(key, tuple) else (key, None)
     return {"key": key, "sort_key": sort_key}
 

@@ -1,4 +1,4 @@
-"""The host of the component `protocol`, on boto3, for the conformance scenarios: protocol_host.py COMPONENT"""
+"""The host of the component `protocol` on boto3, for the conformance scenarios: protocol_host.py COMPONENT"""
 
 import time
 

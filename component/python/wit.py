@@ -1,7 +1,7 @@
-"""Calls into a component from plain Python values: dicts, lists, tuples, None.
+"""Calls a component with plain Python values: dicts, lists, tuples, None.
 
-A record is a dict with the field names in snake_case; a variant is a case name, or a pair of it and its
-payload; a result either comes back as its value or is raised as `Refused`.
+A record is a dict with field names in snake_case. A variant is a case name, or a pair of the case name and its
+payload. A result is returned as its value, or raised as `Refused`.
 """
 
 from wasmtime import Config, Engine, Store, WasiConfig
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class Instance:
-    """One instance of a component; it makes one call at a time."""
+    """One instance of a component. It makes one call at a time."""
 
     def __init__(self, path, interface):
         engine = Engine(Config())
@@ -61,7 +61,7 @@ class Instance:
 
 
 class Resource:
-    """A resource of the component. `with` drops it at the end."""
+    """A resource of the component. It is dropped at the end of a `with`."""
 
     name = None
 
@@ -76,14 +76,14 @@ class Resource:
 
 
 def to_wit(type, value):
-    """A plain value as wasmtime wants it."""
+    """Converts a plain value to the form of wasmtime."""
     if isinstance(type, RecordType):
         record = Record()
         for name, of in type.fields:
             setattr(record, name, to_wit(of, value.get(snake(name))))
         return record
     if isinstance(type, ListType):
-        # Bytes are bytes; other lists go element by element.
+        # Bytes stay bytes. Other lists are converted element by element.
         return value if isinstance(value, bytes) else [to_wit(type.element, each) for each in value]
     if isinstance(type, OptionType):
         case = ("none", None) if value is None else ("some", to_wit(type.payload, value))
@@ -93,12 +93,12 @@ def to_wit(type, value):
         case = name, to_wit(of, payload) if of else None
     else:
         return value.handle if isinstance(value, Resource) else value
-    # wasmtime wants a case by name only where its value alone does not tell.
+    # wasmtime needs the case name only if the value alone does not identify the case.
     return Variant(*case) if type._tagged() else case[1]
 
 
 def from_wit(type, value):
-    """What wasmtime returned, as a plain value. An `err` is raised."""
+    """Converts what wasmtime returned to a plain value. An `err` is raised."""
     if isinstance(type, RecordType):
         return {snake(name): from_wit(of, getattr(value, name)) for name, of in type.fields}
     if isinstance(type, ListType):
@@ -115,7 +115,7 @@ def from_wit(type, value):
 
 
 def case(type, value):
-    """Which case of a variant a value is: its name, its type, its payload."""
+    """Returns the case of a variant that a value belongs to: its name, its type, its payload."""
     tagged = type._tagged()
     for name, of in cases(type):
         if tagged:
@@ -129,7 +129,7 @@ def case(type, value):
             of.add_classes(classes)
             if isinstance(value, tuple(classes)):
                 return name, of, value
-    raise TypeError(f"{value!r} is no case of {type!r}")
+    raise TypeError(f"{value!r} is not a case of {type!r}")
 
 
 def cases(type):

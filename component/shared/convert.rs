@@ -1,16 +1,16 @@
-//! Between what the WIT package calls things and what the crate does; part of both components, each of
-//! which has bindings of its own.
+//! Converts between the types of the WIT package and those of the crate. Both components include this file, because
+//! each has bindings of its own.
 
 use crate::bindings::exports::lambda_lock::lock::types;
 use lambda_lock::{LockKey, Observation, SavedLock};
 use std::time::{Duration, SystemTime};
 
-/// Whole milliseconds, rounded down: a span that is told is never longer than it is.
+/// Whole milliseconds, rounded down, so that a reported time is never longer than the real one.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Epoch milliseconds; a time before 1970 counts as 1970.
+/// Epoch milliseconds. A time before 1970 counts as 1970.
 pub(crate) fn epoch_millis(time: SystemTime) -> u64 {
     millis(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }

@@ -3,7 +3,7 @@
 Prints, as JSON, what a copy of the sample on one machine needs: per function (by the name of its
 binary) the timeout, memory, environment and what its role allows, every table as CreateTable takes it, and
 every queue with the function that gets its messages. References are resolved to the names and ARNs that a
-stack in ACCOUNT and REGION could have.
+stack in ACCOUNT and REGION could have. Parameters have their defaults.
 """
 
 import json
@@ -23,7 +23,7 @@ CREATE_TABLE = ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecon
 
 
 class Expansion:
-    """A template, expanded."""
+    """A template, expanded with these parameters, and with the defaults of the others."""
 
     def __init__(self, path, **parameters):
         os.environ.setdefault("AWS_DEFAULT_REGION", REGION)
@@ -34,7 +34,7 @@ class Expansion:
         if unknown:
             raise ValueError(f"the template has no parameter {', '.join(sorted(unknown))}")
         self.parameters |= parameters
-        self.conditions = source.get("Conditions", {})
+        self.conditions = {name: self.is_true(one) for name, one in source["Conditions"].items()}
         self.binaries = {}
         for name, resource in source["Resources"].items():
             if resource["Type"] == "AWS::Serverless::Function":
@@ -45,7 +45,29 @@ class Expansion:
                 resource["Properties"]["DefinitionUri"] = "s3://bucket/key"
         managed_policies = mock.Mock()
         managed_policies.load.return_value = {}
-        self.resources = transform(source, dict(self.parameters), managed_policies)["Resources"]
+        resources = transform(source, dict(self.parameters), managed_policies)["Resources"]
+        created = {name: one for name, one in resources.items() if self.conditions.get(one.get("Condition"), True)}
+        self.resources = self.decided(created)
+
+    def is_true(self, condition):
+        """Whether a condition of the template holds."""
+        ((how, what),) = condition.items()
+        if how == "Fn::Equals":
+            return self.resolve(what[0]) == self.resolve(what[1])
+        if how == "Fn::Not":
+            return not self.is_true(what[0])
+        raise ValueError(f"{condition} cannot be decided here")
+
+    def decided(self, value):
+        """The same without Fn::If."""
+        if isinstance(value, list):
+            return [self.decided(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"Fn::If"}:
+            condition, if_true, if_false = value["Fn::If"]
+            return self.decided(if_true if self.conditions[condition] else if_false)
+        return {key: self.decided(one) for key, one in value.items()}
 
     def of_type(self, kind):
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}
@@ -71,18 +93,7 @@ class Expansion:
             return what[0].join(str(self.resolve(part)) for part in what[1])
         if how == "Fn::Sub" and isinstance(what, str):
             return re.sub(r"\$\{([^}]+)\}", lambda found: str(self.variable(found[1])), what)
-        if how == "Fn::If":
-            condition, then, otherwise = what
-            return self.resolve(then if self.is_met(self.conditions[condition]) else otherwise)
         raise ValueError(f"{value} cannot be resolved here")
-
-    def is_met(self, condition):
-        ((how, what),) = condition.items()
-        if how == "Fn::Equals":
-            return self.resolve(what[0]) == self.resolve(what[1])
-        if how == "Fn::Not":
-            return not self.is_met(what[0])
-        raise ValueError(f"{condition} cannot be resolved here")
 
     def variable(self, name):
         return self.attribute(*name.split(".", 1)) if "." in name else self.name(name)

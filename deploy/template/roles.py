@@ -1,10 +1,13 @@
 """What may the functions do? python deploy/template/roles.py TEMPLATE
 
 Holds every role of the expanded template against the list below: these actions, on these resources,
-and nothing else, without and with a prefix for the keys of lock-task. A role that is not listed fails, as does a function that runs another program than the one
+and nothing else, with a lock table of the stack's own and with one that exists already, without and with a prefix for
+the keys of lock-task. A role that is not listed fails, as does a function that runs another program than the one
 of its own name: beside order-queue there is one that writes without fences, for a test to compare with.
+The table of actions in docs/settings.md has to be the same list.
 """
 
+import pathlib
 import re
 import sys
 
@@ -36,6 +39,11 @@ EXPECTED = {
     "ScheduledJobRole": LOCK,
     "SkipIfRunningRole": INVOKE,
 }
+# What stands in the place of the stack's own lock table and its index when the table exists already.
+ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingLockTable}"
+EXISTING = [(TABLE, {"Fn::Sub": ARN}), (INDEX, {"Fn::Sub": f"{ARN}/index/byWorkflow"})]
+# In docs/settings.md the three state machines are one line.
+STATE_MACHINES = ["ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 
@@ -48,12 +56,17 @@ KEYS = {
 }
 
 
-def findings(expansion):
+def on_existing_table(granted):
+    """The same actions, on a lock table that exists already."""
+    return [(action, next((new for own, new in EXISTING if own == on), on)) for action, on in granted]
+
+
+def findings(expansion, expected):
     is_confined = expansion.parameters["LockKeyPrefix"] == PREFIX
     roles = expansion.of_type("AWS::IAM::Role")
-    for name in sorted(set(EXPECTED) ^ set(roles)):
-        yield f"{name} is {'expected and missing' if name in EXPECTED else 'not expected'}"
-    for name in sorted(set(EXPECTED) & set(roles)):
+    for name in sorted(set(expected) ^ set(roles)):
+        yield f"{name} is {'expected and missing' if name in expected else 'not expected'}"
+    for name in sorted(set(expected) & set(roles)):
         role = roles[name]
         for arn in role.get("ManagedPolicyArns", []):
             if not str(arn).rstrip("'}").endswith(LOGS):
@@ -67,8 +80,8 @@ def findings(expansion):
                 yield f"{name} may do {action}"
             if resource == "*" or "*" in str(resource):
                 yield f"{name} may do {action} on {resource}"
-        if sorted(found, key=str) != sorted(EXPECTED[name], key=str):
-            yield f"{name} may do {found}, expected {EXPECTED[name]}"
+        if sorted(found, key=str) != sorted(expected[name], key=str):
+            yield f"{name} may do {found}, expected {expected[name]}"
     for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
         for name in expansion.of_type(kind):
             yield f"{name} is a policy beside the roles"
@@ -79,13 +92,40 @@ def findings(expansion):
             yield f"{name} has no role of its own: {function['Role']}"
 
 
+def on_the_page(path="docs/settings.md"):
+    """What the page says that each role may do. A row without a name goes on with the functions of the row before."""
+    page = pathlib.Path(path).read_text().partition("\n| function | actions |")[2].partition("\n\n")[0]
+    said, roles = {}, []
+    for _, of, actions, *_ in (line.split("|") for line in page.splitlines() if line.count("|") == 4):
+        named = [f"{name.title().replace('-', '')}Role" for name in re.findall(r"`([\w-]+)`", of)]
+        roles = STATE_MACHINES if "state machines" in of else named or roles
+        for role in roles:
+            said.setdefault(role, set()).update(re.findall(r"`(\w+:\w+)`", actions))
+    return said
+
+
+def findings_on_the_page():
+    said = on_the_page()
+    for role in sorted(set(said) | set(EXPECTED)):
+        expected = {action for action, _ in EXPECTED.get(role, [])}
+        if said.get(role) != expected:
+            yield f"docs/settings.md says that {role} may do {sorted(said.get(role, []))}, and not {sorted(expected)}"
+
+
 def own_name(function):
     """What the program of a function is called: LockTask runs lock-task."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", function).lower()
 
 
 def main(path):
-    found = [*findings(Expansion(path)), *findings(Expansion(path, LockKeyPrefix=PREFIX))]
+    on_existing = {name: on_existing_table(granted) for name, granted in EXPECTED.items()}
+    found = list(findings_on_the_page())
+    for prefix in ("", PREFIX):
+        own = Expansion(path, LockKeyPrefix=prefix)
+        existing = Expansion(path, LockKeyPrefix=prefix, ExistingLockTable="locks")
+        found += [*findings(own, EXPECTED), *findings(existing, on_existing)]
+        if "LockTable" in existing.resources:
+            found.append("LockTable is created although there is an existing lock table")
     for finding in found:
         print(finding, file=sys.stderr)
     if found:

@@ -1,12 +1,13 @@
-//! Picks Amazon's own roots out of Mozilla's: loading 140 certificates would be half of a cold start.
+//! Picks Amazon's root certificates out of Mozilla's. To load all 140 would take half of a cold
+//! start.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::error::Error;
 use std::path::Path;
 
-/// The roots that AWS's endpoints chain up to, by the subject of each, as Amazon Trust Services
-/// publishes them.
+/// The subjects of the root certificates that AWS's endpoints use, as Amazon Trust Services publishes
+/// them.
 const SUBJECTS: [&str; 5] = [
     "Amazon Root CA 1",
     "Amazon Root CA 2",
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let named = |der: &[u8]| der.windows(subject.len()).any(|window| window == subject.as_bytes());
         let mut found = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().filter(|certificate| named(certificate));
         let (Some(certificate), None) = (found.next(), found.next()) else {
-            return Err(format!("{subject:?} is not exactly one of Mozilla's roots").into());
+            return Err(format!("{subject:?} is not the subject of exactly one root certificate of Mozilla").into());
         };
         pem.push_str("-----BEGIN CERTIFICATE-----\n");
         for line in BASE64_STANDARD.encode(certificate).as_bytes().chunks(64) {

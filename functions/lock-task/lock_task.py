@@ -6,11 +6,15 @@ import time
 import uuid
 
 import boto3
+from botocore import exceptions
 
 log = logging.getLogger(__name__)
 
 # Errors after which the same request would fail again.
 FINAL = ("LockLost", "InvalidRequest", "InvalidRecord", "LockTableError")
+
+# What boto3 raises when no answer arrived, also in the middle of an answer.
+NO_ANSWER = (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError)
 
 
 class LockError(Exception):
@@ -29,11 +33,19 @@ class LockTask:
         self.client = client or boto3.client("lambda")
 
     def call(self, **request):
-        """Sends one request. boto3 sends it again when there is no answer."""
-        answer = self.client.invoke(FunctionName=self.function_name, Payload=json.dumps(request))
-        payload = json.load(answer["Payload"])
+        """Sends one request. boto3 sends it again when Lambda is busy or does not answer, five times in all."""
+        try:
+            answer = self.client.invoke(FunctionName=self.function_name, Payload=json.dumps(request))
+            payload = json.load(answer["Payload"])
+        except NO_ANSWER as error:
+            raise LockError("LockUnknown", f"no answer of lock-task: {error}") from error
+        except exceptions.ClientError as error:
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            if status == 429 or status >= 500:
+                raise LockError("LockUnknown", f"Lambda did not run lock-task: {error}") from error
+            raise  # such as a missing permission, or a wrong name of the function
         if "FunctionError" in answer:
-            raise LockError(payload.get("errorType", "Unknown"), payload.get("errorMessage", "no message"))
+            raise LockError(payload.get("errorType", "LockUnknown"), payload.get("errorMessage", "no message"))
         return payload
 
     def call_again(self, **request):
@@ -47,7 +59,7 @@ class LockTask:
                 log.warning("lock-task is called again: %s", error)
                 time.sleep(attempt)
 
-    def acquire(self, key, lease_seconds=60, wait_seconds=0, program="python"):
+    def acquire(self, key, lease_seconds=60, wait_seconds=0, program="python", sort_key=None):
         """Acquires the lock, or raises LockError with error_type `LockHeld` after `wait_seconds`."""
         request = {
             "action": "acquire",
@@ -58,6 +70,8 @@ class LockTask:
             "whenHeld": "report",
             "maxRetryAfterSeconds": 5,
         }
+        if sort_key is not None:
+            request["sortKey"] = sort_key
         end = time.monotonic() + wait_seconds
         while True:
             answer = self.call_again(**request)
@@ -79,6 +93,7 @@ class Lock:
     def __init__(self, functions, lock):
         self.functions = functions
         self.lock = lock
+        self.released = False
 
     @property
     def fencing_token(self):
@@ -91,16 +106,22 @@ class Lock:
 
     def release(self):
         """Returns False when the lock was no longer held."""
-        return self.functions.call_again(action="release", lock=self.lock, reclaim=True)["released"]
+        self.released = self.functions.call_again(action="release", lock=self.lock, reclaim=True)["released"]
+        return self.released
 
     def __enter__(self):
         return self
 
     def __exit__(self, failed, *_):
+        if self.released:
+            return  # within the block
         try:
             held = self.release()
         except Exception:
             log.exception("the lock was not released, so it becomes free when its lease ends")
             return
-        if not held and failed is None:
-            raise LockError("LockLost", "the lock was lost before the work ended: check what the work wrote")
+        if not held:
+            lost = LockError("LockLost", "the lock was lost before the work ended: check what the work wrote")
+            if failed is None:
+                raise lost
+            log.warning("%s", lost)  # the error of the work goes on

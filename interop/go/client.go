@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// One lock client as the protocol's "open" asks for it, and the locks that it holds.
+// One lock client with the settings of the protocol's "open", and the locks that it holds.
 type lockClient struct {
 	settings request
 	locks    *dynamolock.Client
@@ -38,7 +38,7 @@ func open(settings *request) (*lockClient, error) {
 	return &lockClient{settings: *settings, locks: locks, held: map[string]*dynamolock.Lock{}}, err
 }
 
-// A client with the same settings, of another owner.
+// Returns a client with the same settings and another owner.
 func (c *lockClient) another(contender int) (*lockClient, error) {
 	settings := c.settings
 	settings.Owner = fmt.Sprintf("%s-%d", settings.Owner, contender)
@@ -123,7 +123,7 @@ func options(asked *request) []dynamolock.AcquireLockOption {
 	return options
 }
 
-// The library keeps version and lease to itself: they are looked up in the table by whoever needs them.
+// The library does not return version and lease. Tests that need them read them from the table.
 func (c *lockClient) told(lock *dynamolock.Lock) answer {
 	if lock == nil || lock.OwnerName() == "" {
 		return nil

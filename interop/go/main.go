@@ -1,4 +1,4 @@
-// Puts the Go lock client behind the line protocol that interop/README.md describes.
+// Runs the Go lock client with the line protocol that interop/README.md describes.
 package main
 
 import (
@@ -11,10 +11,10 @@ import (
 	"cirello.io/dynamolock/v2"
 )
 
-// Lines are short; this is for payloads.
+// Most lines are short. This limit is for payloads.
 const longestLine = 1 << 20
 
-// What the protocol asks for. Absent fields are zero, which is their default.
+// A request of the protocol. Missing fields are zero, which is their default.
 type request struct {
 	Do       string `json:"do"`
 	Endpoint string `json:"endpoint"`

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Acquires and releases free locks, one pair after the other. Inside the driver, so that the line
-// protocol is no part of a figure.
+// Acquires and releases free locks, one pair after another. It runs inside the driver, so that the
+// measured time does not include the line protocol.
 func pairs(client *lockClient, asked *request) (answer, error) {
 	acquire, release := make([]int64, 0, asked.Count), make([]int64, 0, asked.Count)
 	for pair := range asked.Count {
@@ -26,7 +26,7 @@ func pairs(client *lockClient, asked *request) (answer, error) {
 	return answer{"acquireMicros": acquire, "releaseMicros": release}, nil
 }
 
-// So many clients take so many turns each at one key.
+// Lets each contender acquire and release the same key once per round.
 func contend(client *lockClient, asked *request) (answer, error) {
 	contenders := make([]*lockClient, asked.Contenders)
 	for i := range contenders {

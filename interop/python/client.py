@@ -1,4 +1,4 @@
-"""One lock client as the protocol's "open" asks for it, and the locks that it holds."""
+"""One lock client with the settings of the protocol's "open", and the locks that it holds."""
 
 import datetime
 
@@ -6,9 +6,9 @@ import boto3
 from botocore.config import Config
 from python_dynamodb_lock.python_dynamodb_lock import DynamoDBLock, DynamoDBLockClient, DynamoDBLockError
 
-# The library always waits; the shortest time it takes is one try.
+# The library always waits. With this shortest time it tries once.
 ONE_TRY = datetime.timedelta(microseconds=1)
-# It always renews in the background, too: this is never.
+# The library always renews in the background. This period means never.
 NEVER = datetime.timedelta(days=1)
 SORT_KEY = "-"
 
@@ -46,7 +46,7 @@ class LockClient:
         )
 
     def another(self, contender):
-        """A client with the same settings, of another owner."""
+        """Returns a client with the same settings and another owner."""
         return LockClient({**self.settings, "owner": f"{self.settings['owner']}-{contender}"})
 
     def acquire(self, request):
@@ -65,7 +65,7 @@ class LockClient:
 
     def renew(self, request):
         lock = self.held[request["key"]]
-        # There is no public way to renew by hand.
+        # There is no public function to renew.
         self.locks._send_heartbeat(lock)
         if lock.status != DynamoDBLock.LOCKED:
             raise Refused("lost", lock.status)
@@ -80,7 +80,7 @@ class LockClient:
         return {}
 
     def read(self, request):
-        # There is no public way to look without acquiring.
+        # There is no public function to read a lock without acquiring it.
         lock = self.locks._get_lock_from_dynamodb(request["key"], SORT_KEY)
         return told(lock) if lock else {}
 

@@ -1,4 +1,4 @@
-"""Puts the Python lock client behind the line protocol that interop/README.md describes."""
+"""Runs the Python lock client with the line protocol that interop/README.md describes."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def main():
     print(json.dumps({"ok": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(client, json.loads(line))), flush=True)
-    # Whoever started this has gone: the client's own threads must not keep it alive.
+    # The parent process has ended. The client's own threads must not keep this process alive.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""What is measured: loops inside the driver, so that the line protocol is no part of a figure."""
+"""Loops for measurements. They run inside the driver, so that the measured time does not include the line protocol."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ def micros(began):
 
 
 def pairs(client, request):
-    """Acquires and releases free locks, one pair after the other."""
+    """Acquires and releases free locks, one pair after another."""
     acquire, release = [], []
     keys = request["keys"]
     for pair in range(request["count"]):
@@ -24,7 +24,7 @@ def pairs(client, request):
 
 
 class Holders:
-    """Counts who is inside, and whether anybody was before."""
+    """Counts the clients that hold the lock, and how often there was more than one."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -43,7 +43,7 @@ class Holders:
 
 
 def contend(client, request):
-    """So many clients take so many turns each at one key."""
+    """Lets each contender acquire and release the same key once per round."""
     contenders = [client.another(number) for number in range(request["contenders"])]
     holders = Holders()
     threads = [threading.Thread(target=take_turns, args=(one, request, holders), daemon=True) for one in contenders]
@@ -66,5 +66,5 @@ def take_turns(client, request, holders):
             time.sleep(request.get("workMillis", 0) / 1000)
             holders.leave()
             client.release(request)
-    except Exception as error:  # The one who asked is told.
+    except Exception as error:  # Raised again in contend().
         holders.failures.append(error)

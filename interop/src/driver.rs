@@ -1,4 +1,4 @@
-//! A process that speaks the line protocol.
+//! A process that uses the line protocol.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -9,11 +9,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// A client may wait without end: Go's does, for a row that it believes to be released and whose `isReleased` is not
-/// what it expects. Nothing that a driver is asked for takes half of this.
+/// How long to wait for a response. A client may wait without end: Go's does so for a row that it takes for released,
+/// but whose `isReleased` is not the value that it expects. All correct requests need less than half of this time.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A process that reads one request per line and writes one answer per line.
+/// A process that reads one request per line and writes one response per line.
 ///
 /// It is killed when this value is dropped.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Driver {
     /// Starts a driver.
     ///
     /// # Errors
-    /// When the program cannot be run.
+    /// Returns an error if the program cannot be run.
     pub fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut process = Command::new(program)
             .args(arguments)
@@ -41,30 +41,30 @@ impl Driver {
         Ok(Self { process, requests, answers: BufReader::new(answers).lines() })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// When the process ends, does not answer within five minutes, or answers with something else than a JSON object.
+    /// Returns an error if the process ends, does not respond within five minutes, or returns no JSON object.
     pub async fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
         let line = format!("{request}\n");
-        self.requests.write_all(line.as_bytes()).await.context("the driver reads no more")?;
+        self.requests.write_all(line.as_bytes()).await.context("the driver does not read its input")?;
         let answered = timeout(PATIENCE, self.answers.next_line()).await;
-        let line = answered.with_context(|| format!("no answer within {PATIENCE:?} to {request}"))??;
+        let line = answered.with_context(|| format!("no response within {PATIENCE:?} to {request}"))??;
         let line = line.with_context(|| format!("the driver ended during {request}"))?;
-        let answer: Value = serde_json::from_str(&line).with_context(|| format!("the driver answered {line:?}"))?;
-        ensure!(answer.is_object(), "the driver answered {line:?}");
+        let answer: Value = serde_json::from_str(&line).with_context(|| format!("the driver returned {line:?}"))?;
+        ensure!(answer.is_object(), "the driver returned {line:?}");
         Ok(answer)
     }
 
-    /// Its process id; `None` once it has ended.
+    /// Returns the process id. `None` when the process has ended.
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// Kills it, as a machine that fails would, and waits until it is gone.
+    /// Kills the process, as when its machine fails, and waits until it has ended.
     ///
     /// # Errors
-    /// When the operating system does not let it.
+    /// Returns an error if the operating system does not permit it.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.process.kill().await.context("the driver could not be killed")
     }

@@ -1,27 +1,28 @@
-//! Which lock clients there are, and whether this machine can run them.
+//! The other lock clients, and whether this machine can run them.
 
 use anyhow::ensure;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::{env, fmt};
 
-/// A lock client that is not ours, by its language.
+/// A lock client of another project, by its language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Language {
     /// `com.amazonaws:dynamodb-lock-client`.
     Java,
     /// `cirello.io/dynamolock/v2`.
     Go,
-    /// `python-dynamodb-lock`: a table of its own shape.
+    /// `python-dynamodb-lock`, whose table has another schema.
     Python,
 }
 
 impl Language {
-    /// The program that starts the driver. `None`, and a line on stderr, where it was not built.
+    /// Returns the program that starts the driver. If it was not built, prints a line on stderr and
+    /// returns `None`.
     ///
     /// # Errors
-    /// With `LAMBDA_LOCK_CI` when `interop/build` did not build it, unless `LAMBDA_LOCK_WITHOUT_JAVA` (or
-    /// `_GO`, or `_PYTHON`) says that this is known.
+    /// With `LAMBDA_LOCK_CI`, returns an error if `interop/build` did not build it, unless
+    /// `LAMBDA_LOCK_WITHOUT_JAVA` (or `_GO`, or `_PYTHON`) is set.
     pub fn program(self) -> anyhow::Result<Option<PathBuf>> {
         let program = target().join("interop").join(self.name()).join("run");
         if program.exists() {
@@ -29,13 +30,19 @@ impl Language {
         }
         let without = format!("LAMBDA_LOCK_WITHOUT_{}", self.name().to_uppercase());
         let known = env::var_os(&without).is_some() || env::var_os("LAMBDA_LOCK_CI").is_none();
-        ensure!(known, "run interop/build before the tests, or set {without}=1 to skip what needs the {self} client");
-        // Not `eprintln!`, which the test harness would hold back.
-        writeln!(io::stderr(), "SKIPPED: what needs the {self} lock client, because interop/build has not built it")?;
+        ensure!(
+            known,
+            "run interop/build before the tests, or set {without}=1 to skip the tests that need the {self} client"
+        );
+        // Not `eprintln!`, because the test harness would hold it back.
+        writeln!(
+            io::stderr(),
+            "SKIPPED: tests that need the {self} lock client, because interop/build has not built it"
+        )?;
         Ok(None)
     }
 
-    /// Its name in lower case.
+    /// Returns the name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Language::Java => "java",

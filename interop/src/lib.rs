@@ -1,8 +1,8 @@
-//! The Java, Go and Python lock clients as processes that a test, or a benchmark, can ask.
+//! The Java, Go and Python lock clients as processes, for tests and benchmarks.
 //!
-//! Each is a small program around the library, built by its own language's tools (`interop/build`), that
-//! reads one request per line and writes one answer per line. `README.md` describes the protocol.
-//! [`Driver`] is one such process; [`Peer`] is one lock client in it.
+//! Each process is a small program around one library. The tools of its language build it
+//! (`interop/build`). It reads one request per line and writes one response per line. `README.md`
+//! describes the protocol. [`Driver`] is such a process, and [`Peer`] is a lock client in it.
 
 mod driver;
 mod language;

@@ -1,4 +1,4 @@
-//! One lock client in a driver's process.
+//! One lock client in the process of a driver.
 
 use crate::driver::Driver;
 use serde::{Deserialize, Serialize};
@@ -7,59 +7,59 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What a client is opened with.
+/// The settings of a client.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Opened {
-    /// Where DynamoDB is, such as `http://127.0.0.1:8000`.
+    /// The endpoint of DynamoDB, such as `http://127.0.0.1:8000`.
     pub endpoint: String,
     /// The lock table.
     pub table: String,
-    /// Who holds the locks.
+    /// The owner of the locks.
     pub owner: String,
-    /// For how long a lock is granted.
+    /// The lease.
     pub lease_millis: u64,
-    /// How often the client renews by itself; 0: never.
+    /// How often the client renews in the background. 0 means never.
     pub renew_millis: u64,
 }
 
-/// What a client answers: a lock, or why there is none.
+/// The response of a client: a lock, or why there is none.
 pub type Answer = Result<Seen, Refusal>;
 
-/// A lock as a client sees it. Empty where the client tells nothing.
+/// A lock as a client sees it. What the client does not return is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Seen {
-    /// Who holds it.
+    /// The owner that holds the lock.
     pub owner: String,
-    /// Its version; Go's client keeps it to itself.
+    /// The version. Go's client does not return it.
     pub version: Option<String>,
-    /// Its lease; Go's client keeps it to itself.
+    /// The lease. Go's client does not return it.
     pub lease_millis: Option<u64>,
     /// The payload.
     pub data: Option<String>,
-    /// What else is on the row.
+    /// Other attributes of the row.
     pub attributes: BTreeMap<String, String>,
 }
 
-/// A client did not do what it was asked to.
+/// A request that a client did not carry out.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Refusal {
-    /// What that means.
+    /// The kind of refusal.
     pub why: Why,
     /// The client's own error.
     pub error: String,
 }
 
-/// What a refusal means.
+/// The kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Why {
-    /// Somebody else holds the lock.
+    /// Another caller holds the lock.
     Held,
     /// The lock is no longer this client's.
     Lost,
-    /// The client cannot say, or cannot go on.
+    /// The client does not know, or cannot continue.
     Failed,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// One lock client in a process of its own.
+/// One lock client in its own process.
 #[derive(Debug)]
 pub struct Peer {
     driver: Driver,
@@ -81,22 +81,22 @@ impl Peer {
     /// Opens a lock client in a driver.
     ///
     /// # Errors
-    /// When the driver cannot do that.
+    /// Returns an error if the driver cannot do that.
     pub async fn open(driver: Driver, opened: &Opened) -> anyhow::Result<Self> {
         let mut peer = Self { driver };
         peer.ask("open", serde_json::to_value(opened)?).await??;
         Ok(peer)
     }
 
-    /// Tries once.
+    /// Tries once to acquire the lock.
     ///
     /// # Errors
-    /// When the driver is gone. What the client itself says is the answer.
+    /// Returns an error if the driver has ended. The client's own errors are in the response.
     pub async fn try_acquire(&mut self, key: &str) -> anyhow::Result<Answer> {
         self.acquire(key, json!({})).await
     }
 
-    /// Waits for the lock up to this long beyond its lease, looking every tenth of a second.
+    /// Waits for the lock up to this long beyond its lease, and reads it every tenth of a second.
     ///
     /// # Errors
     /// As [`try_acquire`](Peer::try_acquire).
@@ -114,7 +114,7 @@ impl Peer {
         self.ask("acquire", options).await
     }
 
-    /// Renews.
+    /// Renews the lock.
     ///
     /// # Errors
     /// As [`try_acquire`](Peer::try_acquire).
@@ -122,7 +122,7 @@ impl Peer {
         self.ask("renew", json!({ "key": key })).await
     }
 
-    /// Releases, and keeps the row or deletes it.
+    /// Releases the lock, and keeps or deletes the row.
     ///
     /// # Errors
     /// As [`try_acquire`](Peer::try_acquire).
@@ -130,7 +130,7 @@ impl Peer {
         self.ask("release", json!({ "key": key, "delete": delete })).await
     }
 
-    /// Looks at the row without acquiring.
+    /// Reads the row without acquiring the lock.
     ///
     /// # Errors
     /// As [`try_acquire`](Peer::try_acquire).
@@ -138,18 +138,18 @@ impl Peer {
         self.ask("read", json!({ "key": key })).await
     }
 
-    /// Dies, holding what it holds.
+    /// Kills the process. Its locks stay held.
     ///
     /// # Errors
-    /// When the operating system does not let it.
+    /// Returns an error if the operating system does not permit it.
     pub async fn die(self) -> anyhow::Result<()> {
         self.driver.kill().await
     }
 
-    /// Asks for one of the loops that are measured; its figures are in the answer.
+    /// Runs one of the measured loops. The response has its figures.
     ///
     /// # Errors
-    /// When the driver is gone, or the loop failed.
+    /// Returns an error if the driver has ended, or if the loop failed.
     pub async fn measure(&mut self, what: &str, options: Value) -> anyhow::Result<Value> {
         let answer = self.send(what, options).await?;
         if answer["ok"] == false {
@@ -158,7 +158,7 @@ impl Peer {
         Ok(answer)
     }
 
-    /// The process that it lives in; `None` once that has ended.
+    /// Returns the process id of the driver. `None` when it has ended.
     pub fn process(&self) -> Option<u32> {
         self.driver.id()
     }

@@ -1,6 +1,6 @@
-// Serves DynamoDB Local on a loopback port that the system chooses, until standard input ends. Its own
-// command line listens on all addresses, on a port that must be chosen beforehand, and outlives whoever
-// started it. Run as it stands: java -cp 'jars/*' -Djava.library.path=jars Serve.java
+// Serves DynamoDB Local on a loopback port that the system chooses, until standard input ends. DynamoDB
+// Local's own command line listens on all addresses, needs a port that is chosen before, and keeps running
+// when its parent ends. To run this file: java -cp 'jars/*' -Djava.library.path=jars Serve.java
 
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -26,7 +26,7 @@ class Serve {
         System.out.println("port " + ((ServerConnector) server.getConnectors()[0]).getLocalPort());
         System.out.flush();
         while (System.in.read() >= 0) {
-            // Nothing is ever said: the end is the message.
+            // Ignores the input. Only its end matters.
         }
         server.stop();
         System.exit(0);

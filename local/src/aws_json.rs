@@ -1,4 +1,5 @@
-//! One request in AWS's JSON protocol, to a service on this machine that looks at no signature.
+//! Sends a request in AWS's JSON protocol to a service on this machine that does not check
+//! signatures.
 
 use anyhow::bail;
 use http_body_util::{BodyExt, Full};
@@ -8,10 +9,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
-/// Sends `target`, such as `DynamoDB_20120810.CreateTable`, and waits for the answer.
+/// Sends `target`, such as `DynamoDB_20120810.CreateTable`, and waits for the response.
 ///
 /// # Errors
-/// When nobody answers, or with what the service says.
+/// Returns an error if there is no response, or the error that the service returned.
 pub(crate) async fn call(endpoint: &str, service: &str, target: &str, body: &Value) -> anyhow::Result<Value> {
     let request = Request::post(endpoint)
         .header("content-type", "application/x-amz-json-1.0")

@@ -1,16 +1,16 @@
-//! DynamoDB clients for an endpoint on this machine: plain HTTP and credentials that mean nothing.
+//! DynamoDB clients for an endpoint on this machine. They use plain HTTP and made-up credentials.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Config, Credentials, Region};
 
-/// A client for this endpoint, such as `http://127.0.0.1:8000`.
+/// Returns a client for this endpoint, such as `http://127.0.0.1:8000`.
 pub fn client(endpoint: &str) -> Client {
     Client::from_conf(config(endpoint).build())
 }
 
-/// The configuration of such a client, for those who want to add to it.
+/// Returns the configuration of such a client, so that a caller can add to it.
 ///
-/// There is no TLS in it: the endpoint must begin with `http://`.
+/// It has no TLS, so the endpoint must begin with `http://`.
 pub fn config(endpoint: &str) -> Builder {
     Config::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())

@@ -1,4 +1,5 @@
-//! Counts what passes between lock clients and DynamoDB, whatever language they are written in.
+//! Counts the requests and bytes between lock clients and DynamoDB. The clients may be written in
+//! any language.
 
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
 use hyper::Request;
@@ -11,25 +12,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A proxy on a loopback port that counts requests and bytes.
 ///
-/// It serves from when it is made until it is dropped.
+/// It serves until it is dropped.
 pub struct CountingProxy {
     counter: Arc<Counter>,
     serving: Serving,
 }
 
-/// What has passed.
+/// The requests and bytes of some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many requests of each operation, such as `UpdateItem`, retries included.
+    /// The number of requests of each operation, such as `UpdateItem`. Retries count.
     pub requests: BTreeMap<String, u64>,
-    /// Bytes of all requests: headers, as HTTP/1.1 writes them, and bodies.
+    /// The bytes of all requests: headers, as HTTP/1.1 writes them, and bodies.
     pub bytes_sent: u64,
-    /// Bytes of all answers, counted in the same way.
+    /// The bytes of all responses, counted in the same way.
     pub bytes_received: u64,
 }
 
 impl Counts {
-    /// The requests of all operations.
+    /// Returns the number of requests of all operations.
     pub fn total(&self) -> u64 {
         self.requests.values().sum()
     }
@@ -41,10 +42,10 @@ struct Counter {
 }
 
 impl CountingProxy {
-    /// Begins to serve in front of an endpoint such as `http://127.0.0.1:8000`.
+    /// Starts a proxy in front of an endpoint such as `http://127.0.0.1:8000`.
     ///
     /// # Errors
-    /// When the endpoint is none, or no loopback port can be had.
+    /// Returns an error if the endpoint is not valid, or if there is no free loopback port.
     pub async fn start(upstream: &str) -> anyhow::Result<Self> {
         let counter = Arc::new(Counter { upstream: Upstream::new(upstream)?, counts: Mutex::default() });
         let serving = proxy::serve(Arc::clone(&counter)).await?;
@@ -56,7 +57,7 @@ impl CountingProxy {
         &self.serving.endpoint
     }
 
-    /// What has passed since this was last asked.
+    /// Returns the counts since the last call of this method.
     pub fn take(&self) -> Counts {
         std::mem::take(&mut self.counter.counts())
     }
@@ -77,7 +78,7 @@ impl Counter {
 impl Handle for Counter {
     async fn handle(&self, request: Request<Bytes>) -> anyhow::Result<Answer> {
         let (Parts { headers, .. }, body) = request.into_parts();
-        // `DynamoDB_20120810.UpdateItem`: the API's version, then the operation.
+        // `DynamoDB_20120810.UpdateItem` is the version of the API and the operation.
         let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         {
@@ -92,7 +93,7 @@ impl Handle for Counter {
     }
 }
 
-/// `name: value` and a line's end for each header, and an empty line.
+/// Returns the size of `name: value` and a line end for each header, and of an empty line.
 fn written(headers: &HeaderMap) -> u64 {
     let line = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
         name.as_str().len() + ": \r\n".len() + value.len()
@@ -119,7 +120,7 @@ mod tests {
         let counts = proxy.take();
         assert_eq!(counts.requests, BTreeMap::from([("UpdateItem".to_owned(), 2), ("GetItem".to_owned(), 1)]));
         assert_eq!(counts.total(), 3);
-        // Each request names the table, is signed, and is answered with a checksum at least.
+        // Each request has a table name and a signature, and each response has at least a checksum.
         assert!(counts.bytes_sent > 3 * 300 && counts.bytes_received > 3 * 50, "{counts:?}");
         assert_eq!(proxy.take(), Counts::default());
     }

@@ -1,5 +1,5 @@
-//! What the tests of deployed functions share: the template as it is or changed, invocations that answer
-//! or fail by name, a start that fails, logs that tell nothing, and an answer that is lost.
+//! Helpers for the tests of deployed functions: the template as it is or changed, invocations that return a result
+//! or an error name, functions that do not start, logs without secrets, and a lost response.
 
 use crate::authorize::{Call, Fate, Grant, Role};
 use crate::expansion::Expansion;
@@ -10,23 +10,23 @@ use std::fmt::Debug;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a function answered, or `errorType` and `errorMessage`.
+/// The response of a function, or its `errorType` and `errorMessage`.
 pub type Answer = Result<Value, (String, String)>;
 
-/// The template as it is; `None` where it cannot be expanded, see [`Expansion::expand`].
+/// Returns the expanded template, or `None` if the tools for it are missing, see [`Expansion::expand`].
 ///
 /// # Panics
-/// When it cannot be expanded for any other reason than missing tools.
+/// Panics if it cannot be expanded for another reason.
 pub fn template() -> Option<Expansion> {
     static TEMPLATE: OnceLock<Option<Expansion>> = OnceLock::new();
     TEMPLATE.get_or_init(|| Expansion::expand().unwrap_or_else(|error| stop(&error))).clone()
 }
 
 impl Expansion {
-    /// The same template, with these variables in the environment of the function with this binary.
+    /// Returns the same template with these variables in the environment of the function with this binary.
     ///
     /// # Panics
-    /// When there is no such function.
+    /// Panics if there is no such function.
     #[must_use]
     pub fn with(&self, binary: &str, environment: &[(&str, &str)]) -> Self {
         let mut changed = self.clone();
@@ -35,48 +35,48 @@ impl Expansion {
         changed
     }
 
-    /// The same template, in which the function with this binary logs all that it can be made to log.
+    /// Returns the same template in which the function with this binary has the most verbose log level.
     ///
     /// # Panics
-    /// When there is no such function.
+    /// Panics if there is no such function.
     #[must_use]
     pub fn loud(&self, binary: &str) -> Self {
         let loud = [("AWS_LAMBDA_LOG_LEVEL", "TRACE"), ("RUST_LOG", "trace"), ("AWS_LAMBDA_LOG_FORMAT", "JSON")];
         self.with(binary, &loud)
     }
 
-    /// The same template, in which the function with this binary has lost this permission.
+    /// Returns the same template in which the function with this binary does not have this permission.
     ///
     /// # Panics
-    /// When it did not have it.
+    /// Panics if the function did not have it.
     #[must_use]
     pub fn without(&self, binary: &str, permission: &Grant) -> Self {
         let mut less = self.clone();
         if !less.functions.get_mut(binary).is_some_and(|function| function.allows.remove(permission)) {
-            stop(&format!("{binary} may not do {permission} as it is"));
+            stop(&format!("{binary} does not have the permission {permission}"));
         }
         less
     }
 
-    /// What the function with this binary may do, without any wildcard.
+    /// Returns what the function with this binary is permitted. There is no wildcard in it.
     ///
     /// # Panics
-    /// When there is no such function, when it may do nothing, or with a wildcard.
+    /// Panics if there is no such function, or if it has no permissions or one with a wildcard.
     #[track_caller]
     pub fn allows(&self, binary: &str) -> &Role {
         let allows = self.functions.get(binary).map_or_else(|| stop(&binary), |function| &function.allows);
         if allows.is_empty() || allows.iter().any(|grant| grant.to_string().contains('*')) {
-            stop(&format!("{binary} may do {allows:?}"));
+            stop(&format!("{binary} has the permissions {allows:?}"));
         }
         allows
     }
 }
 
 impl Sample {
-    /// Invokes a function and waits for its answer.
+    /// Invokes a function and waits for its response.
     ///
     /// # Panics
-    /// When it neither answers nor fails by name.
+    /// Panics if it returns neither a result nor an error name.
     pub async fn ask(&self, function: &str, payload: &Value) -> Answer {
         match self.lambda.invoke(function, &payload.to_string()).await {
             Ok(invocation) => answered(invocation),
@@ -85,10 +85,10 @@ impl Sample {
     }
 }
 
-/// What an invocation answered.
+/// Returns the response of an invocation.
 ///
 /// # Panics
-/// When it neither answered nor failed by name.
+/// Panics if it returned neither a result nor an error name.
 pub fn answered(invocation: Invocation) -> Answer {
     match invocation.outcome {
         Outcome::Answer(answer) => Ok(serde_json::from_str(&answer).unwrap_or_else(|error| stop(&error))),
@@ -97,10 +97,10 @@ pub fn answered(invocation: Invocation) -> Answer {
     }
 }
 
-/// Asserts that a function failed under this name, with a sentence that contains this.
+/// Asserts that a function failed with this error name, and that its sentence contains this text.
 ///
 /// # Panics
-/// When it did not.
+/// Panics if it did not.
 #[track_caller]
 pub fn assert_error(answer: Answer, error_type: &str, contains: &str) {
     match answer {
@@ -109,10 +109,10 @@ pub fn assert_error(answer: Answer, error_type: &str, contains: &str) {
     }
 }
 
-/// Asserts that a function does not start, and says why in a sentence that begins like this.
+/// Asserts that a function does not start, and that its sentence begins with this text.
 ///
 /// # Panics
-/// When it starts, or says something else.
+/// Panics if it starts, or if its sentence is another one.
 #[track_caller]
 pub fn assert_does_not_start(invocation: &Invocation, says: &str) {
     let sentence = format!("the function cannot run: {says}");
@@ -121,16 +121,16 @@ pub fn assert_does_not_start(invocation: &Invocation, says: &str) {
     }
 }
 
-/// What a payload has in it that must not be logged: letters that no UUID, time, number or version can hold, since
-/// one that could be there by chance would fail a test for nothing.
+/// A text in payloads that must not be logged. A UUID, time, number or version cannot contain its letters, so it
+/// is never in a log by chance.
 pub const MARK: &str = "payload-zwyxq";
-/// The same where only a number can stand: longer than all others that are logged.
+/// The same for fields that take only numbers. It is longer than all other numbers in a log.
 pub const NUMBER_MARK: u64 = 7_311_731_173_117_311_731;
 
-/// Asserts that no line of these logs has [`MARK`], [`NUMBER_MARK`] or the function's credentials in it.
+/// Asserts that these logs do not contain [`MARK`], [`NUMBER_MARK`] or the function's credentials.
 ///
 /// # Panics
-/// When one has.
+/// Panics if they do.
 #[track_caller]
 pub fn assert_tells_nothing(logs: &str) {
     let number = NUMBER_MARK.to_string();
@@ -140,7 +140,7 @@ pub fn assert_tells_nothing(logs: &str) {
     }
 }
 
-/// Loses the answer of the first request.
+/// Loses the response to the first request.
 pub fn first_answer_lost() -> impl Fn(&Call) -> Fate + Send + Sync {
     let calls = AtomicU32::new(0);
     move |_| if calls.fetch_add(1, Ordering::SeqCst) == 0 { Fate::AnswerLost } else { Fate::Answered }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_drawn_at_random_can_hold_the_mark() {
+    fn random_values_cannot_contain_the_mark() {
         assert!(MARK.chars().any(|c| c.is_ascii_lowercase() && !c.is_ascii_hexdigit()), "a UUID, a version, a hash");
         assert!(NUMBER_MARK.to_string().len() > u64::MAX.to_string().len() - 2, "a time, a fencing token, a size");
         for version in (0..1000).map(|_| format!("ll1-{}", uuid::Uuid::new_v4().simple())) {

@@ -1,7 +1,7 @@
-//! AWS's own emulator, DynamoDB Local, as a second opinion on what the embedded DynamoDB answers.
+//! DynamoDB Local, the emulator by AWS. Tests compare it with the embedded DynamoDB.
 //!
-//! It is Java: Maven fetches it from Maven Central into `target/dynamodb-local`, once. Nothing but tests
-//! needs it.
+//! It needs Java. Maven fetches it once from Maven Central into `target/dynamodb-local`. Only tests need
+//! it.
 
 use crate::lambda::workspace;
 use crate::tools::target;
@@ -14,35 +14,41 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-/// Says that Java is knowingly missing: what needs it is then skipped, where it otherwise must not be.
+/// The variable that permits tests to be skipped because Java is missing.
 const WITHOUT_JAVA: &str = "LAMBDA_LOCK_WITHOUT_JAVA";
-/// How long Java may take to begin to serve, on a machine that is busy otherwise.
+/// How long Java may take to start serving on a busy machine.
 const LONGEST_START: Duration = Duration::from_secs(120);
 
-/// DynamoDB Local behind an endpoint on this machine's loopback address, with its tables in memory.
+/// DynamoDB Local on a loopback port of this machine, with its tables in memory.
 ///
-/// It serves from when it is made until it is dropped, or until this process ends in whatever way.
+/// It serves until it is dropped, or until this process ends for any reason.
 #[derive(Debug)]
 pub struct DynamoDbLocal {
     endpoint: String,
-    /// The process ends with its standard input; and is killed when it does not.
+    /// The process ends when its standard input ends. Dropping this value kills it.
     _serving: Child,
 }
 
 impl DynamoDbLocal {
-    /// Fetches DynamoDB Local if that was not done before, and begins to serve an empty one on a port
-    /// that the system chooses. `None`, and a line on stderr, where `java` or `mvn` is missing.
+    /// Fetches DynamoDB Local if needed, and starts an empty one on a port that the system chooses. If
+    /// `java` or `mvn` is missing, prints a line on stderr and returns `None`.
     ///
     /// # Errors
-    /// When Maven cannot fetch it or Java cannot run it. With `LAMBDA_LOCK_CI` also when `java` or `mvn`
-    /// is missing, unless `LAMBDA_LOCK_WITHOUT_JAVA` says that this is known.
+    /// Returns an error if Maven cannot fetch it or Java cannot run it. With `LAMBDA_LOCK_CI` also if
+    /// `java` or `mvn` is missing, unless `LAMBDA_LOCK_WITHOUT_JAVA` is set.
     pub async fn start() -> anyhow::Result<Option<Self>> {
         for program in ["java", "mvn"] {
             if !is_there(program).await? {
                 let known = std::env::var_os(WITHOUT_JAVA).is_some() || std::env::var_os("LAMBDA_LOCK_CI").is_none();
-                ensure!(known, "{program} is missing: install it, or set {WITHOUT_JAVA}=1 to skip what needs it");
-                // Not `eprintln!`, which the test harness would hold back.
-                writeln!(io::stderr(), "SKIPPED: what compares with DynamoDB Local, because {program} is missing")?;
+                ensure!(
+                    known,
+                    "{program} is missing: install it, or set {WITHOUT_JAVA}=1 to skip the tests that need it"
+                );
+                // Not `eprintln!`, because the test harness would hold it back.
+                writeln!(
+                    io::stderr(),
+                    "SKIPPED: tests that compare with DynamoDB Local, because {program} is missing"
+                )?;
                 return Ok(None);
             }
         }
@@ -61,7 +67,7 @@ impl DynamoDbLocal {
     }
 }
 
-/// Whether there is a program of this name.
+/// Returns whether there is a program of this name.
 async fn is_there(program: &str) -> anyhow::Result<bool> {
     let mut command = tokio::process::Command::new(program);
     let asked = command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -76,20 +82,20 @@ fn sources() -> PathBuf {
     workspace().join("local/dynamodb-local")
 }
 
-/// Where its jars are, fetched once for each version of the POM. Test binaries that run at the same time
-/// wait for each other.
+/// Returns the folder of the jars. They are fetched once for each version of the POM. Test binaries that
+/// run at the same time wait for each other.
 fn fetched() -> anyhow::Result<PathBuf> {
     let place = target(workspace()).join("dynamodb-local");
     fs::create_dir_all(&place)?;
     let lock = File::create(place.join("lock"))?;
-    lock.lock().context("the jars of DynamoDB Local are locked by somebody else")?;
+    lock.lock().context("the jars of DynamoDB Local could not be locked")?;
     let (pom, jars, installed) = (sources().join("pom.xml"), place.join("jars"), place.join("installed.xml"));
     let wanted = fs::read(&pom)?;
     if fs::read(&installed).is_ok_and(|found| found == wanted) {
         return Ok(jars);
     }
     if jars.exists() {
-        // Of another version, or not all of them.
+        // The jars are of another version, or incomplete.
         fs::remove_dir_all(&jars)?;
     }
     writeln!(io::stderr(), "fetching DynamoDB Local into {}", jars.display())?;
@@ -119,20 +125,20 @@ fn serve(jars: &Path) -> anyhow::Result<Child> {
         .arg(sources().join("Serve.java"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // The libraries' remarks on logging.
+        // Hides the libraries' messages about logging.
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .context("java could not be started")
 }
 
-/// The port that it says it serves on. What it says afterwards is of no interest.
+/// Returns the port in the output of DynamoDB Local. Later output is ignored.
 async fn port_in(output: impl tokio::io::AsyncBufRead + Unpin) -> anyhow::Result<u16> {
     let mut lines = output.lines();
     while let Some(line) = lines.next_line().await? {
         if let Some(port) = line.strip_prefix("port ") {
-            return port.parse().with_context(|| format!("DynamoDB Local says {line:?}"));
+            return port.parse().with_context(|| format!("DynamoDB Local printed {line:?}"));
         }
     }
-    bail!("DynamoDB Local ended before it served: run local/dynamodb-local/Serve.java by hand to see why")
+    bail!("DynamoDB Local ended before it served; to see why, run local/dynamodb-local/Serve.java by hand")
 }

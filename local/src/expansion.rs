@@ -1,5 +1,5 @@
-//! `template.yaml` as CloudFormation would expand it: the functions' environments and roles, and the
-//! tables.
+//! `template.yaml` as CloudFormation would expand it: the functions' environments and roles, the
+//! tables and the queues.
 
 use crate::authorize::Role;
 use crate::lambda::workspace;
@@ -14,53 +14,54 @@ use std::process::Command;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Expansion {
-    /// By the name of the binary.
+    /// The functions, by the names of their binaries.
     pub functions: BTreeMap<String, ExpandedFunction>,
-    /// Each as `CreateTable` takes it.
+    /// The tables, each as a request of `CreateTable`.
     pub tables: Vec<Value>,
-    /// What invokes a function for its messages.
+    /// The queues whose messages invoke a function.
     #[serde(default)]
     pub queues: Vec<ExpandedQueue>,
 }
 
-/// What the template says of a queue and of the event source mapping that delivers it.
+/// A queue in the template, and the event source mapping that delivers its messages.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExpandedQueue {
-    /// The queue's.
+    /// The ARN of the queue.
     pub arn: String,
     /// The binary of the function that gets its messages.
     pub function: String,
-    /// For how long nobody else gets a message that was delivered.
+    /// For how long a delivered message is not delivered again.
     pub visibility_timeout_seconds: f64,
     /// How often a message is delivered before it goes to the dead-letter queue.
     pub max_receive_count: u32,
-    /// How many messages one invocation gets at most.
+    /// The most messages of one invocation.
     pub batch_size: usize,
-    /// Whether the function says which messages of a batch failed.
+    /// Whether the function reports which messages of a batch failed.
     pub reports_batch_item_failures: bool,
 }
 
-/// What the template says of one function.
+/// A function in the template.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExpandedFunction {
-    /// For how long an invocation may last.
+    /// How long an invocation may take.
     pub timeout_seconds: u64,
-    /// How much memory it gets.
+    /// The memory of the function.
     pub memory_mb: u32,
     /// Its environment variables, without those that Lambda sets.
     pub environment: BTreeMap<String, String>,
-    /// What its role allows, apart from writing its own logs.
+    /// What its role permits, except writing its own logs.
     pub allows: Role,
 }
 
 impl Expansion {
-    /// Expands the workspace's template. `None`, and a line on stderr, where the tools for it are not
-    /// installed: that is `deploy/template/tools`' work, because it takes a network.
+    /// Expands the workspace's template. If the tools are missing, prints a line on stderr and
+    /// returns `None`. `deploy/template/tools` installs them, which needs a network.
     ///
     /// # Errors
-    /// When the template cannot be expanded; with `LAMBDA_LOCK_CI` also when the tools are missing.
+    /// Returns an error if the template cannot be expanded. With `LAMBDA_LOCK_CI` also if the tools
+    /// are missing.
     pub fn expand() -> anyhow::Result<Option<Self>> {
         Self::expand_with(&[])
     }
@@ -73,7 +74,7 @@ impl Expansion {
         let Some(python) = tools::python("template-tools", "deploy/template/tools")? else { return Ok(None) };
         let output = Command::new(python)
             .current_dir(workspace())
-            // No compiled files beside the sources.
+            // Writes no compiled files next to the sources.
             .args(["-B", "deploy/template/expansion.py", "template.yaml"])
             .args(parameters)
             .output()
@@ -90,18 +91,18 @@ impl Expansion {
         Ok(template)
     }
 
-    /// What it says of the function with this binary.
+    /// Returns the function with this binary.
     ///
     /// # Errors
-    /// When it has none.
+    /// Returns an error if there is none.
     pub fn function(&self, binary: &str) -> anyhow::Result<&ExpandedFunction> {
         self.functions.get(binary).with_context(|| format!("the template has no function {binary}"))
     }
 
-    /// What it says of the queue whose messages go to the function with this binary.
+    /// Returns the queue whose messages go to the function with this binary.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns an error if there is none.
     pub fn queue_of(&self, binary: &str) -> anyhow::Result<&ExpandedQueue> {
         let queue = self.queues.iter().find(|queue| queue.function == binary);
         queue.with_context(|| format!("the template has no queue for {binary}"))
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_not_overlooked() {
+    fn an_unknown_field_is_an_error() {
         let json = r#"{"functions":{"a":{"timeoutSeconds":1,"memoryMb":1,"environment":{},
             "allows":[{"action":"dynamodb:GetItem","resource":"arn"}]}},"tables":[]}"#;
         assert_eq!(Expansion::read(json.as_bytes()).unwrap().function("a").unwrap().allows.len(), 1);

@@ -1,7 +1,7 @@
-//! A payment gateway on this machine, which keeps a ledger of what it did.
+//! A payment gateway on this machine that records what it did.
 //!
-//! It charges once for each `Idempotency-Key`, as payment gateways do, and so forgives whoever asks again.
-//! The ledger forgives nothing: every request that came to it is a line, also those that were repeats.
+//! It charges once for each `Idempotency-Key`, as payment gateways do, so a caller may retry. The ledger
+//! has one entry for each request that was carried out, including repeats.
 
 use crate::proxy::{self, Answer, Handle, Serving};
 use http_body_util::Full;
@@ -14,43 +14,44 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A payment gateway on a loopback port. It serves from when it is made until it is dropped.
+/// A payment gateway on a loopback port. It serves until it is dropped.
 pub struct PaymentGateway {
     shared: Arc<Shared>,
     serving: Serving,
 }
 
-/// A request as the gateway understood it, and what it did.
+/// A request to the gateway, and what the gateway did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose order.
+    /// The id of the order.
     pub order_id: String,
-    /// In minor units.
+    /// The amount in minor units of the currency.
     pub amount: u64,
-    /// Of this currency.
+    /// The currency.
     pub currency: String,
-    /// What makes a repeat one.
+    /// The idempotency key. A request with the same key is a repeat.
     pub idempotency_key: String,
-    /// The charge: this request's, or the one that it repeats.
+    /// The id of the charge that this request made or repeats.
     pub charge_id: String,
-    /// Whether this request charged, and was no repeat.
+    /// Whether this request charged, and was not a repeat.
     pub executed: bool,
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conduct {
-    /// It is carried out and answered.
+    /// It is carried out, and the response is returned.
     Answers,
-    /// It is carried out, and answered this much later.
+    /// It is carried out, and the response is returned this much later.
     AnswersAfter(Duration),
-    /// It is carried out, and the connection breaks before the answer.
+    /// It is carried out, and the connection breaks before the response.
     AnswerLost,
-    /// It is carried out under this id, if it is no repeat, and answered.
+    /// It is carried out, and the response is returned. The charge gets this id, unless the request is a
+    /// repeat.
     Calls(String),
-    /// It is not carried out; this status is answered.
+    /// It is not carried out. The response has this status.
     Refuses(u16),
-    /// It is not carried out, and nothing ever comes back.
+    /// It is not carried out, and there is never a response.
     Silent,
 }
 
@@ -71,10 +72,10 @@ struct Order {
 }
 
 impl PaymentGateway {
-    /// Begins to serve on a port that the system chooses.
+    /// Starts a gateway on a port that the system chooses.
     ///
     /// # Errors
-    /// When no loopback port can be had.
+    /// Returns an error if there is no free loopback port.
     pub async fn start() -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
             ledger: Mutex::default(),
@@ -85,17 +86,17 @@ impl PaymentGateway {
         Ok(Self { shared, serving })
     }
 
-    /// For `PAYMENT_GATEWAY_URL`.
+    /// The URL of the gateway, for `PAYMENT_GATEWAY_URL`.
     pub fn url(&self) -> &str {
         &self.serving.endpoint
     }
 
-    /// All that it was asked for and carried out, in order.
+    /// Returns all requests that were carried out, in order.
     pub fn ledger(&self) -> Vec<Entry> {
         lock(&self.shared.ledger).clone()
     }
 
-    /// From now on this decides, by an order's id, what becomes of a request.
+    /// Sets what decides about requests, by the order's id, from now on.
     pub fn decide(&self, decide: impl Fn(&str) -> Conduct + Send + Sync + 'static) {
         *lock(&self.shared.decide) = Box::new(decide);
     }
@@ -113,7 +114,7 @@ impl Handle for Shared {
         let order = serde_json::from_slice::<Order>(request.body());
         let asked = (request.method().as_str(), request.uri().path());
         let (Some(key), Ok(order), ("POST", "/charges")) = (key, order, asked) else {
-            let error = json!({ "error": "no charge with an Idempotency-Key" });
+            let error = json!({ "error": "the request is not a charge with an Idempotency-Key" });
             return response(StatusCode::BAD_REQUEST, error.to_string());
         };
         let conduct = lock(&self.decide)(&order.order_id);
@@ -124,7 +125,7 @@ impl Handle for Shared {
             _ => self.carry_out(order, key, format!("ch-{}", uuid::Uuid::new_v4())),
         };
         match conduct {
-            Conduct::AnswerLost => anyhow::bail!("the answer is to be lost"),
+            Conduct::AnswerLost => anyhow::bail!("the response is lost on purpose"),
             Conduct::AnswersAfter(delay) => tokio::time::sleep(delay).await,
             _ => {}
         }

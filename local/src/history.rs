@@ -1,4 +1,4 @@
-//! Everything that was ever done to a table's items, in order, as the table's own stream tells it.
+//! All changes of a table's items, in order, read from the table's stream.
 
 use crate::aws_json;
 use crate::expansion::Expansion;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 /// One change of one item, in DynamoDB's JSON.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The item before; null where there was none.
+    /// The item before the change. Null if there was none.
     pub before: Value,
-    /// The item afterwards; null where it was deleted.
+    /// The item after the change. Null if it was deleted.
     pub after: Value,
 }
 
 impl Expansion {
-    /// The same template, with a stream on this table, for [`history`].
+    /// Returns the same template with a stream on this table, for [`history`].
     #[must_use]
     pub fn with_history(&self, table: &str) -> Self {
         let mut changed = self.clone();
@@ -26,10 +26,10 @@ impl Expansion {
     }
 }
 
-/// What was done to a table that has a stream, from its beginning.
+/// Returns all changes of a table that has a stream.
 ///
 /// # Errors
-/// When there is no such table, or no stream on it.
+/// Returns an error if there is no such table, or if it has no stream.
 pub async fn history(dynamodb: &str, table: &str) -> anyhow::Result<Vec<Change>> {
     let tables = async |operation: &str, body: Value| {
         aws_json::call(dynamodb, "dynamodb", &format!("DynamoDB_20120810.{operation}"), &body).await
@@ -47,7 +47,7 @@ pub async fn history(dynamodb: &str, table: &str) -> anyhow::Result<Vec<Change>>
         while !iterator.is_null() {
             let mut page = streams("GetRecords", json!({ "ShardIterator": iterator })).await?;
             let records: Vec<_> = page["Records"].as_array().into_iter().flatten().map(change).collect();
-            // An open shard goes on for ever.
+            // An open shard never ends, so an empty page ends the loop.
             iterator = if records.is_empty() { Value::Null } else { page["NextShardIterator"].take() };
             changes.extend(records);
         }

@@ -1,8 +1,8 @@
-//! A DynamoDB of one's own, to try lambda-lock where there is no account and no network.
+//! A local DynamoDB, to try lambda-lock without an account and without a network.
 //!
-//! [`LocalDynamoDb`] serves an embedded DynamoDB from this process, on a loopback port that the
-//! system chooses, and makes clients for it. Nothing needs to be installed or started, and
-//! nothing is left when the process ends.
+//! [`LocalDynamoDb`] serves an embedded DynamoDB from this process on a loopback port that the system
+//! chooses, and creates clients for it. Nothing has to be installed or started, and nothing is left when
+//! the process ends.
 //!
 //! ```
 //! # #[tokio::main]
@@ -33,6 +33,7 @@ mod expansion;
 pub mod gateway;
 mod history;
 pub mod lambda;
+mod multi_region;
 mod proxy;
 pub mod queue;
 mod sample;
@@ -47,12 +48,13 @@ pub use crate::expansion::{ExpandedFunction, ExpandedQueue, Expansion};
 pub use crate::gateway::PaymentGateway;
 pub use crate::history::{Change, history};
 pub use crate::lambda::{Function, Invocation, Lambda, Outcome};
+pub use crate::multi_region::{MultiRegion, Refusals};
 pub use crate::queue::Queue;
 pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;
 pub use crate::tools::python_with_boto3;
 
-/// The examples of the page, compiled with the doc tests.
+/// Compiles the examples of the page with the doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/local.md")]
 mod page {}

@@ -1,7 +1,7 @@
-//! The command line: which command there is, and where it lives.
+//! The command line of `lambda-lock-local`.
 
-#![allow(clippy::disallowed_methods, reason = "the demo waits, reads clocks and runs things beside each other")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to its user")]
+#![allow(clippy::disallowed_methods, reason = "the demo waits, reads clocks and runs tasks in the background")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints to its user")]
 
 mod demo;
 mod serve;
@@ -9,7 +9,7 @@ mod serve;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// lambda-lock on your own machine, without an AWS account.
+/// Run lambda-lock on your own machine, without an AWS account.
 #[derive(Parser)]
 #[command(name = "lambda-lock-local", version)]
 struct Cli {

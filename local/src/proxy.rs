@@ -1,4 +1,4 @@
-//! What the proxies in front of DynamoDB, and other small servers, share: listening, and passing requests on.
+//! Shared code of the proxies and other small servers: listening, and forwarding requests.
 
 use anyhow::Context;
 use http_body_util::{BodyExt, Full};
@@ -17,22 +17,22 @@ use tokio::task::JoinSet;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// What a server does with a request. An error resets the connection, without an answer.
+/// How a server handles a request. An error resets the connection without a response.
 pub(crate) trait Handle: Send + Sync + 'static {
     fn handle(&self, request: Request<Bytes>) -> impl Future<Output = anyhow::Result<Answer>> + Send;
 }
 
-/// A server on a loopback port, which serves from when it is made until it is dropped.
+/// A server on a loopback port. It serves until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) endpoint: String,
-    /// Dropped together with this value, which is what stops the proxy and closes its connections.
+    /// Dropping it stops the server and closes its connections.
     _stop: oneshot::Sender<()>,
 }
 
-/// Begins to serve on a port that the system chooses.
+/// Starts a server on a port that the system chooses.
 pub(crate) async fn serve(handler: Arc<impl Handle>) -> anyhow::Result<Serving> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
     let endpoint = format!("http://{}", listener.local_addr()?);
     let (stop, stopped) = oneshot::channel();
     tokio::spawn(accept(listener, handler, stopped));
@@ -40,7 +40,7 @@ pub(crate) async fn serve(handler: Arc<impl Handle>) -> anyhow::Result<Serving> 
 }
 
 async fn accept(listener: TcpListener, handler: Arc<impl Handle>, mut stopped: oneshot::Receiver<()>) {
-    // Dropped at the end of this function, and every connection with it.
+    // All connections are dropped with this at the end of the function.
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -48,7 +48,7 @@ async fn accept(listener: TcpListener, handler: Arc<impl Handle>, mut stopped: o
                 Ok((stream, _)) => stream,
                 Err(_) => continue,
             },
-            // Nothing is ever sent: the answer comes when the other half is dropped.
+            // Nothing is sent. This ends when the other half is dropped.
             _ = &mut stopped => return,
         };
         connections.spawn(connection(stream, Arc::clone(&handler)));
@@ -64,11 +64,11 @@ async fn connection(stream: TcpStream, handler: Arc<impl Handle>) {
             handler.handle(Request::from_parts(head, body.collect().await?.to_bytes())).await
         })
     });
-    // Small answers at once. A connection that breaks is its client's business.
+    // Sends small responses at once. A broken connection is left to its client.
     let _ = stream.set_nodelay(true);
     let mut serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
     if poll_fn(|context| serving.poll_without_shutdown(context)).await.is_err() {
-        // Closed like this, it is reset.
+        // With this setting, closing the connection resets it.
         let _ = serving.into_parts().io.into_inner().set_zero_linger();
     }
 }
@@ -83,14 +83,14 @@ impl Upstream {
     pub(crate) fn new(endpoint: &str) -> anyhow::Result<Self> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let uri = endpoint.parse().with_context(|| format!("{endpoint} is no endpoint"))?;
+        let uri = endpoint.parse().with_context(|| format!("{endpoint} is not a valid endpoint"))?;
         Ok(Self { uri, client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 
     pub(crate) async fn forward(&self, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
         let mut request = Request::post(self.uri.clone()).body(Full::new(body))?;
         *request.headers_mut() = headers;
-        // The client writes the one that fits.
+        // The client sets the right host.
         request.headers_mut().remove(HOST);
         let (head, body) = self.client.request(request).await?.into_parts();
         Ok(Answer::from_parts(head, Full::new(body.collect().await?.to_bytes())))

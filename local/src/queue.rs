@@ -1,9 +1,9 @@
-//! An SQS queue in this process, delivered to a function as Lambda's event source mapping does.
+//! An SQS queue in this process. It delivers to a function as Lambda's event source mapping does.
 //!
-//! A batch of messages is one invocation. What the function does not report in `batchItemFailures` is
-//! deleted; everything else, and the whole batch when the invocation failed, comes again once the
-//! visibility timeout is over. A message that was delivered `maxReceiveCount` times goes to the
-//! dead-letter queue instead of coming once more. Order means nothing.
+//! A batch of messages is one invocation. Messages that the function does not report in
+//! `batchItemFailures` are deleted. The others are delivered again after the visibility timeout. If the
+//! invocation failed, the whole batch is delivered again. A message that was delivered `maxReceiveCount`
+//! times goes to the dead-letter queue instead. The order of messages is not kept.
 
 use crate::authorize::{Grant, Role};
 use crate::expansion::ExpandedQueue;
@@ -18,24 +18,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-/// What Lambda does on the queue in the name of the function's role, by the developer guide.
+/// The actions that Lambda needs on the queue from the function's role, by the developer guide.
 const ACTIONS: [&str; 3] = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"];
 
-/// A queue and its dead-letter queue. It delivers from when it is made until it is dropped.
+/// A queue and its dead-letter queue. It delivers until it is dropped.
 pub struct Queue {
     shared: Arc<Shared>,
-    /// Dropped together with this value, which is what stops the deliveries.
+    /// Dropping it stops the deliveries.
     _delivering: Vec<oneshot::Sender<()>>,
 }
 
-/// How a queue has fared so far.
+/// The deliveries of a queue so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deliveries {
-    /// Messages in batches, redeliveries included.
+    /// The number of delivered messages. Redeliveries count.
     pub messages: u64,
-    /// Batches.
+    /// The number of batches.
     pub batches: u64,
-    /// Batches whose invocation failed.
+    /// The number of batches whose invocation failed.
     pub failed_batches: u64,
 }
 
@@ -63,11 +63,11 @@ struct State {
 }
 
 impl Queue {
-    /// Begins to deliver: as many batches at a time as `pollers` says. `role` is the function's.
+    /// Starts to deliver, with at most `pollers` batches at a time. `role` is the function's role.
     ///
     /// # Errors
-    /// When the role does not allow what Lambda needs on the queue: AWS refuses the event source mapping
-    /// then.
+    /// Returns an error if the role does not permit what Lambda needs on the queue. AWS then rejects the
+    /// event source mapping.
     pub fn start(lambda: &Lambda, settings: ExpandedQueue, role: &Role, pollers: usize) -> anyhow::Result<Self> {
         for needed in Self::needs(&settings) {
             ensure!(role.contains(&needed), "the function's role does not have permissions to call {needed}");
@@ -80,7 +80,7 @@ impl Queue {
             tokio::spawn(async move {
                 tokio::select! {
                     () = shared.deliver() => {}
-                    // Nothing is ever sent: the answer comes when the other half is dropped.
+                    // Nothing is sent. This ends when the other half is dropped.
                     _ = &mut stopped => {}
                 }
             });
@@ -90,13 +90,13 @@ impl Queue {
         Ok(Self { shared, _delivering: delivering })
     }
 
-    /// What Lambda needs on a queue in the name of the function's role.
+    /// Returns what Lambda needs on a queue from the function's role.
     pub fn needs(settings: &ExpandedQueue) -> Role {
         let grant = |action: &str| Grant::new(action, &settings.arn);
         ACTIONS.into_iter().map(grant).collect()
     }
 
-    /// Sends a message, and says its id.
+    /// Sends a message and returns its id.
     pub fn send(&self, body: impl Into<String>) -> String {
         let id = Uuid::new_v4().to_string();
         let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -106,27 +106,27 @@ impl Queue {
         id
     }
 
-    /// How many messages are neither done nor dead.
+    /// Returns how many messages are neither done nor in the dead-letter queue.
     pub fn len(&self) -> usize {
         lock(&self.shared.state).messages.len()
     }
 
-    /// Whether every message is done or dead.
+    /// Returns whether every message is done or in the dead-letter queue.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bodies of the messages in the dead-letter queue.
+    /// Returns the bodies of the messages in the dead-letter queue.
     pub fn dead_letters(&self) -> Vec<String> {
         lock(&self.shared.state).dead.iter().map(|message| message.body.clone()).collect()
     }
 
-    /// How it has fared so far.
+    /// Returns the deliveries so far.
     pub fn deliveries(&self) -> Deliveries {
         lock(&self.shared.state).deliveries
     }
 
-    /// Waits until every message is done or dead.
+    /// Waits until every message is done or in the dead-letter queue.
     pub async fn until_empty(&self) {
         while !self.is_empty() {
             tokio::time::sleep(PAUSE).await;
@@ -134,7 +134,7 @@ impl Queue {
     }
 }
 
-/// How often a poller looks for messages that have become visible again.
+/// The pause between two looks for messages that are visible again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Shared {
@@ -151,14 +151,15 @@ impl Shared {
             let event = self.event(&batch).to_string();
             let failed = match self.lambda.invoke(&self.settings.function, &event).await {
                 Ok(invocation) => failures(&invocation, &batch, self.settings.reports_batch_item_failures),
-                // Throttled: nothing was invoked.
+                // The invocation was throttled, so nothing was invoked.
                 Err(_) => None,
             };
             self.settle(&batch, failed);
         }
     }
 
-    /// Takes a batch of visible messages, and buries those that have come often enough.
+    /// Takes a batch of visible messages. Moves messages that reached `maxReceiveCount` to the
+    /// dead-letter queue.
     fn receive(&self) -> Vec<Message> {
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -181,7 +182,7 @@ impl Shared {
         json!({ "Records": records })
     }
 
-    /// Deletes what is done. `None`: nothing is.
+    /// Deletes the messages that are done. With `None` no message is done.
     fn settle(&self, batch: &[Message], failed: Option<BTreeSet<String>>) {
         let mut state = lock(&self.state);
         state.deliveries.batches += 1;
@@ -195,7 +196,7 @@ impl Shared {
     }
 }
 
-/// As SQS and Lambda write it.
+/// Returns a message in the form of SQS and Lambda.
 fn record(message: &Message, arn: &str) -> Value {
     let millis = message.sent.as_millis().to_string();
     json!({
@@ -215,8 +216,8 @@ fn record(message: &Message, arn: &str) -> Value {
     })
 }
 
-/// Which messages failed; `None`: all of them. Lambda takes an answer that it cannot read, or that names
-/// a message which is not in the batch, for a failure of the whole batch.
+/// Returns which messages failed. `None` means all of them: Lambda treats a response as a failure of the
+/// whole batch if it cannot read it, or if it names a message that is not in the batch.
 fn failures(invocation: &Invocation, batch: &[Message], reported: bool) -> Option<BTreeSet<String>> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_reported_comes_again() {
+    fn only_reported_messages_are_delivered_again() {
         assert_eq!(failed(r#"{"batchItemFailures":[{"itemIdentifier":"b"}]}"#, true).unwrap(), ["b"]);
         for none in [r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, "{}", "null"] {
             assert!(failed(none, true).unwrap().is_empty(), "{none}");
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_cannot_be_read_or_names_a_stranger_fails_the_whole_batch() {
+    fn a_report_that_cannot_be_read_or_names_an_unknown_message_fails_the_whole_batch() {
         for wrong in [
             r#"{"batchItemFailures":[{"itemIdentifier":"c"}]}"#,
             r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#,

@@ -1,4 +1,4 @@
-//! The template's functions on this machine, with the template's tables, environments and permissions.
+//! The template's functions on this machine, with its tables, environments and permissions.
 
 use crate::authorize::AuthorizingProxy;
 use crate::expansion::{ExpandedFunction, Expansion};
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The template, as it would run on AWS: every function asks DynamoDB through a proxy that allows it
-/// what its role allows, and nothing else.
+/// The template as it would run on AWS. Every function sends its requests through a proxy that permits
+/// what the function's role permits, and nothing else.
 ///
-/// Everything ends when it is dropped.
+/// Dropping it ends everything.
 #[derive(Debug)]
 pub struct Sample {
     /// The functions, by the names of their binaries.
     pub lambda: Lambda,
     /// The proxy in front of DynamoDB. A function's access key id there is its name.
     pub proxy: AuthorizingProxy,
-    /// DynamoDB itself, which asks nobody for permission.
+    /// The embedded DynamoDB without the proxy. It does not check permissions.
     pub dynamodb: LocalDynamoDb,
 }
 
@@ -27,11 +27,11 @@ impl Sample {
     /// The secret access key and the session token of every function.
     pub const SECRETS: [&str; 2] = ["a-secret-access-key", "a-session-token"];
 
-    /// Deploys an expanded template: the functions whose binaries are given, and all tables.
+    /// Deploys an expanded template: all tables, and the functions whose binaries are given.
     ///
     /// # Errors
-    /// When the template has no such function, when a table cannot be created, or when no loopback
-    /// port can be had.
+    /// Returns an error if the template has no such function, if a table cannot be created, or if
+    /// there is no free loopback port.
     pub async fn deploy(expansion: &Expansion, binaries: &[&Path]) -> anyhow::Result<Self> {
         let dynamodb = LocalDynamoDb::in_memory().await?;
         dynamodb.create_tables(&expansion.tables).await?;
@@ -63,5 +63,6 @@ fn deployed(name: &str, binary: &Path, expanded: &ExpandedFunction, endpoint: &s
         environment,
         timeout: Duration::from_secs(expanded.timeout_seconds),
         memory_mb: expanded.memory_mb,
+        ..Function::default()
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps DynamoDB and the functions running for whoever wants to try them, or functions of their own.
+//! Keeps DynamoDB and functions running, so that a user can try them.
 
 use anstyle::Style;
 use anyhow::Context;
@@ -14,22 +14,23 @@ use tokio::sync::broadcast::error::RecvError;
 
 const DIM: Style = Style::new().dimmed();
 const TITLE: Style = Style::new().bold();
-/// The SDKs sign requests, and nothing here looks at signatures.
+/// The SDKs need credentials to sign requests. The signatures are not checked.
 const CREDENTIALS: &str = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION=eu-central-1";
 
 /// Run the functions of template.yaml, and your own, on this machine until Ctrl-C.
 ///
-/// Tables live in memory. Functions are real processes: killed at their deadlines, stopped between
-/// invocations, started anew after a crash. Their logs appear here.
+/// Tables are in memory. Functions are real processes: they are killed at their deadlines, stopped
+/// between invocations, and started again after a crash. Their logs are printed here. With
+/// `--concurrency 8 --without-kills` they run as on Lambda Managed Instances.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// A function of your own: its name, and an executable that speaks the Lambda Runtime API, such as
-    /// what `cargo build` makes of a `lambda_runtime` handler. Repeatable.
+    /// A function of your own: its name, and an executable that uses the Lambda Runtime API, such as
+    /// the binary of a `lambda_runtime` handler. Repeatable.
     #[arg(long = "function", value_name = "NAME=PATH", value_parser = pair)]
     functions: Vec<(String, String)>,
 
-    /// A variable for your own functions, beside those that the template gives to every function and
-    /// AWS_ENDPOINT_URL_DYNAMODB. Repeatable.
+    /// An environment variable for your own functions. They also get the variables that the template
+    /// gives to every function, and AWS_ENDPOINT_URL_DYNAMODB. Repeatable.
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = pair)]
     environment: Vec<(String, String)>,
 
@@ -37,15 +38,25 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=900))]
     timeout: u64,
 
-    /// The memory that your own functions are told that they have.
+    /// The memory that your own functions are told. It is not limited.
     #[arg(long, value_name = "MB", default_value_t = 128)]
     memory: u32,
+
+    /// How many invocations a process of each function may have at the same time, as on Lambda Managed Instances. A
+    /// process that may have several is never stopped. A function on `lambda_runtime` needs `run_concurrent` for it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    concurrency: u32,
+
+    /// Do not kill a process at a deadline. The caller gets a timeout error, and the process continues, as on Lambda
+    /// Managed Instances.
+    #[arg(long)]
+    without_kills: bool,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("a name, =, and a value are wanted".to_owned()),
+        _ => Err("give a name, =, and a value".to_owned()),
     }
 }
 
@@ -54,7 +65,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         ended = serve(options) => ended,
-        // Dropping all this stops it, processes included.
+        // Dropping these values stops everything, including the processes.
         _ = tokio::signal::ctrl_c() => stopped(),
         _ = terminated.recv() => stopped(),
     }
@@ -73,6 +84,9 @@ async fn serve(options: Options) -> anyhow::Result<ExitCode> {
 
     let mut functions = template.functions(&built, dynamodb.endpoint()).context("template.yaml")?;
     functions.extend(options.own(&template, dynamodb.endpoint())?);
+    for function in &mut functions {
+        (function.concurrency, function.kills) = (options.concurrency, !options.without_kills);
+    }
     let names: Vec<_> = functions.iter().map(|function| function.name.clone()).collect();
     let lambda = Lambda::start(functions).await?;
     let lines = lambda.log_lines();
@@ -91,15 +105,16 @@ impl Options {
             environment: environment.clone(),
             timeout: Duration::from_secs(self.timeout),
             memory_mb: self.memory,
+            ..Function::default()
         });
         Ok(own.collect())
     }
 }
 
-/// Says what there is, and how to use it.
+/// Prints the endpoints, and how to use them.
 fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], lambda: &Lambda, functions: &[String]) {
     let (dynamodb, lambda) = (dynamodb.endpoint(), lambda.endpoint());
-    // An owner that nobody else has.
+    // A unique owner.
     let owner = format!("try/{}", uuid::Uuid::new_v4());
     let payload = format!(r#"{{"action":"acquire","key":"customer-7","owner":"{owner}","leaseSeconds":60}}"#);
     anstream::println!("DynamoDB   {TITLE}{dynamodb}{TITLE:#}  {}", tables.join(", "));
@@ -114,17 +129,17 @@ fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], lambda: &Lambda, funct
     for table in tables {
         anstream::println!("  aws dynamodb scan --endpoint-url {dynamodb} --table-name {table}");
     }
-    anstream::println!("\nCtrl-C stops everything. What the functions write:\n");
+    anstream::println!("\nCtrl-C stops everything. Logs of the functions:\n");
 }
 
-/// Shows what the functions write, for ever.
+/// Prints the logs of the functions until the program ends.
 async fn follow(mut lines: Receiver<LogLine>) -> anyhow::Result<ExitCode> {
     loop {
         match lines.recv().await {
             Ok(LogLine { function, environment, line }) => {
                 anstream::println!("{DIM}{function}/{environment}{DIM:#}  {line}");
             }
-            Err(RecvError::Lagged(missed)) => anstream::println!("{DIM}… {missed} lines more{DIM:#}"),
+            Err(RecvError::Lagged(missed)) => anstream::println!("{DIM}… {missed} lines were skipped{DIM:#}"),
             Err(RecvError::Closed) => return stopped(),
         }
     }

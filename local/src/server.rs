@@ -9,39 +9,40 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// An embedded DynamoDB behind an endpoint on this machine's loopback address.
+/// An embedded DynamoDB on a loopback port of this machine.
 ///
-/// It serves from when it is made until it is dropped. It checks no credentials and is always
-/// linearizable, and its tables live in memory.
+/// It serves until it is dropped. It does not check credentials, is always linearizable, and keeps its tables in
+/// memory.
 #[derive(Debug)]
 pub struct LocalDynamoDb {
     endpoint: String,
-    /// Dropped together with this value, which is what stops the server.
+    /// Dropping it stops the server.
     _serving: oneshot::Sender<()>,
 }
 
 impl LocalDynamoDb {
-    /// Begins to serve an empty DynamoDB on a port that the system chooses.
+    /// Starts an empty DynamoDB on a port that the system chooses.
     ///
     /// # Errors
-    /// When no loopback port can be had.
+    /// Returns an error if there is no free loopback port.
     pub async fn in_memory() -> anyhow::Result<Self> {
-        let database = Database::memory().context("the embedded DynamoDB could not be made")?;
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let database = Database::memory().context("the embedded DynamoDB could not be created")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
         let endpoint = format!("http://{}", listener.local_addr()?);
         let (serving, stopped) = oneshot::channel::<()>();
         let server = dynoxide::server::serve_with_shutdown(listener, database, async {
-            // Nothing is ever sent: the answer comes when the other half is dropped.
+            // Nothing is sent. This ends when the other half is dropped.
             let _ = stopped.await;
         });
         tokio::spawn(server);
         Ok(Self { endpoint, _serving: serving })
     }
 
-    /// Begins to serve a DynamoDB with these tables, each by its name and that of its partition key, which is a string.
+    /// Starts a DynamoDB with these tables. Each is given by its name and the name of its partition key, which is a
+    /// string.
     ///
     /// # Errors
-    /// When no loopback port can be had, or DynamoDB refuses a table.
+    /// Returns an error if there is no free loopback port, or if DynamoDB rejects a table.
     pub async fn with_tables(tables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let server = Self::in_memory().await?;
         let tables = tables.iter().map(|(name, key)| {
@@ -56,10 +57,10 @@ impl LocalDynamoDb {
         Ok(server)
     }
 
-    /// Creates tables, each as `CreateTable` takes it, and says their names.
+    /// Creates tables, each from a request of `CreateTable`, and returns their names.
     ///
     /// # Errors
-    /// When DynamoDB refuses one.
+    /// Returns an error if DynamoDB rejects one.
     pub async fn create_tables(&self, tables: &[Value]) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for table in tables {
@@ -69,7 +70,7 @@ impl LocalDynamoDb {
         Ok(names)
     }
 
-    /// A client for it, see [`client`](crate::client()).
+    /// Returns a client for this DynamoDB, see [`client`](crate::client()).
     pub fn client(&self) -> Client {
         client(&self.endpoint)
     }

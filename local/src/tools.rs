@@ -1,4 +1,4 @@
-//! Tools in Python that a script of the project installs under `target/`.
+//! Finds the Python tools that a script of the project installs under `target/`.
 
 use crate::lambda::workspace;
 use anyhow::ensure;
@@ -6,31 +6,32 @@ use std::env;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The interpreter of these tools. `None`, and a line on stderr, where they are not installed: that is the
-/// script's work, because it takes a network.
+/// Returns the Python interpreter of these tools. If they are not installed, prints a line on stderr and
+/// returns `None`. The script installs them, which needs a network.
 ///
 /// # Errors
-/// With `LAMBDA_LOCK_CI`, when they are not installed.
+/// With `LAMBDA_LOCK_CI`, returns an error if they are not installed.
 pub(crate) fn python(tools: &str, script: &str) -> anyhow::Result<Option<PathBuf>> {
     let python = target(workspace()).join(tools).join("bin/python");
     if python.exists() {
         return Ok(Some(python));
     }
-    ensure!(env::var_os("LAMBDA_LOCK_CI").is_none(), "{script} has to run before the tests");
-    // Not `eprintln!`, which the test harness would hold back.
-    writeln!(io::stderr(), "SKIPPED: what needs {tools}, because {script} has not run")?;
+    ensure!(env::var_os("LAMBDA_LOCK_CI").is_none(), "run {script} before the tests");
+    // Not `eprintln!`, because the test harness would hold it back.
+    writeln!(io::stderr(), "SKIPPED: tests that need {tools}, because {script} has not run")?;
     Ok(None)
 }
 
-/// A Python with boto3. `None`, and a line on stderr, where `deploy/statemachines/tools` has not run: the engine brings boto3.
+/// The path of a Python with boto3, which the engine brings. If `deploy/statemachines/tools` has not run, prints a line on
+/// stderr and returns `None`.
 ///
 /// # Errors
-/// With `LAMBDA_LOCK_CI`, when it is not installed.
+/// With `LAMBDA_LOCK_CI`, returns an error if it is not installed.
 pub fn python_with_boto3() -> anyhow::Result<Option<PathBuf>> {
     python("state-machine-tools", "deploy/statemachines/tools")
 }
 
-/// Where cargo builds.
+/// The folder in which cargo builds.
 pub(crate) fn target(workspace: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), |given| workspace.join(given))
 }

@@ -1,7 +1,7 @@
-//! The authorising proxy in front of the embedded DynamoDB, as the SDK and the lock meet it.
+//! Tests of the authorising proxy in front of the embedded DynamoDB, with the SDK and the lock.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
-#![allow(clippy::disallowed_methods, reason = "the tests look at the clock")]
+#![allow(clippy::disallowed_methods, reason = "the tests read the clock")]
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -22,7 +22,7 @@ fn on(table: &str, action: &str) -> Grant {
     Grant::new(format!("dynamodb:{action}"), format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{table}"))
 }
 
-/// The embedded server with a lock table, and a proxy in front of it that knows one caller.
+/// Starts the embedded server with a lock table, and a proxy in front of it that knows one caller.
 async fn proxy(allows: &[Grant]) -> (LocalDynamoDb, AuthorizingProxy) {
     let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
     LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap().create_table().await.unwrap();
@@ -42,7 +42,7 @@ fn locks(proxy: &AuthorizingProxy) -> LockClient {
 }
 
 #[tokio::test]
-async fn what_the_role_allows_works_and_is_recorded() {
+async fn a_permitted_request_works_and_is_recorded() {
     let (_dynamodb, proxy) = proxy(&[on("locks", "UpdateItem"), on("locks", "GetItem")]).await;
     let locks = locks(&proxy);
     assert!(proxy.used("a-function").is_empty());
@@ -55,7 +55,7 @@ async fn what_the_role_allows_works_and_is_recorded() {
 }
 
 #[tokio::test]
-async fn what_the_role_does_not_allow_is_denied_by_name_and_not_applied() {
+async fn a_request_that_is_not_permitted_is_denied_by_name_and_not_applied() {
     let (dynamodb, proxy) = proxy(&[on("locks", "GetItem"), on("orders", "UpdateItem")]).await;
     let error = locks(&proxy).try_acquire("k").lease(Duration::from_secs(9)).await.unwrap_err();
     assert!(error.is_denied(), "{error}");

@@ -1,4 +1,4 @@
-//! The demo as its audience meets it: the program, its verdict and its exit code.
+//! Runs the demo, and checks its output and its exit code.
 
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -20,25 +20,33 @@ fn shown(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Asserts that exactly one line begins like this and goes on like that.
+/// Asserts that exactly one line begins with one text and contains another one.
 fn assert_line(shown: &str, begins: &str, goes_on: &str) {
     let lines: Vec<_> = shown.lines().filter(|line| line.starts_with(begins) && line.contains(goes_on)).collect();
     assert_eq!(lines.len(), 1, "{begins:?} … {goes_on:?} in\n{shown}");
 }
 
 #[test]
-fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holder_is_succeeded() {
+fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holders_lock_is_taken_over() {
     let output = demo(&["--workers", "3", "--rounds", "2"]);
     let shown = shown(&output);
-    // 3 × 2, then two survivors twice.
+    // 3 × 2, and then two more of each of the two survivors.
     assert_line(&shown, "  ok      the counter is exact: ", "10, applied 10, expected 10");
     assert_line(&shown, "  ok      the late write was refused: ", "worker-2, stopped for ");
     assert_line(&shown, "  ok      the lock of worker-1 was taken over ", " after the end of its lease");
-    assert_line(&shown, "  ok      the second owner was told ", "anna holds it");
-    assert_line(&shown, "  ok      the lock of the execution that was aborted was freed", " before its lease ended");
-    assert_line(&shown, "  ok      the function killed at its deadline, after 3.", " after the end of its lease");
-    assert_line(&shown, "  ok      the order of the function that crashed was charged once", "asked 2 times");
-    assert_line(&shown, "  ok      of 12 orders in the queue 12 were charged", "dead letters: 1");
+    assert_line(&shown, "  ok      the second owner got the response ", "anna holds it");
+    assert_line(&shown, "  ok      the lock of the execution that was aborted was released", " before its lease ended");
+    assert_line(
+        &shown,
+        "  ok      the lock of the function killed at its deadline, after 3.",
+        " after the end of its lease",
+    );
+    assert_line(
+        &shown,
+        "  ok      the order of the function that crashed was charged once",
+        "the gateway got 2 requests",
+    );
+    assert_line(&shown, "  ok      12 of 12 orders in the queue were charged", "dead letters: 1");
     assert_line(&shown, "  sent    ", " grants");
     assert_line(&shown, "Verdict: ", "passed");
     assert_eq!(output.status.code(), Some(0), "{shown}");
@@ -57,7 +65,7 @@ fn without_the_fence_the_late_write_is_applied_and_the_verdict_says_so() {
 
 #[test]
 fn a_worker_ends_when_its_stdin_closes_even_in_the_middle_of_its_work() {
-    // Connects, and never answers.
+    // Accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let mut worker = program();
@@ -84,12 +92,12 @@ fn no_worker_outlives_a_killed_demo_not_even_a_stopped_one() {
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(10), "waited for nothing: {what}");
+        assert!(started.elapsed() < Duration::from_secs(10), "waited 10 s in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The first line that contains this.
+/// Returns the first line that contains this text.
 fn first_line(process: &mut Child, this: &str) -> String {
     let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
     lines.map(Result::unwrap).find(|line| line.contains(this)).unwrap()
@@ -109,7 +117,8 @@ mod linux {
         fields(process).is_some_and(|(state, _)| state != "Z")
     }
 
-    /// Its state and its parent: what follows the name, which ends with the last parenthesis.
+    /// Returns the state and the parent of a process. They follow the name, which ends with the
+    /// last parenthesis.
     fn fields(process: u32) -> Option<(String, u32)> {
         let stat = read_to_string(format!("/proc/{process}/stat")).ok()?;
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');

@@ -1,4 +1,4 @@
-//! DynamoDB Local as tests use it: fetched, started, and gone when it is dropped.
+//! Tests that DynamoDB Local is fetched, starts, and stops when it is dropped.
 
 #![allow(clippy::disallowed_methods, reason = "the test waits for a server to stop")]
 
@@ -24,5 +24,5 @@ async fn a_lock_works_on_dynamodb_local_which_serves_until_it_is_dropped() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("it goes on serving");
+    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("it still serves");
 }

@@ -1,4 +1,4 @@
-//! Holders that die or freeze with the lock in their hands, as real processes, and who comes after them.
+//! Real processes that die or freeze while they hold the lock, and the holders that follow them.
 
 #![cfg(unix)]
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
@@ -13,14 +13,15 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 
-/// A budget's grace, the clocks' drift and the clocks' skew, as they are by default.
+/// The defaults of a budget's grace, of clock drift and of clock skew.
 const GRACE: Duration = Duration::from_secs(1);
 const DRIFT: f64 = 0.05;
 const SKEW: Duration = Duration::from_secs(2);
-/// A request, and whatever a busy machine adds to a process, a poll and a request.
+/// The time of a request, and what a busy machine adds to a process, a poll and a request.
 const MACHINE: Duration = Duration::from_secs(2);
 
-/// Two functions with one lock table: `holder`, and `next`, whose half of the time is enough to wait.
+/// Two functions with one lock table: `holder` and `next`. Half of the time of `next` is long enough to wait
+/// for the lock.
 struct Stage {
     dynamodb: LocalDynamoDb,
     lambda: Lambda,
@@ -45,6 +46,7 @@ impl Stage {
             .into(),
             timeout,
             memory_mb: 128,
+            ..Function::default()
         };
         let functions = vec![function("holder", holder_timeout), function("next", Duration::from_secs(30))];
         Self { lambda: Lambda::start(functions).await.unwrap(), locks, dynamodb }
@@ -54,8 +56,9 @@ impl Stage {
         self.lambda.invoke(function, &payload.to_string()).await.unwrap()
     }
 
-    /// Invokes the holder beside the test, and waits until it works. The row alone would not do: its
-    /// answer may still be under way, and whoever is frozen then has not begun to hold the lock.
+    /// Invokes the holder in the background, and waits until it works. It is not enough to wait for the row:
+    /// the response to the acquire may still be in flight, and a process that is frozen then does not hold
+    /// the lock yet.
     async fn begin(&self, payload: Value) -> JoinHandle<Invocation> {
         let (lambda, mut lines) = (self.lambda.clone(), self.lambda.log_lines());
         let working = tokio::spawn(async move { lambda.invoke("holder", &payload.to_string()).await.unwrap() });
@@ -68,7 +71,7 @@ impl Stage {
         self.locks.peek("k").await.unwrap().unwrap()
     }
 
-    /// `count` and `lastToken` of the counter.
+    /// Returns `count` and `lastToken` of the counter.
     async fn counter(&self, key: &str) -> (u64, u64) {
         let get = client(self.dynamodb.endpoint()).get_item().table_name("counters");
         let item = get.key("id", AttributeValue::S(key.to_owned())).send().await.unwrap().item.unwrap();
@@ -96,46 +99,46 @@ fn since_epoch(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// What a lease that covers a budget is.
+/// Returns the lease that covers a budget.
 fn lease_of(timeout: Duration) -> Duration {
     (timeout + GRACE).mul_f64(1.0 + DRIFT)
 }
 
 #[tokio::test]
-async fn who_was_killed_at_its_deadline_is_succeeded_once_grace_drift_and_skew_have_passed() {
-    // Long enough for a difference: whoever only watched would watch for a whole lease.
+async fn the_lock_of_a_holder_killed_at_its_deadline_is_taken_over_after_grace_drift_and_skew() {
+    // Long enough to notice the difference: a contender that only observes would need a whole lease.
     let timeout = Duration::from_secs(6);
     let stage = Stage::new(timeout, SKEW).await;
     let killed = stage.invoke("holder", &json!({ "key": "k", "steps": [60_000] })).await;
     let gone = Instant::now();
     assert_eq!(killed.outcome, Outcome::TimedOut, "{killed:?}");
     let row = stage.row().await;
-    assert!(!row.released, "nobody released it");
+    assert!(!row.released, "the lock was released");
 
     let next = stage.invoke("next", &json!({ "key": "k" })).await;
-    // What it was killed after its deadline counts, too.
+    // The kill comes after the deadline. That time counts too.
     let after_deadline = gone.elapsed() + killed.duration.saturating_sub(timeout);
     assert!(answer(&next)["fencingToken"].as_u64() > row.fencing_token);
     let bound = GRACE + lease_of(timeout).mul_f64(DRIFT) + SKEW;
     eprintln!("taken over {after_deadline:?} after the deadline; {bound:?} and one request are promised");
     assert!(after_deadline <= bound + MACHINE, "{after_deadline:?}, promised {bound:?}");
-    assert!(after_deadline >= GRACE, "{after_deadline:?}: the dead one's grace was not over");
+    assert!(after_deadline >= GRACE, "{after_deadline:?}: the grace of the dead holder was not over");
 }
 
 #[tokio::test]
-async fn who_crashed_in_the_middle_of_a_step_is_succeeded_once_its_lease_has_ended() {
+async fn the_lock_of_a_holder_that_crashed_is_taken_over_after_its_lease() {
     let stage = Stage::new(Duration::from_secs(3), SKEW).await;
     let crashed = stage.invoke("holder", &json!({ "key": "k", "steps": [50, 50, 50], "crashAt": 1 })).await;
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
     assert!(crashed.logs.contains("step 1 of k crashes") && !crashed.logs.contains("step 2"), "{}", crashed.logs);
     let row = stage.row().await;
-    assert!(!row.released, "nobody released it");
+    assert!(!row.released, "the lock was released");
 
     let next = stage.invoke("next", &json!({ "key": "k", "write": true })).await;
     let done = since_epoch(SystemTime::now());
     let token = answer(&next)["fencingToken"].as_u64().unwrap();
     assert!(Some(token) > row.fencing_token);
-    assert_eq!(stage.counter("k").await, (1, token), "the crashed one wrote nothing");
+    assert_eq!(stage.counter("k").await, (1, token), "the crashed holder must not have written");
     let ended = since_epoch(row.lease_ends_at.unwrap());
     let after_lease = done.saturating_sub(ended);
     eprintln!("taken over {after_lease:?} after the end of the lease; {SKEW:?} and one request are promised");
@@ -144,9 +147,9 @@ async fn who_crashed_in_the_middle_of_a_step_is_succeeded_once_its_lease_has_end
 }
 
 #[tokio::test]
-async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
+async fn a_holder_frozen_for_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
     let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
-    let work = json!({ "key": "k", "steps": [500], "checkpoint": true, "write": true, "leaseMillis": 1000 });
+    let work = json!({ "key": "k", "steps": [500], "checkpoint": true, "write": true });
     let (old, successor) = stage.frozen_and_succeeded(work).await;
     match old.outcome {
         Outcome::Error { error_type, .. } => assert_eq!(error_type, "LockLost"),
@@ -154,24 +157,29 @@ async fn who_was_frozen_longer_than_its_lease_is_lost_at_the_next_checkpoint() {
     }
     assert_eq!(stage.counter("k").await, (1, successor));
     let row = stage.row().await;
-    assert_eq!(row.fencing_token, Some(successor), "the row is the successor's");
+    assert_eq!(row.fencing_token, Some(successor), "the row must have the successor's grant");
 }
 
 #[tokio::test]
-async fn who_was_frozen_and_does_not_look_is_refused_by_the_resource() {
+async fn a_frozen_holder_without_a_checkpoint_is_refused_by_the_resource() {
     let stage = Stage::new(Duration::from_secs(60), Duration::from_millis(200)).await;
-    let work = json!({ "key": "k", "steps": [500], "checkpoint": false, "write": true, "leaseMillis": 1000 });
+    let work = json!({ "key": "k", "steps": [500], "checkpoint": false, "write": true });
     let (old, successor) = stage.frozen_and_succeeded(work).await;
-    let old = answer(&old);
-    assert!(old["fencingToken"].as_u64().unwrap() < successor);
-    assert_eq!(old["written"], false);
+    assert!(old.logs.contains("the write of k with the token"), "{}", old.logs);
+    match old.outcome {
+        Outcome::Error { error_type, .. } => assert_eq!(error_type, "LockLost"),
+        other => panic!("{other:?}\n{}", old.logs),
+    }
     assert_eq!(stage.counter("k").await, (1, successor), "the late write was not applied");
 }
 
 impl Stage {
-    /// Freezes the holder in its first step, lets a successor take over and write, thaws the holder;
-    /// what became of it, and the successor's token.
-    async fn frozen_and_succeeded(&self, work: Value) -> (Invocation, u64) {
+    /// Freezes the holder in its first step, lets a successor take over and write, and thaws the holder.
+    /// Returns the result of the holder and the successor's token.
+    async fn frozen_and_succeeded(&self, mut work: Value) -> (Invocation, u64) {
+        work["leaseMillis"] = 1000.into();
+        // Otherwise the guard stops the work after the thaw.
+        work["withoutCut"] = true.into();
         let working = self.begin(work).await;
         let row = self.row().await;
         let environment = self.lambda.environments("holder")[0];

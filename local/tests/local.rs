@@ -1,4 +1,4 @@
-//! `cargo local` as its user meets it: what it prints can be used, and nothing outlives it.
+//! Tests that the output of `cargo local` can be used, and that no process outlives it.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
@@ -17,11 +17,11 @@ struct Local {
 }
 
 impl Local {
-    /// With a function of the user's own, `mine`.
-    fn start() -> Self {
+    /// Starts `cargo local` with a function of the user, `mine`, and these options.
+    fn start(options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"));
         let mine = concat!("mine=", env!("CARGO_BIN_EXE_demo-function"));
-        command.args(["local", "--function", mine, "--env", "COUNTER_TABLE=none", "--timeout", "20"]);
+        command.args(["local", "--function", mine, "--env", "COUNTER_TABLE=none"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut shown = BufReader::new(process.stdout.take().unwrap());
         let functions = line(&mut shown, "functions  http://");
@@ -50,20 +50,20 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // A test that has failed leaves nothing behind.
+        // No process is left after a failed test.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The next line that contains this.
+/// Returns the next line that contains this text.
 fn line(shown: &mut BufReader<ChildStdout>, this: &str) -> String {
     shown.lines().map(Result::unwrap).find(|line| line.contains(this)).unwrap()
 }
 
 #[test]
-fn functions_of_the_template_and_ones_own_share_a_table_and_ctrl_c_leaves_no_process() {
-    let mut local = Local::start();
+fn functions_of_the_template_and_of_the_user_share_a_table_and_ctrl_c_leaves_no_process() {
+    let mut local = Local::start(&["--timeout", "20"]);
     let acquire = r#"{"action":"acquire","key":"k","owner":"me","leaseSeconds":60}"#;
     assert!(local.invoke("lock-task", acquire).contains(r#""acquired":true"#));
     let answer = local.invoke("mine", r#"{"key":"another","steps":[1]}"#);
@@ -79,7 +79,7 @@ fn functions_of_the_template_and_ones_own_share_a_table_and_ctrl_c_leaves_no_pro
 
 #[test]
 fn no_frozen_function_outlives_a_killed_server() {
-    let mut local = Local::start();
+    let mut local = Local::start(&["--timeout", "20"]);
     local.invoke("lock-task", "{}");
     let functions = children(local.process.id());
     assert_eq!(functions.len(), 1);
@@ -89,10 +89,24 @@ fn no_frozen_function_outlives_a_killed_server() {
     eventually("it ends", || !is_alive(functions[0]));
 }
 
+#[test]
+fn several_invocations_share_a_process_that_nobody_kills() {
+    let local = Local::start(&["--timeout", "2", "--concurrency", "2", "--without-kills"]);
+
+    let late = local.invoke("mine", r#"{"key":"k","steps":[60000],"withoutCut":true}"#);
+    let processes = children(local.process.id());
+    let meanwhile = local.invoke("mine", r#"{"key":"another"}"#);
+
+    assert!(late.contains("Sandbox.Timedout"), "{late}");
+    assert!(meanwhile.contains(r#""steps":0"#), "{meanwhile}");
+    assert_eq!(processes.len(), 1);
+    assert_eq!(children(local.process.id()), processes);
+}
+
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(10), "waited for nothing: {what}");
+        assert!(started.elapsed() < Duration::from_secs(10), "waited 10 s in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -107,7 +121,8 @@ fn is_alive(process: u32) -> bool {
     fields(process).is_some_and(|(state, _)| state != "Z")
 }
 
-/// Its state and its parent: what follows the name, which ends with the last parenthesis.
+/// Returns the state and the parent of a process. They follow the name, which ends with the last
+/// parenthesis.
 fn fields(process: u32) -> Option<(String, u32)> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');

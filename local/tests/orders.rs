@@ -1,4 +1,5 @@
-//! What stands around the functions for orders: a queue, a payment gateway, and a table's history.
+//! Tests of what the functions for orders use: a queue, a payment gateway, and the history of a
+//! table.
 
 #![cfg(unix)]
 #![allow(clippy::disallowed_methods, reason = "the tests wait for deliveries")]
@@ -25,7 +26,7 @@ fn settings() -> ExpandedQueue {
     }
 }
 
-/// A function that cannot read a batch, and so fails for every one.
+/// A function that cannot read a batch, so it fails for each one.
 async fn failing() -> Lambda {
     let function = Function {
         name: "demo-function".to_owned(),
@@ -35,12 +36,13 @@ async fn failing() -> Lambda {
             .into(),
         timeout: Duration::from_secs(5),
         memory_mb: 128,
+        ..Function::default()
     };
     Lambda::start(vec![function]).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_message_comes_again_after_the_visibility_timeout_and_is_buried_after_as_many_times_as_may_be() {
+async fn a_message_is_delivered_again_after_the_visibility_timeout_and_becomes_a_dead_letter_at_the_limit() {
     let lambda = failing().await;
     let started = Instant::now();
     let queue = Queue::start(&lambda, settings(), &Queue::needs(&settings()), 1).unwrap();
@@ -49,14 +51,14 @@ async fn a_message_comes_again_after_the_visibility_timeout_and_is_buried_after_
     }
     assert_eq!(queue.len(), 3);
     tokio::time::timeout(Duration::from_secs(20), queue.until_empty()).await.unwrap();
-    // Delivered three times, and invisible after each of them.
+    // Each message was delivered three times, and was invisible after each delivery.
     assert!(started.elapsed() >= 3 * VISIBILITY, "{:?}", started.elapsed());
     let mut dead = queue.dead_letters();
     dead.sort();
     assert_eq!(dead, ["a", "b", "c"]);
     let deliveries = queue.deliveries();
     assert_eq!((deliveries.messages, deliveries.failed_batches), (9, deliveries.batches), "{deliveries:?}");
-    assert!(deliveries.batches >= 5, "no more than two in a batch: {deliveries:?}");
+    assert!(deliveries.batches >= 5, "a batch had more than two messages: {deliveries:?}");
 }
 
 #[tokio::test]
@@ -108,7 +110,7 @@ async fn a_history_has_every_change_of_an_item_with_what_was_before() {
         put.item("count", AttributeValue::N(count.to_string())).send().await.unwrap();
     }
     let changes = history(dynamodb.endpoint(), "locks").await.unwrap();
-    assert_eq!(changes.len(), 1200, "more than one page");
+    assert_eq!(changes.len(), 1200, "the history must have more than one page");
     assert!(changes[0].before.is_null());
     for (count, change) in changes.iter().enumerate().skip(1) {
         assert_eq!(change.before["count"]["N"], (count - 1).to_string());

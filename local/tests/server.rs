@@ -1,4 +1,4 @@
-//! The embedded DynamoDB as another process meets it: over HTTP, through the SDK.
+//! Tests of the embedded DynamoDB as another process uses it: over HTTP, through the SDK.
 
 #![allow(clippy::disallowed_methods, reason = "the test waits for a server to stop")]
 
@@ -19,7 +19,7 @@ async fn it_serves_until_it_is_dropped() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("it goes on serving");
+    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("it still serves");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Many seeds on all cores.
+//! Runs many seeds on all cores.
 
 use crate::counts::Counts;
 use crate::ledger::{Invariant, Violation};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One seed in so many is run twice, to see that it runs the same.
+/// One seed in this many is run twice, to check that both runs are the same.
 const RUN_TWICE: u64 = 1000;
 
-/// One seed in so many is run with the real SDK and a DynamoDB engine, too.
+/// One seed in this many is also run with the real SDK and a DynamoDB engine.
 const BY_SDK: u64 = 500;
 
 /// What to run.
@@ -20,35 +20,36 @@ const BY_SDK: u64 = 500;
 pub struct Batch {
     /// The first seed.
     pub base: u64,
-    /// How many of them.
+    /// The number of seeds.
     pub seeds: u64,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// The mistake to be made.
+    /// The mistake that is switched on.
     pub mistake: Option<Mistake>,
-    /// Stop after so many violations.
+    /// Stops after this many violations.
     pub stop: Option<usize>,
 }
 
-/// What came of it.
+/// The result of a batch.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// How many seeds were run.
+    /// The number of seeds that were run.
     pub seeds: u64,
-    /// How often what happened in all of them.
+    /// How often each event happened in all seeds.
     pub counts: Counts,
-    /// In how many seeds each of it happened at all.
+    /// In how many seeds each event happened.
     pub seeds_with: Counts,
-    /// Of all that happened in all of them, in whichever order they ran: what only moves code leaves it as it is.
+    /// A hash of all that happened in all seeds, independent of their order. A change that only moves code does not
+    /// change it.
     pub hash: u64,
-    /// By seed.
+    /// Each violation with its seed.
     pub violations: Vec<(u64, Violation)>,
-    /// How long it took.
+    /// The duration of the batch.
     pub took: Duration,
 }
 
 impl Batch {
-    /// Runs them. `tick` hears now and then how many are done.
+    /// Runs the batch. `tick` is called now and then with the number of seeds done since its last call.
     pub fn run(&self, tick: impl Fn(u64) + Sync) -> Summary {
         let (next, found) = (AtomicU64::new(0), AtomicUsize::new(0));
         let summary = Mutex::new(Summary::default());
@@ -92,20 +93,20 @@ impl Batch {
 }
 
 impl Batch {
-    /// Runs a share of the seeds again, and another share with the real SDK.
+    /// Runs some of the seeds again, and others with the real SDK.
     fn again(&self, number: u64, hash: u64) -> Option<Violation> {
         let seed = self.base.wrapping_add(number);
         if self.mistake.is_some() {
             return None;
         }
         if number.is_multiple_of(RUN_TWICE) && run(seed, Options::default()).hash != hash {
-            let what = "another run of this seed ended otherwise".to_owned();
+            let what = "a second run of this seed ended differently".to_owned();
             return Some(Violation { invariant: Invariant::SameSeedSameRun, what });
         }
         if number % BY_SDK == 1 {
             let by_sdk = run(seed, Options { sdk: true, ..Options::default() });
             if by_sdk.violation.is_some() || by_sdk.hash != hash {
-                let what = format!("with the real SDK it ended otherwise: {:?}", by_sdk.violation);
+                let what = format!("with the real SDK the run ended differently: {:?}", by_sdk.violation);
                 return Some(Violation { invariant: Invariant::SdkAgrees, what });
             }
         }

@@ -1,4 +1,4 @@
-//! How often the rare and the interesting happened, so that "no violation" is not said of nothing.
+//! Counts how often rare and important events happened. A run without violations proves nothing if they never happened.
 
 macro_rules! counts {
     ($($name:ident: $text:literal,)*) => {
@@ -12,17 +12,17 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// Adds what happened in another one.
+            /// Adds the counts of another run.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
 
-            /// One of each that happened at all.
+            /// 1 for each event that happened, otherwise 0.
             pub(crate) fn any(&self) -> Self {
                 Self { $($name: self.$name.min(1),)* }
             }
 
-            /// Each with its description, in a fixed order.
+            /// Each count with its description, in a fixed order.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($text, self.$name),)*]
             }
@@ -91,6 +91,7 @@ counts! {
     cancelled: "calls cancelled",
     expired: "guards that found their lease run out",
     jumps: "wall clocks that were set",
+    behind: "processes whose wall clock was up to two hours behind",
     rows_deleted: "rows deleted by hand",
     commits: "transactions applied",
     commits_sent_again: "transactions that DynamoDB recognised as applied before",

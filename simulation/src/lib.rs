@@ -1,4 +1,4 @@
-//! Shows that the lock keeps its promises. See `README.md` beside this crate.
+//! Checks that the lock keeps its promises. See `README.md` in this directory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a simulation that is broken may stop")]
 

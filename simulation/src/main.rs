@@ -1,4 +1,4 @@
-//! `cargo sim`: runs seeds, replays one, or shows that a known mistake is noticed.
+//! `cargo sim`: runs many seeds, replays one seed, or checks that a known mistake is noticed.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command line")]
 
@@ -14,50 +14,50 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread::available_parallelism;
 
-/// In so many seeds everything happens that should happen sometimes.
+/// In this many seeds, every event that should happen sometimes does happen.
 const ENOUGH: u64 = 15_000;
 
 /// Simulates callers of the lock under faults, and fails when a promise is broken.
 ///
-/// Each seed is one run: processes with clocks of their own, a network and a lock table, and everything
-/// that may go wrong with them. The same seed always runs the same.
+/// Each seed is one run with its own processes, clocks, network and lock table, and with faults in all of them. The
+/// same seed always runs the same.
 #[derive(Parser, Debug)]
 #[command(name = "cargo sim")]
 struct Arguments {
-    /// How many seeds.
+    /// The number of seeds.
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     seeds: u64,
 
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 0, value_name = "S")]
     base: u64,
 
-    /// Runs this seed alone, and writes down everything that happens.
+    /// Runs only this seed, and prints everything that happens.
     #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "base"])]
     seed: Option<u64>,
 
-    /// With --seed: with the real SDK, and a DynamoDB engine to compare with.
+    /// With --seed: uses the real SDK, and compares with a DynamoDB engine.
     #[arg(long, requires = "seed")]
     sdk: bool,
 
-    /// Makes a known mistake, and stops when it is noticed. `--mistake list` names them.
+    /// Switches a known mistake on, and stops when it is noticed. `--mistake list` prints all names.
     #[arg(long, value_name = "NAME")]
     mistake: Option<String>,
 
-    /// Finds out how many seeds it takes to notice each known mistake, at most as many as --seeds says,
-    /// and writes the table that the tests go by to this file. With --mistake only that one's line.
+    /// Measures how many seeds it takes to notice each known mistake, with --seeds as the limit, and writes the table
+    /// for the tests to this file. With --mistake, only the line of that mistake is updated.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "record"])]
     survey: Option<PathBuf>,
 
-    /// Looks at every state of a small model instead: two callers, a lease of two ticks.
+    /// Checks every state of a small model instead: two callers, a lease of two ticks.
     #[arg(long, conflicts_with_all = ["seed", "survey", "record"])]
     model: bool,
 
-    /// How many threads. Default: one for each core.
+    /// The number of threads. Default: one for each core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Writes the summary to this file, with commit and machine.
+    /// Writes the summary to this file, with the commit and the machine.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -92,12 +92,12 @@ fn main() -> anyhow::Result<ExitCode> {
 fn mistake(name: &str) -> anyhow::Result<Mistake> {
     let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
     let found = mistakes::ALL.iter().copied().find(|mistake| plain(&format!("{mistake:?}")) == plain(name));
-    found.with_context(|| format!("there is no mistake {name}: `--mistake list` names them"))
+    found.with_context(|| format!("unknown mistake {name}: `--mistake list` prints all names"))
 }
 
 fn surveyed(arguments: &Arguments, only: Option<Mistake>, file: &Path) -> anyhow::Result<ExitCode> {
     let wanted: Vec<_> = mistakes::ALL.iter().filter(|mistake| only.is_none_or(|only| only == **mistake)).collect();
-    // What is not surveyed, or was not noticed, stays as it was.
+    // Mistakes that are not surveyed, or were not noticed, keep their lines.
     let earlier = if file.exists() { std::fs::read_to_string(file)? } else { String::new() };
     let bar = ProgressBar::new(wanted.len() as u64);
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}")?);
@@ -118,11 +118,11 @@ fn surveyed(arguments: &Arguments, only: Option<Mistake>, file: &Path) -> anyhow
     if unnoticed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("not noticed in {} seeds, so their lines are what they were: {}", arguments.seeds, unnoticed.join(", "));
+    eprintln!("not noticed in {} seeds, so their lines were not changed: {}", arguments.seeds, unnoticed.join(", "));
     Ok(ExitCode::FAILURE)
 }
 
-/// Enough for more than a million states.
+/// These bounds give more than a million states.
 const BOUNDS: Bounds = Bounds { depth: 13, time: 6, calls: 3, messages: 2, duplicates: 1, crashes: 1 };
 
 fn modelled(mistake: Option<Mistake>, threads: usize) -> anyhow::Result<ExitCode> {
@@ -140,7 +140,7 @@ fn modelled(mistake: Option<Mistake>, threads: usize) -> anyhow::Result<ExitCode
     }
     let never: Vec<_> = checked.sometimes.iter().filter(|(_, often)| *often == 0).map(|(what, _)| *what).collect();
     if !never.is_empty() && checked.broken.is_empty() {
-        eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
+        eprintln!("this run proves nothing, because some events never happened: {}", never.join("; "));
     }
     let good = checked.broken.is_empty() && never.is_empty() && checked.states >= 1_000_000;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -167,14 +167,14 @@ fn replay(seed: u64, sdk: bool, mistake: Option<Mistake>) -> ExitCode {
 
 fn batch(arguments: &Arguments, mistake: Option<Mistake>) -> anyhow::Result<ExitCode> {
     if arguments.seeds == 0 {
-        bail!("no seeds, no proof: give --seeds 1 or more");
+        bail!("--seeds must be at least 1; got 0");
     }
     let threads = arguments.threads();
     let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mistake, stop: mistake.map(|_| 1) };
     let bar = ProgressBar::new(arguments.seeds);
     let style = "{elapsed_precise} {wide_bar} {human_pos}/{human_len} seeds, {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style)?);
-    // Before, because a long run may outlast it.
+    // Read before the run, because the commit may change during a long run.
     let commit = commit();
     let summary = batch.run(|done| bar.inc(done));
     bar.finish_and_clear();
@@ -185,13 +185,13 @@ fn batch(arguments: &Arguments, mistake: Option<Mistake>) -> anyhow::Result<Exit
     }
     let never = never(&summary);
     if mistake.is_none() && summary.seeds >= ENOUGH && !never.is_empty() {
-        eprintln!("a proof of nothing, because it never happened: {}", never.join("; "));
+        eprintln!("this run proves nothing, because some events never happened: {}", never.join("; "));
         return Ok(ExitCode::FAILURE);
     }
     Ok(verdict(&summary, mistake))
 }
 
-/// What did not happen at all.
+/// The events that did not happen at all.
 fn never(summary: &Summary) -> Vec<&'static str> {
     summary.counts.list().into_iter().filter(|(_, often)| *often == 0).map(|(what, _)| what).collect()
 }
@@ -213,7 +213,7 @@ fn verdict(summary: &Summary, mistake: Option<Mistake>) -> ExitCode {
     for (invariant, seeds) in of_each {
         eprintln!("{:>8} times {invariant:?}, first by the seeds {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);
     }
-    eprintln!("{} of {} seeds with a violation", summary.violations.len(), summary.seeds);
+    eprintln!("{} of {} seeds have a violation", summary.violations.len(), summary.seeds);
     ExitCode::FAILURE
 }
 

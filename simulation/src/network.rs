@@ -1,4 +1,4 @@
-//! A process's way to the table and its way to wait: the crate's two seams, on simulated time.
+//! How a process reaches the table and how it waits: the crate's network and clock on simulated time.
 
 use crate::ledger::{CallId, ProcessId};
 use crate::table::{Mark, Typed, Write};
@@ -12,59 +12,65 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-/// What the network has in store for a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Arrives,
     Throttled,
-    /// With one of these codes.
+    /// Rejected with the code of this index in [`REJECTIONS`].
     Rejected(usize),
-    /// By something in between.
+    /// Answered by something between the client and DynamoDB.
     Stranger,
     RequestLost,
     AnswerLost,
     SaysFailure,
 }
 
-/// Codes of answers that are not worth another try, or that nobody knows.
+/// The error code for a request that is refused for now. Every other write is refused because another Region of a
+/// global table writes the row. No random number decides this, so each seed keeps its run.
+pub(crate) fn throttling(slot: usize, write: bool) -> &'static str {
+    if write && slot % 2 == 1 { "ReplicatedWriteConflictException" } else { "ThrottlingException" }
+}
+
+/// Error codes that do not justify a retry, or that are unknown.
 pub(crate) const REJECTIONS: [&str; 4] =
     ["ExpiredTokenException", "UnrecognizedClientException", "AccessDeniedException", "BrandNewException"];
 
-/// What a sender gets to see.
+/// What a sender receives.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Answer(Answer),
     /// The connection broke.
     Reset,
-    /// An answer of something in between.
+    /// A response of something between the client and DynamoDB.
     Stranger,
-    /// Where the real SDK is in between.
+    /// Where the real SDK is used.
     Http(u16, String),
 }
 
-/// A request that was sent, and what came back for it.
+/// A request that was sent, and its response.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) process: ProcessId,
     pub(crate) call: CallId,
     pub(crate) outcome: Option<Outcome>,
-    /// When a peer began to make it up.
+    /// When a peer began to prepare it.
     pub(crate) begun: u64,
     /// When it arrived, by the server's clock.
     pub(crate) arrived: Option<SystemTime>,
-    /// Whether the answer that was sent says applied, or refused.
+    /// Whether the response that was sent says that it was applied, and whether it says that it was refused.
     pub(crate) means: Option<(bool, bool)>,
-    /// The row that the answer shows to an acquire, if there is one.
+    /// The row that the response shows to an acquire, if there is one.
     pub(crate) shows: Option<Option<Mark>>,
-    /// Whether the lock's own condition held, where it was looked at for a transaction.
+    /// Whether the lock's own condition held, if it was evaluated for a transaction.
     pub(crate) owned: Option<bool>,
-    /// It was a transaction that was cancelled, though not because the lock was lost.
+    /// It was a transaction that was cancelled for another reason than a lost lock.
     pub(crate) cancelled: bool,
-    /// Its sender had been shown that the row is no lock record.
+    /// A response had shown its sender that the row is no lock record.
     pub(crate) against_unreadable: bool,
-    /// Its sender has been told that it was refused.
+    /// Its sender knows that it was refused.
     pub(crate) refused: bool,
-    /// Its sender has been told that it was applied.
+    /// Its sender knows that it was applied.
     pub(crate) heard: bool,
     /// Nobody waits for it any more.
     pub(crate) dropped: bool,
@@ -90,7 +96,7 @@ impl Slot {
     }
 }
 
-/// The network of whichever process runs: two of them may share a client.
+/// The network of the process that runs now. Two processes may share a client.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) world: World,
@@ -106,7 +112,7 @@ impl Network for Wire {
     }
 }
 
-/// Waits for what comes back.
+/// The future of a response.
 pub(crate) struct Pending {
     world: World,
     slot: usize,
@@ -117,7 +123,7 @@ impl Pending {
         Self { world: world.clone(), slot }
     }
 
-    /// As it came, and when, by the server's clock.
+    /// The response, and the server's clock when it arrived.
     pub(crate) async fn outcome(self) -> (Option<Outcome>, SystemTime) {
         poll_fn(|_| {
             let mut state = self.world.state();
@@ -137,7 +143,7 @@ impl Future for Pending {
         let Some(arrived) = slot.arrived else { return Poll::Pending };
         Poll::Ready(match slot.outcome.take() {
             Some(Outcome::Answer(answer)) => Reply { answer, server_time: Some(arrived) },
-            // A stranger's date says nothing of DynamoDB's clock.
+            // The date of something in between says nothing about DynamoDB's clock.
             Some(Outcome::Reset | Outcome::Stranger | Outcome::Http(..)) | None => {
                 Reply { answer: Answer::Unknown, server_time: None }
             }
@@ -151,7 +157,7 @@ impl Drop for Pending {
     }
 }
 
-/// The clocks of whichever process runs.
+/// The clocks of the process that runs now.
 #[derive(Debug)]
 pub(crate) struct ProcessClock {
     pub(crate) world: World,

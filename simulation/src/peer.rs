@@ -1,9 +1,9 @@
-//! Clients of others, who write the row by their own rules: `amazon-dynamodb-lock-client` (Java) and
+//! Clients of other projects that write the row by their own rules: `amazon-dynamodb-lock-client` (Java) and
 //! `cirello.io/dynamolock` (Go), as far as a row shows the difference.
 //!
-//! Both read, write what they read if its version still stands, send heartbeats, and watch a version for
-//! its whole lease before they take over, without any margin. Java puts a row of its own; Go copies the
-//! attributes that it does not know.
+//! Both read the row, and write if its version is still the one that they read. They send heartbeats. They observe a
+//! version for its whole lease before they take over, without any margin. Java puts a new row; Go copies the attributes
+//! that it does not know.
 
 use crate::ledger::{CallKind, Ended};
 use crate::network::{Outcome, Pending};
@@ -24,12 +24,12 @@ pub(crate) struct Op {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Read,
-    /// `PutItem`, if this version still stands; `None`: if there is no row.
+    /// `PutItem`, if the row still has this version. `None`: if there is no row.
     Put {
         expected: Option<String>,
         row: Item,
     },
-    /// `UpdateItem`, if this version still stands.
+    /// `UpdateItem`, if the row still has this version.
     Update {
         expected: String,
         set: Vec<(&'static str, Value)>,
@@ -93,7 +93,7 @@ struct Client<'a> {
 struct HeldByPeer {
     granted: usize,
     version: String,
-    /// Before the write that renewed it last.
+    /// The clocks before the write that renewed it last.
     since: Instants,
 }
 
@@ -117,7 +117,7 @@ impl Client<'_> {
     async fn acquire(&self) -> Option<HeldByPeer> {
         let begun = self.now();
         let mut seen: Option<(String, Instants)> = None;
-        // What Go copies is what it read first, however old that is when it writes.
+        // Go copies what it read first, however old that is when it writes.
         let mut first = None;
         loop {
             let Answer::Found(row) = self.ask(What::Read).await else { return None };
@@ -187,7 +187,7 @@ impl Client<'_> {
             self.me.rest(self.lease / 3).await;
             self.check(&held, false);
             if self.me.one_in(12) {
-                // Dies without a word.
+                // The peer dies without a release.
                 return self.forget();
             }
             let (version, since) = (self.new_version(), self.now());
@@ -215,12 +215,12 @@ impl Client<'_> {
     }
 }
 
-/// Peers look at one clock. It is taken to keep its rate: what they do when it does not is their affair.
+/// Peers read one clock. It is assumed to keep its rate; what peers do otherwise is not checked.
 fn since_by_own_clock(now: Instants, earlier: Instants) -> Duration {
     now.monotonic.saturating_sub(earlier.monotonic)
 }
 
-/// What a peer's request was answered with.
+/// The outcome of a peer's request.
 impl From<Answer> for Outcome {
     fn from(answer: Answer) -> Self {
         Outcome::Answer(answer)

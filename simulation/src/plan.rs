@@ -1,22 +1,23 @@
-//! What one seed decides before anything happens: clocks, sizes, and which faults strike how hard.
+//! What one seed decides beforehand: clocks, sizes, and how strong each fault is.
 
+use crate::clocks::MOST_BEHIND;
 use fastrand::Rng;
 use lambda_lock::Dialect;
 use std::time::Duration;
 
-/// For how long an idle row is kept, where rows have a TTL attribute.
+/// How long an idle row is kept, if rows have a TTL attribute.
 pub(crate) const RETENTION: Duration = Duration::from_secs(2);
 
-/// How often a fault strikes, from 0 to 1.
+/// The probability of a fault, from 0 to 1.
 pub(crate) type Chance = f64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) dialect: Dialect,
     pub(crate) keys: usize,
-    /// Callers of this crate that live at the same time.
+    /// The number of callers of this crate that live at the same time.
     pub(crate) workers: usize,
-    /// Callers that live for one try each and hand on what they saw.
+    /// The number of callers that live for one try and pass on what they saw.
     pub(crate) watchers: usize,
     pub(crate) peer: Option<Peer>,
     /// Some callers share a client.
@@ -25,19 +26,19 @@ pub(crate) struct Plan {
     pub(crate) sort_key: bool,
     /// Rows have a TTL attribute.
     pub(crate) ttl: bool,
-    /// Holders leave something in the row.
+    /// Holders leave a payload in the row.
     pub(crate) data: bool,
-    /// Cleans up after workflows.
+    /// A process releases the locks of workflows that ended.
     pub(crate) cleaner: bool,
-    /// Workers of the same name take the lock from each other.
+    /// Workers of the same name reclaim the lock from each other.
     pub(crate) one_owner: bool,
-    /// Handing over to other processes, copies of guards included.
+    /// Locks are handed over to other processes, also as copies of guards.
     pub(crate) handing_over: bool,
-    /// How many idempotent works there are to do.
+    /// The number of idempotent works to do.
     pub(crate) jobs: usize,
-    /// Releases that delete the row.
+    /// Some releases delete the row.
     pub(crate) deleting: bool,
-    /// When this many grants were applied, or this much time has passed, the faults stop.
+    /// The faults stop after this many grants, or after a certain time.
     pub(crate) grants: usize,
     pub(crate) longest: Duration,
 
@@ -57,45 +58,48 @@ pub(crate) struct Faults {
     pub(crate) failure_after_apply: Chance,
     pub(crate) duplicate: Chance,
     pub(crate) throttled: Chance,
-    /// Credentials have run out, or an answer with a code that nobody knows.
+    /// Credentials have expired, or a response has an unknown error code.
     pub(crate) rejected: Chance,
-    /// A refusal does not bring the row.
+    /// A refusal does not contain the row.
     pub(crate) mute: Chance,
-    /// Something between client and DynamoDB answers itself, by a clock of its own.
+    /// Something between the client and DynamoDB answers by itself, with a clock of its own.
     pub(crate) strangers: Chance,
-    /// DynamoDB's own answer has a wrong date.
+    /// DynamoDB's own response has a wrong date.
     pub(crate) wrong_date: Chance,
-    /// Somebody writes nonsense into a row: how often in a minute.
+    /// How often in a minute somebody writes nonsense into a row.
     pub(crate) spoiled: f64,
-    /// For 1–5 s everything is throttled: how often in a minute.
+    /// How often in a minute everything is throttled for 1–5 s.
     pub(crate) bursts: f64,
     pub(crate) slow: Chance,
-    /// Before a process goes on.
+    /// Before a process continues.
     pub(crate) pause: Chance,
-    /// Between two instructions, wherever a clock is read.
+    /// Between two instructions, at any place where a clock is read.
     pub(crate) pause_at_clock: Chance,
     pub(crate) crash: Chance,
     pub(crate) cancelled: Chance,
-    /// What the caller's own writes ask for does not hold.
+    /// The condition of the caller's own writes does not hold.
     pub(crate) writes_refused: Chance,
-    /// Other transactions, or throttling, have one of a transaction's items.
+    /// Another transaction has an item of a transaction, or an item is throttled.
     pub(crate) conflicts: Chance,
-    /// Processes are frozen for longer than DynamoDB remembers a transaction, while they commit.
+    /// Processes are frozen during a commit for longer than DynamoDB remembers a transaction.
     pub(crate) long_freezes: bool,
-    /// The row is deleted by hand: how often in a minute.
+    /// How often in a minute the row is deleted by hand.
     pub(crate) row_deleted: f64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct ClockFaults {
-    /// Rates differ, as much as the rules allow.
+    /// Clock rates differ, as much as the rules allow.
     pub(crate) drift: bool,
     /// A pause stops the monotonic clock.
     pub(crate) freezes: bool,
-    /// Wall clocks jump: how often in a minute, for each process.
+    /// How often in a minute the wall clock of each process jumps.
     pub(crate) jumps: f64,
-    /// Wall clocks are off by more than the rules allow.
+    /// Wall clocks are wrong by more than the rules allow.
     pub(crate) beyond_bounds: bool,
+    /// Some processes begin with a wall clock that is hours behind, as a snapshot's may be. DynamoDB's responses show
+    /// them its time, so all promises hold.
+    pub(crate) behind: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +116,7 @@ impl Plan {
     pub(crate) fn of(rng: &mut Rng) -> Self {
         let calm = rng.u8(..16) == 0;
         let mut often = |most: f64| if rng.bool() && !calm { rng.f64() * most } else { 0.0 };
-        // These change much, so that most seeds are without them.
+        // These faults change a run much, so most seeds do not have them.
         let (rejected, mute, strangers) = (often(0.08), often(0.2), often(0.05));
         let (wrong_date, spoiled) = (often(0.05), often(8.0));
         let mut rare = |chance: f64| if rng.u8(..3) == 0 { chance } else { 0.0 };
@@ -145,12 +149,13 @@ impl Plan {
         let clocks = ClockFaults {
             drift: rng.bool(),
             freezes,
-            // One of a holder's clocks has to keep its rate: where pauses stop the one, nobody sets the other.
+            // One of a holder's clocks must keep its rate. If pauses stop one clock, nobody sets the other.
             jumps: if !freezes && rng.bool() { rng.f64() * 20.0 } else { 0.0 },
             beyond_bounds: rng.u8(..12) == 0,
+            behind: false,
         };
         let peer = [None, None, None, None, Some(Peer::Java), Some(Peer::Go)][rng.usize(..6)];
-        Self {
+        let plan = Self {
             dialect: if peer == Some(Peer::Go) { Dialect::Go } else { Dialect::Java },
             keys: if rng.u8(..8) == 0 { 2 } else { 1 },
             workers: if rng.u8(..12) == 0 { rng.usize(8..=16) } else { rng.usize(2..=4) },
@@ -174,26 +179,36 @@ impl Plan {
             latency: millis(rng, 1, 12),
             faults,
             clocks,
-        }
+        };
+        if plan.clocks.beyond_bounds || rng.u8(..12) > 0 { plan } else { plan.with_clocks_behind() }
     }
 
-    /// Whether rows vanish or are written by others, so that tokens grow only as far as clocks agree.
+    fn with_clocks_behind(mut self) -> Self {
+        self.clocks.behind = true;
+        // Two responses with wrong dates could agree that such a clock is right.
+        self.faults.wrong_date = 0.0;
+        self
+    }
+
+    /// Whether rows are deleted or written by others, so that tokens grow only as far as clocks agree.
     pub(crate) fn tokens_need_clocks(&self) -> bool {
         self.rows_vanish() || self.peer.is_some() || self.faults.spoiled > 0.0
     }
 }
 
 impl Plan {
-    /// Whether rows vanish.
+    /// Whether rows are deleted.
     fn rows_vanish(&self) -> bool {
         self.deleting || self.faults.row_deleted > 0.0
     }
 
     /// By how much the wall clocks of two processes can differ, in nanoseconds.
     pub(crate) fn disagreement(&self) -> u64 {
-        // A millisecond for what rounding takes.
+        // One millisecond for rounding.
         let skew = self.skew.as_nanos() as u64 + 1_000_000;
-        // Where clocks are corrected by the `Date` header, by its second and the way there.
-        if self.clocks.beyond_bounds { skew * 20 + 2_500_000_000 } else { skew }
+        let behind = if self.clocks.behind { MOST_BEHIND.as_nanos() as u64 } else { 0 };
+        // If clocks are corrected by the `Date` header: its resolution of one second, and the time that the response
+        // travels.
+        if self.clocks.beyond_bounds { skew * 20 + 2_500_000_000 } else { skew + behind }
     }
 }

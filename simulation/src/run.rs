@@ -1,4 +1,4 @@
-//! Runs one seed from its first event to its last.
+//! Runs one seed from the first event to the last.
 
 use crate::counts::Counts;
 use crate::ledger::{Ended, Invariant, Violation};
@@ -16,26 +16,26 @@ use std::task::{Context, Wake, Waker};
 /// How a simulation ended.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Which seed it was.
+    /// The seed of the run.
     pub seed: u64,
-    /// Of everything that happened, in order.
+    /// A hash of everything that happened, in order.
     pub hash: u64,
     /// How often what happened.
     pub counts: Counts,
     /// The first promise that was broken.
     pub violation: Option<Violation>,
-    /// What happened, line by line, where that was asked for.
+    /// The events line by line, if a trace was requested.
     pub trace: Vec<String>,
 }
 
-/// What can be chosen apart from the seed.
+/// The options of a run besides the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Write down everything that happens.
+    /// Records everything that happens.
     pub trace: bool,
-    /// The resource refuses smaller tokens. Without it the simulation must find violations.
+    /// The resource refuses smaller tokens. Without this the simulation must find violations.
     pub fenced: bool,
-    /// With the real SDK, and with a DynamoDB engine to compare with.
+    /// Uses the real SDK, and compares with a DynamoDB engine.
     pub sdk: bool,
 }
 
@@ -68,7 +68,7 @@ pub fn run(seed: u64, options: Options) -> Run {
     }
 }
 
-/// Whether a task wants to be polled again at once.
+/// Whether a task must be polled again at once.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -80,15 +80,15 @@ impl Wake for Woken {
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Some hundred times as many as a seed usually has: what goes on for ever is to fail, not to hang.
+/// Some hundred times as many events as a seed usually has. A run that does not end must fail instead of hang.
 const MOST_EVENTS: u64 = 1_000_000;
 
 struct Simulation {
     world: World,
-    /// By process; `None`: it has ended.
+    /// By process. `None`: the process has ended.
     tasks: Vec<Option<Task>>,
     clients: Vec<LockClient>,
-    /// How many keys had their last waiter.
+    /// The number of keys whose last waiter has run.
     last: usize,
 }
 
@@ -100,14 +100,14 @@ impl Simulation {
                 break;
             }
             if happened > MOST_EVENTS {
-                state.ledger.violate(Invariant::RunEnds, format!("{happened} events, and more to come"));
+                state.ledger.violate(Invariant::RunEnds, format!("the run has not ended after {happened} events"));
                 break;
             }
             let Some(event) = state.next() else {
-                // Nothing is on its way any more, late copies included.
+                // Nothing is in flight any more, late copies included.
                 if self.last == state.plan.keys {
                     if let Some(id) = self.tasks.iter().position(Option::is_some) {
-                        let what = format!("{:?} {id} waits for nothing that is to come", state.processes[id].role);
+                        let what = format!("{:?} {id} waits, but no event is left", state.processes[id].role);
                         state.ledger.violate(Invariant::RunEnds, what);
                     }
                     break;
@@ -156,7 +156,7 @@ impl Simulation {
                 event => state.happens(event),
             }
         }
-        // Guards that are left over say so when they are dropped, while the world is still there.
+        // Remaining guards write log lines when they are dropped, so the world must still exist.
         self.tasks.clear();
     }
 
@@ -170,14 +170,14 @@ impl Simulation {
             if task.as_mut().poll(&mut context).is_ready() {
                 return self.end(id);
             }
-            // All that is waited for is in the queue; only the SDK's own parts wake a task by themselves.
+            // Everything that a task waits for is in the queue. Only the SDK's own parts wake a task by themselves.
             if !woken.0.swap(false, Ordering::Relaxed) {
                 return;
             }
         }
     }
 
-    /// The process is gone, and one like it may come.
+    /// The process has ended. A process of the same role may replace it.
     fn end(&mut self, id: usize) {
         self.world.state().running = id;
         self.tasks[id] = None;

@@ -1,5 +1,5 @@
-//! The same simulation with the real SDK in it, and a real DynamoDB engine under it: what the pure
-//! evaluation says is compared with what that one says, request by request and row by row.
+//! The same simulation with the real SDK and a real DynamoDB engine. The results of the pure evaluation and of the
+//! engine are compared request by request and row by row.
 
 use crate::ledger::Invariant;
 use crate::network::{Fate, Outcome, Pending};
@@ -22,7 +22,7 @@ use serde_json::json;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
-/// A request as the SDK wrote it.
+/// A request as the SDK sends it.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     operation: String,
@@ -37,7 +37,7 @@ fn key_of(key: &LockKey) -> serde_json::Value {
     attributes
 }
 
-/// The engine, with the lock table and the table of the callers' own writes.
+/// The engine with the lock table and the table of the callers' own writes.
 pub(crate) struct Engine(Table);
 
 impl Engine {
@@ -71,7 +71,7 @@ impl Engine {
         Some(row.as_object()?.iter().map(|(name, given)| (name.clone(), value(given))).collect())
     }
 
-    /// What was done to a row by others than this crate's clients.
+    /// Applies what others than this crate's clients did to a row.
     pub(crate) fn set(&self, key: &LockKey, row: Option<&Item>) {
         let Some(row) = row else {
             self.0.call("DeleteItem", &json!({"TableName": "locks", "Key": key_of(key)}));
@@ -83,14 +83,14 @@ impl Engine {
                 Value::S(text) => json!({"S": text}),
                 Value::N(number) => json!({"N": number}),
                 Value::B(bytes) => json!({"B": base64::encode(bytes)}),
-                other => panic!("{other:?} in a simulated row"),
+                other => panic!("unexpected value {other:?} in a simulated row"),
             };
             item.insert(name.to_owned(), value);
         }
         self.0.put(item.into());
     }
 
-    /// Whether what the callers' own writes ask for holds.
+    /// Makes the condition of the callers' own writes hold or fail.
     fn let_writes(&self, refused: bool) {
         let work = json!({"TableName": "work", "Key": {"key": {"S": "k"}}});
         self.0.call("DeleteItem", &work);
@@ -102,15 +102,14 @@ impl Engine {
 }
 
 impl State {
-    /// Has the engine carry out what was just evaluated, and compares; what it answers goes back to the
-    /// SDK.
+    /// Sends the request that was just evaluated to the engine, and compares. The SDK gets the engine's response.
     pub(crate) fn compare(&mut self, message: &Message, evaluated: &Answer) -> Option<Outcome> {
         let engine = self.engine.as_ref()?;
         let http = message.http.as_ref()?;
         if !message.request.writes.is_empty() {
             engine.let_writes(self.rows.refuses_writes);
         }
-        // The engine forgets no token in the time that a run takes: a forgotten one is another to it.
+        // The engine does not forget a token during a run. A forgotten token is therefore sent as a different one.
         let mut http = http.clone();
         if let (Some(id), forgotten @ 1..) = (&message.request.transaction, self.rows.forgotten(&message.request)) {
             let id = id.as_str();
@@ -142,15 +141,11 @@ pub(crate) fn failed() -> Outcome {
     failure(500, "InternalServerError")
 }
 
-pub(crate) fn throttled() -> Outcome {
-    failure(400, "ThrottlingException")
-}
-
-pub(crate) fn rejected(code: &str) -> Outcome {
+pub(crate) fn refused(code: &str) -> Outcome {
     failure(400, code)
 }
 
-/// A transaction that was cancelled for these reasons.
+/// The response for a transaction that was cancelled for these reasons.
 pub(crate) fn cancelled(reasons: &[CancellationReason]) -> Outcome {
     let reason = |reason: &CancellationReason| {
         let mut said = json!({"Code": reason.code()});
@@ -171,7 +166,7 @@ pub(crate) fn cancelled(reasons: &[CancellationReason]) -> Outcome {
     Outcome::Http(400, json!({"__type": code, "message": "simulated", "CancellationReasons": reasons}).to_string())
 }
 
-/// The answer without the rows that it brings.
+/// The response without its rows.
 pub(crate) fn without_rows(outcome: Outcome) -> Outcome {
     let Outcome::Http(status, body) = outcome else { return outcome };
     let Ok(mut answer) = serde_json::from_str::<serde_json::Value>(&body) else { return Outcome::Http(status, body) };
@@ -194,7 +189,7 @@ fn sorted(row: Item) -> Vec<(String, Value)> {
     attributes
 }
 
-/// The real way, which leaves a note of what each request is before the SDK makes HTTP of it.
+/// The real transport. It notes each request before the SDK converts it to HTTP.
 #[derive(Debug)]
 pub(crate) struct Noted {
     world: World,
@@ -234,7 +229,7 @@ fn client(world: &World) -> Client {
     )
 }
 
-/// The SDK's own timeouts never strike: this crate has its own.
+/// The SDK's own timeouts never expire, because this crate has its own.
 #[derive(Debug)]
 struct Never;
 

@@ -1,16 +1,16 @@
-//! How hard each known mistake is to notice, as a table that the tests go by.
+//! Measures how many seeds it takes to notice each known mistake. The tests use the resulting table.
 
 use crate::batch::{Batch, Summary};
 use crate::ledger::Invariant;
 use lambda_lock::mistakes::{ALL, Mistake};
 use std::collections::BTreeMap;
 
-/// What is known of one mistake.
+/// What is known about one mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Which one.
+    /// The mistake.
     pub mistake: Mistake,
-    /// After so many seeds it has been noticed with a probability of 95 %.
+    /// The number of seeds after which it was noticed with a probability of 95 %.
     pub seeds: u64,
     /// A seed that notices it.
     pub seed: u64,
@@ -20,10 +20,10 @@ pub struct Known {
     pub mostly: Invariant,
 }
 
-/// Enough violations to know how frequent they are.
+/// A number of violations that is large enough to estimate their rate.
 const ENOUGH: usize = 40;
 
-/// Looks for one mistake in up to so many seeds.
+/// Looks for one mistake in at most `seeds` seeds.
 pub fn survey(mistake: Mistake, seeds: u64, threads: usize) -> Option<Known> {
     let batch = Batch { base: 0, seeds, threads, mistake: Some(mistake), stop: Some(ENOUGH) };
     let Summary { seeds, violations, .. } = batch.run(|_| {});
@@ -41,7 +41,7 @@ pub fn survey(mistake: Mistake, seeds: u64, threads: usize) -> Option<Known> {
 const HEAD: &str =
     "| mistake | seeds for 95 % | mostly breaks | of | a seed | which breaks |\n|---|--:|---|---|--:|---|\n";
 
-/// The table, as Markdown, easiest first: what is `known`, and of an `earlier` table what it says of others.
+/// The table as Markdown, sorted by the number of seeds. Lines of `earlier` stay for mistakes that are not in `known`.
 pub fn table(known: &[Known], earlier: &str) -> String {
     let is_other = |line: &&str| read(line).is_some_and(|(other, ..)| known.iter().all(|known| known.mistake != other));
     let mut lines: Vec<String> = earlier.lines().filter(is_other).map(|line| format!("{line}\n")).collect();
@@ -56,7 +56,7 @@ fn line(known: &Known) -> String {
     format!("| {mistake:?} | {seeds} | {mostly:?} | {promise} | {seed} | {invariant:?} |\n")
 }
 
-/// A line of the table: the mistake, how many seeds it takes, a seed, and what that breaks.
+/// Reads a line of the table: the mistake, the number of seeds, a seed that notices it, and what that seed breaks.
 pub fn read(line: &str) -> Option<(Mistake, u64, u64, String)> {
     let cells: Vec<&str> = line.split('|').map(str::trim).collect();
     let [_, mistake, seeds, _, _, seed, invariant, _] = cells.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! The lock table: in memory and evaluated purely, or a real DynamoDB engine behind the real SDK.
+//! The lock table: in memory with pure evaluation, or a real DynamoDB engine behind the real SDK.
 
 use crate::expression::{self, Outcome};
 use aws_sdk_dynamodb::primitives::Blob;
@@ -10,34 +10,34 @@ use lambda_lock::protocol::{
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// For how long DynamoDB remembers a transaction's token (AWS documents it with `TransactWriteItems`).
+/// How long DynamoDB remembers a transaction's token (documented by AWS for `TransactWriteItems`).
 pub(crate) const TOKEN_MEMORY: Duration = Duration::from_secs(600);
 
-/// A request as it travels.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Typed {
     pub(crate) key: LockKey,
     pub(crate) kind: Kind,
     expression: Expression,
-    /// Part of this transaction, with these writes of the caller's.
+    /// The transaction that it is part of, if any. `writes` are the caller's.
     pub(crate) transaction: Option<TransactionId>,
     pub(crate) writes: Vec<Write>,
 }
 
-/// The table that the caller's own writes go to, and the attribute that tells them apart.
+/// The table of the caller's own writes, and the attribute that identifies them.
 pub(crate) const WORK: &str = "work";
 
 /// One of the caller's own writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
-    /// Which one it is in the books.
+    /// Its number in the ledger.
     pub(crate) number: Option<usize>,
-    /// The item that it is on: table and key.
+    /// The item that it writes: table and key.
     item: String,
 }
 
 impl Write {
-    /// All that a transaction has.
+    /// All writes of a transaction.
     pub(crate) fn all(writes: &[TransactWriteItem]) -> Vec<Self> {
         writes.iter().map(Self::of).collect()
     }
@@ -76,7 +76,7 @@ impl Typed {
             Action::Release { .. } => Kind::Release,
             Action::Delete { .. } => Kind::Delete,
             Action::Settle { .. } => Kind::Settle,
-            // A Fence goes in a transaction of the caller's own.
+            // A Fence is part of the caller's own transaction.
             Action::Fence { .. } | Action::Peek => Kind::Peek,
         };
         let transaction = request.transaction.clone();
@@ -89,14 +89,13 @@ impl Typed {
 pub struct Rows {
     rows: Vec<(LockKey, Option<Item>)>,
     schema: Schema,
-    /// Transactions that were applied, when, and what they were: each is applied once, as long as its token is
-    /// remembered.
+    /// Transactions that were applied, with time and content. Each is applied once, as long as its token is remembered.
     applied: Vec<(TransactionId, Duration, Typed)>,
-    /// What the caller's own writes ask for does not hold now.
+    /// The condition of the caller's own writes does not hold now.
     pub(crate) refuses_writes: bool,
     /// The table's own clock.
     pub(crate) now: Duration,
-    /// A request that DynamoDB would not take, whatever is on the row, and why.
+    /// The complaint about a request that DynamoDB would refuse, whatever is on the row.
     pub(crate) malformed: Option<String>,
 }
 
@@ -129,7 +128,7 @@ impl Rows {
         self.applied.len()
     }
 
-    /// Carries out a request, as DynamoDB would.
+    /// Applies a request as DynamoDB would.
     pub fn apply(&mut self, request: &Request) -> Answer {
         let typed = Typed::of(request, Vec::new(), &self.schema);
         self.carry_out(&typed)
@@ -157,14 +156,14 @@ impl Rows {
             return Answer::Cancelled(vec![FailedWrite { index: 0, code, message: None }]);
         }
         let answer = self.alone(request);
-        // A Fence writes nothing, and is remembered all the same.
+        // A Fence writes nothing, but its token is remembered too.
         if matches!(answer, Answer::Applied(_) | Answer::Found(_)) {
             self.applied.push((transaction.clone(), self.now, request.clone()));
         }
         answer
     }
 
-    /// What DynamoDB answers for a transaction with a token that it remembers.
+    /// DynamoDB's response to a transaction with a token that it remembers.
     fn remembered(&mut self, transaction: &TransactionId, request: &Typed) -> Option<Answer> {
         let known = self.applied.iter().find(|(known, at, _)| known == transaction && *at + TOKEN_MEMORY > self.now)?;
         if known.2.expression == request.expression && known.2.writes == request.writes {
@@ -174,7 +173,7 @@ impl Rows {
         Some(Answer::of_error(Some("IdempotentParameterMismatchException"), None))
     }
 
-    /// What DynamoDB does not take of a request of this crate's, whatever is on the row.
+    /// Why DynamoDB refuses a request of this crate, whatever is on the row.
     fn complaint(&self, request: &Typed) -> Option<String> {
         let (key, sort) = (request.key.key(), request.key.sort_key());
         let sort_name = self.schema.sort_key_attribute.as_deref();
@@ -190,15 +189,16 @@ impl Rows {
         expression::complaint(&request.expression, &names)
     }
 
-    /// How often this transaction was applied before and is forgotten.
+    /// How often this transaction was applied before and then forgotten.
     pub(crate) fn forgotten(&self, request: &Typed) -> usize {
         let Some(id) = &request.transaction else { return 0 };
         let over = |at: Duration| at + TOKEN_MEMORY <= self.now;
         self.applied.iter().filter(|(known, at, _)| known == id && over(*at)).count()
     }
 
-    /// Why a transaction is cancelled of which other transactions, or throttling, have items: of each item in turn,
-    /// the lock's last. Of the caller's the conditions may not have been looked at.
+    /// The cancellation reasons of a transaction if other transactions have its items, or its items are throttled: one
+    /// reason for each item, with the lock's item last. The conditions of the caller's items may not have been
+    /// evaluated.
     pub(crate) fn reasons(
         &self,
         request: &Typed,
@@ -232,7 +232,7 @@ impl Rows {
         expression::holds(&request.expression, self.get(&request.key))
     }
 
-    /// Whether this transaction was applied before, and its token is remembered.
+    /// Whether this transaction was applied before and its token is still remembered.
     pub(crate) fn knows(&self, request: &Typed) -> bool {
         let known =
             |id: &TransactionId| self.applied.iter().any(|(known, at, _)| known == id && *at + TOKEN_MEMORY > self.now);
@@ -275,7 +275,7 @@ fn attribute(value: &Value) -> AttributeValue {
     }
 }
 
-/// DynamoDB takes no transaction with two operations on one item.
+/// DynamoDB refuses a transaction with two operations on one item.
 fn has_an_item_twice(request: &Typed) -> bool {
     let own = format!("locks/{}", request.key.key());
     let mut places: HashMap<&str, usize> = HashMap::from([(own.as_str(), 1)]);
@@ -286,7 +286,7 @@ fn has_an_item_twice(request: &Typed) -> bool {
     })
 }
 
-/// What a row says to whoever keeps the books.
+/// The content of a row for the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) version: String,
@@ -299,12 +299,12 @@ pub(crate) struct Mark {
     pub(crate) workflow: Option<String>,
     /// The stored result of an idempotent work.
     pub(crate) outcome: Option<String>,
-    /// What of token, lease, end and owner cannot be read.
+    /// The attributes token, lease, end and owner, if they cannot be read.
     pub(crate) odd: Vec<(&'static str, Value)>,
 }
 
 impl Mark {
-    /// Whether this stands there, and cannot be read.
+    /// Whether this attribute has this value and cannot be read.
     pub(crate) fn has(&self, attribute: &str, value: &Value) -> bool {
         self.odd.iter().any(|(name, odd)| *name == attribute && odd == value)
     }

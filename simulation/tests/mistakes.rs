@@ -1,4 +1,4 @@
-//! The gate: each known mistake is noticed, by the seed that is written down for it.
+//! Each known mistake must be noticed by the seed in the table.
 
 #![allow(clippy::print_stdout, reason = "what noticed which mistake should be seen")]
 
@@ -7,10 +7,10 @@ use lambda_lock_simulation::{Invariant, Options, read, run, survey};
 
 const TABLE: &str = include_str!("../mistakes.md");
 
-/// What takes more seeds than this is looked for on demand, where the seed that is written down is too old.
+/// For mistakes that take more seeds than this, a new seed is searched only on demand.
 const RARE: u64 = 20_000;
 
-/// How many of the mistakes may be that rare.
+/// The number of mistakes that may be so rare.
 const RARE_ONES: usize = 2;
 
 fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
@@ -20,19 +20,25 @@ fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     violation.map(|violation| format!("{:?}", violation.invariant))
 }
 
-/// What a seed does changes with everything that asks for randomness: looks for another one.
+/// Searches for a new seed, because a seed's run changes with every change in the use of random numbers.
 fn search(mistake: Mistake, seeds: u64, written_down: u64) {
     if seeds > RARE {
-        println!("{mistake:?}: NOT by seed {written_down} any more, and too rare to look for another one here:");
+        println!(
+            "{mistake:?}: seed {written_down} does NOT notice it any more, and it is too rare to search here. Run:"
+        );
         println!("    cargo sim --mistake {mistake:?} --seeds {}", seeds * 4);
         return;
     }
     let found = survey(mistake, seeds * 4 + 200, 2);
     assert!(found.is_some(), "{mistake:?} was not noticed in {} seeds", seeds * 4 + 200);
     if let Some(found) = found {
-        assert_ne!(found.mostly, Invariant::WellFormed, "{mistake:?} is no mistake where DynamoDB refuses the request");
+        assert_ne!(
+            found.mostly,
+            Invariant::WellFormed,
+            "{mistake:?} is not tested, because DynamoDB refuses its request"
+        );
         println!(
-            "{mistake:?}: not by seed {written_down} any more, but by seed {} ({:?})",
+            "{mistake:?}: seed {written_down} does not notice it any more, but seed {} does ({:?})",
             found.seed, found.invariant
         );
     }
@@ -44,8 +50,8 @@ fn every_known_mistake_is_noticed() {
     for mistake in mistakes::ALL {
         let line = known.iter().find(|(known, ..)| known == mistake);
         let (_, seeds, seed, invariant) = line.unwrap_or_else(|| panic!("{mistake:?} is not in the table"));
-        assert_eq!(noticed(None, *seed), None, "seed {seed} breaks without a mistake");
-        assert_ne!(invariant, "WellFormed", "{mistake:?} is no mistake where DynamoDB refuses the request");
+        assert_eq!(noticed(None, *seed), None, "seed {seed} has a violation without a mistake");
+        assert_ne!(invariant, "WellFormed", "{mistake:?} is not tested, because DynamoDB refuses its request");
         if noticed(Some(*mistake), *seed).as_ref() == Some(invariant) {
             println!("{mistake:?}: noticed by seed {seed} ({invariant})");
         } else {
@@ -55,7 +61,7 @@ fn every_known_mistake_is_noticed() {
 }
 
 #[test]
-fn the_table_is_of_what_there_is() {
+fn the_table_has_one_line_for_each_mistake() {
     let lines: Vec<_> = TABLE.lines().skip(2).filter(|line| !line.is_empty()).collect();
     for line in &lines {
         assert!(read(line).is_some(), "{line}");

@@ -1,4 +1,4 @@
-//! The model must be able to find something; `cargo sim --model` looks at all of it.
+//! The model must be able to find mistakes. `cargo sim --model` checks all of its states.
 
 use lambda_lock::mistakes::Mistake;
 use lambda_lock_simulation::model::{Bounds, check};
@@ -6,7 +6,7 @@ use lambda_lock_simulation::model::{Bounds, check};
 const SMALL: Bounds = Bounds { depth: 9, time: 6, calls: 3, messages: 2, duplicates: 1, crashes: 1 };
 
 #[test]
-fn the_model_finds_mistakes_and_none_where_there_are_none() {
+fn the_model_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
     assert_eq!(check(SMALL, None, 2, |_| {}).broken, Vec::<String>::new());
     for mistake in [
         Mistake::TokenNotBumped,

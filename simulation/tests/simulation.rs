@@ -1,4 +1,4 @@
-//! What the simulation itself must be: repeatable, busy, and able to fail.
+//! Requirements on the simulation itself: it repeats its runs, much happens in it, and it can fail.
 
 use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run};
 
@@ -25,11 +25,11 @@ fn the_real_sdk_and_a_dynamodb_engine_give_the_same_run() {
 }
 
 #[test]
-fn a_thousand_seeds_keep_all_promises_and_are_busy() {
+fn a_thousand_seeds_keep_all_promises_and_rare_events_happen() {
     let Summary { seeds, counts, violations, .. } = batch(1_000);
     assert!(violations.is_empty(), "{violations:?}");
     assert!(counts.grants / seeds >= 10, "{} grants", counts.grants);
-    // `cargo sim` looks at all of them, in more seeds.
+    // `cargo sim` checks all of the counts, in more seeds.
     for often in [counts.takeovers, counts.recovered_answers, counts.stale_effects, counts.commits, counts.settled] {
         assert!(often > 0, "{counts:?}");
     }
@@ -43,5 +43,5 @@ fn a_resource_that_refuses_nothing_is_overwritten_by_stale_holders() {
         .filter_map(|seed| run(seed, unfenced).violation)
         .filter(|violation| violation.invariant == Invariant::EffectsInOrder)
         .count();
-    assert!(overwritten > 10, "only in {overwritten} of 100 seeds");
+    assert!(overwritten > 10, "stale writes in only {overwritten} of 100 seeds");
 }

@@ -31,6 +31,7 @@ pub struct LockClientBuilder {
     ttl_attribute: Option<String>,
     ttl_retention: Option<Duration>,
     owner: Option<String>,
+    one_home_region: bool,
     request_timeout: Duration,
     sleep: Option<SharedAsyncSleep>,
     clock: Option<SharedClock>,
@@ -74,6 +75,7 @@ impl LockClientBuilder {
             ttl_retention: None,
             ttl_attribute: None,
             owner: None,
+            one_home_region: false,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             sleep: None,
             clock: None,
@@ -147,6 +149,16 @@ impl LockClientBuilder {
         self
     }
 
+    /// Says that each key is only ever locked from one Region. [`check_table`](LockClient::check_table) then accepts a
+    /// global table with eventual consistency. Default: not said, and such a table is an error there, because two
+    /// Regions can acquire the same lock.
+    ///
+    /// Nothing else follows from it: no request checks from which Region a key is locked.
+    pub fn one_home_region(mut self) -> Self {
+        self.one_home_region = true;
+        self
+    }
+
     /// Sets how long one request may take before its outcome is unknown, up to 15 minutes. Default: 1 s. A call without
     /// a budget spends at most three of these timeouts on faults.
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
@@ -187,6 +199,7 @@ impl LockClientBuilder {
             ttl_attribute,
             ttl_retention,
             owner,
+            one_home_region,
             request_timeout,
             sleep,
             clock,
@@ -216,8 +229,18 @@ impl LockClientBuilder {
         let transport = Arc::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));
         let wall_clock = Arc::new(WallClockCheck::new(settings.clock_bounds.max_clock_skew()));
         let (config, key_prefix) = (Arc::new(config), KeyPrefix::default());
-        let engine =
-            Engine { transport, config, table, settings, owner, request_timeout, clock, wall_clock, key_prefix };
+        let engine = Engine {
+            transport,
+            config,
+            table,
+            settings,
+            owner,
+            one_home_region,
+            request_timeout,
+            clock,
+            wall_clock,
+            key_prefix,
+        };
         Ok(LockClient::new(engine))
     }
 }

@@ -143,7 +143,8 @@ impl LockClient {
     /// It sends one write when the lock is free, or when the wall clock proves that its last holder is dead. It sends
     /// two writes when a row of another client is free, or when an observation proves that its holder is dead. While it
     /// waits, it sends one consistent read per poll, which costs a fifth of a write. The first poll comes after 30 ms.
-    /// The pauses then grow to about 250 ms. It sends one more read after a response was lost.
+    /// The pauses then grow to about 250 ms. It sends one more read after a response was lost, and one more write when
+    /// the first response shows that the wall clock was behind.
     ///
     /// # IAM actions
     /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.
@@ -283,6 +284,10 @@ impl LockClient {
 
     /// Checks that the table exists, is active, and has the key attributes and TTL that this client expects. The error
     /// names everything that is wrong, not just the first problem.
+    ///
+    /// A table in several Regions must have strong consistency, unless the client has
+    /// [`one_home_region`](LockClientBuilder::one_home_region). All its replicas and its witness must be active, and
+    /// with strong consistency there is no TTL.
     ///
     /// Use it in a deployment test. Do not use it in every cold start, because it takes too long there.
     ///

@@ -87,6 +87,13 @@ impl Budget {
         }
     }
 
+    /// The same budget, but no longer than this from its start.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn at_most(self, longest: Duration) -> Self {
+        let total = self.total.map(|total| total.min(longest));
+        Self { total, reserve: total.unwrap_or_default() / 2, ..self }
+    }
+
     /// Sets how long after its end the work may still act. The lease must cover that time. Default: 1 s.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {

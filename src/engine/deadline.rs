@@ -49,7 +49,7 @@ impl Deadline {
             wait_left: self.wait.saturating_sub(passed),
             time_left: self.time.saturating_sub(passed),
             lease: self.lease.lease(clock_bounds),
-            latest_end: self.lease.latest_end(wall.written),
+            latest_end: self.lease.latest_end(wall.latest),
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) table: String,
     pub(crate) settings: Settings,
     pub(crate) owner: String,
+    pub(crate) one_home_region: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) clock: SharedClock,
     pub(crate) wall_clock: Arc<WallClockCheck>,
@@ -106,6 +107,11 @@ impl Engine {
     /// The name of this client, for people.
     pub(crate) fn owner(&self) -> &str {
         &self.owner
+    }
+
+    /// Whether each key is only ever locked from one Region.
+    pub(crate) fn one_home_region(&self) -> bool {
+        self.one_home_region
     }
 
     pub(crate) fn clock(&self) -> &SharedClock {

@@ -7,8 +7,8 @@ use crate::protocol::{Answer, Schema};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription, TableStatus,
-    TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, MultiRegionConsistency, ScalarAttributeType,
+    TableDescription, TableStatus, TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
     let table = wait_until_active(engine, &dynamodb).await?;
     // Only on a lock table, where TTL is off: on any other table it would delete somebody else's items.
     if let Some(ttl) = &schema.ttl
-        && findings(schema, &table).is_empty()
+        && findings(engine, &table).is_empty()
         && is_ttl_off(&ttl_of(engine, &dynamodb).await?)
     {
         tracing::info!(table = engine.table(), attribute = ttl.attribute, "switching on TTL");
@@ -63,8 +63,11 @@ fn client(engine: &Engine) -> Client {
 }
 
 async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
-    let mut findings = findings(&engine.settings().schema, &describe(engine, dynamodb).await?);
-    if let Some(ttl) = &engine.settings().schema.ttl {
+    let table = describe(engine, dynamodb).await?;
+    let mut findings = findings(engine, &table);
+    if let Some(ttl) = &engine.settings().schema.ttl
+        && !is_strong(&table)
+    {
         findings.extend(ttl_finding(&ttl.attribute, &ttl_of(engine, dynamodb).await?));
     }
     if findings.is_empty() {
@@ -107,7 +110,8 @@ async fn ttl_of(engine: &Engine, dynamodb: &Client) -> Result<Option<TimeToLiveD
 }
 
 /// Everything in which a table differs from what the client expects.
-fn findings(schema: &Schema, table: &TableDescription) -> Vec<String> {
+fn findings(engine: &Engine, table: &TableDescription) -> Vec<String> {
+    let schema = &engine.settings().schema;
     let mut findings = Vec::new();
     // A table that is being updated still serves requests.
     if !matches!(table.table_status, Some(TableStatus::Active | TableStatus::Updating)) {
@@ -119,7 +123,45 @@ fn findings(schema: &Schema, table: &TableDescription) -> Vec<String> {
     };
     findings.extend(key_finding("partition key", Some(&schema.key_attribute), key(&KeyType::Hash), table));
     findings.extend(key_finding("sort key", schema.sort_key_attribute.as_ref(), key(&KeyType::Range), table));
+    findings.extend(consistency_finding(engine, table));
+    findings.extend(inactive_parts(table));
     findings
+}
+
+/// What the consistency of a global table means for locks and for TTL. Other tables have no replicas.
+fn consistency_finding(engine: &Engine, table: &TableDescription) -> Option<String> {
+    if is_strong(table) {
+        let ttl = &engine.settings().schema.ttl.as_ref()?.attribute;
+        return Some(format!(
+            "it is replicated with strong consistency, which has no TTL, but this client writes {ttl:?}: idle rows \
+             would stay forever"
+        ));
+    }
+    let replicas: Vec<_> = table.replicas().iter().filter_map(|replica| replica.region_name()).collect();
+    (!table.replicas().is_empty() && !engine.one_home_region()).then(|| {
+        format!(
+            "it is a global table with eventual consistency (replicas in {}), so two Regions can acquire the same \
+             lock: use a table with strong consistency, or set one_home_region if each key is only ever locked from \
+             one Region",
+            replicas.join(", ")
+        )
+    })
+}
+
+fn is_strong(table: &TableDescription) -> bool {
+    table.multi_region_consistency() == Some(&MultiRegionConsistency::Strong)
+}
+
+/// The replicas and the witness that do not do their part. A replica that is being updated does.
+fn inactive_parts(table: &TableDescription) -> impl Iterator<Item = String> {
+    let replicas = table.replicas().iter();
+    let replicas =
+        replicas.filter_map(|replica| Some(("replica", replica.region_name()?, replica.replica_status()?.as_str())));
+    let witnesses = table.global_table_witnesses().iter();
+    let witnesses =
+        witnesses.filter_map(|witness| Some(("witness", witness.region_name()?, witness.witness_status()?.as_str())));
+    let inactive = replicas.chain(witnesses).filter(|(.., status)| !matches!(*status, "ACTIVE" | "UPDATING"));
+    inactive.map(|(what, region, status)| format!("its {what} in {region} is {status}, not ACTIVE"))
 }
 
 fn key_finding(what: &str, wanted: Option<&String>, found: Option<&str>, table: &TableDescription) -> Option<String> {

@@ -3,12 +3,13 @@
 //! Every response of DynamoDB carries a `Date` header in whole seconds. The header's second, the round trip and the
 //! allowed skew explain some difference. A larger one means that the local wall clock, or the header, is wrong by
 //! more than the takeover rule allows. Until the next response shows which, the wall clock is not used against other
-//! holders. When two responses in a row agree, the local clock is wrong. From then on it is never used against other
-//! holders again, and its readings are corrected by the measured difference.
+//! holders, and the end of a lease counts from the later of the two clocks. When two responses in a row
+//! agree, the local clock is wrong. From then on it is never used against other holders again, and its readings are
+//! corrected by the measured difference.
 
 use crate::protocol::{DEFAULT_SKEW, Instants, WallClock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// By how much a reading may be later than the clock, so that the releases of a client that acquires and releases
@@ -26,12 +27,19 @@ pub(crate) struct WallClockCheck {
     offset_millis: AtomicI64,
     /// Two responses agreed at some time that the clock was wrong.
     distrusted: AtomicBool,
-    /// The last response showed that the clock is wrong.
-    doubted: AtomicBool,
-    /// The difference that the last response showed, until the next one confirms it.
-    unconfirmed: Mutex<Option<i64>>,
+    /// What the last response showed, until the next one confirms it. `None` where the clock is within bounds.
+    shown: Mutex<Option<Difference>>,
     /// The newest end of a lease that this client wrote by releasing it.
     released_millis: AtomicU64,
+}
+
+/// By how much a response showed the server's clock to be ahead of the local one, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Difference {
+    /// The most likely value.
+    probable: i64,
+    /// The largest value that the header's second and the round trip allow.
+    largest: i64,
 }
 
 impl WallClockCheck {
@@ -41,8 +49,7 @@ impl WallClockCheck {
             max_skew_millis,
             offset_millis: AtomicI64::new(0),
             distrusted: AtomicBool::new(false),
-            doubted: AtomicBool::new(false),
-            unconfirmed: Mutex::new(None),
+            shown: Mutex::new(None),
             released_millis: AtomicU64::new(0),
         }
     }
@@ -56,10 +63,13 @@ impl WallClockCheck {
             let ahead = released.saturating_sub(millis);
             if ahead <= LONGEST_LEAD_MILLIS { millis.max(released) } else { millis }
         };
+        let shown = *self.shown();
+        let latest = shown.map_or(0, |shown| local.saturating_add_signed(shown.largest));
         WallClock {
             millis: leading(corrected),
             written: leading(corrected.max(local)),
-            trusted: !self.distrusted.load(Ordering::Relaxed) && !self.doubted.load(Ordering::Relaxed),
+            latest: leading(corrected.max(local).max(latest)),
+            trusted: !self.distrusted.load(Ordering::Relaxed) && shown.is_none(),
         }
     }
 
@@ -75,16 +85,14 @@ impl WallClockCheck {
     /// The newest responses decide the correction. The clock is never trusted again, because a clock that was wrong
     /// once may be wrong again. To observe a holder takes longer but needs no wall clock.
     pub(crate) fn compare(&self, sent: Instants, received: Instants, server: SystemTime) {
-        let Some(offset) = self.offset_shown_by(sent, received, server) else { return };
-        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        self.doubted.store(offset != 0, Ordering::Relaxed);
-        if offset == 0 {
-            *unconfirmed = None;
+        let Ok(server) = server.duration_since(UNIX_EPOCH) else { return };
+        let difference = self.difference_shown_by(sent, received, signed_millis(server));
+        let before = std::mem::replace(&mut *self.shown(), difference);
+        let Some(Difference { probable: offset, .. }) = difference else {
             self.offset_millis.store(0, Ordering::Relaxed);
             return;
-        }
-        let before = unconfirmed.replace(offset);
-        if before.is_none_or(|before| before.abs_diff(offset) > AGREEMENT_MILLIS) {
+        };
+        if before.is_none_or(|before| before.probable.abs_diff(offset) > AGREEMENT_MILLIS) {
             return;
         }
         self.offset_millis.store(offset, Ordering::Relaxed);
@@ -97,17 +105,22 @@ impl WallClockCheck {
         }
     }
 
-    /// The correction of the local wall clock that this response shows. Zero where the clock is within bounds.
-    fn offset_shown_by(&self, sent: Instants, received: Instants, server: SystemTime) -> Option<i64> {
-        let server = signed_millis(server.duration_since(UNIX_EPOCH).ok()?);
+    fn shown(&self) -> MutexGuard<'_, Option<Difference>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a response shows that has this time in its header. `None` where the clock is within bounds.
+    fn difference_shown_by(&self, sent: Instants, received: Instants, server: i64) -> Option<Difference> {
         let received_wall = signed_millis(received.wall);
         // By the pessimistic clock, so that a sandbox that was frozen meanwhile does not look like a wrong clock.
         let round_trip = signed_millis(received.longest_since(sent));
         let sent_wall = received_wall.saturating_sub(round_trip);
-        let ahead = sent_wall.saturating_sub(server.saturating_add(1000));
+        let latest_server = server.saturating_add(1000);
+        let ahead = sent_wall.saturating_sub(latest_server);
         let behind = server.saturating_sub(received_wall);
-        let offset = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
-        Some(if ahead.max(behind) > self.max_skew_millis { offset } else { 0 })
+        let probable = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
+        let difference = Difference { probable, largest: latest_server.saturating_sub(sent_wall) };
+        (ahead.max(behind) > self.max_skew_millis).then_some(difference)
     }
 }
 
@@ -148,7 +161,7 @@ mod tests {
             (server - 9_000, server + 1_000),
             (server + 2_990, server + 9_000),
         ] {
-            let right = WallClock { millis: received, written: received, trusted: true };
+            let right = WallClock { millis: received, written: received, latest: received, trusted: true };
             assert_eq!(after(2, sent, received), right);
         }
     }
@@ -169,9 +182,12 @@ mod tests {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         let right = SERVER * 1000;
         check.compare(at(right), at(right), server(SERVER - 3600));
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+        assert_eq!(
+            check.reading(at(right)),
+            WallClock { millis: right, written: right, latest: right, trusted: false }
+        );
         check.compare(at(right), at(right), server(SERVER));
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: true });
+        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, latest: right, trusted: true });
     }
 
     #[test]
@@ -181,7 +197,10 @@ mod tests {
         for off in [3600, 0, 3600] {
             check.compare(at(right), at(right), server(SERVER - off));
         }
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+        assert_eq!(
+            check.reading(at(right)),
+            WallClock { millis: right, written: right, latest: right, trusted: false }
+        );
     }
 
     #[test]
@@ -202,6 +221,13 @@ mod tests {
     }
 
     #[test]
+    fn after_one_answer_a_lease_ends_no_earlier_than_by_the_latest_time_that_dynamodb_s_clock_can_show() {
+        let server = SERVER * 1000;
+        let read = after(1, server - 60_100, server - 60_000);
+        assert_eq!((read.millis, read.latest), (server - 60_000, server + 1000 + 100));
+    }
+
+    #[test]
     fn a_clock_that_was_put_right_is_no_longer_corrected_but_not_trusted_again() {
         let check = WallClockCheck::new(None);
         for _ in 0..2 {
@@ -209,6 +235,9 @@ mod tests {
         }
         check.compare(at(SERVER * 1000), at(SERVER * 1000), server(SERVER));
         let right = SERVER * 1000;
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, trusted: false });
+        assert_eq!(
+            check.reading(at(right)),
+            WallClock { millis: right, written: right, latest: right, trusted: false }
+        );
     }
 }

@@ -3,11 +3,17 @@
 use crate::engine::budget::Budget;
 use crate::protocol::from_epoch_millis;
 use lambda_runtime::Context;
+use std::time::Duration;
+
+/// The longest [timeout](https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html) of a Lambda function.
+const LONGEST_INVOCATION: Duration = Duration::from_secs(15 * 60);
 
 /// The time that is left of an invocation, with that invocation as the owner.
 ///
 /// * The end is the context's deadline. A deadline of 0 means that it is unknown (the context was made by hand). Then
 ///   the budget is [`unknown`](Budget::unknown), and every acquire needs an explicit lease.
+/// * It never lasts longer than 15 minutes, the longest timeout of a function. A wall clock that is behind, as it may be
+///   after a restore from a snapshot, would otherwise make the lease too long.
 /// * Grace (1 s) and reserve (half of what is left now) are those of every budget. Make the budget first in the
 ///   handler, so that the reserve is half of the whole.
 /// * The [`owner`](Budget::owner) begins with `function:version/request id`, and each acquire adds random digits. The
@@ -21,6 +27,7 @@ impl From<&Context> for Budget {
     fn from(context: &Context) -> Self {
         let deadline = Some(context.deadline).filter(|deadline| *deadline != 0);
         let budget = deadline.and_then(from_epoch_millis).map_or_else(Budget::unknown, Budget::until);
+        let budget = budget.at_most(LONGEST_INVOCATION);
         match invocation(context) {
             Some(name) => budget.owner(name),
             None => budget,
@@ -46,7 +53,6 @@ mod tests {
     use crate::engine::clock::SharedClock;
     use lambda_runtime::Config;
     use std::sync::Arc;
-    use std::time::Duration;
 
     fn context(request_id: &str, name: &str, version: &str) -> Context {
         let mut context = Context::default();
@@ -76,6 +82,15 @@ mod tests {
         let budget = Budget::from(&context);
         assert!(budget.wait().unwrap() <= Duration::from_secs(15) && budget.wait().unwrap() > Duration::from_secs(13));
         assert!(budget.to_cover().unwrap() > Duration::from_secs(29));
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_does_not_make_an_invocation_longer_than_lambda_allows() {
+        let mut context = context("r-1", "orders", "7");
+        context.deadline = in_seconds(3630);
+        let budget = Budget::from(&context);
+        assert!(budget.remaining().unwrap() <= LONGEST_INVOCATION);
+        assert!(budget.wait().unwrap() <= LONGEST_INVOCATION / 2, "{:?}", budget.wait());
     }
 
     #[test]

@@ -88,7 +88,8 @@ pub enum Acquired {
         holding: Box<Holding>,
         /// The payload on the row.
         data: Option<Vec<u8>>,
-        /// Less than half of the time that a holder relies on is left. The caller should renew before it works.
+        /// The caller must renew before it works. Less than half of the time that a holder relies on is left, or the
+        /// end of the lease was written by a clock that was behind.
         renew_first: bool,
     },
     /// Another holder has it.
@@ -451,8 +452,9 @@ impl<U: Purpose> Call<'_, U> {
         let validity = LeaseValidity::of(attempt.started, &attempt.lease, until_end, &self.settings.clock_bounds);
         let newest = self.newest().unwrap_or(attempt.version.stamp);
         let believed = self.settings.clock_bounds.believed(attempt.lease.duration());
+        let is_late = validity.remaining(now.instants) * 2 < believed;
         Acquired::Granted {
-            renew_first: validity.remaining(now.instants) * 2 < believed,
+            renew_first: is_late || now.found_behind_since(attempt.started, attempt.now, &self.settings.clock_bounds),
             data,
             holding: Box::new(Holding {
                 key: self.options.key.clone(),
@@ -514,8 +516,8 @@ impl<U: Purpose> Call<'_, U> {
         let attempt = Attempt {
             version: Version { grant, stamp },
             started: now.instants,
-            now: now.wall.written,
-            ends_at_ms: now.wall.written.saturating_add(millis_rounded_up(lease.duration())),
+            now: now.wall.latest,
+            ends_at_ms: now.wall.latest.saturating_add(millis_rounded_up(lease.duration())),
             lease,
             replaces,
         };

@@ -130,19 +130,19 @@ impl<'a> Call<'a> {
             let request = self.transaction(port, &now)?;
             let (after, answer) = port.send(request).await;
             match answer {
-                Answer::Applied(_) => return self.committed(),
+                Answer::Applied(_) => return self.committed(port).await,
                 Answer::ConditionFailed(row) | Answer::Found(row) => {
                     let (after, row) = match row {
                         Some(row) => (after, Some(row)),
                         None => self.look(port).await?,
                     };
                     if self.is_ours(after, row)? {
-                        return self.committed();
+                        return self.committed(port).await;
                     }
                 }
                 Answer::Cancelled(failed) => {
                     if self.ruled_out(port, failed).await? {
-                        return self.committed();
+                        return self.committed(port).await;
                     }
                 }
                 Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
@@ -267,10 +267,13 @@ impl<'a> Call<'a> {
         self.holding.pending = None;
     }
 
-    fn committed(mut self) -> Result<(), Failure> {
+    async fn committed(mut self, port: &mut impl Port) -> Result<(), Failure> {
         self.not_applied();
-        if let Some(renewal) = self.sent.take().and_then(|sent| sent.renewal) {
-            renewal.applied(self.settings, self.holding, Item::default());
+        if let Some(renewal) = self.sent.take().and_then(|sent| sent.renewal)
+            && renewal.applied(&port.now(), self.settings, self.holding, Item::default()).is_continue()
+        {
+            // The writes are applied, whether or not this succeeds. If it fails, no time is left of the lease.
+            let _ = renew::renew(port, self.settings, self.holding, &DataChange::Keep).await;
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! An operation is an `async` function over a [`Port`]. The client of this crate implements the port on the SDK and
 //! awaits the operation. A driver that cannot await runs it by [steps](super::Steps).
 
-use super::instants::Instants;
+use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use super::instants::{Instants, millis_rounded_up};
 use super::request::Request;
 use super::value::Item;
 use std::future::Future;
@@ -53,6 +54,20 @@ pub struct Now {
     pub latest_end: Option<u64>,
 }
 
+/// DynamoDB's responses show its time in whole seconds.
+const DATE_RESOLUTION: Duration = Duration::from_secs(1);
+
+impl Now {
+    /// Whether a response has shown, since `latest` was read, that the wall clock was behind by more than others allow
+    /// for. The end of a lease that was written then is too early: others may take the lock while its holder still
+    /// relies on it.
+    pub(super) fn found_behind_since(&self, started: Instants, latest: u64, clock_bounds: &ClockBounds) -> bool {
+        let skew = clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
+        let expected = self.instants.longest_since(started).saturating_add(skew).saturating_add(DATE_RESOLUTION);
+        self.wall.latest > latest.saturating_add(millis_rounded_up(expected))
+    }
+}
+
 /// A reading of the wall clock, and whether it may prove that another holder is dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
@@ -62,6 +77,9 @@ pub struct WallClock {
     /// The time to write on a row, with which others compare their clocks: `millis`, but never earlier than the local
     /// clock. So a wrong correction cannot make a living holder look dead.
     pub written: u64,
+    /// The time from which the end of a lease counts: `written`, but never earlier than the latest time that the last
+    /// response allows. So a clock that is behind cannot make a living holder look dead either.
+    pub latest: u64,
     /// Whether this clock may prove that another holder is dead.
     pub trusted: bool,
 }

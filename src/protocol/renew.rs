@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! Renew
-//!  ├ applied ............................ renewed
+//!  ├ applied
+//!  │   ├ by a clock that was behind ..... Renew again
+//!  │   └ else ........................... renewed
 //!  ├ condition failed, with the row
 //!  │   ├ a copy of ours wrote it ........ adopt what it wrote, and Renew again
 //!  │   ├ it is no lock record ........... report the row
@@ -27,6 +29,7 @@ use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// Renews a lock for the lease that [`Now`] asks for.
@@ -63,8 +66,11 @@ pub(super) async fn renew_unless(
         let (_, answer) = port.send(Request::alone(holding.key.clone(), action)).await;
         let row = match answer {
             Answer::Applied(replaced) => {
-                attempt.applied(settings, holding, replaced);
-                return Ok(Renewed::Renewed);
+                if attempt.applied(&port.now(), settings, holding, replaced).is_break() {
+                    return Ok(Renewed::Renewed);
+                }
+                call.retry.repeat();
+                continue;
             }
             Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => Some(row),
             Answer::ConditionFailed(None) | Answer::Found(None) => {
@@ -133,7 +139,7 @@ pub(super) fn attempt(
     let stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u16());
     let longer = now.lease > holding.lease.duration();
     let lease = if longer { settings.lease(now.lease) } else { holding.lease.clone() };
-    let wanted_end = now.wall.written.saturating_add(millis_rounded_up(lease.duration()));
+    let wanted_end = now.wall.latest.saturating_add(millis_rounded_up(lease.duration()));
     let ends_at_ms = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends_at_ms);
     holding.newest.stamp = stamp;
     let action = Action::Renew {
@@ -145,13 +151,22 @@ pub(super) fn attempt(
         data: data.clone(),
         keep: holding.keep,
     };
-    (action, Attempt { stamp, started: now.instants, now: now.wall.written, lease, ends_at_ms })
+    (action, Attempt { stamp, started: now.instants, now: now.wall.latest, lease, ends_at_ms })
 }
 
 impl Attempt {
     /// The renewal was applied. The lease counts from before the request. The version that it replaced determines the
     /// outcome of an earlier commit.
-    pub(super) fn applied(self, settings: &Settings, holding: &mut Holding, mut replaced: Item) {
+    ///
+    /// Continues when the renewal was written by a clock that was behind. Nobody may rely on its lease, so the lock has
+    /// to be renewed again.
+    pub(super) fn applied(
+        self,
+        now: &Now,
+        settings: &Settings,
+        holding: &mut Holding,
+        mut replaced: Item,
+    ) -> ControlFlow<()> {
         let replaced = match replaced.remove(schema::VERSION) {
             Some(Value::S(version)) => Version::parse(&version),
             _ => None,
@@ -163,6 +178,11 @@ impl Attempt {
         holding.seen = self.stamp;
         holding.lease = self.lease;
         holding.ends_at_ms = self.ends_at_ms;
+        if now.found_behind_since(self.started, self.now, &settings.clock_bounds) {
+            holding.validity = LeaseValidity::none(now.instants);
+            return ControlFlow::Continue(());
+        }
+        ControlFlow::Break(())
     }
 }
 

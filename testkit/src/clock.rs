@@ -1,4 +1,4 @@
-//! One process's pair of clocks, on top of tokio's paused time.
+//! The two clocks of a process, on top of tokio's paused time.
 
 use lambda_lock::Instants;
 use lambda_lock::{Clock, SharedClock, Sleep};
@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// What the server's wall clock says when a test begins.
+/// The server's wall clock at the start of a test, in epoch seconds.
 pub const EPOCH_SECONDS: u64 = 1_800_000_000;
 
-/// The clocks of one process. Clones are the same clocks.
+/// The clocks of one process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     origin: Instant,
-    /// By how much the wall clock is off, in milliseconds.
+    /// By how much the wall clock is wrong, in milliseconds.
     wall_offset: i64,
-    /// Time for which the monotonic clock stood still.
+    /// How long the monotonic clock stood still.
     frozen: Duration,
     frozen_since: Option<Instant>,
     random: fastrand::Rng,
 }
 
 impl ManualClock {
-    /// Clocks that agree with the server's, whose origin is the start of the test.
+    /// Creates clocks that agree with the server's. Their origin is the start of the test.
     pub(crate) fn new(origin: Instant, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             origin,
@@ -50,12 +50,13 @@ impl ManualClock {
         state.frozen += duration;
     }
 
-    /// This process's wall clock in epoch milliseconds.
+    /// Returns this process's wall clock in epoch milliseconds.
     pub fn wall_millis(&self) -> u64 {
         self.now().wall.as_millis() as u64
     }
 
-    /// For [`lambda_lock::LockClientBuilder::clock`] and [`lambda_lock::Budget::lasting_on`].
+    /// Returns the clock for [`lambda_lock::LockClientBuilder::clock`] and
+    /// [`lambda_lock::Budget::lasting_on`].
     pub fn shared(&self) -> SharedClock {
         SharedClock::new(self.clone())
     }

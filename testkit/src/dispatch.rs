@@ -1,8 +1,8 @@
-//! From the SDK's JSON to the embedded DynamoDB's functions, and back.
+//! Translates the SDK's JSON to calls of the embedded DynamoDB, and their results back.
 
 use dynoxide::{Database, DynoxideError};
 
-/// Carries out one operation, as `X-Amz-Target` names it: status and body.
+/// Carries out an operation with the name in `X-Amz-Target`. Returns status and body.
 pub(crate) fn apply(database: &Database, operation: &str, body: &str) -> (u16, String) {
     macro_rules! call {
         ($($name:literal => $method:ident),* $(,)?) => {
@@ -11,7 +11,7 @@ pub(crate) fn apply(database: &Database, operation: &str, body: &str) -> (u16, S
                     .map_err(|error| DynoxideError::SerializationException(error.to_string()))
                     .and_then(|request| database.$method(request))
                     .map(|answer| serde_json::to_string(&answer).unwrap()),)*
-                _ => Err(DynoxideError::ValidationException(format!("no such operation: {operation}"))),
+                _ => Err(DynoxideError::ValidationException(format!("there is no operation {operation}"))),
             }
         };
     }

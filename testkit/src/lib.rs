@@ -1,24 +1,24 @@
-//! What lambda-lock's own tests share.
+//! Shared helpers of lambda-lock's own tests.
 //!
-//! * [`Table`]: an embedded DynamoDB in process, behind the real SDK. No socket, no thread: a
-//!   request is a function call, so an hour of virtual time passes in a millisecond.
-//! * [`Fault`]: what the network does to a request, scripted attempt by attempt.
-//! * [`ManualClock`]: one process's pair of clocks, which a test may freeze, set and let drift.
-//! * [`acquired`], [`granted`], [`counted`]: the steps that most tests take.
-//! * [`case`]: names the case of a loop over scenarios, so that a failure says which one it was.
-//! * [`ends_within`]: a call must end by then. Beside it every test with a [`Process`] has limits of its own,
-//!   so that none hangs.
+//! * [`Table`]: an embedded DynamoDB in process, used through the real SDK. There is no socket and no thread: a request
+//!   is a function call, so an hour of virtual time passes in a millisecond.
+//! * [`Fault`]: what the network does to a request, scripted for each attempt.
+//! * [`ManualClock`]: the two clocks of a process. A test may freeze them, set them and let them drift.
+//! * [`acquired`], [`granted`], [`counted`]: steps that most tests use.
+//! * [`case`]: names the case of a loop, so that a failure shows which one it was.
+//! * [`ends_within`]: fails a call that does not end in time. Every test with a [`Process`] also has limits, so that
+//!   none hangs.
 //!
-//! Everything follows tokio's clock; tests run under `#[tokio::test(start_paused = true)]`. A request takes
-//! [`ONE_WAY`] to the table, and its answer as long back: with no time between them, mistakes about time are
-//! invisible.
+//! All time is tokio's; tests run under `#[tokio::test(start_paused = true)]`. A request takes [`ONE_WAY`] to
+//! the table, and its response takes as long back. Without this time, tests would not find mistakes about
+//! time.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a test harness may stop the test, and say why"
+    reason = "a test harness may fail the test"
 )]
 
 mod case;

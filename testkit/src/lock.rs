@@ -1,26 +1,26 @@
-//! Steps that most tests take: a lock that is granted, a write that counts how often it was applied.
+//! Steps that most tests use: acquiring a lock, and a write that counts how often it was applied.
 
 use crate::table::Table;
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
 use lambda_lock::{Error, Lock, LockClient, TryAcquired};
 use std::time::Duration;
 
-/// So many seconds.
+/// Returns a duration of this many seconds.
 pub const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// So many milliseconds.
+/// Returns a duration of this many milliseconds.
 pub const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The lock `k`, which must be free.
+/// Acquires the lock `k`, which must be free.
 pub async fn acquired(locks: &LockClient, lease: Duration) -> Lock {
     granted(locks.try_acquire("k").lease(lease)).await
 }
 
-/// The lock that a call must be granted.
+/// Returns the lock of a call that must be granted.
 pub async fn granted(call: impl IntoFuture<Output = Result<TryAcquired, Error>>) -> Lock {
     match call.await {
         Ok(TryAcquired::Granted(lock)) => lock,
@@ -29,7 +29,8 @@ pub async fn granted(call: impl IntoFuture<Output = Result<TryAcquired, Error>>)
     }
 }
 
-/// A write that counts in the row `id` of the lock table how often it was applied.
+/// Returns a write that counts how often it was applied. The count is in the row `id` of the lock
+/// table.
 pub fn counted(id: &str) -> TransactWriteItem {
     let update = Update::builder()
         .table_name("locks")
@@ -39,7 +40,7 @@ pub fn counted(id: &str) -> TransactWriteItem {
     TransactWriteItem::builder().update(update.build().unwrap()).build()
 }
 
-/// How often a write of [`counted`] was applied.
+/// Returns how often a write of [`counted`] was applied.
 pub fn applied(table: &Table, id: &str) -> u32 {
     table.attribute(id, "applied").map_or(0, |count| count.parse().unwrap())
 }

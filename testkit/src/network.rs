@@ -1,4 +1,4 @@
-//! The way between one process and DynamoDB, and what happens to requests on it.
+//! The network between a process and DynamoDB, and the faults of requests on it.
 
 use crate::clock::EPOCH_SECONDS;
 use crate::dispatch::apply;
@@ -18,44 +18,45 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a request takes to the table unless a test says otherwise, and its answer back.
+/// The default time of a request to the table, and of its response back.
 pub const ONE_WAY: Duration = Duration::from_millis(2);
-/// From sending a request to hearing its answer.
+/// The time from sending a request to receiving its response.
 pub const ROUND_TRIP: Duration = Duration::from_millis(4);
 
-/// What happens to one request. Requests beyond the script arrive and are answered.
+/// What happens to one request. Requests after the end of the script arrive and get their response.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Nothing: it arrives and is answered.
+    /// It arrives, and the response is returned.
     None,
-    /// Never arrives; the connection is reset.
+    /// It never arrives. The connection is reset.
     RequestLost,
-    /// Arrives and is applied; the connection is reset before the answer.
+    /// It arrives and is applied. The connection is reset before the response.
     AnswerLost,
-    /// Arrives and is applied; nobody ever answers.
+    /// It arrives and is applied. There is never a response.
     NeverAnswers,
-    /// Never arrives, and nobody ever answers.
+    /// It never arrives, and there is never a response.
     BlackHole,
-    /// Arrives this much later, long after the caller gave up; nobody answers.
+    /// It arrives this much later, long after the caller gave up. There is never a response.
     ArrivesLate(Duration),
-    /// Arrives and is answered, and a copy of it arrives again this much later.
+    /// It arrives, and the response is returned. A copy of it arrives this much later.
     ArrivesTwice(Duration),
-    /// Arrives this much later, and is answered then.
+    /// It arrives this much later, and the response is returned then.
     Slow(Duration),
-    /// Arrives this much later, and the answer takes that much longer.
+    /// It arrives this much later, and the response takes that much longer.
     SlowBothWays(Duration, Duration),
-    /// Does not reach the table: this status and body instead.
+    /// It does not reach the table. The response has this status and body.
     Says(u16, &'static str),
-    /// Is applied, and this status and body are answered instead of the truth.
+    /// It is applied, but the response has this status and body.
     AppliedButSays(u16, &'static str),
-    /// Is answered with a `Date` header that is off by this many seconds.
+    /// The response has a `Date` header that is wrong by this many seconds.
     DateOff(i64),
-    /// Never arrives: something on the way answers with this status, and a clock that is off by this many seconds.
+    /// It never arrives. A proxy on the way responds with this status, and with a `Date` that is wrong by this
+    /// many seconds.
     Foreign(u16, i64),
 }
 
 impl Fault {
-    /// Faults after which a write was applied, though nobody said so.
+    /// Faults after which a write was applied, although the caller does not learn it.
     pub fn applied_unheard() -> [Self; 5] {
         [
             Fault::AnswerLost,
@@ -66,28 +67,28 @@ impl Fault {
         ]
     }
 
-    /// Faults after which it was not.
+    /// Faults after which a write was not applied.
     pub fn not_applied() -> [Self; 4] {
         [Fault::RequestLost, Fault::BlackHole, Fault::Says(500, ""), Fault::Says(400, "<html>a proxy</html>")]
     }
 
-    /// The write is applied, and the body of the answer breaks off.
+    /// The write is applied, and the body of the response is incomplete.
     pub fn applied_with_broken_answer() -> Self {
         Fault::AppliedButSays(200, r#"{"Attributes": {"#)
     }
 
-    /// DynamoDB refuses because of too many requests.
+    /// DynamoDB throttles the request.
     pub fn throttled() -> Self {
         Self::error("ThrottlingException")
     }
 
-    /// DynamoDB refuses with this error code.
+    /// DynamoDB returns this error code, and the request is not applied.
     pub fn error(code: &str) -> Self {
         let body = format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"scripted"}}"#);
         Fault::Says(400, Box::leak(body.into_boxed_str()))
     }
 
-    /// The write is applied, and DynamoDB answers with this error code all the same.
+    /// The write is applied, but DynamoDB returns this error code.
     pub fn error_after_apply(code: &str) -> Self {
         match Self::error(code) {
             Fault::Says(status, body) => Fault::AppliedButSays(status, body),
@@ -95,19 +96,19 @@ impl Fault {
         }
     }
 
-    /// DynamoDB fails with a 500 after the write was applied.
+    /// The write is applied, but DynamoDB returns a 500.
     pub fn failure_after_apply() -> Self {
         const BODY: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"scripted"}"#;
         Fault::AppliedButSays(500, BODY)
     }
 }
 
-/// One request as it was sent.
+/// A request, as it was sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// When, since the start of the test.
+    /// When it was sent, since the start of the test.
     pub at: Duration,
-    /// `UpdateItem`, `GetItem`, …
+    /// The operation, such as `UpdateItem` or `GetItem`.
     pub operation: String,
     /// The JSON body.
     pub body: String,
@@ -119,20 +120,20 @@ pub(crate) struct Network {
     pub(crate) origin: Instant,
     pub(crate) script: Arc<Mutex<VecDeque<Fault>>>,
     pub(crate) sent: Arc<Mutex<Vec<Sent>>>,
-    /// What the server's `Date` header is off by, in seconds; `None`: there is no header.
+    /// By how many seconds the server's `Date` header is wrong. `None` means that there is no header.
     pub(crate) date_offset: Arc<Mutex<Option<i64>>>,
     pub(crate) latency: Arc<Mutex<Latency>>,
-    /// How many requests were sent in the whole test.
+    /// The number of requests in the whole test.
     pub(crate) requests: Arc<AtomicUsize>,
-    /// Watches the test for as long as the process lives.
+    /// Watches the test while the process exists.
     pub(crate) _running: Arc<Running>,
 }
 
-/// How long a request takes to the table, and the answer back.
+/// How long a request takes to the table, and its response back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Latency {
     Each(Duration),
-    /// Each a random time up to this.
+    /// A random time up to this, for each of them.
     UpTo(Duration),
 }
 
@@ -213,7 +214,7 @@ impl Network {
         }
     }
 
-    /// A copy that goes on travelling whatever becomes of its sender.
+    /// Lets a copy arrive later, even if its sender has ended.
     fn arrives_after(&self, delay: Duration, operation: String, body: String) {
         let database = self.database.clone();
         tokio::spawn(async move {
@@ -227,7 +228,7 @@ impl Network {
         let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
         response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
         if by_dynamodb {
-            // What a proxy answers has none.
+            // A proxy's response has no such header.
             response
                 .headers_mut()
                 .insert("x-amzn-requestid", "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789VV4KQNSO5AEMVJF66Q9ASUAAJG");

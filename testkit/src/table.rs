@@ -1,4 +1,4 @@
-//! A lock table in process, and the processes that use it.
+//! An embedded lock table, and the processes that use it.
 
 use crate::clock::ManualClock;
 use crate::dispatch::apply;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 const TABLE: &str = "locks";
 
-/// A lock table, empty when a test begins.
+/// A lock table. It is empty when a test begins.
 #[derive(Clone)]
 pub struct Table {
     database: Database,
@@ -26,12 +26,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with the key attribute `key`.
+    /// Creates a table with the key attribute `key`.
     pub fn new() -> Self {
         Self::with_keys(&["key"])
     }
 
-    /// A table with these key attributes, all of them strings: partition key, sort key.
+    /// Creates a table with these key attributes, all of them strings: partition key, sort key.
     pub fn with_keys(names: &[&str]) -> Self {
         let table = Self::none();
         let element = |(name, kind): (&&str, &str)| json!({"AttributeName": name, "KeyType": kind});
@@ -48,12 +48,12 @@ impl Table {
         table
     }
 
-    /// No table at all.
+    /// Creates a database without a table.
     pub fn none() -> Self {
         Self { database: Database::memory().unwrap(), origin: Instant::now() }
     }
 
-    /// A process of its own: clocks, connection, and whatever happens on it.
+    /// Creates a process with its own clocks and its own connection.
     pub fn process(&self) -> Process {
         let network = Network {
             database: self.database.clone(),
@@ -68,54 +68,54 @@ impl Table {
         Process { network, clock: ManualClock::new(self.origin, fastrand::u64(..)) }
     }
 
-    /// Carries out an operation directly, as somebody else's client would: panics when it is refused.
+    /// Carries out an operation directly, as the client of another caller. Panics if it is refused.
     pub fn call(&self, operation: &str, body: &Value) -> Value {
         let (status, answer) = apply(&self.database, operation, &body.to_string());
         assert_eq!(status, 200, "{operation} {body}: {answer}");
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// Carries out an operation directly, in DynamoDB's JSON: status and body.
+    /// Carries out an operation directly, in DynamoDB's JSON. Returns status and body.
     pub fn carry_out(&self, operation: &str, body: &str) -> (u16, String) {
         apply(&self.database, operation, body)
     }
 
-    /// A copy of a request arrives now; whether it was applied.
+    /// Lets a copy of a request arrive now. Returns whether it was applied.
     pub fn replay(&self, sent: &Sent) -> bool {
         apply(&self.database, &sent.operation, &sent.body).0 == 200
     }
 
-    /// The row of a plain key in DynamoDB's JSON; `None` when there is none.
+    /// Returns the row of a plain key in DynamoDB's JSON. `None` if there is none.
     pub fn row(&self, key: &str) -> Option<Value> {
         let answer =
             self.call("GetItem", &json!({"TableName": TABLE, "Key": {"key": {"S": key}}, "ConsistentRead": true}));
         answer.get("Item").cloned()
     }
 
-    /// The text of one attribute of a row, whatever its type.
+    /// Returns an attribute of a row as text, whatever its type is.
     pub fn attribute(&self, key: &str, name: &str) -> Option<String> {
         let row = self.row(key)?;
         let value = row.get(name)?.as_object()?.values().next()?.as_str()?;
         Some(value.to_owned())
     }
 
-    /// An attribute of a row that must be there, as a number.
+    /// Returns an attribute of a row as a number. It must be present.
     pub fn number(&self, key: &str, name: &str) -> u64 {
         let text = self.attribute(key, name).unwrap_or_else(|| panic!("{key} has no {name}"));
-        text.parse().unwrap_or_else(|_| panic!("{name} of {key} is no number: {text}"))
+        text.parse().unwrap_or_else(|_| panic!("{name} of {key} is not a number: {text}"))
     }
 
-    /// Whether the row of a lock carries the mark of a release.
+    /// Returns whether the row of a lock is marked as released.
     pub fn is_released(&self, key: &str) -> bool {
         self.attribute(key, "isReleased").is_some()
     }
 
-    /// Puts a row, in DynamoDB's JSON.
+    /// Puts a row in DynamoDB's JSON.
     pub fn put(&self, item: Value) {
         self.call("PutItem", &json!({"TableName": TABLE, "Item": item}));
     }
 
-    /// Sets attributes of a row, in DynamoDB's JSON, and leaves the others.
+    /// Sets attributes of a row in DynamoDB's JSON, and keeps the others.
     pub fn set(&self, key: &str, attributes: Value) {
         let mut row = self.row(key).unwrap_or_else(|| json!({"key": {"S": key}}));
         for (name, value) in attributes.as_object().unwrap() {
@@ -129,7 +129,7 @@ impl Table {
         self.call("DeleteItem", &json!({"TableName": TABLE, "Key": {"key": {"S": key}}}));
     }
 
-    /// A row as the Java client writes it: held, with this version and lease.
+    /// Puts a row as the Java client writes it: held, with this version and lease.
     pub fn put_java_row(&self, key: &str, version: &str, lease: Duration) {
         self.put(json!({
             "key": {"S": key},
@@ -156,12 +156,12 @@ impl Default for Table {
 #[derive(Clone, Debug)]
 pub struct Process {
     network: Network,
-    /// The process's clocks.
+    /// The clocks of the process.
     pub clock: ManualClock,
 }
 
 impl Process {
-    /// An SDK client of this process, with the SDK's defaults.
+    /// Returns an SDK client of this process, with the SDK's defaults.
     pub fn dynamodb(&self) -> Client {
         let network = self.network.clone();
         Client::from_conf(
@@ -174,17 +174,17 @@ impl Process {
         )
     }
 
-    /// A lock client of this process, to be configured.
+    /// Returns a builder for a lock client of this process.
     pub fn builder(&self) -> LockClientBuilder {
         LockClient::builder(self.dynamodb(), TABLE).clock(self.clock.shared())
     }
 
-    /// A lock client of this process with this owner.
+    /// Returns a lock client of this process with this owner.
     pub fn locks(&self, owner: &str) -> LockClient {
         self.builder().owner(owner).build().unwrap()
     }
 
-    /// A budget on this process's clocks.
+    /// Returns a budget on this process's clocks.
     pub fn budget(&self, duration: Duration) -> Budget {
         Budget::lasting_on(self.clock.shared(), duration)
     }
@@ -194,32 +194,34 @@ impl Process {
         self.network.script.lock().unwrap().extend(faults);
     }
 
-    /// Forgets what was scripted and has not happened yet.
+    /// Removes the scripted faults that have not happened yet.
     pub fn clear(&self) {
         self.network.script.lock().unwrap().clear();
     }
 
-    /// Sets what the server's `Date` header is off by, in seconds; `None`: there is none.
+    /// Sets by how many seconds the server's `Date` header is wrong. `None` means that there is no
+    /// header.
     pub fn set_date_offset(&self, seconds: Option<i64>) {
         *self.network.date_offset.lock().unwrap() = seconds;
     }
 
-    /// Requests, and their answers, take a random time up to this each.
+    /// Sets the longest time of a request, and of a response. Each one takes a random time up to
+    /// this.
     pub fn set_latency(&self, longest: Duration) {
         *self.network.latency.lock().unwrap() = Latency::UpTo(longest);
     }
 
-    /// The requests sent so far.
+    /// Returns the requests so far.
     pub fn sent(&self) -> Vec<Sent> {
         self.network.sent.lock().unwrap().clone()
     }
 
-    /// The requests sent so far, and forgets them.
+    /// Returns the requests so far, and clears them.
     pub fn take_sent(&self) -> Vec<Sent> {
         std::mem::take(&mut *self.network.sent.lock().unwrap())
     }
 
-    /// How many requests of each operation were sent so far, and forgets them.
+    /// Returns the number of requests so far by operation, and clears them.
     pub fn take_counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for sent in self.take_sent() {
@@ -228,7 +230,8 @@ impl Process {
         counts
     }
 
-    /// How many writes and reads of single rows were sent so far, and nothing else; forgets them.
+    /// Returns the number of writes and of reads of single rows so far, and clears them. There must
+    /// be no other requests.
     pub fn take_writes_and_reads(&self) -> (usize, usize) {
         let mut counts = self.take_counts();
         let mut take = |operation: &str| counts.remove(operation).unwrap_or_default();
@@ -237,7 +240,7 @@ impl Process {
         (writes, reads)
     }
 
-    /// The operations sent so far, in order, and forgets them.
+    /// Returns the operations so far in order, and clears them.
     pub fn take_operations(&self) -> Vec<String> {
         self.take_sent().into_iter().map(|sent| sent.operation).collect()
     }

@@ -1,4 +1,4 @@
-//! A test that hangs is stopped and named, however it hangs; and one that fails names its case.
+//! Tests that a test which hangs is stopped and named, and that a test which fails names its case.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 const HOW: &str = "LAMBDA_LOCK_TEST_FAILS";
 
-/// Runs this test again in a process of its own, in which it fails like this; what that process says.
+/// Runs this test again in another process, in which it fails in this way. Returns the output of that
+/// process.
 fn failing(test: &str, how: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test]).env(HOW, how).env("LAMBDA_LOCK_LONGEST_TEST", "1");
@@ -23,13 +24,13 @@ async fn a_test_that_hangs_is_stopped_and_named() {
     let table = Table::new();
     let process = table.process();
     match std::env::var(HOW).as_deref() {
-        // It never awaits.
+        // The test never awaits.
         Ok("loops") => loop {
             std::hint::spin_loop();
         },
-        // It awaits what never comes.
+        // The test awaits something that never happens.
         Ok("waits") => std::future::pending().await,
-        // It goes on waiting in virtual time.
+        // The test waits without end in virtual time.
         Ok("sleeps") => loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
         },
@@ -44,7 +45,7 @@ async fn a_test_that_hangs_is_stopped_and_named() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "does the call never end?")]
-async fn a_call_that_goes_on_asking_is_stopped() {
+async fn a_call_that_sends_requests_without_end_is_stopped() {
     let table = Table::new();
     let process = table.process();
     process.next(vec![Fault::error("ThrottlingException"); 30_000]);
@@ -56,18 +57,18 @@ async fn a_call_that_goes_on_asking_is_stopped() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "had not ended after 10s")]
-async fn a_call_that_must_end_by_then_is_stopped_then() {
+async fn a_call_that_exceeds_its_limit_is_stopped() {
     ends_within(Duration::from_secs(10), std::future::pending::<()>()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_ends_by_then_is_left_alone() {
+async fn a_call_within_its_limit_is_not_stopped() {
     assert_eq!(ends_within(Duration::from_secs(10), async { 7 }).await, 7);
 }
 
 #[test]
-fn a_test_that_fails_says_in_which_case() {
-    let this = "a_test_that_fails_says_in_which_case";
+fn a_failed_test_prints_its_case() {
+    let this = "a_failed_test_prints_its_case";
     if std::env::var(HOW).is_ok() {
         for name in ["the first", "the second", "the third"] {
             let _case = case(name);

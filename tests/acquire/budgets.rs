@@ -23,13 +23,13 @@ async fn the_lease_follows_the_budget_and_checkpoints_do_not_push_it_past_the_en
     lock.checkpoint().await.unwrap();
     assert_eq!(table.attribute("k", "leaseEndsAt"), ends, "neither later nor earlier");
     assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("65100"), "never shortened");
-    // The guard believes in the earlier of its two ends.
+    // The guard relies on the earlier of its two ends.
     assert!(lock.remaining() <= millis(25_100), "{:?}", lock.remaining());
     lock.release().await.unwrap();
 }
 
-/// With a lease of its own a lock is renewed up to the end of the budget and its grace, for a function that is
-/// killed late, and not beyond.
+/// A lock with its own lease is renewed up to the end of the budget and its grace, for a function that is
+/// killed late. It is not renewed further.
 mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
     use super::*;
 
@@ -61,7 +61,7 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
         let budget = process.budget(secs(60)).grace(secs(2));
         let mut lock = locks.acquire("k").within(&budget).lease(LEASE).await.unwrap();
         let ends = || table.attribute("k", "leaseEndsAt").unwrap().parse::<u64>().unwrap();
-        // Before, in and after the last lease of the budget.
+        // Before, during and after the last lease of the budget.
         for seconds in [5, 45, 10, 1, 5] {
             sleep(secs(seconds)).await;
             let now = process.clock.wall_millis();
@@ -77,7 +77,7 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
 
             let covered = (deadline + 2_000).max(now);
             let expected = match renewed_by {
-                // It asks for the rest of the budget.
+                // A resume covers the rest of the budget.
                 "resume" => covered,
                 _ => covered.min(now + lease.as_millis() as u64),
             };
@@ -87,8 +87,9 @@ mod a_renewal_within_a_budget_covers_its_grace_and_nothing_after_it {
     }
 }
 
-/// A frozen sandbox stops the monotonic clock, and a wall clock may be put back: neither gives time back.
-mod a_budget_counts_by_whichever_clock_says_that_more_has_passed {
+/// A frozen sandbox stops the monotonic clock, and a wall clock may be set back. Neither makes the budget
+/// longer.
+mod a_budget_counts_by_the_clock_that_shows_less_time_left {
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -120,7 +121,7 @@ mod a_budget_counts_by_whichever_clock_says_that_more_has_passed {
         // (40 + 2) × 1.05
         assert_eq!(table.attribute("k", "leaseDuration").as_deref(), Some("44100"));
 
-        // Ten seconds are left to wait in.
+        // Ten seconds are left to wait.
         let started = Instant::now();
 
         assert!(process.locks("other").acquire("k").within(&budget).await.unwrap_err().is_held());
@@ -161,7 +162,7 @@ async fn no_request_is_waited_for_much_longer_than_the_time_of_its_call() {
     let error = locks.try_acquire("k").within(&budget).await.unwrap_err();
 
     assert!(error.is_unknown(), "{error}");
-    // The clean-up, and the request before it, have 250 ms each.
+    // The clean-up and the request before it have 250 ms each.
     assert!(started.elapsed() <= millis(1_700), "{:?}", started.elapsed());
 }
 
@@ -169,7 +170,7 @@ async fn no_request_is_waited_for_much_longer_than_the_time_of_its_call() {
 async fn a_budget_on_another_clock_is_counted_by_the_clients_clock_once_a_call_has_it() {
     let table = Table::new();
     let process = table.process();
-    // By the clocks of the system, which stand still while those of the process run.
+    // This budget is on the system's clocks, which stand still while those of the process run.
     let budget = Budget::lasting(secs(30));
     let mut lock = process.locks("me").acquire("k").within(&budget).lease(secs(40)).await.unwrap();
     sleep(secs(25)).await;

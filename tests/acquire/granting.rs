@@ -1,4 +1,4 @@
-//! Which rows are taken, and what stands on them then.
+//! Which rows are taken, and what is in them afterwards.
 
 use crate::LEASE;
 use lambda_lock::LockKey;
@@ -57,7 +57,7 @@ async fn a_deleted_row_is_acquired_and_its_token_still_grows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_lock_is_refused_and_says_by_whom_and_until_when() {
+async fn a_refusal_names_the_holder_and_the_end_of_its_lease() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), LEASE).await;
@@ -68,7 +68,7 @@ async fn a_held_lock_is_refused_and_says_by_whom_and_until_when() {
     let held = refused.held().unwrap();
     assert!(held.holder.starts_with("one/"), "{held:?}");
     assert_eq!(held.lease_ends_at, lock.lease_ends_at());
-    // Fifteen seconds of the lease are left after two round trips, then the two seconds by which clocks may differ.
+    // After two round trips fifteen seconds of the lease are left. The clock skew of two seconds is added.
     assert_eq!(held.retry_after, millis(17_001) - 2 * ROUND_TRIP);
     assert_eq!(two.take_operations(), ["UpdateItem"]);
     lock.release().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_lost_race_ends_as_held() {
     let locks = two.locks("two");
     let attempt = tokio::spawn(async move { locks.try_acquire("k").lease(LEASE).await });
 
-    // Between the two, somebody else wins.
+    // Another caller gets the lock between the two.
     sleep(millis(20)).await;
     assert_eq!(two.take_operations(), ["UpdateItem", "UpdateItem"]);
 
@@ -141,7 +141,7 @@ async fn composite_keys_do_not_collide() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workflow_stands_on_the_row_only_while_it_holds_the_lock() {
+async fn the_row_names_a_workflow_only_while_it_holds_the_lock() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let mut lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
@@ -151,7 +151,7 @@ async fn a_workflow_stands_on_the_row_only_while_it_holds_the_lock() {
     lock.release().await.unwrap();
     assert_eq!(table.attribute("k", "workflow"), None);
 
-    // A dead workflow's mark does not stay on the lock of whoever takes it over.
+    // The workflow of a dead holder is removed when another caller takes the lock over.
     let dead = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:2")).await;
     let _ = dead.save();
     sleep(secs(23)).await;
@@ -166,7 +166,7 @@ async fn ttl_is_written_by_every_write_and_lies_after_the_retention() {
     let table = Table::new();
     let process = table.process();
     let locks = process.builder().ttl_attribute("expiresAt").ttl_retention(secs(3600)).build().unwrap();
-    // From the moment before each request.
+    // Counts from the moment before each request.
     let seconds = |after: u64| Some((process.clock.wall_millis().div_ceil(1000) + after).to_string());
     let expected = seconds(20 + 3600);
 
@@ -187,7 +187,7 @@ async fn ttl_is_written_by_every_write_and_lies_after_the_retention() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn taking_a_row_of_ours_counts_on_from_its_token_and_not_from_the_clock() {
+async fn the_next_token_of_a_row_of_ours_follows_its_last_token_and_not_the_clock() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let lock = acquired(&locks, LEASE).await;

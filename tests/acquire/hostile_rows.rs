@@ -1,4 +1,5 @@
-//! Rows and written locks that nobody of good will has made: no panic, nobody blocked, nothing taken over.
+//! Rows and saved locks that are wrong on purpose. No call panics, no caller is blocked, and no lock is
+//! taken over.
 
 use crate::LEASE;
 use lambda_lock::SavedLock;
@@ -16,7 +17,7 @@ const NO_TOKENS: [&str; 7] = [
     "99999999999999999999999999999999999999",
 ];
 
-/// A row of ours that is free, with this fencing token.
+/// Returns a table with a free row of ours that has this fencing token.
 async fn free_row(token: &str) -> Table {
     let table = Table::new();
     let locks = table.process().locks("before");
@@ -26,7 +27,7 @@ async fn free_row(token: &str) -> Table {
     table
 }
 
-/// The lock as somebody else wrote it down, with a lease that ends at this time.
+/// Returns the saved lock with a lease that ends at this time.
 fn ending_at(token: &SavedLock, millis: u64) -> SavedLock {
     let mut json = serde_json::to_value(token).unwrap();
     json["leaseEndsAt"] = json!(millis);
@@ -34,7 +35,7 @@ fn ending_at(token: &SavedLock, millis: u64) -> SavedLock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_row_whose_token_no_other_can_follow_is_reported_and_not_held() {
+async fn a_free_row_whose_token_cannot_grow_is_reported_and_not_held() {
     for token in NO_TOKENS {
         let _case = case(token);
         let table = free_row(token).await;
@@ -52,7 +53,7 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_and_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_row_whose_token_no_other_can_follow_is_reported_also_after_a_lost_answer() {
+async fn a_free_row_whose_token_cannot_grow_is_reported_also_after_a_lost_answer() {
     for token in NO_TOKENS {
         let _case = case(token);
         let table = free_row(token).await;
@@ -67,12 +68,13 @@ async fn a_free_row_whose_token_no_other_can_follow_is_reported_also_after_a_los
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_too_long_for_any_number_is_not_read_as_a_short_one() {
+async fn a_lease_that_overflows_is_not_read_as_a_short_one() {
     for lease in [
         "340282366920938463463374607431768211.999us",
         "94522879700260684295381835.9999h",
         "340282366920938463463374607431768211455ns1ns",
-        // The smallest product of each unit that has no room in 128 bits: the rest is less than an hour.
+        // The smallest product of each unit that does not fit into 128 bits. Without the overflow it is
+        // less than an hour.
         "340282366920938463463374607431768212us",
         "340282366920938463463374607431769ms",
         "340282366920938463463374607432s",
@@ -112,7 +114,7 @@ async fn an_error_about_a_row_quotes_little_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_far_ahead_on_paper_is_not_written_to_the_row() {
+async fn an_end_far_ahead_in_a_saved_lock_is_not_written_to_the_row() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let token = acquired(&one.locks("one"), LEASE).await.save();
@@ -124,13 +126,13 @@ async fn an_end_far_ahead_on_paper_is_not_written_to_the_row() {
     assert!(ends <= now + 23_000, "{ends}, which is {} s ahead", (ends - now) / 1000);
     drop(lock.save());
 
-    // So the holder that dies is succeeded by the wall clock, as any other.
+    // So the lock of a dead holder is taken over by the wall clock, as usual.
     sleep(secs(26)).await;
     acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_on_paper_that_is_earlier_than_the_rows_does_not_shorten_it() {
+async fn an_earlier_end_in_a_saved_lock_does_not_shorten_the_lease() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;

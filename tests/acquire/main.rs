@@ -1,4 +1,4 @@
-//! Acquiring and taking over: which locks are granted, which are not, and what a refusal says.
+//! Acquiring and taking over: which locks are granted, which are not, and what a refusal reports.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const LEASE: Duration = secs(20);
 
-/// Somebody acquires the lock and dies.
+/// Acquires the lock and never releases it, as a holder that dies.
 async fn die_holding(locks: &LockClient, lease: Duration) -> u64 {
     let lock = acquired(locks, lease).await;
     lock.save().fencing_token()

@@ -1,4 +1,4 @@
-//! Taking over by observation: the holder is dead when its version stood unchanged for a whole lease.
+//! Takeover by observation: the holder is dead when its version was unchanged for a whole lease.
 
 use crate::{LEASE, refused};
 use lambda_lock::{LockClient, Observation, TryAcquired};
@@ -50,13 +50,13 @@ async fn a_changed_version_restarts_the_observation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_that_counts_is_the_one_on_the_row_now() {
+async fn the_present_lease_in_the_row_counts() {
     let table = Table::new();
     let two = table.process();
     table.put_java_row("k", "v1", secs(10));
     let locks = two.locks("two");
     let seen = refused(&locks).await;
-    // The same version with a longer lease: no client does that, a repair by hand might.
+    // The same version gets a longer lease. No client does that, but a manual repair might.
     table.put_java_row("k", "v1", secs(40));
 
     assert!(!is_granted(&locks, seen.clone().and_waited(secs(20))).await);
@@ -69,7 +69,7 @@ async fn a_carried_observation_survives_a_process_restart() {
     table.put_java_row("k", "v1", LEASE);
     let mut carried: Option<String> = None;
     for call in 0.. {
-        // A new process each time: nothing but the observation goes on.
+        // Each call is a new process. Only the observation is passed on.
         let process = table.process();
         let locks = process.locks("two");
         let mut acquire = locks.acquire("k");
@@ -79,19 +79,19 @@ async fn a_carried_observation_survives_a_process_restart() {
         let budget = process.budget(secs(5)).reserve(Duration::ZERO);
         match acquire.within(&budget).await {
             Ok(lock) => {
-                // 21 s of watching in calls of 5 s each.
+                // 21 s of observation, in calls of 5 s each.
                 assert_eq!(call, 4);
                 return lock.release().await.map(drop).unwrap();
             }
             Err(error) => carried = Some(serde_json::to_string(&error.held().unwrap().observation).unwrap()),
         }
-        // Time that passes between the calls does not count by itself.
+        // Time between the calls does not count without the caller's word.
         sleep(secs(1000)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_between_calls_counts_only_if_the_caller_vouches_for_it() {
+async fn time_between_calls_counts_only_if_the_caller_adds_it() {
     let table = Table::new();
     table.put_java_row("k", "v1", LEASE);
     let locks = table.process().locks("two");
@@ -116,12 +116,12 @@ async fn an_observation_of_another_version_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_observed_span_begins_after_the_first_answer() {
+async fn an_observation_begins_after_the_first_response() {
     let table = Table::new();
     table.put_java_row("k", "v1", secs(2));
     let process = table.process();
     let locks = process.builder().request_timeout(secs(10)).build().unwrap();
-    // The answer says what was true 5 s ago: the holder may have renewed since.
+    // The response shows the row as it was 5 s ago. The holder may have renewed since.
     process.next([Fault::Slow(secs(5))]);
     match locks.try_acquire("k").lease(LEASE).await.unwrap() {
         TryAcquired::Granted(_) => panic!("an answer that travelled for 5 s proves nothing"),
@@ -131,7 +131,7 @@ async fn the_observed_span_begins_after_the_first_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_takes_over_as_soon_as_the_holder_is_proven_dead() {
-    // Many lengths, so that the end of the lease falls into each part of a pause.
+    // Many lengths, so that the lease ends at different times of a pause.
     for number in 0..25 {
         let lease = millis(3000 + 37 * number);
         let _case = case(format!("{lease:?}"));
@@ -143,7 +143,7 @@ async fn a_waiter_takes_over_as_soon_as_the_holder_is_proven_dead() {
         let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
 
         let proven = ROUND_TRIP + lease * 105 / 100;
-        // The jitter, a look that was under way, and the request itself.
+        // The jitter, a read in flight, and the request itself.
         let latest = proven + millis(20) + 2 * ROUND_TRIP + millis(2);
         assert!(started.elapsed() >= proven && started.elapsed() <= latest, "{:?}", started.elapsed());
         lock.release().await.unwrap();

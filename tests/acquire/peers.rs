@@ -1,5 +1,5 @@
-//! Rows of others: peers' records are understood, foreign and malformed rows are left alone, and
-//! attributes that we do not know are kept.
+//! Rows of other clients. Records of peers are understood, foreign and malformed rows are not
+//! changed, and unknown attributes are kept.
 
 use crate::LEASE;
 use lambda_lock::Dialect;
@@ -107,7 +107,7 @@ async fn a_peers_released_row_takes_two_requests_and_its_token_a_maximum() {
         table.put_java_row("k", "v1", LEASE);
         table.set("k", json!({"isReleased": {"S": "1"}}));
         if let Some(token) = token {
-            // Go copies it forward: it may be stale, and only enters a maximum.
+            // Go copies this token forward, so it may be stale. It only enters a maximum.
             table.set("k", json!({"fencingToken": {"N": token.to_string()}}));
         }
         let now = process.clock.wall_millis();
@@ -160,7 +160,7 @@ async fn a_lock_resumed_by_a_client_of_the_other_dialect_keeps_the_rows_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peek_says_who_holds_the_lock_since_when_and_until_when() {
+async fn a_peek_shows_the_holder_and_when_its_lease_began_and_ends() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");

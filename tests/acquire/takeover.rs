@@ -1,4 +1,4 @@
-//! Taking over from the dead, and never from the living.
+//! Takeover: the lock of a dead holder is taken over, and that of a living holder never.
 
 use crate::{LEASE, die_holding};
 use lambda_lock::LockClient;
@@ -18,7 +18,7 @@ async fn a_dead_holder_of_ours_is_taken_over_in_one_request_after_its_end_and_th
     let token = die_holding(&one.locks("one"), LEASE).await;
 
     let locks = two.locks("two");
-    // By the wall clock of the moment before the request.
+    // The wall clock of the moment before the request counts.
     sleep(secs(22) - ROUND_TRIP).await;
     let early = table.process();
     early.set_latency(Duration::ZERO);
@@ -53,14 +53,14 @@ async fn a_renewed_lock_is_never_taken_and_an_abandoned_one_is() {
 
     let lock = waiter.await.unwrap().unwrap();
 
-    // A whole lease and the drift from the last renewal, one poll and its jitter.
+    // A whole lease and the clock drift after the last renewal, then one poll and its jitter.
     let (least, most) = (millis(5_250), millis(5_250 + 250 + 25));
     assert!(abandoned.elapsed() >= least && abandoned.elapsed() <= most, "{:?}", abandoned.elapsed());
     lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_wall_clock_takeover_a_dead_holder_of_ours_must_be_watched_too() {
+async fn without_wall_clock_takeover_a_dead_holder_of_ours_must_be_observed_too() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     die_holding(&one.locks("one"), secs(3)).await;
@@ -82,7 +82,8 @@ async fn a_released_row_from_the_future_is_taken_by_its_version() {
     one.clock.jump_wall(1_500);
     acquired(&one.locks("one"), LEASE).await.release().await.unwrap();
 
-    // Claim refuses: the release is newer than our :now, so our Claim might be a delayed copy.
+    // The Claim is refused, because the release is newer than our :now, so our Claim might be a
+    // delayed copy.
     let lock = acquired(&two.locks("two"), LEASE).await;
 
     assert_eq!(two.take_operations(), ["UpdateItem", "UpdateItem"]);
@@ -92,7 +93,7 @@ async fn a_released_row_from_the_future_is_taken_by_its_version() {
 #[tokio::test(start_paused = true)]
 async fn a_peers_lock_is_left_alone_whatever_stale_attributes_of_ours_it_carries() {
     let table = Table::new();
-    // Go copies our attributes forward when it writes a row.
+    // Go copies our attributes when it writes a row.
     table.put_java_row("k", "v1", LEASE);
     table.set("k", json!({"leaseEndsAt": {"N": "5"}, "fencingToken": {"N": "7"}}));
     let locks = table.process().locks("two");

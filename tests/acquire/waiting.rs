@@ -1,4 +1,4 @@
-//! Waiting for a lock: how long, and with what in the end.
+//! Waiting for a lock: how long, and with which result.
 
 use crate::{LEASE, refused};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, millis, secs};
@@ -11,7 +11,7 @@ async fn waiting_ends_where_the_reserve_begins_and_never_before() {
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(6000)).await;
 
-    // Many lengths, so that the end falls into each part of a pause.
+    // Many lengths, so that the time ends at different times of a pause.
     for number in 0..25 {
         let wait = millis(4000 + 37 * number);
         let _case = case(format!("{wait:?}"));
@@ -21,7 +21,7 @@ async fn waiting_ends_where_the_reserve_begins_and_never_before() {
         let error = two.locks("two").acquire("k").within(&budget).await.unwrap_err();
 
         assert!(error.is_held(), "{error}");
-        // One last look, which may have been under way.
+        // One last read, which may be in flight.
         let latest = wait + ROUND_TRIP + millis(1);
         assert!(started.elapsed() >= wait && started.elapsed() <= latest, "{:?}", started.elapsed());
     }
@@ -69,7 +69,7 @@ mod waiting_ends_in_time_also_for_a_process_that_is_frozen_or_whose_clock_is_set
     }
 }
 
-/// Rows that an acquire would take, each in front of a client that is throttled from then on.
+/// Rows that an acquire would take, and a client that is throttled after its first request.
 mod a_lock_that_this_call_would_take_is_never_reported_as_held {
     use super::*;
 
@@ -77,7 +77,7 @@ mod a_lock_that_this_call_would_take_is_never_reported_as_held {
         vec![Fault::throttled(); 500]
     }
 
-    /// The first request finds the row; those that would take it are throttled.
+    /// The first request finds the row. The requests that would take it are throttled.
     fn throttled_after_one() -> impl Iterator<Item = Fault> {
         [Fault::None].into_iter().chain(throttled())
     }
@@ -130,7 +130,7 @@ mod a_lock_that_this_call_would_take_is_never_reported_as_held {
         table.put_java_row("k", "v1", secs(3));
         let network = process.clone();
         let brown_out = tokio::spawn(async move {
-            // Its lease and 5 % of it are over a moment later.
+            // The lease and 5 % of it end a moment later.
             sleep(millis(3_100)).await;
             network.next(throttled());
         });
@@ -164,11 +164,11 @@ async fn a_waiter_gets_the_lock_soon_after_it_was_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_gets_a_free_lock_with_one_write_although_another_came_and_went_since_it_was_seen() {
+async fn a_waiter_gets_a_free_lock_with_one_write_although_another_held_it_since_the_read() {
     let table = Table::new();
     let (one, two, three) = (table.process(), table.process(), table.process());
     let lock = acquired(&one.locks("one"), LEASE).await;
-    // The Claim is refused. The look finds the lock free, and its answer is on its way for long.
+    // The Claim is refused. The read finds the lock free, but its response takes long.
     two.next([Fault::None, Fault::SlowBothWays(millis(50), millis(300))]);
     let (locks, budget) = (two.locks("two"), two.budget(secs(60)));
     let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
@@ -185,12 +185,12 @@ async fn a_waiter_gets_a_free_lock_with_one_write_although_another_came_and_went
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_rival_that_is_always_faster_a_call_ends_with_its_time() {
+async fn a_call_ends_with_its_time_although_a_rival_is_always_faster() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let locks = one.locks("rival");
     acquired(&locks, LEASE).await.release().await.unwrap();
-    // Each request of ours finds a row that was released in the future, and another one each time.
+    // Each of our requests finds another row that was released in the future.
     two.set_latency(millis(4));
     let rival = tokio::spawn({
         let table = table.clone();

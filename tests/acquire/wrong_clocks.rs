@@ -1,13 +1,13 @@
-//! Clocks that are wrong: the caller's, and those that `Date` headers tell of.
+//! Wrong clocks: the caller's own, and those in `Date` headers.
 
 use crate::{LEASE, die_holding};
 use lambda_lock::LockClient;
-use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, secs};
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, millis, secs};
 use tokio::time::sleep;
 
 const HOUR: i64 = 3600;
 
-/// A process whose wall clock the server has contradicted, in answers about another key.
+/// Lets the server contradict the wall clock of a process, in responses about another key.
 async fn contradicted(process: &Process, locks: &LockClient, wrong_by: i64) {
     process.clock.jump_wall(wrong_by);
     for _ in 0..3 {
@@ -20,10 +20,10 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    // Two's wall clock is a minute ahead: by it, one has been dead for long.
+    // Two's wall clock is a minute ahead. By that clock, one has been dead for long.
     two.clock.jump_wall(60_000);
     let locks = two.locks("two");
-    // Any two answers tell: here those of another key.
+    // Any two responses show it. Here they are about another key.
     for _ in 0..2 {
         locks.peek("another").await.unwrap();
     }
@@ -34,7 +34,7 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
 
-    // What it writes for others is no earlier than its own clock says: a correction may be wrong.
+    // The end that it writes is not earlier than by its own clock, because the correction may be wrong.
     let two_now = two.clock.wall_millis();
 
     let lock = acquired(&locks, LEASE).await;
@@ -51,7 +51,7 @@ async fn a_clock_that_is_wrong_again_takes_no_lock_over() {
         let (one, two) = (table.process(), table.process());
         let mut lock = acquired(&one.locks("one"), LEASE).await;
         let locks = two.locks("two");
-        // Contradicted and put right, and then the clock jumps again before the next answer.
+        // The clock is contradicted and corrected. Then it jumps again before the next response.
         contradicted(&two, &locks, 60_000).await;
         two.clock.jump_wall(again);
 
@@ -67,8 +67,8 @@ async fn a_clock_that_is_wrong_again_takes_no_lock_over() {
     }
 }
 
-/// What a client wrote when its clock was ahead, it remembers for its own next acquire, but for a moment only.
-mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
+/// A client remembers what it wrote while its clock was ahead, for its own next acquire. It does so only for a moment.
+mod a_corrected_clock_takes_over_no_living_holder_whatever_was_written_before {
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
         assert!(locks.acquire("k").within(&two.budget(secs(5))).await.unwrap_err().is_held());
 
         lock.checkpoint().await.unwrap();
-        // What it writes from then on is right too.
+        // What it writes afterwards is right too.
         let now = two.clock.wall_millis();
 
         let third = granted(locks.try_acquire("third").lease(LEASE)).await;
@@ -120,10 +120,11 @@ mod a_clock_that_was_put_right_kills_nobody_whatever_was_written_before {
     }
 }
 
-/// The lead that a release leaves behind is for a client that comes back within the same milliseconds. A clock that was
-/// wrong by little, and put right, must not lead others to a later end than it writes.
+/// A release may write an end that is a few milliseconds ahead of the clock. The client's next Claim then uses that end
+/// as its time. If a wrong clock was ahead by more than that and is right again, the next lease must end at the right
+/// time.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_was_put_right_by_little_leads_by_no_more_than_a_moment() {
+async fn after_a_small_correction_of_the_clock_a_lease_ends_at_the_right_time() {
     for ahead in [25, 100, 1_500] {
         let _case = case(format!("{ahead} ms"));
         let table = Table::new();
@@ -143,10 +144,10 @@ async fn a_clock_that_was_put_right_by_little_leads_by_no_more_than_a_moment() {
     }
 }
 
-/// An answer that travels for long says a time that is long past when it arrives. That is no reason to distrust
-/// the clock it is compared with, also where the process was frozen meanwhile and only its wall clock saw the time.
+/// A response that takes long has an old date when it arrives. That does not show that the clock is wrong. This also
+/// holds if the process was frozen meanwhile, so that only its wall clock counted the time.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_on_its_way_for_long_does_not_make_the_clock_look_wrong() {
+async fn a_slow_answer_does_not_make_the_clock_look_wrong() {
     for frozen in [false, true] {
         for (there, back) in [(0, 9), (9, 0), (5, 5)] {
             let _case = case(format!("frozen: {frozen}, {there} s there, {back} s back"));
@@ -155,7 +156,7 @@ async fn an_answer_that_was_on_its_way_for_long_does_not_make_the_clock_look_wro
             die_holding(&one.locks("one"), secs(1)).await;
             let locks = two.builder().owner("two").request_timeout(secs(30)).build().unwrap();
             for _ in 0..3 {
-                // The whole round trip, in both directions.
+                // The round trip takes this long in both directions.
                 two.next([Fault::SlowBothWays(secs(there), secs(back))]);
                 let read = async { locks.peek("another").await.map(drop) };
                 if frozen {
@@ -204,13 +205,13 @@ async fn wrong_dates_do_not_make_a_living_holder_look_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
+async fn a_date_that_is_not_dynamodbs_own_is_ignored() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;
     let _ = lock.save();
     sleep(secs(10)).await;
-    // Something in between answers by itself, with a clock of its own.
+    // A proxy in between responds, with its own clock.
     two.next(vec![Fault::Foreign(503, HOUR); 100]);
     let locks = two.locks("two");
     assert!(locks.peek("another").await.unwrap_err().is_unknown());
@@ -224,7 +225,7 @@ async fn a_date_that_is_not_dynamodbs_own_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_wrong_date_does_not_cost_the_takeover_by_wall_clock_for_good() {
+async fn one_wrong_date_does_not_disable_takeover_by_wall_clock_for_ever() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lock = acquired(&one.locks("one"), secs(3)).await;
@@ -256,4 +257,114 @@ async fn two_wrong_dates_that_differ_by_minutes_do_not_agree() {
 
     assert_eq!(two.take_operations(), ["UpdateItem"], "the wall clock is trusted: one request takes over");
     lock.release().await.unwrap();
+}
+
+/// A wall clock that is an hour behind, as after a restore from a snapshot. The end of a lease that it writes has passed
+/// for everybody else.
+mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_on_it {
+    use super::*;
+
+    const AN_HOUR_BACK: i64 = -3_600_000;
+
+    /// A process whose clock is behind, and one whose clock is right.
+    fn processes(table: &Table) -> (Process, Process) {
+        let (behind, right) = (table.process(), table.process());
+        behind.clock.jump_wall(AN_HOUR_BACK);
+        (behind, right)
+    }
+
+    async fn nobody_takes(table: &Table, right: &Process) {
+        assert!(table.number("k", "leaseEndsAt") >= right.clock.wall_millis() + 19_900);
+        sleep(secs(1)).await;
+        let tried = right.locks("right").try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(tried.granted().is_none(), "granted to two holders");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_try() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let locks = behind.locks("behind");
+
+        let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "UpdateItem"], "granted, and renewed");
+        nobody_takes(&table, &right).await;
+        assert!(!lock.remaining().is_zero());
+        lock.release().await.unwrap();
+        granted(locks.try_acquire("k").lease(LEASE)).await.release().await.unwrap();
+        assert_eq!(behind.take_operations().len(), 3, "later grants are right from their first write on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_grant_whose_response_was_lost() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        behind.next([Fault::AnswerLost]);
+
+        let lock = acquired(&behind.locks("behind"), LEASE).await;
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "GetItem", "UpdateItem"]);
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_resume() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let saved = acquired(&right.locks("right"), LEASE).await.save();
+        sleep(secs(10)).await;
+
+        let lock = behind.locks("behind").resume(saved).await.unwrap();
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "UpdateItem"], "renewed twice");
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_a_reclaim() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let saved = acquired(&right.locks("right"), LEASE).await.save();
+
+        let lock = behind.locks("behind").reclaim(saved).lease(LEASE).await.unwrap();
+
+        assert_eq!(behind.take_operations(), ["UpdateItem", "UpdateItem"]);
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn but_not_where_an_earlier_response_has_shown_the_time() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        let locks = behind.locks("behind");
+        locks.peek("another").await.unwrap();
+        behind.take_sent();
+
+        let lock = acquired(&locks, LEASE).await;
+
+        assert_eq!(behind.take_operations(), ["UpdateItem"]);
+        nobody_takes(&table, &right).await;
+        lock.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn and_whoever_lost_it_in_between_is_told_to_ask_again() {
+        let table = Table::new();
+        let (behind, right) = processes(&table);
+        behind.next([Fault::None, Fault::SlowBothWays(millis(500), millis(0))]);
+        let (late, early) = (behind.locks("behind"), right.locks("right"));
+
+        let (refused, taken) = tokio::join!(async { late.try_acquire("k").lease(LEASE).await }, async {
+            sleep(millis(300)).await;
+            granted(early.try_acquire("k").lease(LEASE)).await
+        });
+
+        assert!(refused.unwrap_err().is_unknown());
+        assert!(!taken.remaining().is_zero());
+        taken.release().await.unwrap();
+    }
 }

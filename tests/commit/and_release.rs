@@ -77,7 +77,7 @@ async fn a_commit_and_release_that_is_not_applied_still_releases_the_lock() {
         process.clear();
 
         if what == "unavailable" {
-            // The release was throttled too: the lease frees the lock.
+            // The release was throttled too, so the lock is free when its lease ends.
             sleep(secs(100)).await;
             continue;
         }

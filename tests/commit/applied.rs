@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// What a holder believes of it: 21 s / 1.05.
+/// How long a holder relies on its lease: 21 s / 1.05.
 const BELIEVED: Duration = secs(20);
 
 fn transaction_id(sent: &Sent) -> String {
     content(sent)["ClientRequestToken"].as_str().unwrap().to_owned()
 }
 
-/// DynamoDB cancels a transaction for these reasons, one for each of its writes.
+/// DynamoDB cancels a transaction for these reasons, one for each write.
 fn cancelled(codes: &[&str]) -> Fault {
     let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code})).collect();
     let body = json!({
@@ -203,12 +203,31 @@ async fn a_commit_is_not_applied_over_its_own_version() {
     process.take_sent();
     lock.commit([counted("o-1")]).await.unwrap();
     let commit = process.take_sent().remove(0);
-    // DynamoDB has forgotten the token: to it, the copy is a transaction like any other.
+    // DynamoDB has forgotten the token, so the copy is a transaction like any other.
     let mut forgotten: serde_json::Value = serde_json::from_str(&commit.body).unwrap();
     forgotten["ClientRequestToken"] = json!("0123456789abcdef0123456789abcdef");
 
     let (status, _) = table.carry_out(&commit.operation, &forgotten.to_string());
 
     assert_eq!((status, applied(&table, "o-1")), (400, 1));
+    lock.release().await.unwrap();
+}
+
+/// The clock was set back by an hour while the lock was held. What the commit wrote of the lease has passed for others.
+#[tokio::test(start_paused = true)]
+async fn a_commit_written_by_a_clock_that_is_behind_is_followed_by_a_renewal() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.take_sent();
+    process.clock.jump_wall(-3_600_000);
+    sleep(secs(15)).await;
+
+    lock.commit([counted("o-1")]).await.unwrap();
+
+    assert_eq!(process.take_operations(), ["TransactWriteItems", "UpdateItem"]);
+    let right = table.process().clock.wall_millis();
+    assert!(table.number("k", "leaseEndsAt") >= right + 20_900, "the lease is as long as any other");
+    assert!(lock.remaining() > secs(19));
     lock.release().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! A commit whose writes are refused applies nothing, and says which of them failed.
+//! A commit whose writes are refused applies nothing, and reports which of them failed.
 
 use crate::{LEASE, applied, applied_beside_another, counted, created, forget, table, taken_by_another};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
@@ -58,13 +58,13 @@ async fn a_lost_lock_is_reported_even_when_the_callers_writes_fail_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_still_on_its_way_is_refused_after_its_commit_was_called_cancelled() {
+async fn a_late_copy_is_refused_after_its_commit_was_reported_as_cancelled() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
     lock.commit([created("o-1")]).await.unwrap();
     process.take_sent();
-    // The first copy arrives after the order is gone: by itself it could then be applied.
+    // The first copy arrives after the order is deleted. Without the lock's condition it could then be applied.
     process.next([Fault::ArrivesLate(secs(5))]);
 
     let error = lock.commit([created("o-1"), counted("o-2")]).await.unwrap_err();
@@ -78,13 +78,13 @@ async fn a_copy_that_is_still_on_its_way_is_refused_after_its_commit_was_called_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_lands_just_before_it_would_be_called_cancelled_is_called_committed() {
+async fn a_copy_that_is_applied_before_its_commit_is_reported_as_cancelled_is_committed() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
     lock.commit([created("o-1")]).await.unwrap();
-    // Two copies are on their way; the order is still there when the second one is refused, and gone
-    // when the first one lands, before the renewal that follows.
+    // Two copies are in flight. The order still exists when the second one is refused. It is deleted when the
+    // first one arrives, before the renewal that follows.
     process.next([Fault::ArrivesLate(millis(1200)), Fault::Slow(Duration::ZERO), Fault::Slow(millis(500))]);
     let orders = table.clone();
     let forgetting = tokio::spawn(async move {
@@ -100,15 +100,15 @@ async fn a_copy_that_lands_just_before_it_would_be_called_cancelled_is_called_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_guard_say_ours() {
+async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_guard_rely_on_it() {
     let table = table();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
     let acquire = locks.try_acquire("k").lease(millis(2_100)).within(&budget);
     let mut lock = granted(acquire).await;
     lock.commit([created("o-1")]).await.unwrap();
-    // As above the first copy is applied after the second one was refused. No renewal arrives before the lease is
-    // over and another call has been granted the lock.
+    // As above, the first copy is applied after the second one was refused. No renewal arrives before the lease
+    // has ended and another call has been granted the lock.
     process.next([Fault::ArrivesLate(millis(1200)), Fault::Slow(Duration::ZERO)]);
     process.next(vec![Fault::BlackHole; 5]);
     let orders = table.clone();
@@ -170,7 +170,7 @@ async fn a_transaction_that_dynamodb_would_refuse_is_refused_before_it_is_sent()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_table_of_the_callers_is_not_blamed_on_the_lock_table() {
+async fn a_missing_table_of_the_caller_is_not_reported_as_the_lock_table() {
     let table = Table::new();
     let mut lock = acquired(&table.process().locks("me"), LEASE).await;
 
@@ -188,7 +188,8 @@ async fn a_commit_whose_write_was_refused_finds_out_by_itself_that_nothing_was_a
     let budget = process.budget(secs(60));
     let locks = process.locks("me");
     let mut lock = granted(locks.try_acquire("k").lease(LEASE).within(&budget)).await;
-    // The first copy is lost; the second is cancelled; the answer of the Renew that makes sure is lost as well.
+    // The first copy is lost, and the second one is cancelled. The response to the Renew that follows is lost
+    // too.
     process.next([Fault::RequestLost, Fault::None, Fault::AnswerLost]);
 
     let error = lock.commit([hopeless()]).await.unwrap_err();
@@ -201,7 +202,7 @@ async fn a_commit_whose_write_was_refused_finds_out_by_itself_that_nothing_was_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_commit_leaves_no_payload_behind_although_a_renewal_had_to_find_out_about_its_first_copy() {
+async fn a_cancelled_commit_leaves_no_payload_behind_when_a_renewal_settles_its_first_copy() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;

@@ -1,4 +1,4 @@
-//! Nobody but the current holder writes.
+//! Only the current holder can write.
 
 use crate::{LEASE, applied, counted, table, taken_by_another};
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -23,7 +23,7 @@ async fn a_holder_that_was_paused_and_lost_the_lock_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_was_released_elsewhere_is_not_committed_under() {
+async fn a_commit_under_a_lock_that_was_released_elsewhere_is_refused() {
     let table = table();
     let mut lock = acquired(&table.process().locks("me"), LEASE).await;
 

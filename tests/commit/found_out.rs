@@ -1,4 +1,4 @@
-//! What a commit finds out about an earlier copy of itself, and what it may not conclude.
+//! What a commit learns about an earlier copy of itself, and what it must not conclude.
 
 use crate::{LEASE, applied, counted, created, forget, table};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A reason that passes is no refusal for good, whichever item has it.
+/// A temporary reason does not end the commit, whichever item has it.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_is_throttled_at_any_of_its_items_is_repeated() {
     for code in ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"] {
@@ -30,7 +30,7 @@ async fn a_transaction_that_is_throttled_at_any_of_its_items_is_repeated() {
     }
 }
 
-/// A Renew that found the commit applied came later than the commit, and counts.
+/// A Renew that found the commit applied came later than the commit, so its lease counts.
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_a_renewal_found_applied_leaves_the_lease_of_the_renewal() {
     let table = table();
@@ -56,7 +56,7 @@ async fn a_commit_that_a_renewal_found_applied_leaves_the_lease_of_the_renewal()
     assert_eq!(process.take_operations(), ["UpdateItem"], "it knows the newest version");
 }
 
-/// Only the whole key names the lock's own row.
+/// Only the complete key identifies the lock's own row.
 #[tokio::test(start_paused = true)]
 async fn a_commit_may_write_another_row_of_the_same_partition() {
     let table = Table::with_keys(&["pk", "sk"]);
@@ -77,7 +77,7 @@ async fn a_commit_may_write_another_row_of_the_same_partition() {
 
 /// A row that cannot be read does not prove that no earlier copy will be applied.
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_an_unreadable_row_refused_after_a_copy_without_an_answer_is_unknown() {
+async fn a_commit_refused_by_an_unreadable_row_after_a_lost_answer_is_unknown() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;

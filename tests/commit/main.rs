@@ -34,7 +34,7 @@ fn table() -> Table {
     table
 }
 
-/// Counts how often it was applied.
+/// Returns a write that counts how often it was applied.
 fn counted(id: &str) -> TransactWriteItem {
     let update = Update::builder()
         .table_name("orders")
@@ -44,7 +44,7 @@ fn counted(id: &str) -> TransactWriteItem {
     TransactWriteItem::builder().update(update.build().unwrap()).build()
 }
 
-/// Only where there is no such order yet.
+/// Returns a write that is applied only if there is no such order yet.
 fn created(id: &str) -> TransactWriteItem {
     let put = Put::builder()
         .table_name("orders")
@@ -55,7 +55,7 @@ fn created(id: &str) -> TransactWriteItem {
     TransactWriteItem::builder().put(put.build().unwrap()).build()
 }
 
-/// How often the effect was applied.
+/// Returns how often the write was applied.
 fn applied(table: &Table, id: &str) -> u32 {
     let key = json!({"TableName": "orders", "Key": {"id": {"S": id}}, "ConsistentRead": true});
     let answer = table.call("GetItem", &key);
@@ -66,12 +66,12 @@ fn forget(table: &Table, id: &str) {
     table.call("DeleteItem", &json!({"TableName": "orders", "Key": {"id": {"S": id}}}));
 }
 
-/// A request's content: the order of names in its JSON means nothing.
+/// Returns the content of a request. The order of names in its JSON has no meaning.
 fn content(sent: &Sent) -> Value {
     serde_json::from_str(&sent.body).unwrap()
 }
 
-/// Another grant takes the lock after its lease.
+/// Takes the lock over when its lease has ended.
 async fn taken_by_another(table: &Table) -> Lock {
     sleep(secs(100)).await;
     let other = acquired(&table.process().locks("other"), LEASE).await;
@@ -79,7 +79,8 @@ async fn taken_by_another(table: &Table) -> Lock {
     other
 }
 
-/// The commit of `o-1` and `o-2` was applied once, and its guard knows that another holder has the lock by now.
+/// Asserts that the commit of `o-1` and `o-2` was applied once, and that its guard knows that another holder
+/// has the lock.
 async fn applied_beside_another(table: &Table, mut lock: Lock, other: Lock) {
     assert_eq!((applied(table, "o-1"), applied(table, "o-2")), (1, 1));
     assert!(!other.remaining().is_zero());
@@ -92,7 +93,7 @@ async fn lock_within(process: &Process, lock: Lock, budget: &Budget) -> Lock {
     process.locks("me").resume(lock.save()).within(budget).await.unwrap()
 }
 
-/// Faults after which a transaction is sent again.
+/// Returns faults after which a transaction is sent again.
 fn unheard_or_lost() -> impl Iterator<Item = Fault> {
     let in_progress = Fault::error_after_apply("TransactionInProgressException");
     Fault::applied_unheard().into_iter().chain([in_progress]).chain(Fault::not_applied())

@@ -1,4 +1,4 @@
-//! A commit whose lock somebody reclaims while its outcome is found out.
+//! A commit whose lock is reclaimed while the commit finds out its own outcome.
 
 use crate::{LEASE, applied_beside_another, counted, created, forget, table};
 use lambda_lock::Error;
@@ -6,7 +6,8 @@ use lambda_lock_testkit::{Fault, granted, millis, secs};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A Renew has found the lock lost; the commit before it had been applied. The guard must not say "ours".
+/// A Renew found the lock lost. The commit before it had been applied. The guard must not report that it
+/// holds the lock.
 #[tokio::test(start_paused = true)]
 async fn a_commit_applied_before_the_lock_was_reclaimed_does_not_bring_the_guard_back() {
     let table = table();
@@ -14,7 +15,7 @@ async fn a_commit_applied_before_the_lock_was_reclaimed_does_not_bring_the_guard
     let (locks, budget) = (one.locks("me"), one.budget(secs(60)));
     let mut lock = granted(locks.try_acquire("k").lease(secs(30)).within(&budget)).await;
     lock.commit([created("o-1")]).await.unwrap();
-    // The first copy arrives after the second was cancelled (o-1 exists), and before the Renew.
+    // The first copy arrives after the second one was cancelled (o-1 exists), and before the Renew.
     one.next([Fault::ArrivesLate(millis(1200)), Fault::Slow(Duration::ZERO), Fault::Slow(millis(900))]);
     let (orders, saved) = (table.clone(), lock.to_saved());
     let other = tokio::spawn(async move {
@@ -29,7 +30,7 @@ async fn a_commit_applied_before_the_lock_was_reclaimed_does_not_bring_the_guard
     applied_beside_another(&table, lock, other.await.unwrap()).await;
 }
 
-/// The same, but DynamoDB does not answer the last question: the work under the lock must stop too.
+/// The same, but DynamoDB does not respond to the last request. The work under the lock must also stop.
 #[tokio::test(start_paused = true)]
 async fn work_under_a_lock_learns_that_a_commit_found_the_lock_lost() {
     let table = table();

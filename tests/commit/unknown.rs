@@ -1,11 +1,12 @@
-//! A commit of unknown outcome: `settle_commit` finds out what became of it, and nothing is applied twice.
+//! A commit of unknown outcome: `settle_commit` finds out whether it was applied, and nothing is applied
+//! twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
 use lambda_lock::{CommitOutcome, Lock, SavedLock};
 use lambda_lock_testkit::{Fault, Process, Sent, acquired, case, millis, secs};
 use tokio::time::{Instant, sleep};
 
-/// A commit that is applied, or is not, and of which the caller hears nothing.
+/// Sends a commit that is applied or not. The caller gets no response.
 async fn commit_unheard(lock: &mut Lock, process: &Process, applies: bool) {
     process.next(vec![if applies { Fault::NeverAnswers } else { Fault::BlackHole }; 200]);
     assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
@@ -77,7 +78,7 @@ async fn a_commit_that_the_row_no_longer_shows_is_indeterminate() {
 
     assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
 
-    // A copy of the lock renews it: the commit's version is gone from the row.
+    // A copy of the lock renews it, so the row no longer has the commit's version.
     let copy = table.process().locks("me").resume(lock.to_saved()).await.unwrap();
     assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
     let _ = copy.save();
@@ -113,7 +114,7 @@ async fn a_transaction_is_not_repeated_for_longer_than_dynamodb_recognises_its_t
     assert!(began.elapsed() > secs(7 * 60), "and not given up early: {:?}", began.elapsed());
 }
 
-/// Whichever clock stands still or goes back, by the other one the token is too old.
+/// One clock stands still or is set back. By the other clock the token is too old.
 mod neither_a_frozen_sandbox_nor_a_clock_set_back_repeats_a_transaction_that_dynamodb_has_forgotten {
     use super::*;
 
@@ -236,7 +237,7 @@ mod a_reclaimed_lock_still_tells_what_became_of_the_commit_before {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_heard_when_the_token_is_forgotten_does_not_prove_that_nothing_was_applied() {
+async fn a_refusal_after_the_token_is_forgotten_does_not_prove_that_nothing_was_applied() {
     const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
         "CancellationReasons":[{"Code":"None"},{"Code":"ConditionalCheckFailed","Item":{"key":{"S":"k"},
         "ownerName":{"S":"another"},"leaseDuration":{"S":"20000"},"fencingToken":{"N":"1900000000000"},
@@ -246,7 +247,7 @@ async fn a_refusal_heard_when_the_token_is_forgotten_does_not_prove_that_nothing
     let mut lock = acquired(&process.locks("me"), LEASE).await;
     process.set_latency(millis(50));
     process.next([Fault::AnswerLost, Fault::Says(400, REASONS)]);
-    // The process is frozen while it repeats the request, for longer than DynamoDB remembers a transaction.
+    // The process is frozen while it repeats the request, for longer than DynamoDB recognises the token.
     process.take_sent();
     let freeze = async {
         let mut sent = 0;
@@ -274,7 +275,7 @@ async fn a_commit_that_can_never_be_settled_is_an_outcome_and_a_missing_response
 
     assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
     process.clear();
-    // No answer again: ask again, as often as it takes.
+    // There is no response again. The caller may retry as often as needed.
     for _ in 0..3 {
         process.next(vec![Fault::BlackHole; 10]);
         assert!(lock.settle_commit().await.unwrap_err().is_unknown());

@@ -4,7 +4,7 @@ use lambda_lock::TryAcquired;
 use lambda_lock_testkit::{Table, case, millis, secs};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What `docs/settings.md` says: about 3 s and 5 % of the timeout.
+/// The values in `docs/settings.md`: about 3 s and 5 % of the timeout.
 const SAID: [(u64, f64); 3] = [(30, 4.6), (60, 6.1), (900, 48.0)];
 
 #[tokio::test(start_paused = true)]
@@ -19,7 +19,7 @@ async fn a_function_killed_at_its_deadline_blocks_others_for_three_seconds_and_a
         let lock = killed.locks("killed").acquire("k").within(&budget).await.unwrap();
         sleep_until(deadline).await;
         std::mem::forget(lock);
-        // Each look is a caller of its own, which has watched nothing and goes by the end of the lease alone.
+        // Each try is a new caller. It has observed nothing, so it decides by the end of the lease alone.
         let next_one = async || next.locks("next").try_acquire("k").lease(secs(20)).await.unwrap();
 
         let granted = loop {
@@ -53,7 +53,7 @@ async fn a_shorter_lease_with_checkpoints_blocks_for_less() {
 
     let granted = waiting.locks("next").acquire("k").within(&waiting.budget(secs(120))).await.unwrap();
 
-    // By watching, for which the waiter needs the lease and 5 %.
+    // The waiter takes over by observation, which takes the lease and 5 %.
     assert!((last.elapsed().as_secs_f64() - 21.0).abs() < 0.2, "{:?}", last.elapsed());
     granted.release().await.unwrap();
 }

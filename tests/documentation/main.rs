@@ -1,4 +1,4 @@
-//! What the documentation says, shown.
+//! Shows that statements of the documentation are true.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 

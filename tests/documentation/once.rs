@@ -1,4 +1,4 @@
-//! What idempotent work makes of doing something again.
+//! What happens when idempotent work is requested again.
 
 use crate::LEASE;
 use lambda_lock::Error;
@@ -23,7 +23,7 @@ async fn an_event_that_comes_twice_does_its_work_once_under_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_work_that_is_done_again_has_another_fencing_token_so_that_it_is_no_idempotency_key() {
+async fn work_that_is_done_again_has_another_fencing_token() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
@@ -39,7 +39,7 @@ async fn a_work_that_is_done_again_has_another_fencing_token_so_that_it_is_no_id
             Ok::<_, Error>(())
         };
         let run = locks.once("order-42").within(&budget).run(work);
-        // What has crashed stores nothing, and the next attempt takes over when its lease is over.
+        // A crashed attempt stores nothing. The next attempt takes over when the lease has ended.
         let _ = tokio::time::timeout(LEASE, run).await;
         sleep(secs(60)).await;
     }

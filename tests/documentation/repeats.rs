@@ -1,10 +1,10 @@
-//! What may be done again.
+//! Which calls may be repeated.
 
 use crate::LEASE;
 use lambda_lock::{Lock, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table, acquired, applied, counted, granted};
 
-/// All requests of a call arrive, and nobody hears of it.
+/// All requests of a call are applied, and all responses are lost.
 fn unheard() -> impl Iterator<Item = Fault> {
     std::iter::repeat_n(Fault::NeverAnswers, 20)
 }
@@ -47,7 +47,7 @@ async fn a_commit_is_not_safe_to_repeat_by_the_next_invocation() {
     process.clear();
     lock.release().await.unwrap();
 
-    // The next invocation knows nothing of it, and commits the same writes.
+    // The next invocation does not know of the first commit, and commits the same writes.
     let mut lock = acquired(&locks, LEASE).await;
     lock.commit([counted("effect")]).await.unwrap();
 

@@ -1,4 +1,4 @@
-//! Requests per operation, as a table: what the README and the crate's docs say is what is sent.
+//! Requests per operation: the numbers in the README and in the crate's docs are the requests that are sent.
 
 use crate::LEASE;
 use lambda_lock_testkit::{Fault, Sent, Table, acquired, granted, millis, secs};
@@ -73,8 +73,8 @@ async fn requests_per_operation() {
     );
 }
 
-/// What makes a read or a refusal worth something: a read that may be stale, or a refusal without the row, would
-/// still be answered, and the embedded table is never stale.
+/// The protocol needs consistent reads, and the row with each refusal. Other requests would also get responses,
+/// and the embedded table is never stale, so only this test notices them.
 #[tokio::test(start_paused = true)]
 async fn every_read_is_consistent_and_every_write_has_a_condition_and_asks_for_the_row_that_refuses_it() {
     let table = Table::new();
@@ -82,7 +82,7 @@ async fn every_read_is_consistent_and_every_write_has_a_condition_and_asks_for_t
     let locks = process.locks("me");
     let acquire = || locks.try_acquire("k").lease(LEASE).workflow("arn:1");
 
-    // Reads, each for its own reason.
+    // Reads, for different reasons.
     locks.peek("k").await.unwrap();
     locks.release_workflow("k", "arn:1").await.unwrap();
     process.next([Fault::AnswerLost]);

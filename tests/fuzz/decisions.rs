@@ -1,5 +1,5 @@
-//! What DynamoDB's conditions decide on a row, and what our reading of the same row says: for each operation,
-//! on an embedded DynamoDB, the outcome is the one that follows from the reference's reading.
+//! Compares DynamoDB's conditions with our reading of the same row. For each operation, on an embedded DynamoDB,
+//! the outcome must follow from the reference's reading.
 
 use crate::rows::{self, Attribute, Row, Sketch, version};
 use crate::versions::GRANTS;
@@ -15,9 +15,9 @@ use std::future::{Future, IntoFuture};
 use std::time::{Duration, UNIX_EPOCH};
 
 pub(crate) const LEASE_OF_OURS: Duration = Duration::from_secs(20);
-/// The skew that a client allows for by default.
+/// The default clock skew.
 const SKEW: u64 = 2_000;
-/// What the lock that was written down has as fencing token.
+/// The fencing token of the saved lock.
 pub(crate) const OUR_TOKEN: u64 = 1_760_000_000_001;
 
 /// A table, and virtual time.
@@ -33,11 +33,11 @@ impl Stage {
         Self { runtime, table }
     }
 
-    /// Puts the row, and begins with a fresh process beside it.
+    /// Puts the row, and creates a new process.
     pub(crate) fn begin(&self, sketch: &Sketch) -> Scene<'_> {
         self.runtime.block_on(async {
             let process = self.table.process();
-            // So that a loop without an end uses up time.
+            // With latency, a loop without end uses up virtual time.
             process.set_latency(Duration::from_millis(10));
             let now = process.clock.wall_millis();
             let row = sketch.at(now);
@@ -58,7 +58,7 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Runs an operation. One that does not end in ten minutes of virtual time never ends.
+    /// Runs an operation. If it takes more than ten minutes of virtual time, it never ends.
     pub(crate) fn run<T>(&self, operation: impl Future<Output = T>) -> T {
         let bounded = async { tokio::time::timeout(Duration::from_secs(600), operation).await };
         let result = self.stage.runtime.block_on(bounded).unwrap_or_else(|_| panic!("it did not end"));
@@ -70,20 +70,21 @@ impl Scene<'_> {
         self.stage.table.row("k").unwrap()
     }
 
-    /// The row is as it was found.
+    /// Checks that the row was not changed.
     fn is_untouched(&self) -> Checked {
         prop_assert_eq!(self.after(), self.before.clone(), "the row was changed");
         Ok(())
     }
 
-    /// The row is as it was found, or nobody holds it.
+    /// Checks that the row was not changed, or that it is free.
     fn is_left_alone_or_given_back(&self) -> Checked {
         let after = self.after();
         prop_assert!(after == self.before || after.get(RELEASED).is_some(), "the row stays taken: {}", after);
         Ok(())
     }
 
-    /// Whether `Claim` takes it for a free row of ours, or one whose holder is dead by the wall clock.
+    /// Returns whether a Claim takes the row as a free row of ours, or as one whose holder is dead by the wall
+    /// clock.
     fn is_free_by_condition(&self) -> bool {
         let ends = |limit: u64| self.row.number(ENDS).map(|ends| ends.compare(limit));
         self.row.is_ours()
@@ -91,13 +92,13 @@ impl Scene<'_> {
                 || ends(self.now - SKEW).is_some_and(|order| order.is_lt()))
     }
 
-    /// The token that the next grant gets; `None` where there is none to be had.
+    /// Returns the token that the next grant gets. `None` if there is no such token.
     fn next_token(&self) -> Option<NextToken> {
         let there = self.row.number(TOKEN).map(|token| token.as_u64());
         match (there, self.row.is_ours()) {
             (None, _) if self.row.has(TOKEN) => None,
             (None, _) => Some(NextToken::FromTheClock),
-            // The largest number is no token either, since no larger one can follow it.
+            // The largest number is not a valid token either, because no larger one can follow.
             (Some(None | Some(u64::MAX)), _) => None,
             (Some(Some(token)), _) if token == u64::MAX - 1 => None,
             (Some(Some(token)), true) => Some(NextToken::Exactly(token + 1)),
@@ -113,7 +114,7 @@ enum NextToken {
     FromTheClock,
 }
 
-/// The error says that the row is no lock record, and names one of these attributes.
+/// Checks that the error reports an invalid row and names one of these attributes.
 fn is_invalid(error: &Error, attributes: &[&str]) -> Checked {
     let text = error.to_string();
     prop_assert!(error.is_invalid_record(), "{text}: {:?}", error.kind());
@@ -146,7 +147,7 @@ fn peek(scene: &Scene<'_>) -> Checked {
 fn try_acquire(scene: &Scene<'_>) -> Checked {
     let locks = scene.process.locks("asker");
     let (wrong, free) = (scene.row.wrong(), scene.is_free_by_condition());
-    // A lease of nothing is over as soon as it is seen.
+    // A lease of zero has ended as soon as it is seen.
     let lease = scene.row.text(LEASE).and_then(lambda_lock::protocol::Lease::parse);
     let dead = lease.is_some_and(|lease| lease.duration().is_zero());
     let granted = free || wrong.is_empty() && (scene.row.has(RELEASED) || dead);
@@ -179,7 +180,7 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
             scene.is_untouched()
         }
         Err(error) if granted => {
-            // A number that nothing can be added to is found out by trying it.
+            // That a number is too large is noticed when it is used.
             prop_assert!(scene.next_token().is_none(), "{error}, although it is free");
             is_invalid(&error, &[wrong, vec![TOKEN]].concat())?;
             scene.is_left_alone_or_given_back()
@@ -191,9 +192,9 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
     }
 }
 
-/// What was just granted is held by the guard, as everybody else reads it, until it is released.
+/// Checks that a new grant is held until it is released, both for its guard and for other callers.
 fn written_is_held(scene: &Scene<'_>, lock: Lock) -> Checked {
-    // A payload of a wrong type stays: whoever claims a free row does not look at it.
+    // A payload of a wrong type stays, because a Claim of a free row does not read it.
     let readable = !scene.row.wrong().contains(&DATA);
     let locks = scene.process.locks("watcher");
     if readable {
@@ -208,7 +209,7 @@ fn written_is_held(scene: &Scene<'_>, lock: Lock) -> Checked {
     Ok(())
 }
 
-/// A lock that was written down a minute ago, and what the row means to its holder.
+/// A lock that was saved a minute ago, and what the row means to its holder.
 fn saved(scene: &Scene<'_>, ends: u64) -> SavedLock {
     let version = version(0, scene.now, -60_000, 7);
     SavedLock::from_parts(LockKey::from("k"), "me".to_owned(), version, OUR_TOKEN, LEASE_OF_OURS, ends, None)
@@ -219,7 +220,7 @@ enum Mine {
     Held,
     Released,
     No,
-    /// A version that begins with our grant, and that none of our clients writes.
+    /// A version that begins with our grant, but that none of our clients writes.
     Hardly,
 }
 
@@ -252,8 +253,8 @@ fn resume(scene: &Scene<'_>, ends_after: i64) -> Checked {
         let budget = scene.process.budget(Duration::from_secs(10));
         locks.resume(token).lease(LEASE_OF_OURS).within(&budget).await
     });
-    // A renewal that is applied looks at version, token, lease, end and release alone; and of the end it asks no
-    // more than that it is a number, and not later than the new one.
+    // An applied renewal checks only the version, token, lease, end and release. The end must be a number that
+    // is not later than the new end.
     let looked_at = |name: &&str| match *name {
         OWNER | DATA | WORKFLOW => false,
         ENDS => !scene.row.number(ENDS).is_some_and(|ends| ends.compare(scene.now + 20_000).is_lt()),
@@ -267,7 +268,7 @@ fn resume(scene: &Scene<'_>, ends_after: i64) -> Checked {
             let after = scene.after();
             let end = |row: &Json| row[ENDS]["N"].as_str().and_then(|ends| ends.parse::<u64>().ok()).unwrap_or(0);
             prop_assert!(end(&after) >= end(&scene.before), "the lease became shorter");
-            // The paper does not count: its end is not written to the row.
+            // The end in the saved lock does not count, and is not written to the row.
             let latest = scene.now + 60_000 + lock_lease(&after);
             prop_assert!(end(&after) <= latest.max(end(&scene.before)), "the end moved to {}", end(&after));
             drop(scene.run(lock.release().into_future()));
@@ -279,7 +280,7 @@ fn resume(scene: &Scene<'_>, ends_after: i64) -> Checked {
             scene.is_untouched()
         }
         Err(error) if error.is_unknown() => {
-            // Nothing can be newer than the last stamp there is, or end later than a row without an end.
+            // No stamp is newer than the last possible one, and no end is later than a missing end.
             let last = scene.row.text(VERSION).is_some_and(|version| version.contains("-ffffffffffff"));
             prop_assert!(mine == Mine::Held && (last || !scene.row.has(ENDS)), "{error}");
             scene.is_untouched()
@@ -331,7 +332,7 @@ fn fence(scene: &Scene<'_>) -> Checked {
     scene.is_untouched()
 }
 
-/// Rows of which many are the row of the lock that was written down.
+/// Rows. Many of them are the row of the saved lock.
 fn rows() -> impl Strategy<Value = Sketch> {
     let ours = (rows::rows(), any::<bool>(), prop::sample::select(vec!["1760000000001", "17600000000010E-1"]));
     let ours = ours.prop_map(|(Sketch(mut attributes), newer, token)| {
@@ -357,7 +358,7 @@ pub(crate) fn all(stage: &Stage, sketch: &Sketch, paper_ends_after: i64) -> Chec
 }
 
 #[test]
-fn no_row_means_one_thing_to_dynamodb_and_another_to_us() {
+fn dynamodb_and_this_crate_read_every_row_in_the_same_way() {
     let stage = Stage::new();
     let paper = prop_oneof![Just(0_i64), Just(-60_000), Just(1 << 60), any::<i64>()];
     fuzz(250, (rows(), paper), |(sketch, paper_ends_after)| all(&stage, &sketch, paper_ends_after));

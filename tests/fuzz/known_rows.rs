@@ -1,11 +1,11 @@
-//! Rows that were decided wrongly once, through every operation.
+//! Rows for which a decision was once wrong, tested with every operation.
 
 use crate::decisions::{LEASE_OF_OURS, OUR_TOKEN, Stage, all};
 use crate::rows::{self, Attribute, Sketch};
 use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
 use std::time::Duration;
 
-/// A row of ours that is free, and that any caller may claim.
+/// A free row of ours that any caller may claim.
 fn free() -> Vec<(&'static str, Attribute)> {
     vec![
         (VERSION, Attribute::Ours(0, -60_000, 7)),
@@ -28,7 +28,7 @@ fn without(row: Vec<(&'static str, Attribute)>, names: &[&str]) -> Vec<(&'static
 }
 
 #[test]
-fn a_fencing_token_that_is_no_whole_number_that_fits_is_an_invalid_record_on_a_free_row() {
+fn a_free_row_with_a_wrong_fencing_token_is_an_invalid_record() {
     let stage = Stage::new();
     for number in rows::NUMBERS {
         let number = Attribute::Number(number.to_owned());
@@ -37,7 +37,7 @@ fn a_fencing_token_that_is_no_whole_number_that_fits_is_an_invalid_record_on_a_f
 }
 
 #[test]
-fn a_peers_free_row_whose_stale_token_is_the_largest_there_is_is_an_invalid_record() {
+fn a_peers_free_row_with_the_largest_token_is_an_invalid_record() {
     let stage = Stage::new();
     let row = without(free(), &[VERSION]);
     for number in rows::NUMBERS {

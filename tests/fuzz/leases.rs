@@ -1,4 +1,4 @@
-//! Lease texts, next to a reference that calculates with numbers of any length.
+//! Lease texts, compared with a reference that calculates with numbers of any length.
 
 use crate::{Checked, fuzz};
 use lambda_lock::protocol::{ClockBounds, Dialect, Lease, Observation};
@@ -15,7 +15,7 @@ impl Big {
         Self(digits.bytes().rev().map(|digit| digit - b'0').collect())
     }
 
-    /// `sum + self × factor`, where `factor` has few digits.
+    /// Returns `self × factor`. `factor` must have few digits.
     fn times(&self, factor: u64) -> Self {
         let (mut digits, mut carry) = (Vec::new(), 0_u128);
         for digit in &self.0 {
@@ -41,7 +41,7 @@ impl Big {
         Self(digits)
     }
 
-    /// With this many zeros appended.
+    /// Returns the number with this many zeros appended.
     fn shifted(&self, zeros: usize) -> Self {
         Self([vec![0; zeros], self.0.clone()].concat())
     }
@@ -54,7 +54,7 @@ impl Big {
     }
 }
 
-/// What a text says, in nanoseconds and exactly: `number / 10^places`. `None`: it is no duration.
+/// The exact nanoseconds of a text: `number / 10^places`. `None` if it is not a duration.
 struct Exactly {
     number: Big,
     places: usize,
@@ -96,7 +96,7 @@ impl Exactly {
         (sum.parts > 0).then_some(sum)
     }
 
-    /// This many nanoseconds, as a number of the same places.
+    /// Returns this many nanoseconds as a number with the same places.
     fn nanos(&self, nanos: u128) -> Big {
         Big::of(&nanos.to_string()).shifted(self.places)
     }
@@ -108,7 +108,7 @@ fn check(text: &str) -> Checked {
         prop_assert_eq!(read, None, "{:?} is no duration", shortened(text));
         return Ok(());
     };
-    // Digits behind the nanosecond are cut off, in each part of the text.
+    // Digits after the nanosecond are cut off, in each part of the text.
     let cut_off = u128::from(10 * exactly.parts);
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let longest = if all_digits { u128::from(u64::MAX) * 1_000_000 } else { u128::from(u64::MAX) };
@@ -127,7 +127,7 @@ fn check(text: &str) -> Checked {
         shortened(text),
         read.duration()
     );
-    // All that is calculated with a lease.
+    // Everything that is calculated from a lease.
     for rules in [ClockBounds::default(), ClockBounds::default().with_drift(1.0).unwrap()] {
         prop_assert!(rules.believed(read.duration()) <= rules.stretched(read.duration()));
     }
@@ -141,7 +141,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Digits: few, as many as the largest numbers have, or very many.
+/// Digits: few of them, as many as the largest numbers have, or very many.
 fn digits() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[0-9]{0,4}",
@@ -150,7 +150,7 @@ fn digits() -> impl Strategy<Value = String> {
         1 => "0{0,60}[0-9]{1,20}",
         1 => (1..1000_usize).prop_map(|length| "9".repeat(length)),
         2 => prop::sample::select(vec![u128::MAX, u128::from(u64::MAX), i64::MAX as u128]).prop_flat_map(|largest| {
-            // The largest that fit, in each unit.
+            // The largest numbers that fit, in each unit.
             let unit = prop::sample::select(vec![1_u128, 1_000, 1_000_000, 1_000_000_000, 60_000_000_000, 3_600_000_000_000]);
             (unit, 0..3_u128).prop_map(move |(unit, more)| (largest / unit - 1 + more.min(1)).to_string())
         }),
@@ -176,7 +176,7 @@ fn every_lease_text_is_read_as_a_reference_with_big_integers_reads_it() {
 }
 
 #[test]
-fn lease_texts_that_were_found_to_be_misread() {
+fn lease_texts_that_were_once_read_wrongly() {
     for text in [
         "340282366920938463463374607431768211.999us",
         "94522879700260684295381835.9999h",
@@ -202,7 +202,8 @@ fn lease_texts_that_were_found_to_be_misread() {
 #[test]
 fn a_lease_of_any_length_is_written_so_that_it_is_read_back() {
     fuzz(500, (any::<u64>(), 0..1_000_000_000_u32), |(secs, nanos)| {
-        // Longer ones than a caller may ask for, too: this reads what others may have written.
+        // This includes longer leases than a caller may set, because other clients may have written
+        // them.
         let asked = Duration::new(secs >> (secs % 64), nanos);
         let millis = asked.as_nanos().div_ceil(1_000_000).min(u128::from(u64::MAX)) as u64;
         let written = Lease::new(asked, Dialect::Java);

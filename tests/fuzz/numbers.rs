@@ -1,18 +1,19 @@
-//! Decimal numbers of any size, as DynamoDB has them: a second way to read them, for comparison.
+//! Decimal numbers of any size, as DynamoDB has them. This is a second way to read them, for
+//! comparison.
 
 use std::cmp::Ordering;
 
-/// A number of any size: its whole part as digits, and whether there is more behind the point.
+/// A number of any size: the digits of its whole part, and whether it has a fraction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
     negative: bool,
-    /// Without leading zeros, so empty for nothing.
+    /// Has no leading zeros, so it is empty for zero.
     whole: String,
     fraction: bool,
 }
 
 impl Decimal {
-    /// Reads what DynamoDB takes as a number.
+    /// Reads a text that DynamoDB accepts as a number.
     pub(crate) fn of(text: &str) -> Self {
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let exponent: i32 = exponent.parse().unwrap();
@@ -28,7 +29,7 @@ impl Decimal {
         Self { negative: negative && (fraction || !whole.is_empty()), whole, fraction }
     }
 
-    /// The number, where it is a whole one that fits.
+    /// Returns the number, if it is whole and fits.
     pub(crate) fn as_u64(&self) -> Option<u64> {
         let largest = u64::MAX.to_string();
         let fits = self.whole.len() < largest.len() || self.whole.len() == largest.len() && self.whole <= largest;

@@ -1,5 +1,5 @@
-//! Records of idempotent work: `OnceRecord` and `Record` read the same row, and neither lets the work be done
-//! again whose outcome is stored.
+//! Records of idempotent work. `OnceRecord` and `Record` read the same row. Neither lets work with a stored
+//! outcome be done again.
 
 use crate::rows::{Attribute, NUMBERS, Row, Sketch, lock_attributes, maybe, number};
 use crate::versions::GRANTS;
@@ -45,7 +45,7 @@ fn is_settled(row: &Row) -> bool {
     row.text(VERSION).is_some_and(|version| version.starts_with("lo1-"))
 }
 
-/// Which attributes keep the row from being the record of an idempotent work.
+/// Returns which attributes prevent the row from being a record of idempotent work.
 fn wrong(row: &Row) -> Vec<&'static str> {
     let mut wrong = row.wrong_numbers(&NUMERIC);
     wrong.extend(NUMERIC.iter().filter(|name| !row.has(name)));
@@ -151,7 +151,7 @@ fn run(stage: &Stage, sketch: &Sketch) -> Checked {
             let after = stage.row();
             prop_assert!(after == before || after.get(RELEASED).is_some(), "{}; the row stays taken: {}", error, after);
             match error.kind() {
-                // A name of up to 2048 bytes may be said whole.
+                // The error may contain a whole name of up to 2,048 bytes.
                 ErrorKind::Held => prop_assert!(error.to_string().len() < 3000, "{} bytes", error.to_string().len()),
                 ErrorKind::FailedBefore => {}
                 _ => is_invalid(&error)?,
@@ -167,7 +167,7 @@ fn all(stage: &Stage, sketch: &Sketch) -> Checked {
 }
 
 #[test]
-fn no_record_of_an_idempotent_work_means_one_thing_to_dynamodb_and_another_to_us() {
+fn dynamodb_and_this_crate_read_every_record_of_idempotent_work_in_the_same_way() {
     let stage = Stage::new();
     fuzz(150, rows(), |sketch| all(&stage, &sketch));
 }
@@ -188,7 +188,7 @@ fn open() -> Vec<(&'static str, Attribute)> {
 }
 
 #[test]
-fn numbers_of_a_record_that_are_no_whole_numbers_that_fit_leave_it_free() {
+fn wrong_numbers_leave_a_record_free() {
     let stage = Stage::new();
     for name in [ATTEMPTS, FIRST_SEEN, KEPT_UNTIL, TOKEN] {
         for number in NUMBERS {

@@ -1,5 +1,5 @@
-//! Rows: any attribute may be missing, of a wrong type, or hold what nobody would write; and a second way to
-//! read them, for comparison.
+//! Random rows, in which any attribute may be missing, of a wrong type, or have an unlikely value. Also a
+//! second way to read rows, for comparison.
 
 use crate::numbers::Decimal;
 use crate::versions::{self, GRANTS};
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The attributes of a row that does not exist yet: some of them count from the time at which it is put.
+/// An attribute of a row that does not exist yet. Some values count from the time at which the row is put.
 #[derive(Clone)]
 pub(crate) struct Sketch(pub(crate) Vec<(&'static str, Attribute)>);
 
@@ -19,15 +19,15 @@ pub(crate) struct Sketch(pub(crate) Vec<(&'static str, Attribute)>);
 pub(crate) enum Attribute {
     Text(String),
     Number(String),
-    /// A number: this much after the epoch millisecond that it is.
+    /// A number: the present time in epoch milliseconds, plus this.
     FromNow(i64),
-    /// A version of ours: of this grant, with these milliseconds after now, and these digits.
+    /// A version of ours: this grant, this many milliseconds after now, and these digits.
     Ours(usize, i64, u16),
     Bytes(&'static [u8]),
     Other(&'static str),
 }
 
-/// A row as it is put.
+/// A row to put.
 #[derive(Clone)]
 pub(crate) struct Row(pub(crate) BTreeMap<&'static str, Value>);
 
@@ -50,7 +50,7 @@ pub(crate) fn version(grant: usize, now: u64, millis: i64, digits: u16) -> Strin
     format!("ll1-{}-{millis:012x}{digits:04x}", GRANTS[grant])
 }
 
-// Short, also where a text on the row is not.
+// The output is short, even if a text in the row is long.
 impl fmt::Debug for Sketch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shortened = |attribute: &Attribute| match attribute {
@@ -68,7 +68,7 @@ impl Row {
         self.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
     }
 
-    /// In DynamoDB's JSON, under this key.
+    /// Returns the row in DynamoDB's JSON, with this key.
     pub(crate) fn json(&self, key: &str) -> Json {
         let mut json = json!({ "key": { "S": key } });
         for (name, value) in &self.0 {
@@ -87,7 +87,7 @@ impl Row {
         json
     }
 
-    /// The same row, its numbers as DynamoDB spells them.
+    /// Returns the same row with its numbers in DynamoDB's notation.
     pub(crate) fn as_spelled(&self, json: &Json) -> Self {
         let spelled = |name: &str, value: &Value| match value {
             Value::N(_) => Value::N(json[name]["N"].as_str().unwrap().to_owned()),
@@ -118,7 +118,7 @@ impl Row {
         self.text(VERSION).is_some_and(|version| version.starts_with("ll1-"))
     }
 
-    /// Which attributes keep the row from being a lock record.
+    /// Returns which attributes prevent the row from being a lock record.
     pub(crate) fn wrong(&self) -> Vec<&'static str> {
         let mut wrong = Vec::new();
         for name in [VERSION, OWNER] {
@@ -130,13 +130,13 @@ impl Row {
         }
         wrong.extend((self.has(DATA) && !matches!(self.0[DATA], Value::B(_))).then_some(DATA));
         wrong.extend(self.wrong_numbers(&[TOKEN, ENDS]));
-        // No larger token can follow it.
+        // No larger token can follow this one.
         let last = self.number(TOKEN).and_then(|token| token.as_u64()) == Some(u64::MAX);
         wrong.extend(last.then_some(TOKEN));
         wrong
     }
 
-    /// Which of these are there, and no whole numbers that fit.
+    /// Returns which of these attributes are present but are not whole numbers that fit.
     pub(crate) fn wrong_numbers(&self, names: &[&'static str]) -> Vec<&'static str> {
         let wrong = |name: &&&str| self.has(name) && self.number(name).and_then(|number| number.as_u64()).is_none();
         names.iter().filter(wrong).copied().collect()
@@ -193,7 +193,7 @@ pub(crate) const NUMBERS: [&str; 23] = [
     "99999999999999999999999999999999999999",
 ];
 
-/// Times well before and well after now, so that no latency turns one into the other.
+/// Times long before and long after now. Latency does not change a time of one kind into the other.
 const FROM_NOW: [i64; 8] =
     [-1_000_000_000, -60_000, -5_000, -1_000, 60_000, 1_000_000, 100_000_000_000, 10_000_000_000_000];
 
@@ -223,7 +223,7 @@ fn version_text() -> impl Strategy<Value = Attribute> {
     ]
 }
 
-/// Missing with this chance in a hundred, of a wrong type seldom.
+/// An attribute that is present with a chance of `there` in a hundred, and seldom of a wrong type.
 pub(crate) fn maybe(
     name: &'static str,
     there: u32,
@@ -260,8 +260,8 @@ pub(crate) fn rows() -> impl Strategy<Value = Sketch> {
     lock_attributes().prop_map(|attributes| Sketch(attributes.into_iter().flatten().collect()))
 }
 
-/// `Record::read`, next to the reference. Numbers are spelled as DynamoDB spells them, since nothing else
-/// ever comes from there.
+/// Compares `Record::read` with the reference. The numbers are in DynamoDB's notation, because DynamoDB
+/// returns no other.
 pub(crate) fn check(row: &Row, spelled: &Row) -> Checked {
     let wrong = row.wrong();
     let record = match Record::read(spelled.item(), &Schema::default()) {
@@ -290,7 +290,7 @@ pub(crate) fn check(row: &Row, spelled: &Row) -> Checked {
 
 #[test]
 fn every_row_is_read_as_the_reference_reads_it() {
-    // Spelled in ways that DynamoDB does not answer, so that only those count that are plain.
+    // The numbers are in notations that DynamoDB does not return, so only plain ones count.
     fuzz(2000, rows(), |sketch| {
         let mut row = sketch.at(1_800_000_000_000);
         let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));

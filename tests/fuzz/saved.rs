@@ -1,4 +1,4 @@
-//! Locks and observations that were written down: whatever their JSON says, they are refused or can be used.
+//! Saved locks and observations. Whatever their JSON is, they are refused or can be used.
 
 use crate::versions::GRANTS;
 use crate::{fuzz, leases, versions};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Any JSON number: also one that is no `u64` and no `f64`.
+/// Any JSON number, including one that is neither a `u64` nor an `f64`.
 pub(crate) fn numbers() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<u64>().prop_map(Value::from),
@@ -36,7 +36,7 @@ fn anything() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// An object of these fields: each usually as it should be, sometimes anything, sometimes missing.
+/// An object with these fields. Each one is usually valid, sometimes anything, and sometimes missing.
 fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> impl Strategy<Value = Value> {
     let fields: Vec<_> = fields
         .into_iter()
@@ -80,7 +80,7 @@ fn now() -> Instants {
 fn a_saved_lock_is_refused_or_is_the_same_when_it_is_saved_again() {
     fuzz(2000, (tokens(), any::<bool>()), |(json, go)| {
         let Ok(token) = serde_json::from_value::<SavedLock>(json.clone()) else { return Ok(()) };
-        // Nothing that a token can be asked for panics.
+        // No method of a saved lock panics.
         let (_, _, _) = (token.lease(), token.lease_ends_at(), format!("{token:?}"));
         prop_assert_eq!(
             serde_json::from_value::<SavedLock>(serde_json::to_value(&token).unwrap()).unwrap(),
@@ -108,7 +108,7 @@ fn a_saved_lock_is_refused_or_is_the_same_when_it_is_saved_again() {
             (again.key(), again.owner(), again.version(), again.fencing_token(), again.commit()),
             (token.key(), token.owner(), token.version(), token.fencing_token(), token.commit())
         );
-        // An end that no clock within bounds can have written is not repeated.
+        // An end that no clock within the bounds can have written is not kept.
         let latest = UNIX_EPOCH + now().wall + holding.lease.duration() + Duration::from_secs(3);
         prop_assert!(again.lease_ends_at().is_some_and(|ends| ends <= latest));
         prop_assert!(token.lease_ends_at().is_none_or(|ends| again.lease_ends_at().is_some_and(|again| again <= ends)));
@@ -120,7 +120,7 @@ fn a_saved_lock_is_refused_or_is_the_same_when_it_is_saved_again() {
 }
 
 #[test]
-fn locks_that_were_found_to_be_hard_to_read() {
+fn saved_locks_that_were_once_read_wrongly() {
     let version = format!("ll1-{}-ffffffffffffffff", GRANTS[0]);
     for (lease, ends) in [(json!(31_622_400), json!(u64::MAX)), (json!(1e-9), json!(0)), (json!(5e-324), json!(1))] {
         let json = json!({ "key": "k", "owner": "me", "version": version, "fencingToken": u64::MAX,

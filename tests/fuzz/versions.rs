@@ -1,4 +1,4 @@
-//! Versions: what is taken for one of ours, and in which order.
+//! Versions: which texts are versions of ours, and in which order.
 
 use crate::{Checked, fuzz};
 use lambda_lock::protocol::{OURS, Stamp, Version};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 pub(crate) const GRANTS: [&str; 2] = ["0123456789ab4def8123456789abcdef", "fedcba9876544210bedcba9876543210"];
 
-/// Texts that look like a version of ours, and are none.
+/// Texts that look like a version of ours, but are not.
 pub(crate) fn nearly() -> impl Strategy<Value = String> {
     let grant = prop_oneof![
         prop::sample::select(GRANTS.to_vec()).prop_map(str::to_owned),
@@ -25,7 +25,7 @@ pub(crate) fn nearly() -> impl Strategy<Value = String> {
 }
 
 fn check(text: &str) -> Checked {
-    // The form, said once more without a parser: 32 and 16 lower-case hexadecimal digits.
+    // The form again, without a parser: 32 and 16 lower-case hexadecimal digits.
     let parts: Vec<&str> = text.split('-').collect();
     let digits = |part: &str, count| part.len() == count && part.bytes().all(|b| b"0123456789abcdef".contains(&b));
     let ours = parts.len() == 3 && parts[0] == "ll1" && digits(parts[1], 32) && digits(parts[2], 16);
@@ -33,14 +33,14 @@ fn check(text: &str) -> Checked {
     prop_assert_eq!(read.is_some(), ours, "{:?}", text.chars().take(80).collect::<String>());
     let Some(version) = read else { return Ok(()) };
     prop_assert_eq!(version.text(), text);
-    // The bounds of all versions of a grant, as DynamoDB compares texts.
+    // The bounds of all versions of a grant, in the order in which DynamoDB compares texts.
     prop_assert!(version.grant.first_version().as_str() <= text && text <= version.grant.last_version().as_str());
     prop_assert_eq!(Version::parse(&version.settled()), None);
     Ok(())
 }
 
 #[test]
-fn only_what_we_write_is_taken_for_a_version_of_ours() {
+fn only_versions_that_we_write_count_as_ours() {
     fuzz(1000, nearly(), |text| check(&text));
     fuzz(500, ("[0-9a-f]{32}", "[0-9a-f]{16}"), |(grant, stamp)| check(&format!("{OURS}{grant}-{stamp}")));
 }
@@ -60,7 +60,7 @@ fn a_new_stamp_is_newer_than_the_last_one_whatever_the_clock_says() {
     fuzz(1000, ("[0-9a-f]{16}", clock, any::<u16>()), |(last, now, random)| {
         let last = Version::parse(&format!("{OURS}{}-{last}", GRANTS[0])).unwrap().stamp;
         let next = Stamp::after(Some(last), now, random);
-        // The last millisecond that a stamp can say is in the year 10889.
+        // The last millisecond that a stamp can contain is in the year 10889.
         prop_assert!(next > last || last.millis() == 0xffff_ffff_ffff, "{:?} after {:?}", next, last);
         prop_assert!(Stamp::after(None, now, random).millis() <= now);
         Ok(())

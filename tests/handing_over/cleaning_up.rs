@@ -1,4 +1,4 @@
-//! Cleaning up after a workflow.
+//! The clean-up after a workflow.
 
 use crate::LEASE;
 use lambda_lock::{Error, ReleaseOutcome};
@@ -56,7 +56,7 @@ async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
     cleaner.next([Fault::None].into_iter().chain(vec![Fault::Slow(millis(50)); 3]));
     let locks = cleaner.locks("cleaner");
     let cleaning = tokio::spawn(async move { locks.release_workflow("k", "arn:1").await });
-    // Renewals keep changing the version under the cleaner, until it has been refused twice.
+    // Renewals change the version until the cleaner has been refused twice.
     let mut sent = 0;
 
     while sent < 3 {
@@ -71,14 +71,14 @@ async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cleaning_up_says_already_gone_when_the_holder_itself_was_faster() {
-    // Also where the answer to a first read was lost: a read changes nothing.
+async fn cleaning_up_reports_already_gone_when_the_holder_released_first() {
+    // This also holds if the response to a first read was lost, because a read changes nothing.
     for reads in [vec![Fault::None], vec![Fault::AnswerLost, Fault::None]] {
         let _case = case(format!("{reads:?}"));
         let table = Table::new();
         let (one, cleaner) = (table.process(), table.process());
         let lock = granted(one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
-        // Between the cleaner's read and the arrival of its write, the holder gives the lock back: the row keeps its
+        // The holder releases the lock between the cleaner's read and the arrival of its write. The row keeps its
         // version.
         let requests = reads.len() + 1;
         cleaner.next(reads.into_iter().chain([Fault::Slow(millis(500))]));
@@ -95,7 +95,7 @@ async fn cleaning_up_says_already_gone_when_the_holder_itself_was_faster() {
     }
 }
 
-/// A release without its data says so, also when the answer to it was lost.
+/// A release that left out its data reports that, even if its response was lost.
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_that_left_out_its_data_reports_that_although_a_response_was_lost() {
     let table = Table::new();

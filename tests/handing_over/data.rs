@@ -1,4 +1,4 @@
-//! The holder's data, from one grant to the next.
+//! The holder's payload, from one grant to the next.
 
 use crate::LEASE;
 use lambda_lock::ReleaseOutcome;
@@ -103,7 +103,7 @@ async fn a_lock_of_a_holder_with_a_long_name_is_released_without_data_that_does_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_came_too_late_does_not_say_that_it_released_whatever_became_of_its_data() {
+async fn a_release_that_came_too_late_never_reports_that_it_released() {
     let table = Table::new();
     let lock = acquired(&table.process().locks("me"), LEASE).await;
     sleep(secs(60)).await;

@@ -1,5 +1,5 @@
-//! A network may deliver a request again, long after its sender has moved on. Once a lock has been given back,
-//! no copy of what its holder ever sent takes it again: whichever way it was given back, and by whichever clock.
+//! A network may deliver a request again, long after its sender has finished. After a lock was released, no copy
+//! of a request of its holder acquires it again. This holds for every way to release it, and for every clock.
 
 use crate::LEASE;
 use lambda_lock::{Lock, ReleaseOutcome, SavedLock};
@@ -7,47 +7,47 @@ use lambda_lock_testkit::{Fault, Process, Sent, Table, acquired, case, granted, 
 use tokio::time::{Instant, sleep};
 
 const WORKFLOW: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:1";
-/// Who holds the lock: one holder, in all of its grants.
+/// The owner of the lock, in all of its grants.
 const OWNER: &str = "one task";
 
-/// What happened before the lock is given back.
+/// What happened before the lock is released.
 #[derive(Clone, Copy, Debug)]
 enum Before {
-    /// It was acquired with one request.
+    /// The lock was acquired with one request.
     Acquired,
-    /// The second attempt of the acquire was sent and never arrived; the first one was applied late.
+    /// The second attempt of the acquire was sent and never arrived. The first one was applied late.
     AcquiredByAnEarlierAttempt,
     /// As before, and the lock was renewed since.
     AcquiredByAnEarlierAttemptAndRenewed,
-    /// A grant of the same owner came and went before.
+    /// The same owner had an earlier grant and released it.
     AcquiredAgain,
 }
 
-/// Who gives the lock back, and how.
+/// Who releases the lock, and how.
 #[derive(Clone, Copy, Debug)]
 enum GivenBack {
     ByItsGuard,
     WithACommit,
-    /// By another process, which was handed the lock.
+    /// Another process releases it from the saved lock.
     FromItsToken,
-    /// By another process, which was handed an earlier grant of the same owner.
+    /// Another process releases it from a saved lock of an earlier grant of the same owner.
     FromAnEarlierToken,
     ByCleaningUpItsWorkflow,
 }
 
 impl GivenBack {
-    /// Whether whoever gives the lock back can know of all that was sent for it.
+    /// Returns whether this release can know of all requests that were sent for the lock.
     fn knows_of(self, before: Before) -> bool {
         match (self, before) {
             (GivenBack::FromAnEarlierToken, before) => matches!(before, Before::AcquiredAgain),
-            // The attempt that never arrived left no trace on the row.
+            // The attempt that never arrived is not visible in the row.
             (GivenBack::ByCleaningUpItsWorkflow, Before::AcquiredByAnEarlierAttempt) => false,
             _ => true,
         }
     }
 }
 
-/// A process whose clock nobody puts right.
+/// A process whose clock is not corrected.
 fn process(table: &Table) -> Process {
     let process = table.process();
     process.set_date_offset(None);
@@ -59,7 +59,7 @@ async fn granted_to_owner(process: &Process) -> Lock {
     granted(locks.try_acquire("k").lease(LEASE).owner(OWNER).workflow(WORKFLOW)).await
 }
 
-/// A lock with this history, and the token of the grant before it.
+/// Returns a lock with this history, and the saved lock of the grant before it.
 async fn held(process: &Process, before: Before) -> (Lock, Option<SavedLock>) {
     match before {
         Before::Acquired => (granted_to_owner(process).await, None),
@@ -106,7 +106,7 @@ async fn after_a_release_no_copy_of_an_earlier_request_takes_the_lock_again() {
     use {Before::*, GivenBack::*};
     for before in [Acquired, AcquiredByAnEarlierAttempt, AcquiredByAnEarlierAttemptAndRenewed, AcquiredAgain] {
         for how in [ByItsGuard, WithACommit, FromItsToken, FromAnEarlierToken, ByCleaningUpItsWorkflow] {
-            // The clock of whoever gives it back is right, or is set back by a minute.
+            // The releasing process has the right time, or its clock is a minute behind.
             for behind in [0, 60_000] {
                 if !how.knows_of(before) {
                     continue;
@@ -135,7 +135,7 @@ async fn after_a_release_no_copy_of_an_earlier_request_takes_the_lock_again() {
 
 #[tokio::test(start_paused = true)]
 async fn after_an_acquire_was_given_up_no_copy_of_its_attempts_takes_the_lock() {
-    // Which of the attempts was applied, though nobody heard of it, until the time is over.
+    // Which attempt was applied without a response, until the time is over.
     let scripts: [(&str, Vec<Fault>); 3] = [
         ("the first", vec![Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]),
         ("the second", vec![Fault::RequestLost, Fault::None, Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]),
@@ -149,7 +149,7 @@ async fn after_an_acquire_was_given_up_no_copy_of_its_attempts_takes_the_lock() 
             let _case = case(format!("{applied} was applied, the clock is {behind} ms behind"));
             let table = Table::new();
             let process = process(&table);
-            // A row that was used before: an empty place refuses nobody.
+            // The row exists already, because a missing row refuses no Claim.
             granted_to_owner(&process).await.release().await.unwrap();
             sleep(millis(100)).await;
             process.take_sent();
@@ -185,7 +185,7 @@ async fn a_late_copy_of_a_takeover_is_refused_after_the_holder_has_released() {
     let holder = acquired(&one.locks("one"), secs(3)).await;
     let token = holder.to_saved();
     sleep(secs(10)).await;
-    // Watched for a whole lease, the holder is taken over; the request is on its way for long.
+    // The holder is observed for a whole lease and taken over. The request takes long.
     let locks = two.builder().without_wall_clock_takeover().build().unwrap();
     let seen = locks.try_acquire("k").lease(LEASE).await.unwrap().held().unwrap().observation.clone();
     two.next([Fault::None, Fault::ArrivesLate(secs(30)), Fault::BlackHole, Fault::BlackHole]);

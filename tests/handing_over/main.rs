@@ -1,4 +1,4 @@
-//! Handing a lock over, and giving it back: tokens, resume, reclaim and every way to release.
+//! Handing a lock over and releasing it: saved locks, resume, reclaim and every way to release.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 

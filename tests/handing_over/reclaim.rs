@@ -22,7 +22,7 @@ async fn a_reclaimed_lock_fences_off_the_earlier_copies() {
     assert!(reclaimed.owner().starts_with("one/"), "the owner goes with the token");
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
 
-    // The owner counts too: a second reclaim of the old token gets the newer grant.
+    // The owner counts too. A second reclaim of the old saved lock gets the newer grant.
     let again = two.locks("two").reclaim(token).lease(LEASE).await.unwrap();
     assert!(reclaimed.checkpoint().await.unwrap_err().is_lost());
     again.release().await.unwrap();
@@ -80,7 +80,8 @@ async fn a_reclaim_never_says_lost_while_the_lock_is_the_callers() {
     let mut lock = acquired(&one.locks("one"), LEASE).await;
     let token = lock.to_saved();
     lock.checkpoint().await.unwrap();
-    // The first Take is refused by the renewed version; the second one is throttled until the time is over.
+    // The first Take is refused because of the renewed version. The second one is throttled until the time
+    // is over.
     two.next([Fault::None]);
     two.next(throttled());
 
@@ -100,7 +101,7 @@ async fn a_caller_that_reclaims_its_own_lock_never_gets_held_by_itself() {
     let acquire =
         |locks: LockClient| async move { locks.try_acquire("k").lease(LEASE).owner("step-1").reclaim_own().await };
     let lock = granted(acquire(one.locks("one"))).await;
-    // The Claim is refused by the caller's own row; the Take is throttled until the time is over.
+    // The Claim is refused because of the caller's own row. The Take is throttled until the time is over.
     two.next([Fault::None]);
     two.next(throttled());
 

@@ -1,4 +1,4 @@
-//! Releasing: what is freed, and what is left alone.
+//! Releasing: which locks are released, and which are left alone.
 
 use crate::LEASE;
 use lambda_lock::{Lock, ReleaseOutcome};
@@ -58,8 +58,8 @@ async fn a_release_delayed_in_flight_does_not_end_a_lock_that_was_resumed_elsewh
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
     let handed_over = lock.to_saved();
-    // One's clock runs ahead, and its renewal never arrives: it has sent a stamp that is newer than
-    // anything that will be on the row, but it has not *seen* it there.
+    // One's clock is ahead, and its renewal never arrives. One has sent a stamp that is newer than every stamp
+    // that the row will have, but it has not *seen* that stamp there.
     one.set_date_offset(None);
     one.clock.jump_wall(60_000);
     one.next([Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
@@ -84,7 +84,7 @@ async fn a_release_of_a_saved_lock_goes_no_further_than_what_its_holder_has_seen
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
     let handed_over = lock.to_saved();
-    // As above, and the lock is saved with the stamp that never arrived.
+    // As above, and the saved lock has the stamp that never arrived.
     one.set_date_offset(None);
     one.clock.jump_wall(60_000);
     one.next([Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
@@ -107,7 +107,7 @@ async fn a_release_of_a_saved_lock_goes_no_further_than_what_its_holder_has_seen
 async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
     let table = Table::new();
     let locks = table.process().locks("step");
-    // The first run's answer was lost on its way to Step Functions; the retry acquired again.
+    // The response of the first run was lost on its way to Step Functions. The retry acquired the lock again.
     let acquire = || locks.try_acquire("k").lease(LEASE).owner("step").reclaim_own();
     let first = granted(acquire()).await.save();
 
@@ -119,7 +119,7 @@ async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
     assert_eq!(released, ReleaseOutcome::Released);
     assert!(table.is_released("k"));
 
-    // Releasing what is already released is released again.
+    // To release a released lock again also returns `Released`.
     let released = locks.release(first.clone()).or_later_grant_of_owner().await.unwrap();
     assert_eq!(released, ReleaseOutcome::Released);
     let _ = retry.save();
@@ -135,7 +135,8 @@ async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
 mod a_copy_whose_clock_is_ahead_does_not_keep_the_lock_from_being_renewed_or_released {
     use super::*;
 
-    /// A lock, and its holder's process. A copy of it elsewhere has renewed it by a clock that is a minute ahead.
+    /// Returns a lock and its holder's process. A copy of the lock elsewhere has renewed it, by a clock that is a
+    /// minute ahead.
     async fn renewed_elsewhere(table: &Table) -> (Lock, Process) {
         let (one, two) = (table.process(), table.process());
         let lock = acquired(&one.locks("one"), LEASE).await;
@@ -240,8 +241,8 @@ async fn a_deletion_that_finds_no_row_has_released_nothing() {
     assert_eq!(lock.release().delete_row().await.unwrap(), ReleaseOutcome::AlreadyGone);
 }
 
-/// A release ends a lease no earlier than a millisecond after its grant, which may be later than the clock says: a
-/// client that comes back at once must not be refused for that.
+/// A release ends the lease at least a millisecond after its grant, which may be later than the present time of
+/// the clock. A client that acquires again at once must not be refused because of that.
 #[tokio::test(start_paused = true)]
 async fn after_any_kind_of_release_the_same_client_acquires_again_with_one_request() {
     for way in ["release", "commit and release", "token", "workflow"] {

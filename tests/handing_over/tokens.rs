@@ -1,4 +1,4 @@
-//! A lock that is written down as a token, and resumed from it.
+//! Saved locks, and calls that use them.
 
 use crate::LEASE;
 use lambda_lock::{Error, LockClient, ReleaseOutcome, SavedLock};
@@ -6,7 +6,7 @@ use lambda_lock_testkit::{Fault, Table, acquired, case, granted, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
-/// A call on a lock that was written down.
+/// A call on a saved lock.
 #[derive(Clone, Copy, Debug)]
 enum Elsewhere {
     Resume,
@@ -38,7 +38,7 @@ impl Elsewhere {
         }
     }
 
-    /// How many requests it sends before its first write.
+    /// Returns how many requests it sends before its first write.
     fn reads_first(self) -> usize {
         usize::from(matches!(self, Elsewhere::ReleaseOfTheWorkflow))
     }
@@ -160,7 +160,7 @@ async fn a_call_elsewhere_whose_first_attempt_had_no_response_never_reports_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workflows_lock_stays_the_workflows_through_every_hand_over() {
+async fn a_lock_keeps_its_workflow_through_every_hand_over() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;

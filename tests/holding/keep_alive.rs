@@ -1,4 +1,4 @@
-//! `keep_alive` renews while the work runs, and ends it with the lock.
+//! `keep_alive` renews while the work runs, and stops the work when the lock is lost.
 
 use crate::{BELIEVED, LEASE};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
@@ -28,7 +28,7 @@ async fn keep_alive_renews_while_the_work_runs_and_spawns_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keep_alive_bridges_a_brown_out_that_is_shorter_than_the_lease() {
+async fn keep_alive_continues_through_an_outage_that_is_shorter_than_the_lease() {
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
@@ -86,7 +86,7 @@ mod keep_alive_under_a_budget_ends_with_it {
         check(Some(secs(5)), 30).await;
     }
 
-    /// The lease covers the budget and is hardly renewed, or it is short and renewed again and again.
+    /// The lease covers the budget and is hardly renewed, or it is short and renewed often.
     async fn check(lease: Option<Duration>, requests: usize) {
         let table = Table::new();
         let process = table.process();
@@ -101,7 +101,7 @@ mod keep_alive_under_a_budget_ends_with_it {
         let error = ends_within(secs(60), lock.keep_alive(std::future::pending::<()>())).await.unwrap_err();
 
         assert!(error.is_out_of_time(), "{error}");
-        // Thirty seconds, one of grace, and the drift of the lease that the first write asked for.
+        // Thirty seconds, one second of grace, and the clock drift of the lease of the first write.
         let elapsed = started.elapsed() + ROUND_TRIP;
         assert!(elapsed >= secs(31) && elapsed <= secs(33), "{elapsed:?}");
         assert!(process.take_sent().len() <= requests);

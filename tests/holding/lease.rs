@@ -1,4 +1,4 @@
-//! What a holder believes of its lease, and what it never believes again.
+//! How long a holder relies on its lease, and that it does not rely on it again after its end.
 
 use crate::{BELIEVED, LEASE};
 use lambda_lock::Instants;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A process that is paused for five seconds between the first and the second reading of its clocks
-/// in every step.
+/// The clocks of a process that is paused for five seconds between the first and the second reading
+/// of its clocks in every step.
 #[derive(Debug)]
 struct PausedBetweenReadings {
     clock: ManualClock,
@@ -21,7 +21,7 @@ impl Clock for PausedBetweenReadings {
         let reading = self.readings.fetch_add(1, Ordering::Relaxed);
         let mut now = self.clock.now();
         if reading > 1 {
-            // From the second reading of the first step on, five seconds have passed.
+            // Five seconds have passed from the second reading of the first step on.
             now.monotonic += secs(5);
             now.wall += secs(5);
         }
@@ -93,12 +93,12 @@ async fn a_guard_seen_expired_stays_expired_until_a_renewal_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_sandbox_does_not_come_back_young() {
+async fn a_frozen_sandbox_does_not_lengthen_the_lease() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;
 
-    // The monotonic clock stood still for a minute; the wall clock did not.
+    // The monotonic clock stood still for a minute, but the wall clock did not.
     process.clock.freeze(secs(60)).await;
 
     assert_eq!(lock.remaining(), Duration::ZERO);
@@ -110,7 +110,7 @@ async fn a_frozen_sandbox_does_not_come_back_young() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_set_back_does_not_make_the_holder_young_either() {
+async fn a_wall_clock_set_back_does_not_lengthen_the_lease() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;
@@ -123,7 +123,7 @@ async fn a_wall_clock_set_back_does_not_make_the_holder_young_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_between_reading_the_clocks_and_the_request_makes_the_lease_older_not_younger() {
+async fn a_pause_between_reading_the_clocks_and_the_request_shortens_what_is_left_of_the_lease() {
     let table = Table::new();
     let process = table.process();
     process.set_date_offset(None);

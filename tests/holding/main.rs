@@ -1,4 +1,4 @@
-//! Holding: renewals, what the guard believes of its lease, and the work that runs meanwhile.
+//! Holding: renewals, how long the guard relies on its lease, and the work that runs meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -16,13 +16,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const LEASE: Duration = millis(21_000);
-/// What a holder believes of it: 21 s / 1.05.
+/// How long a holder relies on its lease: 21 s / 1.05.
 const BELIEVED: Duration = secs(20);
 const SHORT_LEASE: Duration = millis(2_100);
-/// What a holder believes of it: 2.1 s / 1.05.
+/// How long a holder relies on its lease: 2.1 s / 1.05.
 const SHORT_BELIEVED: Duration = secs(2);
 
-/// Work that never ends, and remembers when it was polled last.
+/// Work that never ends, and stores when it was last polled.
 #[derive(Clone)]
 struct Polled(Arc<Mutex<Instant>>);
 
@@ -31,7 +31,7 @@ impl Polled {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 
-    /// Wants to be polled every 10 ms.
+    /// Waits to be polled every 10 ms.
     async fn work(self) {
         loop {
             *self.0.lock().unwrap() = Instant::now();
@@ -39,7 +39,7 @@ impl Polled {
         }
     }
 
-    /// Wants to be polled without end, and is for this long.
+    /// Returns after this time. Until then it asks to be polled again at once.
     async fn busy_for(self, duration: Duration) {
         let started = Instant::now();
         poll_fn(|context| {

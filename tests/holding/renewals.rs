@@ -97,7 +97,7 @@ async fn a_renewal_for_a_shorter_lease_whose_answer_was_lost_shortens_nothing() 
 
         let error = lock.renew().lease(secs(1)).await.unwrap_err();
         assert!(error.is_unknown(), "{error}");
-        // It goes on believing in the lease that it had, and so does everybody else.
+        // The holder still relies on its earlier lease, and other callers do too.
         let believed = lock.remaining();
         assert!(believed > secs(16), "{believed:?}");
 
@@ -117,8 +117,7 @@ async fn a_renewal_that_arrives_late_does_not_shorten_a_lease_that_was_lengthene
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
-    // The copy's clock runs ahead: its renewal has a newer version, and a later end, than any that one will
-    // write.
+    // The copy's clock is ahead. Its renewal has a newer version and a later end than any renewal of one.
     two.set_date_offset(None);
     two.clock.jump_wall(600_000);
     two.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
@@ -169,7 +168,7 @@ async fn a_renewal_knows_the_end_that_the_renewal_before_it_wrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_does_not_know_the_current_lease_takes_it_over() {
+async fn a_copy_that_does_not_know_the_current_lease_adopts_it() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
@@ -193,7 +192,7 @@ async fn a_renewal_refused_by_ever_newer_copies_of_its_own_grant_ends_as_unknown
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
-    // A copy far ahead in time that writes before each of our attempts.
+    // A copy with a clock far ahead writes before each of our attempts.
     let version = table.attribute("k", "recordVersionNumber").unwrap();
     let busy = tokio::spawn({
         let table = table.clone();
@@ -219,7 +218,7 @@ async fn a_renewal_refused_by_ever_newer_copies_of_its_own_grant_ends_as_unknown
 async fn two_copies_that_renew_in_the_same_millisecond_never_write_the_same_version() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
-    // Else they would not be in the same millisecond.
+    // Without this they would not be in the same millisecond.
     one.set_latency(Duration::ZERO);
     two.set_latency(Duration::ZERO);
     let lock = acquired(&one.locks("one"), LEASE).await;

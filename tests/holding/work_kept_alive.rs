@@ -1,16 +1,16 @@
-//! Work that is kept alive is not polled after the end of its lease, whoever polls it.
+//! Work with `keep_alive` is not polled after the end of its lease, whoever polls it.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, millis, secs};
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
 
-/// From now on nothing arrives.
+/// Lets no request arrive from now on.
 fn goes_dark(process: &Process) {
     process.next(vec![Fault::BlackHole; 1000]);
 }
 
-/// The row says that its lease ended long ago, as it does when a process was frozen.
+/// Changes the row so that its lease ended long ago, as when a process was frozen.
 async fn two_lets_the_lease_pass(table: &Table) {
     let ends = table.number("k", "leaseEndsAt");
     table.set("k", serde_json::json!({"leaseEndsAt": {"N": (ends - 60_000).to_string()}}));
@@ -56,7 +56,7 @@ async fn work_that_is_kept_alive_is_not_polled_by_a_thawed_process_whose_lease_h
         let (one, thawed) = (one.clone(), thawed.clone());
         tokio::spawn(async move {
             sleep(millis(100)).await;
-            // The wall clock has gone on, and no timer has.
+            // The wall clock has continued, but no timer has.
             one.clock.jump_wall(60_000);
             goes_dark(&one);
             *thawed.lock().unwrap() = Some(Instant::now());

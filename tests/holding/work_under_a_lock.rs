@@ -1,4 +1,5 @@
-//! Work under a lock is not polled after the end of its lease, and its result says what became of the lock.
+//! Work under a lock is not polled after the end of its lease, and its result reports what happened to the
+//! lock.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
 use lambda_lock::Error;
@@ -106,7 +107,7 @@ async fn work_that_ended_well_under_a_lock_that_was_lost_is_an_error() {
     let answer: Result<(), Error> = one
         .locks("one")
         .with_lock("k", &budget, async |_| {
-            // Somebody repairs the table by hand.
+            // An operator deletes the row.
             table.delete("k");
             let _ = acquired(&two.locks("two"), SHORT_LEASE).await.save();
             Ok(())
@@ -125,7 +126,8 @@ async fn a_release_whose_answer_was_lost_does_not_make_good_work_an_error() {
     let budget = one.budget(secs(60));
     let locks = one.locks("one");
     let work = locks.with_lock("k", &budget, async |_| {
-        // The release is applied, its answer is lost, and two is faster than the repetition.
+        // The release is applied and its response is lost. Two acquires the lock before the release is
+        // repeated.
         one.next([Fault::NeverAnswers]);
         Ok::<_, Error>(7)
     });

@@ -1,4 +1,4 @@
-//! An acquire whose answer was lost recognises its own grant, or leaves nothing taken.
+//! An acquire whose response was lost recognises its own grant, or leaves no lock held.
 
 use crate::LEASE;
 use lambda_lock::ReleaseOutcome;
@@ -23,7 +23,7 @@ async fn a_lost_answer_is_recognised_as_our_own_grant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_answer_with_status_200_is_no_answer() {
+async fn an_empty_answer_with_status_200_counts_as_no_answer() {
     let table = Table::new();
     let process = table.process();
     process.next([Fault::AppliedButSays(200, "")]);
@@ -38,7 +38,7 @@ async fn an_empty_answer_with_status_200_is_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_request_is_asked_again_as_a_new_attempt() {
+async fn a_lost_request_is_retried_as_a_new_attempt() {
     for fault in Fault::not_applied() {
         let _case = case(format!("{fault:?}"));
         let table = Table::new();
@@ -63,7 +63,7 @@ async fn the_grant_of_a_recognised_attempt_counts_from_before_it_was_sent() {
 
     let lock = acquired(&process.locks("me"), LEASE).await;
 
-    // One second until the first request was given up, half a second for the second.
+    // The first request was given up after one second, the second one after half a second.
     let believed = Duration::from_nanos(20_000_000_000 * 1000 / 1050);
     assert_eq!(lock.remaining(), believed - millis(1500) - ROUND_TRIP);
     lock.release().await.unwrap();
@@ -73,7 +73,7 @@ async fn the_grant_of_a_recognised_attempt_counts_from_before_it_was_sent() {
 async fn an_earlier_attempt_that_turns_out_to_be_the_applied_one_keeps_its_own_start() {
     let table = Table::new();
     let process = table.process();
-    // The first Claim lands after 1.5 s, when the second one has been sent and lost.
+    // The first Claim arrives after 1.5 s. By then the second one has been sent and lost.
     let late = millis(1500);
     process.next([Fault::ArrivesLate(late), Fault::None, Fault::RequestLost, Fault::Slow(millis(600))]);
 
@@ -85,13 +85,13 @@ async fn an_earlier_attempt_that_turns_out_to_be_the_applied_one_keeps_its_own_s
     lock.release().await.unwrap();
 }
 
-/// The answer of an acquire is lost, and before anybody looks, whoever cleans up after its workflow frees the lock.
+/// The response to an acquire is lost. Before any read, the clean-up of its workflow releases the lock.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_was_freed_before_it_was_recognised_is_not_handed_out() {
+async fn a_grant_that_was_released_before_it_was_recognised_is_not_returned() {
     let seen_by = [
-        // The read that asks what became of the first attempt.
+        // The read that finds out whether the first attempt was applied.
         ("a read", vec![Fault::NeverAnswers]),
-        // The second attempt, which is refused by what the first one left: it arrived after the read.
+        // The second attempt. It is refused because of the first one, which arrived after the read.
         ("a refused attempt", vec![Fault::ArrivesLate(millis(1100)), Fault::None, Fault::Slow(millis(400))]),
     ];
     for (what, faults) in seen_by {
@@ -112,7 +112,7 @@ async fn a_grant_that_was_freed_before_it_was_recognised_is_not_handed_out() {
             let freed = if workflow {
                 locks.release_workflow("k", "arn:1").await
             } else {
-                // Or somebody to whom the name of its owner is known.
+                // Or a caller that knows the name of its owner.
                 let token = serde_json::json!({"key": "k", "owner": "task", "fencingToken": 1, "leaseSeconds": 20.0,
                     "version": "ll1-00000000000040008000000000000000-0000000000000000", "leaseEndsAt": 0});
                 locks.release(serde_json::from_value(token).unwrap()).or_later_grant_of_owner().await
@@ -124,7 +124,7 @@ async fn a_grant_that_was_freed_before_it_was_recognised_is_not_handed_out() {
             assert!(error.is_unknown(), "{error}");
             assert_eq!(table.attribute("k", "isReleased").as_deref(), Some("1"), "{free:?}");
 
-            // Whoever comes next gets it with one request.
+            // The next caller gets the lock with one request.
             let next = table.process();
             acquired(&next.locks("next"), LEASE).await.release().await.unwrap();
             assert_eq!(next.take_operations(), ["UpdateItem", "UpdateItem"]);
@@ -146,14 +146,14 @@ async fn a_grant_recognised_late_is_renewed_before_it_is_reported() {
     lock.release().await.unwrap();
 }
 
-/// Found by the simulation: it was reported as unavailable, "nothing was applied", and stayed taken.
+/// Found by the simulation: the call reported "nothing was applied", but the lock stayed held.
 #[tokio::test(start_paused = true)]
 async fn a_grant_recognised_late_that_cannot_be_renewed_is_released_and_reported_as_unknown() {
     for brown_out in [Fault::throttled(), Fault::RequestLost] {
         let _case = case(format!("{brown_out:?}"));
         let table = Table::new();
         let process = table.process();
-        // For as long as the renewal has time; the release that follows has its own.
+        // The fault lasts while the renewal has time. The release that follows has its own time.
         process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(vec![brown_out; 100]));
         let network = process.clone();
         let end_of_brown_out = tokio::spawn(async move {
@@ -169,13 +169,13 @@ async fn a_grant_recognised_late_that_cannot_be_renewed_is_released_and_reported
     }
 }
 
-/// Found by processes that contend over a bad connection: an acquire said "lost", on which callers stop.
+/// Found by processes that contend over a bad connection: an acquire returned `Lost`, which tells callers to stop.
 #[tokio::test(start_paused = true)]
 async fn a_grant_recognised_late_that_another_takes_before_it_is_renewed_was_never_held_and_is_asked_for_again() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     let lease = millis(1200);
-    // Recognised after a second; by the time its renewal arrives, somebody else has taken over.
+    // The grant is recognised after a second. Before its renewal arrives, another caller has taken the lock over.
     one.next([Fault::NeverAnswers, Fault::None, Fault::Slow(millis(600))]);
     let takeover = tokio::spawn(async move {
         sleep(millis(1400)).await;
@@ -196,7 +196,7 @@ async fn a_grant_recognised_late_that_another_takes_before_it_is_renewed_was_nev
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_the_token_that_was_asked_for_leaves_nothing_taken() {
+async fn an_answer_without_the_token_leaves_no_lock_held() {
     let table = Table::new();
     let process = table.process();
     const BODY: &str = r#"{"Attributes":{"key":{"S":"k"},"ownerName":{"S":"me"},"leaseDuration":{"S":"20000"},

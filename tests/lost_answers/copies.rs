@@ -47,8 +47,9 @@ async fn one_claim_applied_twice_around_another_holder_does_not_make_the_first_o
     let claim = one.take_sent().remove(0);
     first.checkpoint().await.unwrap();
     let token = first.to_saved();
-    // Another holder, whose clock is a minute behind, comes and goes: by that clock before the first one
-    // asked. So a copy of the first one's request finds a lock that was free when it was asked for.
+    // Another holder, whose clock is a minute behind, acquires and releases the lock. By that clock the
+    // release was before the first one's request. So a copy of that request finds a lock that was
+    // already free at its time.
     two.set_date_offset(None);
     two.clock.jump_wall(-60_000);
     let budget = two.budget(secs(40)).reserve(secs(1));

@@ -1,4 +1,4 @@
-//! An acquire that is given up: its outcome is unknown, and nobody is blocked by it.
+//! An acquire that gives up: its outcome is unknown, and it blocks no caller.
 
 use crate::LEASE;
 use lambda_lock_testkit::{Fault, Table, acquired, millis, secs};
@@ -6,10 +6,10 @@ use std::error::Error as StdError;
 use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_is_given_up_cleans_up_and_says_unknown() {
+async fn an_acquire_that_gives_up_cleans_up_and_reports_unknown() {
     let table = Table::new();
     let process = table.process();
-    // Applied unheard, then nothing gets through until the time is over but the last request.
+    // The first request is applied and its response is lost. Then only the last request arrives.
     process.next([Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]);
 
     let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
@@ -17,7 +17,7 @@ async fn an_acquire_that_is_given_up_cleans_up_and_says_unknown() {
     assert!(error.is_unknown(), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem", "GetItem", "GetItem", "UpdateItem"]);
     assert!(table.is_released("k"), "nobody is blocked by what was given up");
-    // The clean-up was answered, which explains nothing: the cause is what came before it.
+    // The clean-up got a response, so it is not the cause. The cause is the fault before it.
     let cause = StdError::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(cause.contains("no response within"), "{cause}");
 
@@ -62,12 +62,12 @@ async fn a_copy_of_an_attempt_that_was_cleaned_up_is_refused_even_if_the_clock_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_given_up_attempt_that_lands_after_all_is_refused_by_its_cleanup() {
+async fn an_attempt_that_arrives_after_its_cleanup_is_refused() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
     acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
     sleep(secs(1)).await;
-    // The Claim arrives six seconds late; two acquires and releases in between.
+    // The Claim arrives six seconds late, after two other acquires and releases.
     one.next([Fault::ArrivesLate(secs(6)), Fault::BlackHole, Fault::BlackHole]);
 
     assert!(one.locks("one").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
@@ -84,7 +84,7 @@ async fn after_an_unknown_attempt_a_lock_held_by_another_is_unknown_and_not_held
     let lock = acquired(&one.locks("one"), LEASE).await;
     two.next([Fault::ArrivesLate(secs(2))]);
 
-    // The Peek shows somebody else's row, but our first attempt may still be on its way.
+    // The Peek shows another caller's row, but our first attempt may still arrive.
     let error = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap_err();
 
     assert!(error.is_unknown(), "{error}");
@@ -92,7 +92,7 @@ async fn after_an_unknown_attempt_a_lock_held_by_another_is_unknown_and_not_held
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_writes_fail_and_reads_are_answered_attempts_are_paced() {
+async fn attempts_are_paced_when_writes_fail_and_reads_succeed() {
     let table = Table::new();
     let process = table.process();
     for _ in 0..500 {

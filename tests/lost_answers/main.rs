@@ -1,5 +1,5 @@
-//! The real SDK client under scripted HTTP: what is said after answers were lost, late, broken or
-//! refused, and exactly how many requests that takes.
+//! The real SDK client with scripted HTTP. Responses are lost, late, broken or refusals. The tests
+//! check the result and the exact number of requests.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 

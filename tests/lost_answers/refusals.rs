@@ -1,4 +1,4 @@
-//! Refusals for good are reported at once, unless an attempt before them may have been applied.
+//! Final refusals are reported at once, unless an attempt before them may have been applied.
 
 use crate::LEASE;
 use lambda_lock::{CommitOutcome, ErrorKind, LockClient};
@@ -12,7 +12,7 @@ fn refused() -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_deployment_lacks_is_reported_and_not_retried() {
+async fn errors_of_the_deployment_are_reported_and_not_retried() {
     use ErrorKind::{Denied, InvalidRequest, Table as Missing};
     for (code, kind) in [
         ("AccessDeniedException", Denied),
@@ -83,12 +83,13 @@ async fn a_failure_of_the_server_is_no_refusal_whatever_code_it_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_not_answered_does_not_make_an_unanswered_write_known() {
+async fn a_read_without_an_answer_does_not_settle_a_write_without_one() {
     let denied = || vec![Fault::error("ExpiredTokenException"); 10];
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
-    // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
+    // The write is applied without a response, then refused without a row. The read gets no response.
+    // Then the credentials expire.
     process.next([Fault::AnswerLost, Fault::error("ConditionalCheckFailedException"), Fault::RequestLost]);
     process.next(denied());
 
@@ -141,7 +142,7 @@ async fn a_rejected_repetition_does_not_hide_that_the_first_attempt_may_have_bee
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_a_row_is_looked_into_and_does_not_go_round_in_circles() {
+async fn a_refusal_without_a_row_is_followed_by_a_read_and_not_repeated_for_ever() {
     let table = Table::new();
     let process = table.process();
     process.next(vec![refused(); 100_000]);
@@ -174,11 +175,12 @@ async fn a_refusal_without_a_row_is_no_loss_of_a_lock_that_is_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_not_answered_does_not_make_an_unanswered_release_known() {
+async fn a_read_without_an_answer_does_not_settle_a_release_without_one() {
     let table = Table::new();
     let process = table.process();
     let lock = acquired(&process.locks("me"), LEASE).await;
-    // Applied and not heard; refused without a row; the look is not heard; then the credentials are over.
+    // The write is applied without a response, then refused without a row. The read gets no response.
+    // Then the credentials expire.
     process.next([Fault::AnswerLost, refused(), Fault::RequestLost]);
     process.next(vec![Fault::error("ExpiredTokenException"); 10]);
 
@@ -189,13 +191,13 @@ async fn a_look_that_is_not_answered_does_not_make_an_unanswered_release_known()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_whose_look_is_not_answered_in_time_does_not_say_that_nothing_was_applied() {
+async fn a_commit_whose_read_has_no_answer_does_not_report_that_nothing_was_applied() {
     const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
         "CancellationReasons":[{"Code":"ConditionalCheckFailed"}]}"#;
     let table = Table::new();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
-    // Applied and not heard; refused without a row; then nobody answers the look.
+    // The write is applied without a response, then refused without a row. The read gets no response.
     process.next([Fault::AnswerLost, Fault::Says(400, REASONS)]);
     process.next(vec![Fault::BlackHole; 10]);
 
@@ -257,7 +259,7 @@ mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
     }
 }
 
-/// An answer without the attributes that were asked for says nothing of the row.
+/// A response without the requested attributes says nothing about the row.
 #[tokio::test(start_paused = true)]
 async fn a_response_without_attributes_is_no_invalid_record() {
     let table = Table::new();

@@ -1,4 +1,4 @@
-//! A renewal or a release whose answer was lost.
+//! A renewal or a release whose response was lost.
 
 use crate::LEASE;
 use lambda_lock::ReleaseOutcome;
@@ -26,7 +26,7 @@ async fn a_renewal_whose_answer_was_lost_is_not_lost() {
 async fn a_release_whose_answer_was_lost_is_released() {
     for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
         let _case = case(format!("{fault:?}"));
-        // A release asks for nothing back, so an unreadable 200 is the only answer that stays unread.
+        // A release requests no attributes, so an unreadable 200 is a full response for it.
         let table = Table::new();
         let process = table.process();
         let lock = acquired(&process.locks("me"), LEASE).await;
@@ -83,7 +83,7 @@ async fn nothing_gets_through_at_all() {
     assert!(lock.release().await.unwrap_err().is_unknown());
     assert_eq!(process.take_sent().len(), 6);
 
-    // A release can be repeated from the token.
+    // A release can be repeated from the saved lock.
     process.take_sent();
     process.next(vec![]);
     sleep(secs(1)).await;

@@ -1,4 +1,4 @@
-//! Refusals for now are waited out within the time of the call.
+//! Temporary refusals are retried within the time of the call.
 
 use crate::LEASE;
 use lambda_lock::ReleaseOutcome;
@@ -8,7 +8,12 @@ use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn throttling_is_waited_out_within_the_callers_time() {
-    for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
+    for code in [
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "ReplicatedWriteConflictException",
+    ] {
         let _case = case(code);
         let table = Table::new();
         let process = table.process();
@@ -42,7 +47,7 @@ async fn throttling_that_outlasts_the_callers_time_is_unavailable_and_nothing_wa
 
 #[tokio::test(start_paused = true)]
 async fn no_pause_after_a_fault_lasts_beyond_the_callers_time() {
-    // Pauses are random: several calls.
+    // Pauses are random, so the test makes several calls.
     for number in 0..8 {
         let _case = case(number);
         let table = Table::new();
@@ -53,7 +58,7 @@ async fn no_pause_after_a_fault_lasts_beyond_the_callers_time() {
 
         assert!(locks.peek("k").await.unwrap_err().is_unavailable());
 
-        // A request that was under way is waited for.
+        // The call waits for a request in flight.
         let elapsed = started.elapsed();
         assert!(elapsed >= secs(3) && elapsed <= secs(3) + ROUND_TRIP, "{elapsed:?}");
     }

@@ -1,4 +1,4 @@
-//! Attempts: counted, taken over after a crash, and fenced off from then on.
+//! Attempts are counted. After a crash they are taken over and fenced off.
 
 use crate::{ROW, attempt, next_attempt, once, replayed};
 use lambda_lock::ReleaseOutcome;
@@ -23,7 +23,7 @@ async fn a_crashed_attempt_is_taken_over_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_finisher_never_overwrites_what_another_attempt_does_or_did() {
+async fn a_late_attempt_never_overwrites_the_work_of_another_attempt() {
     let table = Table::new();
     let process = table.process();
 
@@ -152,7 +152,7 @@ async fn checkpoints_commits_and_fences_work_between_the_steps_of_an_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_progress_of_a_crashed_attempt_is_there_for_the_next() {
+async fn the_next_attempt_gets_the_progress_of_a_crashed_one() {
     let table = Table::new();
     let mut crashed = attempt(once(&table.process().locks("crashed"))).await;
     crashed.lock_mut().renew().data("step 1 of 2").await.unwrap();
@@ -165,9 +165,9 @@ async fn the_progress_of_a_crashed_attempt_is_there_for_the_next() {
     drop(crashed);
 }
 
-/// Two find a record whose time is over. The faster one begins anew and crashes; the slower one, which would have
-/// begun anew too, then takes over from it: that is the second attempt.
-mod a_crashed_attempt_counts_also_for_whoever_found_the_record_before_it_out_of_time {
+/// Two callers find an expired record. The faster one starts the work and crashes. The slower one also wanted to
+/// start anew. It then takes over, and its attempt is the second one.
+mod a_crashed_attempt_counts_for_a_caller_that_had_found_an_expired_record {
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -190,7 +190,7 @@ mod a_crashed_attempt_counts_also_for_whoever_found_the_record_before_it_out_of_
         }
         sleep(secs(100)).await;
         let (slow, fast) = (table.process(), table.process());
-        // Its Claim is refused because the record is out of time, and its Take arrives too late.
+        // The Claim is refused because the record has expired, and the Take arrives too late.
         slow.next([Fault::None, Fault::Slow(millis(500))]);
         let budget = slow.budget(secs(60)).reserve(secs(10));
         let waiting = tokio::spawn(async move {

@@ -86,11 +86,11 @@ async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_landed_before_its_effects_would_be_called_refused_counts() {
+async fn a_result_that_is_applied_before_its_effects_are_reported_as_refused_counts() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    // The guard row makes the effects fail while it is there.
+    // The effects fail while the guard row exists.
     table.put(json!({"key": {"S": "guard"}}));
     let guarded = || {
         let put = Put::builder().table_name("locks").item("key", AttributeValue::S("guard".to_owned()));

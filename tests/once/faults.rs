@@ -1,4 +1,4 @@
-//! Answers that are lost, late or refused.
+//! Responses that are lost, late or refusals.
 
 use crate::{ROW, attempt, once, replayed, unheard_or_lost};
 use lambda_lock::Error;
@@ -104,7 +104,7 @@ async fn after_an_attempt_has_ended_no_copy_of_its_requests_begins_it_again() {
             let table = Table::new();
             let process = table.process();
             process.set_date_offset(None);
-            // The second attempt of the first call never arrives; the first one is applied late.
+            // The second attempt of the first call never arrives. The first one is applied late.
             process.next([Fault::ArrivesLate(millis(1500)), Fault::None, Fault::BlackHole]);
             let locks = process.locks("me");
 

@@ -1,4 +1,4 @@
-//! A network that delivers a request twice.
+//! The network delivers a request twice.
 
 use crate::LEASE;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
@@ -12,13 +12,13 @@ fn written(key: &str) -> TransactWriteItem {
     TransactWriteItem::builder().put(put).build()
 }
 
-/// Another transaction has one of the caller's items; the lock's own write has no error.
+/// Another transaction has one of the caller's items. The lock's own write has no error.
 const CONFLICT: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
     "CancellationReasons":[{"Code":"TransactionConflict","Message":"Transaction is ongoing for the item"},
     {"Code":"None"}]}"#;
 
-/// The next request is refused for now, and the network delivers a second copy of it 10 ms after the first one, before
-/// the caller repeats the request (a pause of 12 to 25 ms after the answer at 4 ms).
+/// The next request is refused temporarily. The network delivers a second copy of it 10 ms after the first one. That
+/// is before the caller repeats the request, after the response at 4 ms and a pause of 12 to 25 ms.
 async fn refused_for_now_and_delivered_twice(process: Process, table: Table, refusal: Fault) {
     process.take_sent();
     process.next([refusal]);
@@ -34,7 +34,7 @@ async fn refused_for_now_and_delivered_twice(process: Process, table: Table, ref
     });
 }
 
-/// The same for the result of an idempotent work, alone and with effects.
+/// The same for the result of idempotent work, alone and with effects.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_was_throttled_first_and_stored_by_a_copy_is_not_reported_as_lost() {
     for effects in [false, true] {

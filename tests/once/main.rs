@@ -1,4 +1,4 @@
-//! Idempotent work: done once for each key, its outcome stored by the attempt that owns it.
+//! Idempotent work is done once for each key. The attempt that owns it stores its outcome.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -37,7 +37,7 @@ fn once(locks: &LockClient) -> Once<'_> {
     locks.once("order-42").lease(LEASE)
 }
 
-/// The attempt that a call was granted.
+/// Returns the attempt that a call was granted.
 async fn attempt(once: Once<'_>) -> Attempt {
     match once.start::<Value>().await.unwrap() {
         Started::Attempt(attempt) => attempt,
@@ -45,7 +45,7 @@ async fn attempt(once: Once<'_>) -> Attempt {
     }
 }
 
-/// The result that a call got from the record.
+/// Returns the stored result that a call got.
 async fn replayed(once: Once<'_>) -> Value {
     match once.start::<Value>().await.unwrap() {
         Started::Attempt(attempt) => panic!("it was not done yet: {attempt:?}"),
@@ -59,13 +59,13 @@ fn refused(id: &str) -> TransactWriteItem {
     TransactWriteItem::builder().put(put).build()
 }
 
-/// Takes over after the lease of whoever was granted the work before.
+/// Takes the work over when the lease of the last attempt has ended.
 async fn next_attempt(table: &Table) -> Attempt {
     sleep(secs(100)).await;
     attempt(once(&table.process().locks("next"))).await
 }
 
-/// Faults after which a request is sent again.
+/// Returns faults after which a request is sent again.
 fn unheard_or_lost() -> impl Iterator<Item = Fault> {
     Fault::applied_unheard().into_iter().chain(Fault::not_applied()).chain([Fault::throttled()])
 }

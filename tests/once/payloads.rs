@@ -1,4 +1,4 @@
-//! Another payload under the same key is a mistake of the caller.
+//! Another payload for the same key is an error of the caller.
 
 use crate::{LEASE, ORDER, Order, ROW, attempt, once, replayed};
 use lambda_lock::{Budget, LockClient};

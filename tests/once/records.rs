@@ -1,4 +1,4 @@
-//! Records: their wire format, how long they count, and the rows that are none.
+//! Records: their wire format, how long they count, and rows that are no records.
 
 use crate::{DAY, LEASE, ORDER, ROW, attempt, once, replayed};
 use lambda_lock_testkit::{EPOCH_SECONDS, Fault, ROUND_TRIP, Table, case, granted, secs};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
-async fn the_record_is_as_its_wire_format_says() {
+async fn the_record_follows_its_wire_format() {
     let table = Table::new();
     let locks = table.process().builder().owner("me").ttl_attribute("expiresAt").build().unwrap();
 
@@ -21,7 +21,7 @@ async fn the_record_is_as_its_wire_format_says() {
     assert_eq!(open["payloadHash"]["S"].as_str().unwrap().len(), 64);
     assert!(open.get("onceState").is_none());
 
-    // Each request at a whole second.
+    // Each request arrives at a whole second.
     sleep(secs(10) - ROUND_TRIP).await;
     let mut first = first;
 
@@ -118,7 +118,7 @@ async fn a_record_that_has_just_expired_can_be_begun_by_the_caller_that_finds_it
     let table = Table::new();
     let locks = table.process().locks("me");
     attempt(once(&locks).keep_for(secs(10))).await.give_back().await.unwrap();
-    // Over by its own clock, and not yet by everybody's.
+    // The record has expired by its own clock, but not by every clock within the bounds.
     sleep(secs(11)).await;
 
     let again = attempt(once(&locks).keep_for(secs(10))).await;
@@ -135,7 +135,8 @@ async fn an_open_record_whose_time_is_over_is_forgotten_too_but_not_while_it_is_
     let mut first = attempt(short()).await;
     first.lock_mut().renew().data("progress").await.unwrap();
 
-    // Whoever keeps records for less than the lease still cannot disturb a living holder.
+    // A caller that keeps records for less time than the lease still cannot disturb a living
+    // holder.
     sleep(secs(20)).await;
     assert!(short().start::<Value>().await.unwrap_err().is_held());
 
@@ -167,12 +168,13 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
     assert!(locks.release(open.lock().to_saved()).await.is_err());
     assert!(locks.reclaim(open.lock().to_saved()).lease(LEASE).await.is_err());
 
-    // A lock with the same name is another row, and held beside the work.
+    // A lock with the same name has another row, and can be held at the same time as the work.
     let lock = granted(locks.try_acquire("order-42").lease(LEASE)).await;
     open.complete(&1).await.unwrap();
     lock.release().await.unwrap();
 
-    // Even a request that ignores the namespace: a plain Claim on a settled record, at any time.
+    // This holds even without the key prefix: a plain Claim of a settled record is refused at any
+    // time.
     process.take_sent();
     let other = granted(locks.try_acquire("other").lease(LEASE)).await;
     let mut claim = process.take_sent().remove(0);
@@ -184,7 +186,7 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
     assert_eq!(table.row(ROW), before);
     drop(other);
 
-    // And the Claim of a work on a plain lock's row, which is free.
+    // A Claim of idempotent work is refused by the free row of a plain lock.
     attempt(locks.once("third").lease(LEASE)).await.give_back().await.unwrap();
     let mut claim = process.take_sent().remove(0);
 
@@ -247,7 +249,7 @@ async fn a_table_with_a_sort_key_keeps_its_sort_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_dates_do_not_make_a_result_be_forgotten_early() {
+async fn wrong_dates_do_not_make_a_result_expire_early() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");

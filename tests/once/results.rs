@@ -1,4 +1,4 @@
-//! The result of the first call is the result of all.
+//! All calls get the result of the first call.
 
 use crate::{DAY, LEASE, ORDER, attempt, once, replayed};
 use lambda_lock::Error;
@@ -84,7 +84,7 @@ async fn a_call_that_waits_for_a_result_continues_over_a_bad_connection_until_it
         let locks = network.locks("second");
         locks.once("order-42").within(&budget).start::<Value>().await
     });
-    // Long after a call that waits for nobody would have given up.
+    // A call that does not wait would have given up long before.
     sleep(secs(10)).await;
     for fault in [Fault::throttled(), Fault::RequestLost, Fault::BlackHole, Fault::Says(503, "")] {
         second.next([fault]);
@@ -121,7 +121,7 @@ async fn parallel_duplicates_are_done_once_and_all_get_the_same_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn falsy_payloads_and_results_are_payloads_and_results() {
+async fn falsy_values_are_valid_payloads_and_results() {
     let table = Table::new();
     let locks = table.process().locks("me");
     for (number, falsy) in [json!(null), json!(0), json!(false), json!(""), json!([]), json!({})].iter().enumerate() {
@@ -166,7 +166,8 @@ async fn works_nest_and_functions_that_share_a_payload_are_told_apart_by_their_k
     let again = async |_: &mut Attempt| -> Result<i32, Error> { panic!("it was done") };
     assert_eq!(locks.once("outer").lease(LEASE).payload(&ORDER).run(again).await.unwrap(), Outcome::Replayed(2));
 
-    // The same key within its own work is held by it: said at once, not a deadlock.
+    // The work itself holds its key. A nested call with this key fails at once and does not
+    // deadlock.
     let process: &Process = &table.process();
     let locks = process.locks("me");
     let itself = async |_: &mut Attempt| locks.once("loop").lease(LEASE).start::<Value>().await.map(|_| ());
@@ -196,7 +197,7 @@ async fn the_status_of_a_work_is_read_without_touching_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_for_good_is_stored_and_not_tried_again() {
+async fn a_final_failure_is_stored_and_not_retried() {
     let table = Table::new();
     let locks = table.process().locks("me");
     let failing = async |attempt: &mut Attempt| {

@@ -1,4 +1,4 @@
-//! Clocks and pauses: for how long a record counts, and for how long a call waits.
+//! Clocks and pauses: how long a record counts, and how long a call waits.
 
 use crate::LEASE;
 use lambda_lock::once::Started;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Where wall clocks are not synchronised, a record must not count for a shorter time than where they are.
+/// If wall clocks are not synchronised, a record must count at least as long as with synchronised clocks.
 #[tokio::test(start_paused = true)]
 async fn without_wall_clock_takeover_a_record_counts_for_no_shorter_time() {
     let mut over = Vec::new();
@@ -30,7 +30,7 @@ async fn without_wall_clock_takeover_a_record_counts_for_no_shorter_time() {
     assert_eq!(over, [false, false], "whether the work is done again one second after its time");
 }
 
-/// Eight seconds pass at one reading of the clocks, and stay.
+/// Eight seconds pass before one reading of the clocks, and count from then on.
 #[derive(Debug)]
 struct JumpsAt {
     clock: ManualClock,
@@ -88,9 +88,10 @@ async fn waited_with_a_pause_at(at: u32, once: bool) -> Duration {
     started.elapsed()
 }
 
-/// A process paused for 8 s of its 10 s budget before anything was sent does not wait on (it may wait for 5 s).
+/// A process is paused for 8 s of its budget of 10 s before its first request. It may wait for 5 s, so it does not
+/// wait any more.
 #[tokio::test(start_paused = true)]
-async fn a_pause_gives_a_call_no_time_back() {
+async fn a_pause_gives_a_call_no_more_time_to_wait() {
     let mut late = Vec::new();
     for at in 1..12 {
         for once in [false, true] {
@@ -103,7 +104,7 @@ async fn a_pause_gives_a_call_no_time_back() {
     assert!(late.is_empty(), "{late:?}");
 }
 
-/// What was true of a record that is gone is not true of the one that came after it.
+/// What was read from a deleted record does not apply to the next record.
 #[tokio::test(start_paused = true)]
 async fn a_claim_after_a_record_that_was_deleted_does_not_wipe_the_next_one() {
     let table = Table::new();
@@ -114,8 +115,8 @@ async fn a_claim_after_a_record_that_was_deleted_does_not_wipe_the_next_one() {
         Started::Replayed(_) => panic!("replayed"),
     }
     sleep(secs(100)).await;
-    // One finds the record over. TTL deletes the row before One's Take arrives; the answer to that is slow. Meanwhile
-    // Two begins the work anew, does half of it, leaves a note, and gives it back.
+    // One finds an expired record. TTL deletes the row before One's Take arrives, and the response to the Take is
+    // slow. Meanwhile Two starts the work again, does half of it, stores a note and releases the work.
     one.next([Fault::None, Fault::SlowBothWays(millis(50), millis(500))]);
     let first = tokio::spawn(async move { locks.once("w").lease(LEASE).keep_for(secs(60)).start::<Value>().await });
     sleep(millis(20)).await;

@@ -1,5 +1,5 @@
-//! Which public types can be sent to another thread, shared between threads, and moved while they are polled. A change of
-//! this is a change of the public API that no signature shows. The compiler tests it, as in tokio's
+//! Which public types can be sent to another thread, shared between threads, and moved while they are polled. A change
+//! of this is a change of the public API that no signature shows. The compiler tests it, as in tokio's
 //! `tests/async_send_sync.rs`.
 
 use lambda_lock::{
@@ -17,7 +17,7 @@ macro_rules! traits {
     ($type:ty,) => {};
     ($type:ty, ! $trait:ident $($rest:tt)*) => {
         const _: fn() = || {
-            // A type that has the trait has both implementations, and the compiler cannot choose.
+            // A type with the trait has both implementations, so the compiler cannot choose one.
             trait Ambiguous<A> {
                 fn item() {}
             }
@@ -82,7 +82,7 @@ pinned! {
     <TryAcquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
 }
 
-/// The futures of methods, which have no names.
+/// The futures of methods. They have no names.
 const _: fn(LockClient, &mut Lock, Budget) = |locks, lock, budget| {
     fn send(_: impl Send) {}
     send(locks.check_table());

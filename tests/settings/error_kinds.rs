@@ -1,4 +1,5 @@
-//! The kinds of errors as values: compared, copied and put into sets, and each with its question.
+//! Error kinds are values: they can be compared, copied and put into sets, and each has its method
+//! `is_…`.
 
 use lambda_lock::{Budget, ErrorKind};
 use lambda_lock_testkit::{Table, secs};

@@ -1,4 +1,5 @@
-//! Bad input gets a clear error before any request, and a table that does not fit says why.
+//! Invalid input gets a clear error before any request. A table that does not fit gets an error
+//! with the reason.
 
 use lambda_lock::{Budget, Error, LockClientBuilder};
 use lambda_lock_testkit::{Process, Table, case, granted, secs};
@@ -96,7 +97,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
         }
     }
 
-    // A table with a sort key that this client was not told about.
+    // The table has a sort key, but the client was not configured with it.
     let error = Table::with_keys(&["key", "sk"]).process().locks("me").peek("k").await.unwrap_err();
 
     assert!(error.is_table(), "{error:?}");

@@ -1,4 +1,4 @@
-//! Settings at their limits: refused with a sentence, or usable to the end.
+//! Settings at their limits are refused with a message, or work.
 
 use lambda_lock_testkit::{Table, case, granted, secs};
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn no_duration_is_too_long_for_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_owner_is_another_one_for_each_acquire() {
+async fn each_acquire_has_its_own_default_owner() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("orders");
@@ -93,7 +93,7 @@ async fn the_default_owner_is_another_one_for_each_acquire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_reclaim_ones_own_lock_takes_a_name() {
+async fn reclaiming_an_own_lock_needs_an_owner() {
     let process = Table::new().process();
 
     let error = process.locks("me").try_acquire("k").lease(DAY).reclaim_own().await.unwrap_err();
@@ -103,7 +103,7 @@ async fn to_reclaim_ones_own_lock_takes_a_name() {
     assert!(process.take_sent().is_empty());
 }
 
-/// An acquire takes one request, whatever the drift that is allowed for.
+/// An acquire takes one request, whatever the clock drift is.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_takes_one_request_with_the_largest_drift_too() {
     for drift in [0.05, 0.5, 0.9, 1.0] {

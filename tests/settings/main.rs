@@ -1,4 +1,4 @@
-//! Settings and input: what cannot work is refused with a sentence, and what can is usable to its limits.
+//! Settings and input: what cannot work is refused with a message, and the rest works up to its limits.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 

@@ -1,4 +1,4 @@
-//! Builds the functions, each as it would be deployed: by cargo-lambda, as the template's tools have it.
+//! Builds each function as it would be deployed: with cargo-lambda, in the version of the template's tools.
 
 use anyhow::{Context, bail};
 use lambda_lock_local::lambda::workspace;
@@ -15,12 +15,12 @@ pub(crate) struct Binary {
     pub(crate) name: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// How far lock-task may be above it; nothing is promised of most.
+    /// The largest ratio of lock-task to this function. Infinite for functions without a promise.
     pub(crate) limit: f64,
 }
 
-/// lock-task first, then what it is compared with. Each is built on its own: built together, they would
-/// share the features of their dependencies.
+/// Builds lock-task first, then the functions that it is compared with. Each is built separately, because functions
+/// that are built together share the features of their dependencies.
 pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binary>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tools = Tools::installed().await?;
@@ -37,7 +37,7 @@ pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binar
     Ok(binaries)
 }
 
-/// What builds functions: cargo-lambda and Zig, from the packages that `deploy/template/tools` installs.
+/// The tools that build functions: cargo-lambda and Zig, from the packages that `deploy/template/tools` installs.
 struct Tools {
     path: OsString,
 }
@@ -48,7 +48,7 @@ impl Tools {
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
         let output = command.output().await.context("deploy/template/tools cannot be started")?;
         if !output.status.success() {
-            bail!("deploy/template/tools cannot install what builds functions: {}", output.status);
+            bail!("deploy/template/tools cannot install the build tools: {}", output.status);
         }
         let tools = PathBuf::from(String::from_utf8(output.stdout)?.trim_end()).join("bin");
         let others = std::env::var_os("PATH").unwrap_or_default();
@@ -56,8 +56,8 @@ impl Tools {
         Ok(Self { path })
     }
 
-    /// As `sam build` builds it from the template, so that what is measured is what is deployed: for arm64 by the
-    /// template's rule for make, for x86_64 without a word about the target.
+    /// Builds in the same way as `sam build` with the template, so that the deployed binary is measured: for arm64 with
+    /// the template's make rule, for x86_64 without a target option.
     async fn build_as_the_template(&self, name: &'static str, id: &str) -> anyhow::Result<Binary> {
         let artifacts = workspace().join("target/cold-start").join(name);
         if ARCH == "aarch64" {
@@ -73,7 +73,7 @@ impl Tools {
         Binary::at(&artifacts, name)
     }
 
-    /// By the same command on this C library.
+    /// Builds with the same command for the GNU C library.
     async fn build(
         &self,
         directory: &Path,
@@ -91,7 +91,7 @@ impl Tools {
 
     async fn run(&self, command: &mut Command, directory: &Path, name: &str) -> anyhow::Result<()> {
         command.env("PATH", &self.path).env("CARGO_TARGET_DIR", workspace().join("target"));
-        // Stdout is the figures'.
+        // Standard output is for the figures.
         command.current_dir(directory).stdin(Stdio::null()).stdout(std::io::stderr()).kill_on_drop(true);
         let program = command.as_std().get_program().to_owned();
         let status = command.status().await.with_context(|| format!("{} cannot be started", program.display()))?;
@@ -105,19 +105,19 @@ impl Tools {
 impl Binary {
     fn at(artifacts: &Path, name: &'static str) -> anyhow::Result<Self> {
         let path = artifacts.join("bootstrap");
-        let bytes = path.metadata().with_context(|| format!("there is no {}", path.display()))?.len();
+        let bytes = path.metadata().with_context(|| format!("the file {} does not exist", path.display()))?.len();
         Ok(Self { name, path, bytes, limit: f64::INFINITY })
     }
 }
 
-/// The jars, and a script that starts them with what `java` does by default. Its bytes are those of the
-/// jars: the virtual machine is not counted, because Lambda's image has it.
+/// Builds the jars, and a script that starts them with plain `java`. The size is that of the jars. The virtual machine
+/// does not count, because Lambda's image contains it.
 async fn build_java(here: &Path) -> anyhow::Result<Binary> {
     let directory = workspace().join("target/cold-start-java");
     let mut command = Command::new("mvn");
     command.args(["--quiet", "--batch-mode", "--file", "java/pom.xml", "package"]);
     command.arg(format!("-Dfunction.directory={}", directory.display()));
-    // Even when quiet it writes to stdout, which is the figures'.
+    // Even in quiet mode it writes to standard output, which is for the figures.
     command.current_dir(here).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
     let status = command.status().await.context("mvn cannot be started")?;
     if !status.success() {

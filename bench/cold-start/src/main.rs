@@ -1,5 +1,5 @@
-//! How long `lock-task` takes from the start of its process to its answers, next to two bare functions
-//! that make the same two requests, all of them behind the same Runtime API and on the same DynamoDB.
+//! Measures the time from the start of the `lock-task` process to its answers, and compares it with two bare functions
+//! that send the same two requests. All run behind the same Runtime API and on the same DynamoDB.
 #![allow(clippy::print_stdout, reason = "the figures are the output")]
 
 mod build;
@@ -19,25 +19,24 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "lambda-lock-cold-start")]
 struct Arguments {
-    /// Cold starts of each function; they alternate.
+    /// Cold starts of each function. The functions take turns.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
     starts: u32,
-    /// Measures a function with the Java lock client, too. Needs a JDK and Maven.
+    /// Also measures a function with the Java lock client. Needs a JDK and Maven.
     #[arg(long)]
     java: bool,
-    /// Measures lock-task linked with the GNU C library, too.
+    /// Also measures lock-task linked with the GNU C library.
     #[arg(long)]
     gnu: bool,
-    /// Prints JSON instead of Markdown for README.md.
+    /// Prints JSON instead of the Markdown block for README.md.
     #[arg(long)]
     json: bool,
-    /// Fails when a ratio is larger than the project promises: 0.45 of the defaults, 1.05 of the lean
-    /// function.
+    /// Fails if a ratio is larger than promised: 0.45 of the function with defaults, 1.05 of the lean function.
     #[arg(long)]
     check: bool,
 }
 
-/// One figure of a start, what it is called, and its unit.
+/// A figure of a start: its name, its unit, and how to read it.
 type Measure = (&'static str, &'static str, fn(&Start) -> f64);
 
 const MEASURES: [Measure; 6] = [
@@ -66,7 +65,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A measure of lock-task next to the same of another function.
+/// A figure of lock-task and the same figure of another function.
 struct Row {
     what: &'static str,
     unit: &'static str,
@@ -76,7 +75,7 @@ struct Row {
 }
 
 impl Row {
-    /// The answers and the memory are what is promised; the rest explains them.
+    /// Promises exist for the times to the answers and for memory. The other figures explain them.
     fn is_promised(&self) -> bool {
         self.limit.is_finite() && (self.what.ends_with("answer") || self.unit == "kB")
     }

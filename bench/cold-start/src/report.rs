@@ -1,4 +1,4 @@
-//! The figures of a run as `README.md` has them, ready to be pasted.
+//! The figures of a run in the form of `README.md`, to be pasted there.
 
 use crate::Row;
 use crate::build::Binary;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
-/// Where Linux distributions keep the roots that a function at its defaults loads.
+/// The files with the roots that a function with defaults loads, on Linux distributions.
 const ROOTS: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 pub(crate) fn markdown(binaries: &[Binary], rows: &[Row], starts: u32) -> String {
@@ -30,7 +30,7 @@ fn machine(starts: u32) -> String {
     )
 }
 
-/// The first line that a program says, in English.
+/// The first line of a program's output, in English.
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).env("LC_ALL", "C").output();
     let output = output.map(|output| output.stdout).unwrap_or_default();
@@ -55,7 +55,7 @@ fn table_of_all(binaries: &[Binary], rows: &[Row], starts: u32) -> String {
     text
 }
 
-/// What is promised of each, with the ratios that are larger in bold.
+/// The promises of each function. Ratios that are too large are in bold.
 fn promised(rows: &[Row]) -> String {
     let mut text = String::from("| what | next to | promised | `lock-task` / the other |\n|---|---|---|---|\n");
     for Row { what, other, limit, comparison, .. } in rows.iter().filter(|row| row.is_promised()) {

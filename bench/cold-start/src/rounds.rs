@@ -1,8 +1,8 @@
-//! Rounds of cold starts: each function once a round, in an order that is drawn anew for each.
+//! Rounds of cold starts. In a round each function starts once, in a random order.
 //!
-//! One start is two invocations of a fresh process, `acquire` and `release`, one request each. Lambda
-//! freezes a process between its invocations, and so does the Runtime API here: the time to the second
-//! answer is the time to the first one and the second invocation, without the pause in between.
+//! A start is two invocations of a new process, `acquire` and `release`, with one request each. Lambda freezes a
+//! process between its invocations, and so does the Runtime API here. The time to the second answer is the time to the
+//! first answer plus the second invocation, without the pause in between.
 
 use crate::build::Binary;
 use anyhow::{Context, bail};
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TABLE: &str = "locks";
-/// Starts of each function that are not counted: they bring the binaries into memory.
+/// Starts of each function that do not count. They load the binaries into memory.
 const WARM_UP: u32 = 3;
 
-/// What one cold start took: milliseconds, and kilobytes.
+/// The figures of one cold start, in milliseconds and kilobytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     pub(crate) init: f64,
     pub(crate) first_answer: f64,
     pub(crate) second_answer: f64,
     pub(crate) max_rss_kb: f64,
-    /// What all of its threads together have used.
+    /// The CPU time of all threads.
     pub(crate) cpu: f64,
     pub(crate) page_faults: f64,
 }
 
-/// So many starts of each function, in the order of the binaries.
+/// Measures this many starts of each function, in the order of the binaries.
 pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<Vec<Vec<Start>>> {
     let dynamodb = LocalDynamoDb::in_memory().await?;
     LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?.create_table().await?;
@@ -36,8 +36,8 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
     let mut measured = vec![Vec::new(); binaries.len()];
     let mut random = fastrand::Rng::with_seed(1);
     for round in 0..WARM_UP + starts {
-        // In an order that only rotated each would always start after the same other one, and find the processor's
-        // caches as that one left them.
+        // If the order only rotated, each function would always follow the same other one, and would find the
+        // processor's caches in the state that the other one left.
         let mut order: Vec<usize> = (0..binaries.len()).collect();
         random.shuffle(&mut order);
         for which in order {
@@ -58,6 +58,7 @@ fn function(binary: &Binary, dynamodb: &str) -> Function {
         environment: BTreeMap::from(environment.map(|(name, value)| (name.to_owned(), value.to_owned()))),
         timeout: Duration::from_secs(30),
         memory_mb: 1769,
+        ..Function::default()
     }
 }
 
@@ -65,21 +66,21 @@ async fn start(lambda: &Lambda, name: &str, round: u32) -> anyhow::Result<Start>
     let key = format!("{name}-{round}");
     let acquire = json!({ "action": "acquire", "key": key, "owner": "cold-start", "leaseSeconds": 30 });
     let first = lambda.invoke(name, &acquire.to_string()).await?;
-    let acquired = answer(&first).with_context(|| format!("{name} was to acquire"))?;
+    let acquired = answer(&first).with_context(|| format!("{name} failed to acquire"))?;
     if !first.cold_start || acquired["acquired"] != true {
-        bail!("{name} was to start and to acquire: {acquired}");
+        bail!("{name} did not start and acquire: {acquired}");
     }
     let release = json!({ "action": "release", "lock": acquired["lock"] });
     let second = lambda.invoke(name, &release.to_string()).await?;
-    let released = answer(&second).with_context(|| format!("{name} was to release"))?;
+    let released = answer(&second).with_context(|| format!("{name} failed to release"))?;
     if second.cold_start || released["released"] != true {
-        bail!("{name} was to release in the same process: {released}");
+        bail!("{name} did not release in the same process: {released}");
     }
     let process = lambda.process(second.environment).context("the process has ended")?;
     let (cpu, page_faults) = (cpu(process)?, page_faults(process)?);
     lambda.kill(second.environment)?;
     let first_answer = millis(first.first_answer)?;
-    let resident = second.max_rss_kb.context("the system does not say what memory a process uses")?;
+    let resident = second.max_rss_kb.context("the system does not report the memory of a process")?;
     Ok(Start {
         init: millis(first.init)?,
         first_answer,
@@ -97,7 +98,8 @@ fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
     }
 }
 
-/// Milliseconds on a CPU, to the nanosecond: how busy the machine is matters less than for the time.
+/// Milliseconds on a CPU, with a resolution of a nanosecond. It depends less on the load of the machine than elapsed
+/// time.
 fn cpu(process: u32) -> anyhow::Result<f64> {
     let mut nanos = 0.0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
@@ -107,7 +109,7 @@ fn cpu(process: u32) -> anyhow::Result<f64> {
     Ok(nanos / 1e6)
 }
 
-/// Pages that were touched for the first time and were in memory already.
+/// Page faults without a read from disk.
 fn page_faults(process: u32) -> anyhow::Result<f64> {
     let said = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = said.rsplit_once(')').context("no process name")?;
@@ -115,5 +117,5 @@ fn page_faults(process: u32) -> anyhow::Result<f64> {
 }
 
 fn millis(duration: Option<Duration>) -> anyhow::Result<f64> {
-    Ok(duration.context("this was no cold start")?.as_secs_f64() * 1e3)
+    Ok(duration.context("this was not a cold start")?.as_secs_f64() * 1e3)
 }

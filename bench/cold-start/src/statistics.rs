@@ -1,8 +1,8 @@
-//! Medians, and how far their ratio may be trusted.
+//! Medians, and the confidence interval of their ratio.
 
 const RESAMPLES: usize = 2_000;
 
-/// A figure of two functions, round by round.
+/// A figure of two functions, by round.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     rounds: Vec<(f64, f64)>,
@@ -26,8 +26,7 @@ impl Comparison {
         self.ours() / self.theirs()
     }
 
-    /// The 95 % interval of the ratio: starts of one round are drawn together, with replacement, from a
-    /// fixed seed.
+    /// The 95 % interval of the ratio. Starts of one round are drawn together, with replacement, from a fixed seed.
     pub(crate) fn interval(&self) -> (f64, f64) {
         let mut random = fastrand::Rng::with_seed(1);
         let mut ratios: Vec<f64> = (0..RESAMPLES)

@@ -1,4 +1,4 @@
-//! Contenders for one lock, each with a client of its own.
+//! Contenders for one lock. Each has a client of its own.
 
 use crate::budget;
 use lambda_lock::LockClient;
@@ -20,7 +20,8 @@ pub(crate) struct Contention {
     wait_millis: u64,
 }
 
-/// So many turns of each: how long all of them took, and how often there were two at once.
+/// Lets each contender take `rounds` turns. Returns how long all turns took, and how often two contenders held the lock
+/// at once.
 pub(crate) async fn contend(
     contenders: Vec<LockClient>,
     lease: Duration,
@@ -52,7 +53,8 @@ async fn take_turns(
         let lock = locks.acquire(&contention.key).within(&budget).lease(lease).await?;
         holders.enter();
         if !work.is_zero() {
-            // tokio's timers go by whole milliseconds, rounded up; the other clients' drivers sleep as long as asked.
+            // tokio's timers round up to whole milliseconds. The drivers of the other clients sleep exactly as long as
+            // requested.
             tokio::task::spawn_blocking(move || std::thread::sleep(work)).await?;
         }
         holders.leave();
@@ -61,7 +63,7 @@ async fn take_turns(
     Ok(())
 }
 
-/// Counts who is inside, and whether anybody was before.
+/// Counts the contenders that hold the lock, to notice two at once.
 #[derive(Default)]
 struct Holders {
     inside: AtomicU32,

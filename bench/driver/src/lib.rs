@@ -1,7 +1,6 @@
 //! Acquire and release as a careful author would write them on the SDK, without lambda-lock.
 //!
-//! Careful about one request each: what was sent when nobody answered, a clock that is wrong, a row
-//! that is no lock are nobody's business here.
+//! It handles only one request at a time. It does not handle lost responses, wrong clocks, or rows that are not locks.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
@@ -18,10 +17,10 @@ const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingTo
 const LEASE: Duration = Duration::from_secs(30);
 const SKEW_MILLIS: u64 = 2_000;
 
-/// Whatever failed.
+/// Any failure.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// A client, the table that it locks in, and who holds.
+/// A client, its table, and its owner.
 pub struct ByHand {
     dynamodb: Client,
     table: String,
@@ -38,7 +37,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// The number that the row has counted up.
+    /// The number that the row counts up.
     pub fn fencing_token(&self) -> u64 {
         self.token
     }
@@ -50,15 +49,15 @@ impl Held {
 }
 
 impl ByHand {
-    /// Sends nothing.
+    /// Makes a client. Sends nothing.
     pub fn new(dynamodb: Client, table: &str, owner: &str) -> Self {
         Self { dynamodb, table: table.to_owned(), owner: owner.to_owned() }
     }
 
-    /// One request, which fails when somebody else holds the lock.
+    /// Acquires the lock with one request.
     ///
     /// # Errors
-    /// Then, and when anything else goes wrong.
+    /// If somebody else holds the lock, and for any other failure.
     pub async fn acquire(&self, key: &str) -> Result<Held, Error> {
         let started = Instant::now();
         let now = epoch_millis()?;
@@ -92,10 +91,10 @@ impl ByHand {
         Ok(Held { key: key.to_owned(), grant, version, token, until: started + LEASE.mul_f64(1.0 / 1.05) })
     }
 
-    /// One request.
+    /// Releases the lock with one request.
     ///
     /// # Errors
-    /// When the lock is somebody else's by now, and when anything else goes wrong.
+    /// If the lock is somebody else's by now, and for any other failure.
     pub async fn release(&self, held: Held) -> Result<(), Error> {
         self.dynamodb
             .update_item()

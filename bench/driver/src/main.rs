@@ -1,5 +1,5 @@
-//! Our client, and the SDK by hand, behind the line protocol that the other clients' drivers speak
-//! (`interop/README.md`): as much of it as the benchmark asks for.
+//! This crate and the bare SDK behind the line protocol of the other clients' drivers (`interop/README.md`), as far as
+//! the benchmark needs it.
 
 #![allow(clippy::print_stdout, reason = "the answers are the output")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock itself")]
@@ -18,11 +18,11 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
-/// One of the clients that are compared; asked in JSON, line by line, on its standard input.
+/// One of the compared clients. It reads JSON lines from standard input.
 #[derive(Parser)]
 #[command(name = "lambda-lock-bench-driver")]
 struct Arguments {
-    /// Which one.
+    /// The client.
     client: Which,
 }
 
@@ -54,8 +54,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// Both clients' way to the table. There is no TLS in it. (Not that of `lambda-lock-local`, which would bring the
-    /// embedded DynamoDB along.)
+    /// The transport of both clients, without TLS. It is not that of `lambda-lock-local`, which would also bring in the
+    /// embedded DynamoDB.
     fn config(&self) -> Builder {
         Config::builder()
             .behavior_version(BehaviorVersion::v2026_01_12())
@@ -71,7 +71,7 @@ impl Opened {
     }
 }
 
-/// Answers requests until there are none.
+/// Answers requests until the input ends.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let which = Arguments::parse().client;
@@ -131,7 +131,8 @@ impl Driver {
         let client = match which {
             Which::LambdaLock => Client::Ours(opened.locks(&opened.owner)?),
             Which::BareSdk => {
-                // Ours waits for no answer longer than this, and the timer is part of what a request costs.
+                // Our client does not wait longer than this for a response, and the timer is part of the cost of a
+                // request.
                 let timeouts = TimeoutConfig::builder().operation_attempt_timeout(DEFAULT_REQUEST_TIMEOUT).build();
                 let dynamodb = aws_sdk_dynamodb::Client::from_conf(opened.config().timeout_config(timeouts).build());
                 Client::ByHand(ByHand::new(dynamodb, &opened.table, &opened.owner))
@@ -176,15 +177,15 @@ impl Driver {
         match (held, &self.client) {
             (Held::Ours(lock), _) => lock.release().await.map(drop)?,
             (Held::ByHand(held), Client::ByHand(by_hand)) => by_hand.release(held).await?,
-            (Held::ByHand(_), Client::Ours(_)) => return Err("that lock is of another client".into()),
+            (Held::ByHand(_), Client::Ours(_)) => return Err("this lock belongs to another client".into()),
         }
         Ok(())
     }
 
-    /// Each contender is a client of its own.
+    /// Each contender has a client of its own.
     async fn contend(&self, contention: Contention) -> Result<Value, Error> {
         if let Client::ByHand(_) = self.client {
-            return Err("who writes two requests by hand does not wait for others".into());
+            return Err("the bare SDK does not support contention, because it cannot wait".into());
         }
         let owners = (0..contention.contenders).map(|contender| format!("{}-{contender}", self.opened.owner));
         let contenders = owners.map(|owner| self.opened.locks(&owner)).collect::<Result<_, _>>()?;
@@ -192,7 +193,7 @@ impl Driver {
     }
 }
 
-/// All of it for waiting; some time for answers even where nobody waits.
+/// A budget for waiting only. It leaves some time for responses even if the call does not wait.
 fn budget(wait: Duration) -> Budget {
     Budget::lasting(wait.max(Duration::from_secs(1))).reserve(Duration::ZERO)
 }

@@ -1,24 +1,25 @@
-//! Where ours is behind anyone else by more than 5 %: found by the figures, so that no run hides it; and why, where
-//! that can be read from the code or was measured.
+//! Finds the figures in which our client is behind another by more than 5 %, so that no run can hide them. It adds the
+//! reason where the code or a measurement shows it.
 
 use super::client::Client::{self, BareSdk, Go, Java, Ours, Python};
 use super::contention::{BURST_CLIENTS, BURST_WORK_MILLIS, CALLERS, CONTENDERS, WORK_MILLIS};
 use super::results::{Results, quantile};
 use super::takeover::Arrival;
 
-/// What is smaller does not count.
+/// Smaller differences do not count.
 const MARGIN: f64 = 1.05;
 
 const POLLS: &str = "lambda-lock polls again after 15 to 250 ms, and after 2 s at most among many contenders. The others poll \
      after a second. Five polls a second cost less than the function that waits for that second: [Takeover](#takeover)";
 const DRIFT: &str =
     "lambda-lock waits 5 % longer than the lease, because clock rates may differ (`src/protocol/clock_bounds.rs`)";
-const COLD: &str = "what is known of it: [bench/cold-start](bench/cold-start/README.md)";
-const LINES: &str = "as many instructions as by hand, in code and memory of 1.05 times the cache lines (valgrind's lackey, one pair): \
-     what a process costs that waits between requests while others use the caches";
+const COLD: &str = "the known reasons: [bench/cold-start](bench/cold-start/README.md)";
+const LINES: &str = "both run the same number of instructions, but the code and memory of lambda-lock cover 1.05 \
+     times the cache lines (valgrind's lackey, one pair). This costs time because other processes use the caches \
+     between two requests";
 const UNKNOWN: &str = "not explained";
 
-/// One figure of ours that is larger than another's.
+/// A figure of ours that is larger than that of another client.
 pub(crate) struct Behind {
     pub(crate) what: String,
     pub(crate) other: String,
@@ -26,7 +27,7 @@ pub(crate) struct Behind {
     pub(crate) why: &'static str,
 }
 
-/// All of them.
+/// All of these figures.
 pub(crate) fn of(results: &Results) -> Vec<Behind> {
     let mut found = Found(Vec::new());
     pairs(results, &mut found);
@@ -70,7 +71,7 @@ fn pairs(results: &Results, found: &mut Found) {
 
 fn takeovers(results: &Results, found: &mut Found) {
     for other in [Java, Go, Python] {
-        // Who comes late neither waits nor looks: then these are no reasons.
+        // A late caller neither waits nor reads first, so these reasons do not apply to it.
         for (arrival, name, time, requests) in
             [(Arrival::Late, "late", UNKNOWN, UNKNOWN), (Arrival::AtOnce, "at once", DRIFT, POLLS)]
         {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_a_twentieth_larger_is_found_and_has_no_reason_that_does_not_apply() {
+    fn figures_more_than_five_percent_larger_are_found_with_only_the_reasons_that_apply() {
         let mut results = Results::none(String::new());
         results.takeovers = vec![
             takeover(Ours, Arrival::AtOnce, 3_150, 21),

@@ -1,9 +1,9 @@
-//! Who is compared.
+//! The compared clients.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A client, in the order in which they are shown.
+/// A client. The order is that of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Client {
     #[serde(rename = "lambda-lock")]
@@ -17,13 +17,13 @@ pub(crate) enum Client {
 
 use Client::{BareSdk, Go, Java, Ours, Python};
 
-/// All of them.
+/// All clients.
 pub(crate) const ALL: [Client; 5] = [Ours, BareSdk, Java, Go, Python];
-/// Those that are locks: a few requests by hand know no waiting and no death.
+/// The clients that are locks. A few requests by hand can neither wait nor detect a dead holder.
 pub(crate) const LOCKS: [Client; 4] = [Ours, Java, Go, Python];
 
 impl Client {
-    /// What is compared, with its version.
+    /// The name and version of the client.
     pub(crate) fn version(self) -> &'static str {
         match self {
             Ours => concat!("lambda-lock ", env!("CARGO_PKG_VERSION")),

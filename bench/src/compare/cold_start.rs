@@ -1,4 +1,4 @@
-//! Cold starts, measured by their own program: `bench/cold-start` is no part of the workspace.
+//! Cold starts. `bench/cold-start`, a program outside of the workspace, measures them.
 
 use crate::Error;
 use serde::{Deserialize, Serialize};
@@ -7,19 +7,19 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// What one start of each function takes, about; most of it is Java's.
+/// The approximate time of one start of all functions. Most of it is Java's.
 pub(crate) const EXPECTED: Duration = Duration::from_millis(2_600);
 
-/// Of one start alone there is no interval.
+/// A single start has no interval, so the smallest number is 2.
 pub(crate) fn number(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(1) => Err("0 for none, or at least 2".to_owned()),
+        Ok(1) => Err("must be 0 (none) or at least 2".to_owned()),
         Ok(number) => Ok(number),
         Err(error) => Err(format!("{error}")),
     }
 }
 
-/// What the program says with `--json`.
+/// The output of the program with `--json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ColdStarts {
@@ -35,7 +35,7 @@ pub(crate) struct Binary {
     pub(crate) bytes: u64,
 }
 
-/// One figure of lock-task next to the same of another function.
+/// A figure of lock-task and the same figure of another function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Comparison {

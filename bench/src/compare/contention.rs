@@ -1,4 +1,4 @@
-//! Many contenders at one key: how long a hand-over takes, and how many requests.
+//! Many contenders for one key: the time of a hand-over, and the number of requests.
 
 use super::client::Client::{self, Go, Java, Ours};
 use super::client::LOCKS;
@@ -11,20 +11,20 @@ use std::fmt;
 use std::time::Duration;
 
 pub(crate) const CONTENDERS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// What each of them does while it holds the lock.
+/// The work of each contender while it holds the lock.
 pub(crate) const WORK_MILLIS: [u64; 2] = [0, 50];
 pub(crate) const ROUNDS: u32 = 10;
-/// Bursts: so many callers arrive at once, for one turn each.
+/// Bursts: this many callers arrive at once, for one turn each.
 pub(crate) const CALLERS: [u32; 2] = [8, 32];
 pub(crate) const BURST_WORK_MILLIS: [u64; 3] = [0, 50, 500];
 pub(crate) const BURST_CLIENTS: [Client; 3] = [Ours, Java, Go];
-/// With more, a client that sleeps for a second takes half a minute.
+/// With more contenders, a client that sleeps for a second takes half a minute.
 const FEW: u32 = 8;
-/// Nobody dies here, and nobody gives up.
+/// Long enough that no lease ends and no caller gives up.
 const LEASE: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// So many contenders take so many turns each.
+/// The number of contenders, and of turns that each takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Scene {
@@ -39,7 +39,7 @@ fn rounds() -> u32 {
     ROUNDS
 }
 
-/// What that took.
+/// The result of a scene.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Contended {
@@ -54,7 +54,7 @@ impl Scene {
         f64::from(self.contenders * self.rounds)
     }
 
-    /// About: whoever looks once a second serves one contender after the other, a second apart.
+    /// The approximate duration. A client that polls once a second serves one contender per second.
     pub(crate) fn expected(&self) -> Duration {
         let work = Duration::from_millis(self.work_millis);
         let (turns, start) = (self.contenders * self.rounds, Duration::from_millis(800));
@@ -77,7 +77,7 @@ impl fmt::Display for Scene {
 }
 
 impl Contended {
-    /// Milliseconds for each turn, beside the work.
+    /// Milliseconds for each turn, without the work.
     pub(crate) fn hand_over(&self) -> f64 {
         self.micros as f64 / 1e3 / self.scene.turns() - self.scene.work_millis as f64
     }
@@ -87,8 +87,8 @@ impl Contended {
     }
 }
 
-/// Every scene as often as it is measured, the clients one after the other. Where clients that sleep for a second
-/// take minutes, they are measured once.
+/// All scenes with their repetitions, the clients one after the other. Scenes in which a client takes minutes because
+/// it sleeps for a second are measured once.
 pub(crate) fn plan(contenders: &[u32], repeats: u32) -> Vec<Scene> {
     let mut scenes = Vec::new();
     for repeat in 0..repeats {
@@ -119,7 +119,7 @@ pub(crate) async fn measure(
     let Scene { client, contenders, rounds, work_millis } = scene;
     let proxy = CountingProxy::start(endpoint).await?;
     let mut peer = drivers.start(client, proxy.endpoint(), LEASE).await?;
-    // The process is warm, and knows the way: only the contention counts.
+    // Warms up the process and its connection, so that only the contention counts.
     peer.measure("pairs", json!({ "keys": [format!("warm-{client}")], "count": 20 })).await?;
     proxy.take();
     let options = json!({
@@ -131,7 +131,7 @@ pub(crate) async fn measure(
     });
     let told = peer.measure("contend", options).await?;
     if told["overlaps"] != 0 {
-        return Err(format!("{client} let two contenders in at once: {told}").into());
+        return Err(format!("two contenders held a lock of {client} at once: {told}").into());
     }
     let micros = told["micros"].as_u64().ok_or("the driver tells no time")?;
     Ok(Contended { scene, micros, requests: proxy.take().total() })
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_second_of_sleep_makes_long_is_measured_once_and_everything_of_ours_each_time() {
+    fn slow_scenes_of_other_clients_are_measured_once_and_all_of_ours_each_time() {
         let plan = plan(&CONTENDERS, 3);
         let times = |client, contenders, rounds, work_millis| {
             let scene = Scene { client, contenders, rounds, work_millis };

@@ -1,4 +1,4 @@
-//! How the clients are started: each in a process of its own, behind the same line protocol.
+//! Starts the clients. Each runs in a process of its own, behind the same line protocol.
 
 use super::client::Client::{self, BareSdk, Go, Java, Ours, Python};
 use crate::{Error, TABLE};
@@ -7,10 +7,10 @@ use lambda_lock_local::lambda::cargo_build;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Python's client has a table of its own shape.
+/// The table of the Python client, which has another key schema.
 pub(crate) const PYTHON_TABLE: &str = "python-locks";
 
-/// The package of the driver of ours and of the bare SDK, and its program.
+/// The package, and the program, of the driver for this crate and the bare SDK.
 const OWN: &str = "lambda-lock-bench-driver";
 
 /// Starts clients.
@@ -20,17 +20,17 @@ pub(crate) struct Drivers {
 }
 
 impl Drivers {
-    /// Has cargo build the driver of ours and of the bare SDK, by itself: built together with the embedded DynamoDB it
-    /// would get the features that this asks for of what both use, and neither client's callers do.
-    /// `interop/build` builds the others.
+    /// Builds the driver of this crate and the bare SDK with cargo, separately. If it were built together with the
+    /// embedded DynamoDB, both would share the features of their dependencies, which a user's build does not have.
+    /// `interop/build` builds the other drivers.
     pub(crate) async fn build() -> Result<Self, Error> {
-        // As this program was built.
+        // With the profile of this program.
         let profile = if cfg!(debug_assertions) { "dev" } else { "bench" };
         let mut built = cargo_build(&["--package", OWN, "--profile", profile]).await?;
         Ok(Self { own: built.remove(OWN).ok_or("cargo does not say where it has put the driver")? })
     }
 
-    /// A lock client in a process of its own, which renews only when asked to.
+    /// Starts a lock client in a process of its own. It renews only on request.
     pub(crate) async fn start(&self, client: Client, endpoint: &str, lease: Duration) -> Result<Peer, Error> {
         let opened = Opened {
             endpoint: endpoint.to_owned(),

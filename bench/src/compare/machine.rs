@@ -1,4 +1,4 @@
-//! Where a run took place, and what the system says of a process.
+//! The machine of a run, and what the system reports about a process.
 
 use crate::Error;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// What a reader needs to know of the machine.
+/// The facts about the machine that a reader needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Machine {
@@ -35,30 +35,30 @@ impl Machine {
     }
 }
 
-/// The first line that a program says.
+/// The first line of a program's output.
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&output).lines().next().unwrap_or("missing").to_owned()
 }
 
-/// How many processes wanted to run, on average over the last minute: more than there are cores, and they
-/// waited for each other.
+/// The average number of processes that wanted to run in the last minute. If it is larger than the number of cores,
+/// they waited for each other.
 pub(crate) fn load() -> f64 {
     let said = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     said.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default()
 }
 
-/// CPU time of a process and of all threads that it had, those that have ended included.
+/// CPU time of a process with all its threads, including threads that have ended.
 #[cfg(target_os = "linux")]
 pub(crate) fn cpu(process: u32) -> Result<Duration, Error> {
     let process = nix::unistd::Pid::from_raw(process.try_into()?);
     Ok(nix::time::ClockId::pid_cpu_clock_id(process)?.now()?.into())
 }
 
-/// Elsewhere no process may ask for another's.
+/// Other systems do not allow a process to read this of another process.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu(_: u32) -> Result<Duration, Error> {
-    Err("the CPU time of other processes is only known on Linux: run this there".into())
+    Err("the CPU time of other processes is known only on Linux: run this command there".into())
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn the_cpu_of_a_process_that_works_grows() {
-        // It ends by itself where this test fails.
+        // It ends by itself if this test fails.
         let work = "i=0; while [ $i -lt 20000000 ]; do i=$((i+1)); done";
         let mut process = Command::new("sh").args(["-c", work]).spawn().unwrap();
         let began = Instant::now();
         let mut counted = Duration::ZERO;
-        // More than this process itself works meanwhile.
+        // More CPU time than this test process itself uses in the meantime.
         while counted < Duration::from_millis(100) && began.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(10));
             counted = cpu(process.id()).unwrap();

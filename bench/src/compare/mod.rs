@@ -1,4 +1,4 @@
-//! The lock clients of all languages next to each other, in one run on one emulator.
+//! Compares the lock clients of all languages in one run on one emulator.
 
 mod behind;
 mod client;
@@ -27,23 +27,23 @@ use std::process::Command;
 
 const SETTINGS: [&str; 7] = ["processes", "rounds", "pairs", "warm_up", "repeats", "contenders", "cold_starts"];
 
-/// What is asked for on the command line.
+/// The options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Compare {
     #[command(flatten)]
     settings: Settings,
-    /// Goes on with a run that was interrupted, with its settings; what it has measured stays.
+    /// Continues an interrupted run with its settings, and keeps what it has measured.
     #[arg(long, conflicts_with_all = SETTINGS)]
     resume: bool,
-    /// Writes BENCHMARKS.md and the plots again from the raw data of the last run, and measures nothing.
+    /// Writes BENCHMARKS.md and the plots again from the raw data of the last run, without measuring.
     #[arg(long, conflicts_with_all = SETTINGS, conflicts_with = "resume")]
     only_report: bool,
-    /// Where BENCHMARKS.md, and in bench/results the plots and the raw data go. Default: the project itself.
+    /// The directory for BENCHMARKS.md, and for the plots and raw data in bench/results. Default: the project itself.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What one lock client after the other, and all of them together, take.
+/// Measures all lock clients, and writes the report.
 pub(crate) async fn run(compare: &Compare) -> Result<(), Error> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = compare.output.clone().unwrap_or(project);
@@ -57,7 +57,7 @@ pub(crate) async fn run(compare: &Compare) -> Result<(), Error> {
     plots::contention(&results, &directory.join("contention.svg"))?;
     fs::write(output.join("BENCHMARKS.md"), report::markdown(&results))?;
     for promise in promises::of(&results).iter().filter(|promise| !promise.is_kept()) {
-        println!("NOT KEPT: {}: {:.3}, at most {:.2}", promise.what, promise.ratio, promise.at_most);
+        println!("PROMISE NOT KEPT: {}: {:.3}, at most {:.2}", promise.what, promise.ratio, promise.at_most);
     }
     println!("written: {}", output.join("BENCHMARKS.md").display());
     Ok(())
@@ -73,7 +73,7 @@ async fn measure(compare: &Compare, directory: &Path) -> Result<(), Error> {
     run.results.load.push(load());
     match run::measure(&mut run).await {
         Err(error) if !run.results.batches.is_empty() => {
-            return Err(format!("{error} (what was measured is kept: go on with `compare --resume`)").into());
+            return Err(format!("{error} (the measurements are kept: continue with `compare --resume`)").into());
         }
         measured => measured?,
     }

@@ -1,4 +1,4 @@
-//! A free lock, acquired and released: requests, bytes, latency, CPU.
+//! Acquire and release of a free lock: requests, bytes, latency and CPU.
 
 use super::client::{ALL, Client};
 use super::drivers::Drivers;
@@ -12,19 +12,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(20);
-/// Acquires and releases whose requests are counted; one key each, as strangers have it.
+/// The number of acquires and releases whose requests are counted. Each uses a new key.
 const COUNTED: u64 = 20;
-/// How many locks the timed pairs go round. With one alone, our next acquire within the millisecond is refused by the
-/// end that the release before it wrote, at least a millisecond after the grant, as soon as the client is 20 ms ahead
-/// of its clock (`src/engine/wall_clock.rs`). On AWS no client is so fast; here a round takes longer than those 20 ms.
+/// The number of locks that the timed pairs use in turn. With only one lock, an acquire within the same millisecond is
+/// refused: the release before it writes an end at least a millisecond after the grant, and a client may be at most 20
+/// ms ahead of its clock (`src/engine/wall_clock.rs`). On AWS no client is so fast. With this number, one round takes
+/// longer than these 20 ms.
 pub(crate) const LOCKS: u32 = 100;
 
-/// How much is timed.
+/// The amount of timed work.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Amount {
-    /// Processes of each client that acquire and release, one after the other: how the memory of one happens to lie,
-    /// and what the machine does meanwhile, moves its CPU by up to 20 %.
+    /// Processes of each client, one after the other. The memory layout of a process, and other load on the machine,
+    /// change its CPU time by up to 20 %.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     processes: u32,
     /// Rounds of batches in each process.
@@ -33,7 +34,8 @@ pub(crate) struct Amount {
     /// Pairs of acquire and release in a batch.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Pairs that each process of Java's client runs before any that count, for its compiler; the others run a tenth.
+    /// Pairs that each process of the Java client runs before the measurement, for its compiler. The others run a tenth
+    /// of it.
     #[arg(long, default_value_t = 5_000)]
     warm_up: u32,
 }
@@ -43,21 +45,21 @@ impl Amount {
         if client == Client::Java { self.warm_up } else { self.warm_up.div_ceil(10) }
     }
 
-    /// What it takes, about.
+    /// The approximate duration.
     pub(crate) fn expected(&self) -> Duration {
         let pairs = self.warm_up / 4 + self.rounds * self.pairs;
         (Duration::from_secs(3) + Duration::from_millis(4) * pairs) * self.processes
     }
 }
 
-/// What passed on the wire for one operation.
+/// The traffic of one operation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Operation {
     pub(crate) requests: BTreeMap<String, u64>,
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
-    /// How many operations that was.
+    /// The number of operations.
     pub(crate) operations: u64,
 }
 
@@ -80,7 +82,7 @@ impl Operation {
     }
 }
 
-/// What one client sends.
+/// The requests of one client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Wire {
@@ -94,26 +96,26 @@ pub(crate) struct Wire {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Batch {
     pub(crate) client: Client,
-    /// Which of its processes, from 0.
+    /// The number of the process, from 0.
     pub(crate) process: u32,
     pub(crate) acquire_micros: Vec<u64>,
     pub(crate) release_micros: Vec<u64>,
     pub(crate) cpu_micros: u64,
 }
 
-/// Counts what each client sends, with a proxy in between.
+/// Counts the requests of each client with a proxy in between.
 pub(crate) async fn wire(drivers: &Drivers, endpoint: &str) -> Result<Vec<Wire>, Error> {
     let mut wires = Vec::new();
     for client in ALL {
         let proxy = CountingProxy::start(endpoint).await?;
         let mut peer = drivers.start(client, proxy.endpoint(), LEASE).await?;
-        // The first request of a process may look around; it is not what a lock costs.
+        // The first request of a process may include a setup, which is not part of the cost of a lock.
         peer.measure("pairs", json!({ "keys": [format!("first-{client}")], "count": 1 })).await?;
         proxy.take();
         let mut wire = Wire { client, acquire: Operation::default(), release: Operation::default() };
         for number in 0..COUNTED {
             let key = format!("counted-{client}-{number}");
-            // Somebody held it before: the usual case where rows are kept.
+            // The key has a row from an earlier holder: the usual case if rows are kept.
             peer.measure("pairs", json!({ "keys": [key], "count": 1 })).await?;
             proxy.take();
             peer.acquire(&key, json!({})).await??;
@@ -126,7 +128,7 @@ pub(crate) async fn wire(drivers: &Drivers, endpoint: &str) -> Result<Vec<Wire>,
     Ok(wires)
 }
 
-/// Times each client, without a proxy, in one process after the other.
+/// Times each client without a proxy, in one process after the other.
 pub(crate) async fn batches(drivers: &Drivers, endpoint: &str, amount: &Amount) -> Result<Vec<Batch>, Error> {
     let mut batches = Vec::new();
     for process in 0..amount.processes {
@@ -135,8 +137,8 @@ pub(crate) async fn batches(drivers: &Drivers, endpoint: &str, amount: &Amount) 
     Ok(batches)
 }
 
-/// One process of each client; they take turns. In an order that only rotated each would always come after the same
-/// other one, and find the processor's caches as that one left them: the order is drawn anew for each round.
+/// Runs one process of each client, in turns. The order is random in each round. If it only rotated, each client would
+/// always follow the same other one, and would find the processor's caches in the state that the other one left.
 async fn in_turns(drivers: &Drivers, endpoint: &str, amount: &Amount, process: u32) -> Result<Vec<Batch>, Error> {
     let mut peers = Vec::new();
     for client in ALL {
@@ -152,8 +154,8 @@ async fn in_turns(drivers: &Drivers, endpoint: &str, amount: &Amount, process: u
         for (client, peer, so_far) in &mut peers {
             let id = peer.process().ok_or("the driver has ended")?;
             let told = run(peer, *client, amount.pairs).await?;
-            // Since the end of its last batch, and not since the beginning of this one: what a client does behind its
-            // caller's back, a batch may have caused.
+            // Counted from the end of the last batch instead of from the beginning of this one, because background work
+            // of a client may be caused by a batch.
             let now = cpu(id)?;
             let cpu_micros = u64::try_from((now - std::mem::replace(so_far, now)).as_micros())?;
             batches.push(Batch {

@@ -1,4 +1,4 @@
-//! The plots, as SVG.
+//! The plots as SVG.
 
 use super::client::{ALL, Client, LOCKS};
 use super::contention::CONTENDERS;
@@ -24,14 +24,14 @@ fn colour(client: Client) -> RGBColor {
     }
 }
 
-/// How long a hand-over takes and how many requests a turn costs, by the number of contenders.
+/// The time of a hand-over and the requests of a turn, by the number of contenders.
 pub(crate) fn contention(results: &Results, path: &Path) -> Result<(), Error> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let lines = |figure: fn((f64, f64)) -> f64| -> Vec<Line> {
         let point = |client, contenders| {
             let measured = results.contended(client, contenders, WORK_MILLIS)?;
-            // One contender hands over to itself: what remains may be less than the work's own noise.
+            // With one contender, the rest after the work may be smaller than the noise of the work.
             Some((f64::from(contenders), figure(measured).max(0.1)))
         };
         let line = |client| (client, CONTENDERS.iter().filter_map(|contenders| point(client, *contenders)).collect());
@@ -44,12 +44,12 @@ pub(crate) fn contention(results: &Results, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Which fraction of acquires, and of releases, took at most so long.
+/// The fraction of acquires, and of releases, that took at most a given time.
 pub(crate) fn latency(results: &Results, path: &Path) -> Result<(), Error> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(SIZE.0 / 2);
-    // By quantiles, and the last of a thousand left out, so that one outlier does not set the scale.
+    // By quantiles, without the last of a thousand, so that one outlier does not set the scale.
     let distribution =
         |sorted: &[f64]| (1..=999).map(|n| (f64::from(n) / 10.0, quantile(sorted, f64::from(n) / 1e3) / 1e3)).collect();
     let lines = |acquire: bool| -> Vec<Line> {

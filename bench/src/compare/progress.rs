@@ -1,8 +1,8 @@
-//! How far a run is and what is left of it, so that nobody has to guess for half an hour.
+//! The progress of a run and its remaining time, because a run can take half an hour.
 
 use std::time::{Duration, Instant};
 
-/// Counts what was planned against what is done, both as the time that they are expected to take.
+/// Counts the planned and the finished work. Both are measured as expected time.
 pub(crate) struct Progress {
     began: Instant,
     left: Duration,
@@ -15,12 +15,12 @@ impl Progress {
         Self { began: Instant::now(), left: planned, done: Duration::ZERO }
     }
 
-    /// An interrupted run has done this before.
+    /// An interrupted run has already done this.
     pub(crate) fn had(&mut self, expected: Duration) {
         self.left = self.left.saturating_sub(expected);
     }
 
-    /// Something is done that was expected to take so long.
+    /// A part with this expected time is done.
     pub(crate) fn did(&mut self, expected: Duration, what: &str) {
         self.left = self.left.saturating_sub(expected);
         self.done += expected;
@@ -29,7 +29,7 @@ impl Progress {
     }
 }
 
-/// What is left takes as much longer than expected as what is done did.
+/// The remaining time: the rest takes longer than expected by the same factor as the part done.
 fn as_slow(left: Duration, done: Duration, took: Duration) -> Duration {
     if done.is_zero() { left } else { left.mul_f64(took.as_secs_f64() / done.as_secs_f64()) }
 }
@@ -46,13 +46,13 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_left_is_as_slow_as_what_is_done() {
+    fn the_rest_of_a_run_is_expected_to_be_as_slow_as_the_part_done() {
         assert_eq!(as_slow(15 * MINUTE, 5 * MINUTE, 10 * MINUTE), 30 * MINUTE);
         assert_eq!(as_slow(20 * MINUTE, Duration::ZERO, MINUTE), 20 * MINUTE);
     }
 
     #[test]
-    fn the_time_left_does_not_count_what_an_interrupted_run_had_done() {
+    fn work_done_before_an_interruption_does_not_count_for_the_speed_of_a_run() {
         let mut progress = Progress::of(20 * MINUTE);
         progress.had(12 * MINUTE);
         assert_eq!((progress.left, progress.done), (8 * MINUTE, Duration::ZERO));

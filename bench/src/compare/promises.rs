@@ -1,11 +1,11 @@
-//! What this crate has to keep next to the others, as ratios of one run.
+//! The ratios that this crate promises in comparison with the other clients, from one run.
 
 use super::client::Client::{self, Go, Java, Ours};
 use super::contention::ROUNDS;
 use super::results::Results;
 use super::takeover::Arrival;
 
-/// One ratio, and how large it may be.
+/// A ratio, and its maximum.
 pub(crate) struct Promise {
     pub(crate) what: String,
     pub(crate) at_most: f64,
@@ -18,7 +18,7 @@ impl Promise {
     }
 }
 
-/// All that this run has figures for.
+/// All promises for which this run has figures.
 pub(crate) fn of(results: &Results) -> Vec<Promise> {
     let mut promises = Vec::new();
     let mut promise = |what: String, at_most: f64, ours: Option<f64>, theirs: Option<f64>| {
@@ -44,7 +44,7 @@ pub(crate) fn of(results: &Results) -> Vec<Promise> {
         let what = format!("time of 8 contenders × {ROUNDS} rounds without work, next to {other}");
         promise(what, 0.1, millis(Ours), millis(other));
     }
-    // Perfect: one alone, who never waits.
+    // The ideal: a single contender that never waits.
     let turn = |contenders| results.contended(Ours, contenders, 50).map(|(hand_over, _)| 50.0 + hand_over);
     promise("time of 8 contenders with 50 ms of work, next to one alone".to_owned(), 1.5, turn(8), turn(1));
     for work in [0, 50] {

@@ -1,4 +1,4 @@
-//! `BENCHMARKS.md`, written from a run's raw data.
+//! Writes `BENCHMARKS.md` from the raw data of a run.
 
 use super::behind;
 use super::client::{ALL, Client, LOCKS};
@@ -8,7 +8,7 @@ use super::results::{Results, quantile};
 use super::takeover::{Arrival, LATE, LEASE};
 use std::fmt::Write;
 
-/// The whole file. Every ratio is another client's figure over ours, unless its heading says otherwise.
+/// The whole file. Every ratio is the figure of another client divided by ours, unless its heading says otherwise.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut text = String::new();
     let parts = [introduction, promised, behind, requests, latency, takeover, contention, burst, cold_start, noise];
@@ -24,9 +24,9 @@ fn introduction(results: &Results) -> String {
         "# Benchmarks\n\n\
          Measured on {date} by one command in {run}, on one emulator, all clients in turns:\n\n\
          ```text\ninterop/build\ncargo run --profile bench -p lambda-lock-bench -- compare\n```\n\n\
-         It writes this file, the plots and the raw data ([`bench/results/`](bench/results/)). It is not part \
-         of the CI, which only runs it briefly; figures are ratios within the run, because the times are those \
-         of a loopback connection to an embedded DynamoDB, not of AWS.\n\n\
+         It writes this file, the plots and the raw data ([`bench/results/`](bench/results/)). CI runs \
+         only a short form of it. Compare the ratios, not the times: the times are those of a \
+         loopback connection to an embedded DynamoDB, not of AWS.\n\n\
          | what | version |\n|---|---|\n",
         date = results.date,
         run = if results.sittings == 1 { "one run".to_owned() } else { format!("{} sittings", results.sittings) },
@@ -43,8 +43,7 @@ fn introduction(results: &Results) -> String {
 }
 
 fn promised(results: &Results) -> String {
-    let mut text =
-        "## What is promised\n\n| ratio of ours | at most | measured | kept |\n|---|---|---|---|\n".to_owned();
+    let mut text = "## Promises\n\n| ratio of ours | at most | measured | kept |\n|---|---|---|---|\n".to_owned();
     for promise in promises::of(results) {
         let kept = if promise.is_kept() { "yes" } else { "**no**" };
         let _ = writeln!(text, "| {} | {:.2} | {:.3} | {kept} |", promise.what, promise.at_most, promise.ratio);
@@ -68,7 +67,7 @@ fn behind(results: &Results) -> String {
 
 fn requests(results: &Results) -> String {
     let mut text = "## Requests and bytes\n\n\
-         A free lock whose row exists. Bytes are requests and answers with their headers, without TLS.\n\n\
+         The lock is free and its row exists. Bytes are those of requests and responses with headers, without TLS.\n\n\
          | client | acquire | release | acquire + release / ours | bytes of acquire | of release | both / ours |\n\
          |---|---|---|---|---|---|---|\n"
         .to_owned();
@@ -101,9 +100,9 @@ fn requests(results: &Results) -> String {
 fn latency(results: &Results) -> String {
     let mut text = format!(
         "## Latency and CPU\n\n\
-         Acquire and release of a free lock, one after the other, in {}; {} by each client, in turns \
-         (the order is drawn anew for each). CPU is that of the client's process, user and system; its ratios have \
-         their 95 % interval, a bootstrap over the processes. Milliseconds of the loopback connection in brackets.\n\n\
+         Acquire and release of a free lock, one after the other, in {}. Each client uses {}. The clients take turns, \
+         in a random order in each round. CPU is the user and system time of the client's process. Its ratios have a \
+         95 % interval (a bootstrap over the processes). Milliseconds of the loopback connection are in brackets.\n\n\
          | client | pair, median / ours | 90 % / ours | 99 % / ours | CPU of a pair / ours |\n|---|---|---|---|---|\n",
         match results.processes() {
             1 => "a warm process".to_owned(),
@@ -129,10 +128,10 @@ fn latency(results: &Results) -> String {
         };
         let _ = writeln!(text, "| {:.3}{interval} ({:.2}) |", cpu / our_cpu, cpu / 1e3);
     }
-    text + "\nA release dates the end of the lease at least a millisecond after the grant, so that a delayed copy of the \
+    text + "\nA release writes an end of the lease at least a millisecond after the grant, so that a delayed copy of the \
             grant cannot be applied again. A caller that acquires the same lock more than a thousand times a second is \
-            refused by that date and needs a second request. No client on AWS is so fast. On a loopback connection \
-            with one lock it is, so the run uses many locks.\n\n\
+            refused because of that end and needs a second request. No client on AWS is so fast. A client with one \
+            lock on a loopback connection is, so the run uses many locks.\n\n\
             ![Latency of acquire and release](bench/results/latency.svg)\n\n"
 }
 
@@ -140,8 +139,8 @@ fn takeover(results: &Results) -> String {
     let mut text = format!(
         "## Takeover\n\n\
          A holder with a lease of {LEASE:?} is killed. The next caller uses the same client. It comes late ({LATE:?} after \
-         the kill: the lease has ended, and so have the 2 s by which clocks may differ), or at once, and then \
-         waits with its library's defaults. Seconds until it has the lock; medians.\n\n\
+         the kill, when the lease and the clock skew of 2 s are over), or at once. If it comes at once, it waits with \
+         its library's defaults. The figures are medians. The seconds are those until it has the lock.\n\n\
          | client | late: seconds | requests | ours / it | at once: seconds | requests |\n|---|---|---|---|---|---|\n",
     );
     let ours = results.takeover(Client::Ours, Arrival::Late).0;
@@ -170,9 +169,9 @@ fn takeover(results: &Results) -> String {
 fn contention(results: &Results) -> String {
     let mut text = format!(
         "## Contention\n\n\
-         So many contenders take {ROUNDS} turns each at one key, with their libraries' defaults; the others poll \
-         once a second. Time of a turn beside the work in ms, and requests for each turn; medians. (With 16 and more \
-         the others are measured once.)\n"
+         Each contender takes {ROUNDS} turns at one key, with its library's defaults. The other clients poll once a \
+         second. The figures are medians: the time of a turn without the work in ms, and the requests of a turn. With \
+         16 and more contenders the other clients are measured once.\n"
     );
     for work in WORK_MILLIS {
         let _ = write!(text, "\n{work} ms of work in each turn:\n\n| contenders ");
@@ -204,8 +203,8 @@ fn burst(results: &Results) -> String {
         return String::new();
     }
     let mut text = "## Bursts\n\n\
-        So many callers arrive at once, as one event starts them, and take one turn each. From a release to the next \
-        grant in ms, and requests for each turn.\n\n| callers | work "
+        All callers arrive at once, as if one event had started them, and take one turn each. The figures are the time \
+        from a release to the next grant in ms, and the requests of a turn.\n\n| callers | work "
         .to_owned();
     for client in BURST_CLIENTS {
         let _ = write!(text, "| {client}: ms | requests ");
@@ -230,12 +229,12 @@ fn cold_start(results: &Results) -> String {
     };
     let mut text = format!(
         "## Cold start, memory, size\n\n\
-         {} cold starts of each function, in turns ([`bench/cold-start`](bench/cold-start/README.md) says what is \
-         measured): `lock-task` as the template builds it, linked statically with musl; two bare functions in Rust \
-         without any lock, `bare-lean` configured and linked like `lock-task`, `bare-defaults` with everything at its \
-         default, the GNU C library included; and the Java client in a function, started by plain `java -jar` with \
-         AWS's runtime client. That is neither SnapStart nor a tuned virtual machine, and the virtual machine itself \
-         is not counted in its size, because Lambda's image has it.\n\n\
+         {} cold starts of each function, in turns. [`bench/cold-start`](bench/cold-start/README.md) describes the \
+         measurement. `lock-task` is built as the template builds it, and linked statically with musl. The two bare \
+         functions in Rust have no lock: `bare-lean` is configured and linked like `lock-task`, and `bare-defaults` has \
+         all defaults, including the GNU C library. The Java client runs in a function that is started by plain \
+         `java -jar` with AWS's runtime client, without SnapStart and without tuning. Its size does not include the \
+         virtual machine, because Lambda's image has it.\n\n\
          | what | next to | lock-task | the other | the other / lock-task |\n|---|---|---|---|---|\n",
         measured.starts
     );
@@ -270,10 +269,10 @@ fn cold_start(results: &Results) -> String {
 fn noise(results: &Results) -> String {
     let load = results.load.iter().map(|load| format!("{load:.1}")).collect::<Vec<_>>().join(", ");
     let mut text = format!(
-        "## How noisy it was\n\n\
-         The load of the machine before, between and after the parts of the run was {load} (this run itself keeps \
-         one to two processes busy). Of each client's medians of a pair, batch by batch, the middle half lay between \
-         these fractions of the median of all:\n\n| client | 25 % | 75 % |\n|---|---|---|\n"
+        "## Noise\n\n\
+         The load of the machine before, between and after the parts of the run was {load}. The run itself keeps one \
+         to two processes busy. Each batch of a client has a median time of a pair. The middle half of these medians \
+         lies between these fractions of their own median:\n\n| client | 25 % | 75 % |\n|---|---|---|\n"
     );
     for client in ALL {
         let batches = results.batches.iter().filter(|batch| batch.client == client);
@@ -306,14 +305,14 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Who edits the report by hand loses it with the next run; notes belong into the raw data.
+    /// The next run would overwrite an edit of the report by hand. Notes belong into the raw data.
     #[test]
     fn the_projects_report_follows_from_its_raw_data() {
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let raw = fs::read(project.join("bench/results/raw.json")).unwrap();
         let report = fs::read_to_string(project.join("BENCHMARKS.md")).unwrap();
         let written = markdown(&serde_json::from_slice(&raw).unwrap());
-        // By line, because nobody wants to read all of both.
+        // Compared line by line, so that a failure shows only the first difference.
         let differs = written.lines().zip(report.lines()).find(|(written, report)| written != report);
         assert!(written == report, "run `compare --only-report`: {differs:#?}");
     }

@@ -1,4 +1,4 @@
-//! A run's raw data, and what is read from it.
+//! The raw data of a run, and the figures computed from them.
 
 use super::client::Client;
 use super::cold_start::ColdStarts;
@@ -9,23 +9,23 @@ use super::takeover::{Arrival, Takeover};
 use crate::statistics::interval;
 use serde::{Deserialize, Serialize};
 
-/// Everything that a run measured.
+/// All measurements of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Results {
-    /// `date --utc`, to the minute.
+    /// From `date --utc`, to the minute.
     pub(crate) date: String,
     pub(crate) machine: Machine,
-    /// More than one when the run was interrupted and went on later.
+    /// More than one if the run was interrupted and continued.
     #[serde(default = "one")]
     pub(crate) sittings: u32,
-    /// What a reader must know of this run beyond its figures.
+    /// Facts about this run that its figures do not show.
     #[serde(default)]
     pub(crate) notes: Vec<String>,
-    /// Before, in between and afterwards.
+    /// The load before, between and after the parts.
     pub(crate) load: Vec<f64>,
     pub(crate) wire: Vec<Wire>,
-    /// How many locks the batches went round.
+    /// The number of locks that the batches used in turn.
     #[serde(default = "one")]
     pub(crate) locks: u32,
     pub(crate) batches: Vec<Batch>,
@@ -39,7 +39,7 @@ fn one() -> u32 {
 }
 
 impl Results {
-    /// Nothing yet.
+    /// A run without any measurement.
     pub(crate) fn none(date: String) -> Self {
         Self {
             date,
@@ -56,7 +56,7 @@ impl Results {
         }
     }
 
-    /// How often a scene was measured.
+    /// The number of measurements of a scene.
     pub(crate) fn times(&self, scene: Scene) -> usize {
         self.contention.iter().filter(|contended| contended.scene == scene).count()
     }
@@ -65,7 +65,7 @@ impl Results {
         self.wire.iter().find(|wire| wire.client == client)
     }
 
-    /// Microseconds for each acquire and each release of a client, and for both together.
+    /// Microseconds of each acquire, each release and each pair of a client.
     pub(crate) fn latencies(&self, client: Client) -> Latencies {
         let batches = || self.batches.iter().filter(|batch| batch.client == client);
         let acquire = sorted(batches().flat_map(|batch| batch.acquire_micros.iter().map(|micros| *micros as f64)));
@@ -76,17 +76,17 @@ impl Results {
         Latencies { acquire, release, pair: sorted(batches().flat_map(both)) }
     }
 
-    /// How many processes of each client ran the batches.
+    /// The number of processes of each client that ran the batches.
     pub(crate) fn processes(&self) -> u32 {
         self.batches.iter().map(|batch| batch.process + 1).max().unwrap_or_default()
     }
 
-    /// Microseconds of CPU for a pair, of all processes together.
+    /// Microseconds of CPU for a pair, over all processes.
     pub(crate) fn cpu_per_pair(&self, client: Client) -> f64 {
         mean((0..self.processes()).map(|process| self.cpu_in(process, client)))
     }
 
-    /// The 95 % interval of the ratio of a client's CPU for a pair to another's: processes that took turns are drawn
+    /// The 95 % interval of the ratio of two clients' CPU for a pair. Processes that ran in the same turn are drawn
     /// together.
     pub(crate) fn cpu_interval(&self, client: Client, other: Client) -> (f64, f64) {
         let of = |process| (self.cpu_in(process, client), self.cpu_in(process, other));
@@ -94,7 +94,7 @@ impl Results {
         interval(&processes, |drawn| mean(drawn.iter().map(|both| both.0)) / mean(drawn.iter().map(|both| both.1)))
     }
 
-    /// Of all batches of a process together.
+    /// The CPU of all batches of a process.
     fn cpu_in(&self, process: u32, client: Client) -> f64 {
         let batches = self.batches.iter().filter(|batch| (batch.process, batch.client) == (process, client));
         let (cpu, pairs) =
@@ -110,12 +110,12 @@ impl Results {
         (quantile(&millis, 0.5), quantile(&requests, 0.5))
     }
 
-    /// Milliseconds of a hand-over beside the work, and requests for each turn: medians.
+    /// Milliseconds of a hand-over without the work, and requests for each turn: medians.
     pub(crate) fn contended(&self, client: Client, contenders: u32, work_millis: u64) -> Option<(f64, f64)> {
         self.scene(Scene { client, contenders, rounds: ROUNDS, work_millis })
     }
 
-    /// The same where each takes one turn.
+    /// The same for bursts, in which each caller takes one turn.
     pub(crate) fn burst(&self, client: Client, contenders: u32, work_millis: u64) -> Option<(f64, f64)> {
         self.scene(Scene { client, contenders, rounds: 1, work_millis })
     }
@@ -146,7 +146,7 @@ fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
     figures
 }
 
-/// The figure below which this fraction of the sorted figures lies; not a number where there are none.
+/// The value below which this fraction of the sorted values lies. NaN without values.
 pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
     let place = last as f64 * fraction;
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_of_the_cpu_is_as_wide_as_processes_differ_and_not_as_batches_do() {
+    fn the_cpu_interval_depends_on_differences_of_processes_and_not_of_batches() {
         let batch = |process, client, cpu_micros| Batch {
             client,
             process,

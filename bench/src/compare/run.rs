@@ -1,4 +1,4 @@
-//! A run: what it measures, part by part, those left out that an interrupted run has measured before.
+//! Measures a run part by part. Parts that an interrupted run has measured are skipped.
 
 use super::contention::Scene;
 use super::drivers::{self, Drivers};
@@ -13,27 +13,27 @@ use lambda_lock_local::LocalDynamoDb;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What is measured, and how often.
+/// The parts of a run, and their amount.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     amount: Amount,
-    /// How often takeovers and contention are repeated. With more than 8 contenders the other clients' are measured
-    /// once, because they take half a minute each time.
+    /// Repetitions of takeovers and contention. With more than 8 contenders the other clients are measured once,
+    /// because they take half a minute each time.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Only these numbers of contenders; bursts are measured with 8 and with 32 callers.
+    /// Only these numbers of contenders. Bursts are measured with 8 and with 32 callers.
     #[arg(long, value_delimiter = ',', default_values_t = contention::CONTENDERS,
         value_parser = clap::value_parser!(u32).range(1..))]
     contenders: Vec<u32>,
-    /// Cold starts of each function, at least 2; 0: none. Needs minutes to build them first.
+    /// Cold starts of each function: at least 2, or 0 to skip them. Building the functions takes minutes.
     #[arg(long, default_value_t = 200, value_parser = cold_start::number)]
     cold_starts: u32,
 }
 
-/// Measures what the run has not measured yet, and keeps each part as soon as there is one.
+/// Measures what the run has not measured yet, and stores each part when it is complete.
 pub(crate) async fn measure(run: &mut Unfinished) -> Result<(), Error> {
     let drivers = Drivers::build().await?;
     let dynamodb = LocalDynamoDb::in_memory().await?;
@@ -44,11 +44,11 @@ pub(crate) async fn measure(run: &mut Unfinished) -> Result<(), Error> {
     acquire_and_release(run, &mut progress, &drivers, endpoint).await?;
     takeovers(run, &mut progress, &drivers, endpoint).await?;
     contend(run, &mut progress, &drivers, endpoint, scenes).await?;
-    // Last, because they are built first, which can fail.
+    // Last, because their functions are built first, which can fail.
     cold_starts(run, &mut progress).await
 }
 
-/// What the whole run takes, about.
+/// The approximate duration of the whole run.
 fn expected(settings: &Settings, scenes: &[Scene]) -> Duration {
     settings.amount.expected()
         + takeover::EXPECTED * settings.repeats
@@ -123,7 +123,7 @@ async fn cold_starts(run: &mut Unfinished, progress: &mut Progress) -> Result<()
     if starts == 0 || run.results.cold_starts.is_some() {
         return Ok(());
     }
-    println!("building the functions whose cold starts are measured, which takes minutes of its own");
+    println!("building the functions for the cold starts, which takes minutes");
     run.results.cold_starts = Some(cold_start::measure(starts).await?);
     progress.did(cold_start::EXPECTED * starts, "cold starts");
     Ok(())

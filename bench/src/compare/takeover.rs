@@ -1,4 +1,5 @@
-//! A holder with a lease of 3 s is killed: when does the next one of its kind get the lock, and how?
+//! A holder with a lease of 3 s is killed. Measures when the next caller with the same client gets the lock, and with
+//! how many requests.
 
 use super::client::{Client, LOCKS};
 use super::drivers::Drivers;
@@ -10,17 +11,17 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
-/// Long enough after a death for the lease to have ended, and for our clients not to doubt it: the 2 s by
-/// which clocks may differ, and a little.
+/// The time after a death at which the lease has ended and our client does not doubt it: the clock skew of 2 s, and a
+/// little more.
 pub(crate) const LATE: Duration = Duration::from_millis(5_100);
 
-/// When the next one comes.
+/// When the next caller comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Arrival {
-    /// When the lease has long ended: a retry, or the next message.
+    /// Long after the end of the lease: a retry, or the next message.
     Late,
-    /// Right after the death: it waits.
+    /// Right after the death, and waits.
     AtOnce,
 }
 
@@ -30,17 +31,17 @@ pub(crate) enum Arrival {
 pub(crate) struct Takeover {
     pub(crate) client: Client,
     pub(crate) arrival: Arrival,
-    /// From the next one's arrival to its grant.
+    /// The time from the arrival of the next caller to its grant.
     pub(crate) micros: u64,
     pub(crate) requests: u64,
 }
 
-/// How many deaths [`measure`] sees.
+/// The number of deaths that [`measure`] returns.
 pub(crate) const OF_A_REPEAT: usize = 2 * LOCKS.len();
-/// What it takes, about.
+/// The approximate duration.
 pub(crate) const EXPECTED: Duration = Duration::from_secs(15);
 
-/// One death of each kind. All clients at the same time: they do little but wait.
+/// Measures one death of each kind, with all clients at the same time, because they mostly wait.
 pub(crate) async fn measure(drivers: &Drivers, endpoint: &str, repeat: usize) -> Result<Vec<Takeover>, Error> {
     let mut takeovers = Vec::new();
     for arrival in [Arrival::Late, Arrival::AtOnce] {

@@ -1,4 +1,4 @@
-//! A run that is not finished, kept in a file after each of its parts: whatever interrupts it, they are not lost.
+//! A run that is not finished. It is stored in a file after each part, so that an interruption does not lose the parts.
 
 use super::results::Results;
 use super::run::Settings;
@@ -16,12 +16,12 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// A new run, which takes the place of one that was interrupted.
+    /// A new run. It replaces one that was interrupted.
     pub(crate) fn new(directory: &Path, settings: Settings, results: Results) -> Self {
         Self { file: file(directory), settings, results }
     }
 
-    /// The run that was interrupted, with its own settings.
+    /// The interrupted run with its own settings.
     pub(crate) fn interrupted(directory: &Path) -> Result<Self, Error> {
         let file = file(directory);
         let text = fs::read(&file)
@@ -31,14 +31,14 @@ impl Unfinished {
         Ok(Self { file, ..kept })
     }
 
-    /// Writes down what was measured so far; in one step, because an interruption may come at any time.
+    /// Stores the measurements so far in one step, because an interruption may come at any time.
     pub(crate) fn keep(&self) -> Result<(), Error> {
         let next = self.file.with_extension("json.next");
         fs::write(&next, serde_json::to_string(self)? + "\n")?;
         Ok(fs::rename(&next, &self.file)?)
     }
 
-    /// All is measured: from now on these are the raw data.
+    /// Everything is measured. The file becomes the raw data.
     pub(crate) fn finish(self, raw: &Path) -> Result<(), Error> {
         fs::write(raw, serde_json::to_string(&self.results)? + "\n")?;
         Ok(fs::remove_file(&self.file)?)
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_run_goes_on_with_its_settings_and_what_it_has_measured() {
+    fn an_interrupted_run_continues_with_its_settings_and_measurements() {
         let directory = std::env::temp_dir().join(format!("lambda-lock-bench-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let nothing = Unfinished::interrupted(&directory).map(drop).unwrap_err();

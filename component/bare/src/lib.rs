@@ -1,5 +1,5 @@
-//! The requests of a lock, written by hand on the SDK and without a lock: its size is the yardstick for
-//! the client's component, and its time that for the component's overhead.
+//! Sends the requests of a lock through the SDK, without a lock. The size and the time of the `client` component are
+//! compared with it.
 #![cfg(target_family = "wasm")]
 
 use aws_sdk_dynamodb::Client;

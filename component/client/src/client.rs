@@ -1,4 +1,4 @@
-//! A client: the crate's own, on the SDK, with the host's `wasi:http` below it.
+//! A client of the crate, on the SDK, which sends through the host's `wasi:http`.
 
 use crate::bindings::exports::lambda_lock::lock::locks::{
     self, AcquireOptions, Acquired, Credentials, GuestClient, ReleaseOptions, ResumeOptions, Settings,

@@ -1,4 +1,4 @@
-//! The crate's errors as the WIT package's.
+//! Converts the crate's errors to those of the WIT package.
 
 use crate::bindings::exports::lambda_lock::lock::types::{self, ErrorKind, Shortfall};
 use crate::convert::{epoch_millis, millis};
@@ -23,8 +23,8 @@ impl From<Error> for types::Error {
             lambda_lock::ErrorKind::InvalidRecord => ErrorKind::InvalidRecord,
             lambda_lock::ErrorKind::Table => ErrorKind::Table,
             lambda_lock::ErrorKind::Denied => ErrorKind::Denied,
-            // `Unknown`, and kinds that nothing here can return: which those are stands in
-            // component/conformance/tests/error_kinds.rs.
+            // `Unknown`, and kinds that no function here can return. component/conformance/tests/error_kinds.rs lists
+            // them.
             _ => ErrorKind::Unknown,
         };
         let cause = std::error::Error::source(&error).map(|source| DisplayErrorContext(source).to_string());
@@ -43,12 +43,12 @@ impl From<Held> for types::Held {
     }
 }
 
-/// A call that makes no sense, found before any request was sent.
+/// An invalid call that was found before any request was sent.
 pub(crate) fn invalid(message: &str) -> types::Error {
     types::Error { kind: ErrorKind::InvalidRequest, message: message.to_owned(), cause: None }
 }
 
-/// A lock that this guard no longer stands for.
+/// The error of a lock that this guard does not hold any more.
 pub(crate) fn lost(key: &LockKey) -> types::Error {
     let message = format!("the lock {key} was given back or handed over here: stop, and do not write");
     types::Error { kind: ErrorKind::Lost, message, cause: None }

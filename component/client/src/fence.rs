@@ -1,4 +1,4 @@
-//! The fence as a `ConditionCheck` of a transaction of the host's own.
+//! The fence as a `ConditionCheck` for a transaction of the host.
 
 use crate::bindings::exports::lambda_lock::lock::types::{
     Attribute, AttributeValue as Value, ConditionCheck, Error, NamePlaceholder, ValuePlaceholder,
@@ -34,7 +34,7 @@ fn values(attributes: HashMap<String, AttributeValue>) -> impl Iterator<Item = (
             AttributeValue::S(text) => Value::S(text),
             AttributeValue::N(number) => Value::N(number),
             AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
-            // A lock writes no others.
+            // A lock writes no other types.
             _ => Value::Other("NULL".to_owned()),
         };
         (name, value)

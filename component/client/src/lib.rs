@@ -1,4 +1,4 @@
-//! The lock as a component that talks to DynamoDB itself: the world `client` of `lambda-lock:lock`.
+//! The lock as a component that sends its requests to DynamoDB itself: the world `client` of `lambda-lock:lock`.
 #![cfg(target_family = "wasm")]
 
 mod client;
@@ -16,7 +16,7 @@ mod bindings {
     export!(Component);
 }
 
-/// What implements the world.
+/// The implementation of the world.
 struct Component;
 
 impl bindings::exports::lambda_lock::lock::locks::Guest for Component {

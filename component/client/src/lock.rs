@@ -1,4 +1,4 @@
-//! A held lock as a resource: the crate's guard while it lasts, its saved form afterwards.
+//! A held lock as a resource: the crate's guard while the lock is held, its saved form afterwards.
 
 use crate::bindings::exports::lambda_lock::lock::locks::{GuestLock, ReleaseOptions, RenewOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
@@ -22,7 +22,7 @@ pub(crate) struct Lock {
 
 enum State {
     Held(lambda_lock::Lock),
-    /// Given back or handed over. What is left is enough to give it back once more.
+    /// Released or handed over. The saved lock is enough to release it again.
     Over(SavedLock),
 }
 
@@ -38,7 +38,7 @@ impl Lock {
         }
     }
 
-    /// Ends the guard here; nobody is told.
+    /// Ends the guard here without a request.
     fn end(&self) -> (State, SavedLock) {
         let saved = self.as_saved();
         (self.state.replace(State::Over(saved.clone())), saved)
@@ -106,7 +106,7 @@ impl GuestLock for Lock {
     fn save(&self) -> types::SavedLock {
         let (state, saved) = self.end();
         if let State::Held(lock) = state {
-            // The guard would warn of a lock that was left behind.
+            // Otherwise the guard would warn that the lock was not released.
             let _ = lock.save();
         }
         (&saved).into()

@@ -1,4 +1,4 @@
-//! The host's options as calls of the crate's builders.
+//! Applies the host's options to the crate's builders.
 
 use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
@@ -23,7 +23,7 @@ pub(crate) fn acquiring<Mode: NewHolder>(
     if reclaim_own { request.reclaim_own() } else { request }
 }
 
-/// What an acquire and a reclaim have in common.
+/// The options that an acquire and a reclaim have in common.
 pub(crate) fn leasing<Mode>(
     request: AcquireRequest<'_, Mode>,
     time: Option<Budget>,

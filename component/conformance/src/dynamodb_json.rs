@@ -1,4 +1,4 @@
-//! A `ConditionCheck` as JSON, the way hosts tell it: attribute values as DynamoDB's JSON has them.
+//! Reads a `ConditionCheck` from a host's JSON. Attribute values have the form of DynamoDB's JSON.
 
 use anyhow::{Context, bail};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem};
@@ -37,7 +37,7 @@ fn values(attributes: &HashMap<String, AttributeValue>) -> anyhow::Result<Map<St
         let value = match value {
             AttributeValue::S(text) => json!({"S": text}),
             AttributeValue::N(number) => json!({"N": number}),
-            other => bail!("a lock writes no {other:?} into a condition"),
+            other => bail!("unexpected type {other:?} in the condition of a lock"),
         };
         Ok((name.clone(), value))
     };
@@ -49,7 +49,7 @@ fn read_values(attributes: &Map<String, Value>) -> anyhow::Result<HashMap<String
         let value = match (value["S"].as_str(), value["N"].as_str()) {
             (Some(text), None) => AttributeValue::S(text.to_owned()),
             (None, Some(number)) => AttributeValue::N(number.to_owned()),
-            _ => bail!("{name} is {value}, neither text nor number"),
+            _ => bail!("{name} is {value}, but must be text or a number"),
         };
         Ok((name.clone(), value))
     };

@@ -1,4 +1,4 @@
-//! A host of a component: a program of its own, asked one line of JSON at a time.
+//! A host of a component: a process that gets one line of JSON for each call.
 
 use crate::subject::{Ask, BoxFuture, Failure, Subject, World};
 use anyhow::{Context, bail};
@@ -12,10 +12,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// No call of the scenarios takes nearly as long.
+/// Longer than any call of the scenarios takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running host. It is killed when this is dropped.
+/// A running host. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Host {
     world: World,
@@ -25,7 +25,7 @@ pub struct Host {
 
 #[derive(Debug)]
 struct Process {
-    /// Dropped last, and killed by that.
+    /// Dropped last, which kills the process.
     _child: Child,
     questions: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -42,17 +42,17 @@ impl Host {
     /// Starts a host: a program and its arguments, separated by spaces.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(world: World, command: &str) -> anyhow::Result<Self> {
         let mut words = command.split_whitespace();
         let program = words.next().context("a host needs a command")?;
         Self::run(world, Path::new(program), words)
     }
 
-    /// Starts this very program as a host of the crate itself, so that it is measured as the others are.
+    /// Starts this program as a host of the crate itself, so that it is measured in the same way as the others.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn native() -> anyhow::Result<Self> {
         Self::run(World::Client, &std::env::current_exe()?, ["serve"])
     }
@@ -73,14 +73,13 @@ impl Host {
 }
 
 impl Host {
-    /// How long the process, all its threads together, has been on a processor; `None` where that cannot
-    /// be told (there is no `/proc`).
+    /// The CPU time of the process with all its threads. `None` without `/proc`.
     pub fn cpu(&self) -> Option<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id?)).ok()?;
-        // The second field is the program's name in parentheses, which may contain anything.
+        // The second field is the program's name in parentheses. It may contain any character.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let (user, system) = (fields.nth(11)?.parse::<u64>().ok()?, fields.next()?.parse::<u64>().ok()?);
-        // In ticks, of which Linux tells a hundred a second (proc_pid_stat(5), USER_HZ).
+        // In ticks. Linux reports a hundred per second (proc_pid_stat(5), USER_HZ).
         Some(Duration::from_millis((user + system) * 10))
     }
 }
@@ -89,10 +88,10 @@ impl Process {
     async fn ask(&mut self, ask: &Ask) -> anyhow::Result<Result<Value, Failure>> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
-        self.questions.write_all(&line).await.context("the host listens no more")?;
+        self.questions.write_all(&line).await.context("the host no longer reads its input")?;
         self.questions.flush().await?;
         let Some(line) = self.answers.next_line().await? else { bail!("the host ended without an answer to {ask:?}") };
-        match serde_json::from_str(&line).with_context(|| format!("the host said {line}"))? {
+        match serde_json::from_str(&line).with_context(|| format!("unexpected line from the host: {line}"))? {
             Line::Ok(told) => Ok(Ok(told)),
             Line::Error(failure) => Ok(Err(failure)),
         }

@@ -1,11 +1,10 @@
-//! One list of scenarios that every way to use the lock has to pass: the crate itself, and the components
-//! in their hosts.
+//! One list of scenarios that every form of the lock must pass: the crate itself, and the components in their hosts.
 //!
-//! * [`scenarios`]: the list. Each of them is a promise of the lock, kept in front of a real HTTP server
-//!   on which answers get lost, and next to a native holder or contender.
-//! * [`Subject`]: who is to keep it. [`Native`] is the crate in this process; [`Host`] is a program that
-//!   runs a component and speaks one line of JSON per call, so that a host can be written in any language.
-//! * [`Stage`]: an embedded DynamoDB, and the way to it.
+//! * [`scenarios`]: the list. Each scenario checks one promise of the lock, on a real HTTP server that loses responses,
+//!   and next to a native holder or contender.
+//! * [`Subject`]: what is tested. [`Native`] is the crate in this process. [`Host`] is a program that runs a component
+//!   and reads one line of JSON per call, so a host can be written in any language.
+//! * [`Stage`]: an embedded DynamoDB and a proxy to it.
 
 #![allow(clippy::disallowed_methods, reason = "a test bench looks at the clock; only the library may not")]
 

@@ -1,4 +1,4 @@
-//! `lambda-lock-conformance`: plays the scenarios with subjects of one's choice, or measures them.
+//! `lambda-lock-conformance`: plays the scenarios with the given subjects, or measures them.
 
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
@@ -11,7 +11,7 @@ use std::io::BufRead;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// One list of scenarios for every way to use the lock, against an embedded DynamoDB.
+/// Plays one list of scenarios with every form of the lock, on an embedded DynamoDB.
 #[derive(Parser)]
 #[command(name = "lambda-lock-conformance", version)]
 struct Command {
@@ -21,7 +21,7 @@ struct Command {
 
 #[derive(Subcommand)]
 enum What {
-    /// Plays all scenarios with each subject, the crate itself first.
+    /// Plays all scenarios with each subject, starting with the crate itself.
     Play {
         #[command(flatten)]
         hosts: Hosts,
@@ -29,39 +29,39 @@ enum What {
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Measures a pair of acquire and release in each subject, in turns, next to the crate itself.
+    /// Measures a pair of acquire and release in each subject and in the crate itself, in turns.
     Overhead {
         #[command(flatten)]
         hosts: Hosts,
-        /// How many times each subject takes its turn.
+        /// The number of turns of each subject.
         #[arg(long, default_value_t = 15)]
         rounds: u32,
-        /// How many pairs a turn has.
+        /// The number of pairs in a turn.
         #[arg(long, default_value_t = 200)]
         pairs: u32,
-        /// No round begins after so many seconds, but the first.
+        /// After this many seconds no further round begins. The first round always runs.
         #[arg(long, default_value_t = 240)]
         at_most: u64,
-        /// Writes the table into this Markdown file as well, between its two marks.
+        /// Also writes the table into this Markdown file, between its two marks.
         #[arg(long, value_name = "FILE", requires = "machine")]
         write: Option<PathBuf>,
-        /// How the report begins there: when and where it was measured.
+        /// The first words of the report: when and where it was measured.
         #[arg(long, value_name = "TEXT")]
         machine: Option<String>,
     },
     /// Lists the scenarios.
     List,
-    /// Answers the lines of JSON that a host is asked, as the crate itself.
+    /// Answers the JSON lines that a host gets, with the crate itself.
     #[command(hide = true)]
     Serve,
 }
 
 #[derive(Args)]
 struct Hosts {
-    /// A host of the world `client`: a name, and the command that starts it, words separated by spaces.
+    /// A host of the world `client`: a name and the command that starts it, separated by spaces.
     #[arg(long, value_name = "NAME=COMMAND")]
     client: Vec<String>,
-    /// A host of the world `protocol`.
+    /// A host of the world `protocol`, in the same form.
     #[arg(long, value_name = "NAME=COMMAND")]
     protocol: Vec<String>,
 }
@@ -72,7 +72,7 @@ impl Hosts {
         let all = clients.chain(self.protocol.into_iter().map(|host| (World::Protocol, host)));
         all.map(|(world, host)| {
             let (name, command) =
-                host.split_once('=').with_context(|| format!("{host:?} names no command: give NAME=COMMAND"))?;
+                host.split_once('=').with_context(|| format!("{host:?} has no command: use NAME=COMMAND"))?;
             Ok((name.to_owned(), Host::start(world, command)?))
         })
         .collect()
@@ -110,12 +110,12 @@ async fn play(hosts: Vec<(String, Host)>, only: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many scenarios failed.
+/// Returns the number of scenarios that failed.
 async fn play_one(name: &str, subject: &dyn Subject, only: &str) -> anyhow::Result<usize> {
     println!("\n{name}");
     let started = Instant::now();
     let played = scenarios::play(subject, only, tell).await?;
-    ensure!(!played.is_empty(), "no scenario contains {only:?} in its name: see `list`");
+    ensure!(!played.is_empty(), "no scenario has {only:?} in its name: run `list` for all names");
     let count = |wanted: fn(&Played) -> bool| played.iter().filter(|played| wanted(played)).count();
     let passed = count(|played| matches!(played.result, Some(Ok(()))));
     let not_for_it = count(|played| played.result.is_none());
@@ -133,7 +133,7 @@ fn tell(played: &Played) {
     }
 }
 
-/// What a pair costs everybody, in Markdown.
+/// Measures a pair in each host, and returns a Markdown table.
 async fn measure(hosts: Vec<(String, Host)>, rounds: u32, pairs: u32, at_most: Duration) -> anyhow::Result<String> {
     let mut all = vec![("the crate itself".to_owned(), Host::native()?)];
     all.extend(hosts);

@@ -1,4 +1,4 @@
-//! The crate itself, in this process, under the same questions as the hosts.
+//! The crate itself in this process, with the same calls as the hosts.
 
 use crate::dynamodb_json;
 use crate::subject::{Acquire, Ask, BoxFuture, Failure, Subject, World};
@@ -47,7 +47,7 @@ impl Opened {
                 Value::Null
             }));
         }
-        let locks = self.locks.clone().context("open comes first")?;
+        let locks = self.locks.clone().context("the first call must be open")?;
         let told = match ask {
             Ask::Open { .. } => Ok(Value::Null),
             Ask::Acquire(acquire) => match acquiring(locks.acquire(acquire.key.as_str()), acquire)?.await {
@@ -73,7 +73,7 @@ impl Opened {
             Ask::Peek { key } => locks.peek(key).await.map(|row| row.map_or(Value::Null, peeked)),
             Ask::Pairs { key, count } => pairs(&locks, &key, count).await,
             Ask::Release { lock, delete_row } => {
-                let release = self.granted.remove(&lock).context("no such lock")?.release();
+                let release = self.granted.remove(&lock).context("there is no lock with this number")?.release();
                 (if delete_row { release.delete_row() } else { release }).await.map(outcome)
             }
             of_a_lock => return self.of_a_lock(of_a_lock).await,
@@ -88,9 +88,9 @@ impl Opened {
         | Ask::ToSaved { lock }
         | Ask::ConditionCheck { lock }) = &ask
         else {
-            anyhow::bail!("{ask:?} is not about a lock")
+            anyhow::bail!("{ask:?} does not use a lock")
         };
-        let lock = self.granted.get_mut(lock).context("no such lock")?;
+        let lock = self.granted.get_mut(lock).context("there is no lock with this number")?;
         let told = match ask {
             Ask::Renew { lease, data, .. } => {
                 let mut renew = lock.renew();
@@ -217,7 +217,7 @@ fn read_observation(observation: &Value) -> anyhow::Result<Observation> {
     Ok(Observation::from_parts(version.to_owned(), number("lease")?, number("unchangedFor")?))
 }
 
-/// The saved lock as the WIT package has it.
+/// The saved lock in the form of the WIT package.
 fn written(saved: &SavedLock) -> Value {
     json!({
         "key": saved.key().key(),

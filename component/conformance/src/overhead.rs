@@ -1,4 +1,4 @@
-//! What a pair of acquire and release costs in a component, next to the crate itself.
+//! Measures a pair of acquire and release in each component and in the crate itself.
 
 use crate::Host;
 use crate::stage::{SUBJECT, Stage, TABLE};
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 /// The cost of a pair in one host.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// On the clock: the median of all turns.
+    /// Elapsed time: the median of all turns.
     pub time: Duration,
-    /// On a processor, by the whole process of the host: the mean. `None` where nobody can tell.
+    /// CPU time of the whole host process: the mean. `None` if it is not known.
     pub cpu: Option<Duration>,
 }
 
 /// What was measured.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// How many turns each host had.
+    /// The number of turns of each host.
     pub rounds: u32,
-    /// What a pair costs, host by host.
+    /// The cost of a pair in each host.
     pub costs: Vec<Cost>,
 }
 
-/// Measures hosts that take turns, with so many `pairs` in each: `rounds` turns, or as many as fit into
-/// `at_most`, but one. `tell` hears of each round that is over.
+/// Measures hosts in turns of `pairs` pairs. It makes `rounds` rounds, or as many as fit into `at_most`, but at least
+/// one. `tell` is called after each round.
 ///
 /// # Errors
-/// When a host refuses.
+/// If a host returns an error.
 pub async fn measure(
     hosts: &[(String, Host)],
     rounds: u32,
@@ -47,7 +47,7 @@ pub async fn measure(
             request_timeout: 5_000,
         };
         told(host, open).await?;
-        // What is compiled, connected and cached on first use is not a pair's cost.
+        // A warm-up turn, so that compilation, connections and caches do not count.
         took(host, name, pairs).await?;
     }
     let before: Vec<_> = hosts.iter().map(|(_, host)| host.cpu()).collect();

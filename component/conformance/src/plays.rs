@@ -1,4 +1,4 @@
-//! What scenarios say to a subject, and how they hear its answers.
+//! Calls of the scenarios, and checks of their results.
 
 use crate::dynamodb_json;
 use crate::stage::{NATIVE, SUBJECT, Stage, TABLE};
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// How long one request of a subject may take, in milliseconds.
 pub(crate) const REQUEST_TIMEOUT: u64 = 400;
 
-/// One of those who play: the subject, or the native client next to it.
+/// A player: the subject, or the native client next to it.
 pub(crate) struct Player<'a> {
     subject: &'a dyn Subject,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Grant {
     pub(crate) data: Option<Vec<u8>>,
 }
 
-/// Somebody else's hold.
+/// The lock of another holder.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Held {
@@ -61,12 +61,12 @@ pub(crate) struct Row {
 }
 
 impl<'a> Player<'a> {
-    /// The subject, freshly opened.
+    /// The subject, newly opened.
     pub(crate) async fn subject(stage: &Stage, subject: &'a dyn Subject) -> anyhow::Result<Self> {
         Self::opened(stage, subject, SUBJECT, TABLE).await
     }
 
-    /// Somebody who uses the crate itself, freshly opened.
+    /// A native client that uses the crate itself, newly opened.
     pub(crate) async fn native(stage: &Stage, native: &'a crate::Native) -> anyhow::Result<Self> {
         Self::opened(stage, native, NATIVE, TABLE).await
     }
@@ -89,25 +89,25 @@ impl<'a> Player<'a> {
         Ok(player)
     }
 
-    /// What a call brings, or the failure of the lock's own.
+    /// The result of a call, or the lock's error.
     pub(crate) async fn ask(&self, ask: Ask) -> anyhow::Result<Result<Value, Failure>> {
         self.subject.ask(ask).await
     }
 
-    /// What a call that must succeed brings.
+    /// The result of a call that must succeed.
     pub(crate) async fn told(&self, ask: Ask) -> anyhow::Result<Value> {
         let asked = format!("{ask:?}");
-        self.ask(ask).await?.map_err(|failure| anyhow::anyhow!("{asked} ended with {failure}"))
+        self.ask(ask).await?.map_err(|failure| anyhow::anyhow!("{asked} failed with {failure}"))
     }
 
-    /// The failure of a call that must fail, of this kind.
+    /// The error of a call that must fail with this kind.
     pub(crate) async fn fails(&self, kind: &str, ask: Ask) -> anyhow::Result<Failure> {
         let asked = format!("{ask:?}");
         match self.ask(ask).await? {
-            Ok(told) => bail!("{asked} should have ended as {kind}, but brought {told}"),
+            Ok(told) => bail!("{asked} should have failed with {kind}, but returned {told}"),
             Err(failure) => {
-                ensure!(failure.kind == kind, "{asked} should have ended as {kind}, but ended with {failure}");
-                ensure!(!failure.message.is_empty(), "{asked} ended without a sentence");
+                ensure!(failure.kind == kind, "{asked} should have failed with {kind}, but failed with {failure}");
+                ensure!(!failure.message.is_empty(), "{asked} failed without a message");
                 Ok(failure)
             }
         }
@@ -157,12 +157,12 @@ impl<'a> Player<'a> {
         self.told(Ask::ToSaved { lock: grant.lock }).await
     }
 
-    /// The condition that a lock is still held, for a transaction of somebody else's.
+    /// The condition that a lock is still held, for a transaction of another client.
     pub(crate) async fn condition_check(&self, grant: &Grant) -> anyhow::Result<TransactWriteItem> {
         dynamodb_json::read(&self.told(Ask::ConditionCheck { lock: grant.lock }).await?)
     }
 
-    /// What a release said: `released` or `already-gone`.
+    /// The outcome of a release: `released` or `already-gone`.
     pub(crate) async fn release(&self, grant: &Grant) -> anyhow::Result<String> {
         read(self.told(Ask::Release { lock: grant.lock, delete_row: false }).await?)
     }
@@ -180,17 +180,17 @@ pub(crate) fn renew(grant: &Grant) -> Ask {
     Ask::Renew { lock: grant.lock, lease: None, data: None }
 }
 
-/// A lease on this key.
+/// Options with a lease for this key.
 pub(crate) fn lease(key: &str, lease: u64) -> Acquire {
     Acquire { key: key.to_owned(), lease: Some(lease), ..Acquire::default() }
 }
 
-/// A wait for this key, and a lease.
+/// Options with a waiting time and a lease for this key.
 pub(crate) fn waiting(key: &str, remaining: u64, lease: u64) -> Acquire {
     Acquire { key: key.to_owned(), remaining: Some(remaining), lease: Some(lease), ..Acquire::default() }
 }
 
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(told: Value) -> anyhow::Result<T> {
     let text = told.to_string();
-    serde_json::from_value(told).with_context(|| format!("not understood: {text}"))
+    serde_json::from_value(told).with_context(|| format!("unexpected result: {text}"))
 }

@@ -1,15 +1,15 @@
-//! What was measured, as the table of `component/README.md`.
+//! Writes the measurement as the table of `component/README.md`.
 
 use crate::overhead::{Cost, Measured};
 use anyhow::Context;
 use std::path::Path;
 use std::time::Duration;
 
-/// Between these lines of a file a report stands, and whatever else stands there is replaced.
+/// The report stands between these two lines of the file. Everything between them is replaced.
 const BEGIN: &str = "<!-- The overhead, as `component/check overhead` measured it: do not edit by hand. -->";
 const END: &str = "<!-- End of the overhead. -->";
 
-/// A table in Markdown: the first host is the one that the others are compared with.
+/// A Markdown table. All hosts are compared with the first.
 pub fn table(names: &[&str], measured: &Measured) -> String {
     let mut table = String::from(
         "| host | time a pair | | CPU a pair, of the host's process | | CPU that is added |\n|---|---:|---:|---:|---:|---:|\n",
@@ -26,14 +26,14 @@ pub fn table(names: &[&str], measured: &Measured) -> String {
     table
 }
 
-/// Puts a report between the two marks of a file.
+/// Writes a report between the two marks of a file.
 ///
 /// # Errors
-/// When the file cannot be read or written, or lacks the marks.
+/// If the file cannot be read or written, or does not have the marks.
 pub fn write(path: &Path, report: &str) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{path:?} cannot be read"))?;
     let replaced = between(&text, report)
-        .with_context(|| format!("{path:?} lacks the lines {BEGIN:?} and {END:?}, between which the report goes"))?;
+        .with_context(|| format!("{path:?} does not have the lines {BEGIN:?} and {END:?} around the report"))?;
     std::fs::write(path, replaced).with_context(|| format!("{path:?} cannot be written"))
 }
 
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_compared_with_the_first() {
+    fn all_hosts_are_compared_with_the_first() {
         let measured =
             Measured { rounds: 3, costs: vec![cost(1_000, Some(500)), cost(2_500, Some(1_500)), cost(900, None)] };
         let table = table(&["the crate", "a host", "another"], &measured);

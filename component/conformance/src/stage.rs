@@ -1,4 +1,4 @@
-//! Where scenarios play: an embedded DynamoDB with a lock table, and a proxy on which answers get lost.
+//! The stage of the scenarios: an embedded DynamoDB with a lock table, and a proxy that loses responses.
 
 use anyhow::Context;
 use aws_sdk_dynamodb::Client;
@@ -9,18 +9,18 @@ use lambda_lock_local::{LocalDynamoDb, client};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The lock table of all scenarios; each has keys of its own.
+/// The lock table of all scenarios. Each scenario has keys of its own.
 pub(crate) const TABLE: &str = "locks";
-/// A table that nobody creates.
+/// A table that does not exist.
 pub(crate) const MISSING_TABLE: &str = "no-such-table";
-/// The caller that is under test.
+/// The caller under test.
 pub(crate) const SUBJECT: &str = "subject";
 /// The caller that uses the crate itself.
 pub(crate) const NATIVE: &str = "native";
 /// A caller that may only read.
 pub(crate) const READER: &str = "reader";
 
-/// An embedded DynamoDB and the way to it.
+/// An embedded DynamoDB and a proxy to it.
 #[derive(Debug)]
 pub struct Stage {
     dynamodb: LocalDynamoDb,
@@ -28,7 +28,7 @@ pub struct Stage {
     way: Arc<Mutex<Way>>,
 }
 
-/// What happened, and what is to happen, to each caller's requests.
+/// For each caller: what happened to its requests, and what will happen.
 #[derive(Debug, Default)]
 struct Way {
     script: BTreeMap<String, VecDeque<Fate>>,
@@ -37,10 +37,10 @@ struct Way {
 }
 
 impl Stage {
-    /// Begins to serve, on ports that the system chooses, until it is dropped.
+    /// Starts the servers on ports that the system chooses. They run until this value is dropped.
     ///
     /// # Errors
-    /// When no loopback port can be had.
+    /// If no loopback port is available.
     pub async fn set() -> anyhow::Result<Self> {
         let dynamodb = LocalDynamoDb::in_memory().await?;
         let table = LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?;
@@ -55,17 +55,17 @@ impl Stage {
         Ok(Self { dynamodb, proxy, way })
     }
 
-    /// The endpoint of everybody in a scenario.
+    /// The endpoint for all players of a scenario.
     pub fn endpoint(&self) -> &str {
         self.proxy.endpoint()
     }
 
-    /// The endpoint without the proxy, where only speed counts.
+    /// The endpoint without the proxy, for measurements.
     pub fn direct_endpoint(&self) -> &str {
         self.dynamodb.endpoint()
     }
 
-    /// A client of somebody who is not under test, past the proxy.
+    /// A client that is not under test. It does not use the proxy.
     pub fn dynamodb(&self) -> Client {
         client(self.dynamodb.endpoint())
     }
@@ -75,17 +75,17 @@ impl Stage {
         lock(&self.way).script.entry(SUBJECT.to_owned()).or_default().extend(fates);
     }
 
-    /// What happens to all requests of the subject beyond the script.
+    /// What happens to the subject's requests after those of `next`.
     pub fn always(&self, fate: Fate) {
         lock(&self.way).always.insert(SUBJECT.to_owned(), fate);
     }
 
-    /// The operations that the subject sent so far, and forgets them.
+    /// Returns the operations that the subject has sent so far, and forgets them.
     pub fn take_sent(&self) -> Vec<String> {
         lock(&self.way).sent.remove(SUBJECT).unwrap_or_default()
     }
 
-    /// Forgets everything that a scenario left behind, tables apart.
+    /// Removes everything that a scenario left behind, except tables.
     pub fn clear(&self) {
         *lock(&self.way) = Way::default();
     }
@@ -93,7 +93,7 @@ impl Stage {
     /// Sets attributes of a row.
     ///
     /// # Errors
-    /// When DynamoDB refuses.
+    /// If DynamoDB refuses the request.
     pub async fn put<const N: usize>(&self, key: &str, attributes: [(&str, AttributeValue); N]) -> anyhow::Result<()> {
         let mut put = self.dynamodb().put_item().table_name(TABLE).item("key", AttributeValue::S(key.to_owned()));
         for (name, value) in attributes {
@@ -113,7 +113,7 @@ impl Way {
     }
 }
 
-/// These actions on the lock table, and on one that is missing.
+/// A role with these actions on the lock table and on the missing table.
 fn role(actions: &[&str]) -> Role {
     let grants = actions.iter().flat_map(|action| [TABLE, MISSING_TABLE].map(|table| (action, table)));
     grants

@@ -1,4 +1,4 @@
-//! What is asked of whoever is under test, and what it says: as types here, as lines of JSON to a host.
+//! The calls to a subject and its results: as types here, as lines of JSON for a host.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,24 +6,24 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-/// A future that owns what it needs.
+/// A future that owns its data.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who is under test.
+/// What is under test.
 pub trait Subject: Send + Sync {
-    /// Does what is asked. The answer's fields are those of the WIT package, in camel case.
+    /// Makes a call. The fields of the result are those of the WIT package, in camel case.
     fn ask(&self, ask: Ask) -> BoxFuture<'_, anyhow::Result<Result<Value, Failure>>>;
 
-    /// Which world it has.
+    /// The world that it implements.
     fn world(&self) -> World;
 }
 
-/// Which of the WIT package's worlds somebody offers.
+/// A world of the WIT package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum World {
-    /// The whole lock: also that of the crate itself.
+    /// The whole lock. The crate itself counts as this world, too.
     Client,
-    /// The decisions alone.
+    /// Only the decisions.
     Protocol,
 }
 
@@ -31,36 +31,36 @@ pub enum World {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Ask {
-    /// A new client; the one before is forgotten, and its locks with it.
+    /// Opens a new client. The previous client is dropped with its locks.
     Open {
         /// The lock table.
         table: String,
-        /// Where DynamoDB is.
+        /// The endpoint of DynamoDB.
         endpoint: String,
-        /// As whom: requests are told apart by it.
+        /// The access key. It identifies the requests of a caller.
         access_key_id: String,
-        /// Who holds the locks.
+        /// The owner of the locks.
         owner: String,
         /// How long one request may take.
         request_timeout: u64,
     },
-    /// Waits for a lock; answers a grant.
+    /// Waits for a lock, and returns a grant.
     Acquire(Acquire),
-    /// Tries once; answers `{"granted": grant}` or `{"held": held}`.
+    /// Tries once, and returns `{"granted": grant}` or `{"held": held}`.
     TryAcquire(Acquire),
-    /// Takes a saved lock again as a new grant; answers a grant.
+    /// Reclaims a saved lock as a new grant, and returns a grant.
     Reclaim {
         /// The saved lock.
         saved: Value,
         /// The lease.
         lease: u64,
     },
-    /// Goes on with a saved lock; answers a grant.
+    /// Resumes a saved lock, and returns a grant.
     Resume {
         /// The saved lock.
         saved: Value,
     },
-    /// Renews.
+    /// Renews a lock.
     Renew {
         /// The lock, by the number that its grant gave it.
         lock: u64,
@@ -69,87 +69,86 @@ pub enum Ask {
         /// A new payload.
         data: Option<Vec<u8>>,
     },
-    /// Answers what is left of the lease.
+    /// Returns the remaining lease.
     Remaining {
         /// The lock.
         lock: u64,
     },
-    /// Whether the lease covers a step. Only of the world `client`.
+    /// Checks that the lease covers a step. Only in the world `client`.
     EnsureRemaining {
         /// The lock.
         lock: u64,
         /// The step.
         step: u64,
     },
-    /// Saves the lock while it goes on; answers the saved lock.
+    /// Returns a saved lock, and keeps the lock.
     ToSaved {
         /// The lock.
         lock: u64,
     },
-    /// The condition for a transaction; answers a `ConditionCheck` in DynamoDB's JSON.
+    /// Returns the condition for a transaction, as a `ConditionCheck` in DynamoDB's JSON.
     ConditionCheck {
         /// The lock.
         lock: u64,
     },
-    /// Gives a lock back; answers `"released"` or `"already-gone"`.
+    /// Releases a lock, and returns `"released"` or `"already-gone"`.
     Release {
         /// The lock.
         lock: u64,
         /// Whether to delete the row.
         delete_row: bool,
     },
-    /// Releases a saved lock; answers as `Release`.
+    /// Releases a saved lock, and returns the same as `Release`.
     ReleaseSaved {
         /// The saved lock.
         saved: Value,
-        /// Whether a later grant of the same owner is given back too.
+        /// Whether a later grant of the same owner is released too.
         or_later_grant_of_owner: bool,
     },
-    /// Gives back what a workflow holds; answers as `Release`.
+    /// Releases what a workflow holds, and returns the same as `Release`.
     ReleaseWorkflow {
-        /// Which lock.
+        /// The key.
         key: String,
-        /// Whose.
+        /// The workflow.
         workflow: String,
     },
-    /// Reads a lock's row; answers it, or null.
+    /// Returns the row of a lock, or null.
     Peek {
-        /// Which lock.
+        /// The key.
         key: String,
     },
-    /// As many pairs of acquire and release as fit between two readings of a clock; answers the
-    /// nanoseconds that each took.
+    /// Makes pairs of acquire and release, and returns the nanoseconds of each pair.
     Pairs {
-        /// Which lock.
+        /// The key.
         key: String,
-        /// How many.
+        /// The number of pairs.
         count: u32,
     },
 }
 
-/// How to acquire. One of `remaining` and `lease` is needed.
+/// How to acquire. Either `remaining` or `lease` is needed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Acquire {
-    /// Which lock.
+    /// The key.
     pub key: String,
-    /// What is left of the budget; all of it may be waited.
+    /// The remaining budget. The call may wait for all of it.
     pub remaining: Option<u64>,
     /// The lease.
     pub lease: Option<u64>,
-    /// Who holds it.
+    /// The owner.
     pub owner: Option<String>,
-    /// The workflow that holds it.
+    /// The workflow.
     pub workflow: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
-    /// What an earlier call saw.
+    /// The observation of an earlier call.
     pub observation: Option<Value>,
-    /// Whether a living holder of the same owner is replaced.
+    /// Whether to replace a living holder of the same owner.
     pub reclaim_own: bool,
 }
 
-/// A refusal of the lock's own.
+/// An error of the lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {

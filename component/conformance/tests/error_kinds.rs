@@ -1,21 +1,21 @@
-//! The WIT package tells apart whatever the crate tells apart and a component can return.
+//! The WIT package has a case for every error kind of the crate that a component can return.
 //!
-//! The crate's kinds can grow without breaking anybody's build, so that nothing but this list notices a new
-//! one: it asks whether a component can return it, and if so, for a case in `component/wit/types.wit` and
-//! for its place in `component/client/src/error.rs`, `component/conformance/src/native.rs` and, for
-//! `protocol`, in `component/protocol/src/error.rs`.
+//! The crate's kinds can grow without breaking a build, so only this list notices a new one. For a new kind, decide
+//! whether a component can return it. If so, add a case to `component/wit/types.wit`, and handle the kind in
+//! `component/client/src/error.rs`, in `component/conformance/src/native.rs` and, for `protocol`, in
+//! `component/protocol/src/error.rs`.
 
 const CRATE: &str = include_str!("../../../src/engine/error.rs");
 const WIT: &str = include_str!("../../wit/types.wit");
 
-/// Each kind of the crate, and its case in the WIT package.
+/// Each kind of the crate, with its case in the WIT package.
 const KINDS: [(&str, Option<&str>); 13] = [
     ("Held", Some("held")),
     ("Lost", Some("lost")),
     ("Unknown", Some("unknown")),
-    // A commit takes the caller's own writes, which no function of the components does.
+    // Only a commit returns it. It takes the caller's own writes, which no function of the components does.
     ("Cancelled", None),
-    // Of what takes the caller's own future: idempotent work, and work that a guard runs.
+    // Only calls that take the caller's own future return these: idempotent work, and work that a guard runs.
     ("PayloadMismatch", None),
     ("CutShort", None),
     ("FailedBefore", None),
@@ -27,8 +27,8 @@ const KINDS: [(&str, Option<&str>); 13] = [
     ("Denied", Some("denied")),
 ];
 
-/// The names of an enumeration's cases: those lines between its head and its end that are indented by
-/// `indent`, up to what the case carries.
+/// The names of an enumeration's cases: the lines between its head and its end that are indented by `indent`, without
+/// the data of the case.
 fn cases<'a>(text: &'a str, head: &str, indent: &str) -> Vec<&'a str> {
     let body = text.split_once(head).map_or("", |(_, after)| after);
     let lines = body.lines().take_while(|line| line.trim_end() != format!("{}}}", &indent[4..]));
@@ -37,7 +37,7 @@ fn cases<'a>(text: &'a str, head: &str, indent: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_kind_of_the_crates_errors_was_thought_of() {
+fn every_error_kind_of_the_crate_is_in_the_list() {
     let mut thought_of = KINDS.map(|(kind, _)| kind);
     let mut known = cases(CRATE, "pub enum ErrorKind {", "    ");
     known.sort_unstable();

@@ -1,5 +1,5 @@
-//! The crate itself keeps every promise of the list. The components' hosts play the same list in
-//! `component/check`, which builds them first.
+//! The crate itself passes every scenario of the list. `component/check` builds the components and plays the same list
+//! in their hosts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! The WIT package as Rust types: once for both worlds, which share most of them.
+//! The WIT package as Rust types. They are generated once for both worlds, which share most of them.
 
 #![allow(clippy::all, reason = "generated")]
 

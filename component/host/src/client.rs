@@ -1,4 +1,4 @@
-//! The component `client`: it talks to DynamoDB itself.
+//! A host of the component `client`, which sends its requests to DynamoDB itself.
 
 use crate::bindings::locks::{
     AcquireOptions, Acquired, Budget, Credentials, Guest, GuestIndices, ReleaseOptions, RenewOptions, ResumeOptions,
@@ -38,7 +38,7 @@ impl Answer for Host {
             Ask::Open(open) => return self.open(open),
             ask => ask,
         };
-        let client = self.client.context("open comes first")?;
+        let client = self.client.context("the first call must be open")?;
         let (api, store) = (self.locks.client(), &mut self.store);
         match ask {
             Ask::Acquire(acquire) => {
@@ -98,7 +98,7 @@ impl Host {
     }
 
     fn of_a_lock(&mut self, ask: Ask) -> anyhow::Result<Value> {
-        let lock = |number: usize| self.granted.get(number).copied().context("no such lock");
+        let lock = |number: usize| self.granted.get(number).copied().context("there is no lock with this number");
         let (api, store) = (self.locks.lock(), &mut self.store);
         Ok(match ask {
             Ask::Renew { lock: number, lease, data } => {
@@ -115,7 +115,7 @@ impl Host {
                 let options = ReleaseOptions { delete_row, ..releasing() };
                 outcome(api.call_release(store, lock(number)?, &options)??)
             }
-            _ => bail!("not about a lock"),
+            _ => bail!("this call does not use a lock"),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Between what the WIT package calls things and the lines of the conformance scenarios.
+//! Converts between the types of the WIT package and the lines of the conformance scenarios.
 
 use crate::bindings::types::{
     AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, Observation, PeekedLock,
@@ -42,7 +42,7 @@ pub fn failure(error: Error) -> Failure {
     Failure { kind, message: error.message, held: seen }
 }
 
-/// Attribute values as DynamoDB's JSON has them; a lock's condition has no bytes.
+/// Attribute values in DynamoDB's JSON. The condition of a lock has no bytes.
 pub fn condition_check(check: ConditionCheck) -> Value {
     let value = |value| match value {
         AttributeValue::S(text) => json!({"S": text}),

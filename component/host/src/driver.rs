@@ -1,5 +1,5 @@
-//! The lock on a DynamoDB client of one's own, through the component `protocol`: the component decides,
-//! the AWS SDK sends.
+//! The lock on a DynamoDB client of your own, through the component `protocol`: the component decides, and the AWS SDK
+//! sends.
 //!
 //! ```text
 //! let decisions = Decisions::load("lambda_lock_protocol.wasm")?;
@@ -10,7 +10,8 @@
 //! locks.release(lock.handle, &options).await?;
 //! ```
 //!
-//! What is refused is the error [`types::Error`](crate::bindings::types::Error), any other is the host's own.
+//! A failure that the lock reports is the error [`types::Error`](crate::bindings::types::Error). Any other error comes
+//! from the host.
 
 use crate::bindings::decisions::{
     Clocks, Guest, GuestIndices, Next, ReleaseOptions, RenewOptions, Sending, Settings, Verdict, Wanted,
@@ -24,7 +25,7 @@ use tokio::time::sleep;
 use wasmtime::component::{Component, InstancePre, Linker, ResourceAny};
 use wasmtime::{Engine, Store};
 
-/// The component, compiled.
+/// The compiled component.
 pub struct Decisions {
     component: InstancePre<()>,
     exports: GuestIndices,
@@ -33,14 +34,14 @@ pub struct Decisions {
 impl Decisions {
     pub fn load(path: &str) -> anyhow::Result<Self> {
         let engine = Engine::default();
-        // An empty linker: the component imports nothing.
+        // The linker is empty because the component imports nothing.
         let component = Linker::new(&engine).instantiate_pre(&Component::from_file(&engine, path)?)?;
         let exports = GuestIndices::new(&component)?;
         Ok(Self { component, exports })
     }
 }
 
-/// Locks in one table, in an instance of their own.
+/// Locks in one table. They have a component instance of their own.
 pub struct Locks {
     api: Guest,
     store: Store<()>,
@@ -50,13 +51,13 @@ pub struct Locks {
     started: Instant,
 }
 
-/// What an acquire brings: both are answers, neither is an error.
+/// The result of an acquire. Neither case is an error.
 pub enum Acquired {
     Granted(Lock),
     Held(Held),
 }
 
-/// A lock that was granted.
+/// A granted lock.
 pub struct Lock {
     pub handle: ResourceAny,
     /// The payload on the row.
@@ -73,13 +74,13 @@ impl Locks {
         Ok(Self { api, store, table, dynamodb, started: Instant::now() })
     }
 
-    /// Waits for the lock as long as `wanted.wait` says.
+    /// Waits for the lock for the time in `wanted.wait`.
     pub async fn acquire(&mut self, wanted: &Wanted) -> anyhow::Result<Acquired> {
         let decision = self.api.table().call_acquire(&mut self.store, self.table, wanted)??;
         let grant = match self.decided(decision).await? {
             Verdict::Granted(grant) => grant,
             Verdict::Held(seen) => return Ok(Acquired::Held(seen)),
-            other => bail!("an acquire ended as {other:?}"),
+            other => bail!("unexpected verdict of an acquire: {other:?}"),
         };
         if grant.renew_first {
             self.renew(grant.lock, &RenewOptions { lease: None, latest_end: None, data: DataChange::Keep }).await?;
@@ -87,7 +88,7 @@ impl Locks {
         Ok(Acquired::Granted(Lock { handle: grant.lock, data: grant.data }))
     }
 
-    /// A lock that was written down. It believes in nothing until it was renewed: renew it first.
+    /// Reads a saved lock. Its remaining lease counts as zero until a renewal succeeds, so renew it first.
     pub fn read(&mut self, saved: &SavedLock) -> anyhow::Result<ResourceAny> {
         let now = self.clocks();
         Ok(self.api.table().call_resume(&mut self.store, self.table, saved, now)??)
@@ -112,7 +113,7 @@ impl Locks {
         let decision = self.api.table().call_peek(&mut self.store, self.table, key)??;
         match self.decided(decision).await? {
             Verdict::Peeked(row) => Ok(row),
-            other => bail!("a peek ended as {other:?}"),
+            other => bail!("unexpected verdict of a peek: {other:?}"),
         }
     }
 
@@ -146,7 +147,7 @@ impl Locks {
         Ok(self.api.lock().call_condition_check(&mut self.store, lock)??)
     }
 
-    /// Forgets a lock. It is not released by that.
+    /// Drops a lock. This does not release it.
     pub fn drop(&mut self, lock: ResourceAny) -> anyhow::Result<()> {
         Ok(lock.resource_drop(&mut self.store)?)
     }
@@ -154,7 +155,7 @@ impl Locks {
     async fn released(&mut self, decision: ResourceAny) -> anyhow::Result<ReleaseOutcome> {
         match self.decided(decision).await? {
             Verdict::Released(outcome) => Ok(outcome),
-            other => bail!("a release ended as {other:?}"),
+            other => bail!("unexpected verdict of a release: {other:?}"),
         }
     }
 
@@ -164,7 +165,7 @@ impl Locks {
         Ok(verdict?)
     }
 
-    /// The loop of every decision: step, send or wait, and so on to the verdict.
+    /// The loop of every decision: step, send or wait, until the verdict.
     async fn drive(&mut self, decision: ResourceAny) -> anyhow::Result<Result<Verdict, crate::bindings::types::Error>> {
         loop {
             let mut random = [0; 32];
@@ -182,7 +183,7 @@ impl Locks {
         }
     }
 
-    /// Both clocks, monotonic first, rounded down.
+    /// Reads both clocks, the monotonic clock first. Both are rounded down.
     fn clocks(&self) -> Clocks {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let monotonic = millis(self.started.elapsed());

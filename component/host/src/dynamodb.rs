@@ -1,4 +1,4 @@
-//! One request of the component `protocol`, sent by the AWS SDK, and what is known afterwards.
+//! Sends one request of the component `protocol` with the AWS SDK, and returns what is known afterwards.
 
 use crate::bindings::decisions::{Answer, Failure, Operation, Request};
 use crate::bindings::types::{Attribute, AttributeValue as WitValue};
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 type Item = HashMap<String, AttributeValue>;
 
-/// Sends a request once, and gives up on its answer after `patience`.
+/// Sends a request once, and waits at most `patience` for the response.
 pub async fn send(dynamodb: &Client, request: Request, patience: Duration) -> Answer {
     let answer = async {
         match request.operation {
@@ -77,8 +77,8 @@ async fn delete(dynamodb: &Client, request: Request) -> Answer {
     }
 }
 
-/// What a failure means: a refusal is an answer with a status of 400 to 499 and a code; **of all others
-/// nobody knows**. `refused` gives the row of a condition that failed.
+/// The meaning of a failure. A response with a status of 400 to 499 and a code is a refusal. **For all other failures
+/// the outcome is unknown.** `refused` returns the row of a condition that failed.
 fn refusal<E: ProvideErrorMetadata>(
     error: &SdkError<E, HttpResponse>,
     refused: impl FnOnce(&E) -> Option<Option<Item>>,
@@ -94,7 +94,7 @@ fn refusal<E: ProvideErrorMetadata>(
     context.err().code().map_or(Answer::Unknown, |code| Answer::Failed(Failure { code: code.to_owned(), message }))
 }
 
-/// Names and values of expressions; the SDK wants none rather than no entries.
+/// Names and values of expressions. If there are none, the SDK needs `None` instead of an empty map.
 fn placeholders(request: &Request) -> (Option<HashMap<String, String>>, Option<Item>) {
     let names = &request.expression_attribute_names;
     let names: HashMap<_, _> = names.iter().map(|each| (each.placeholder.clone(), each.name.clone())).collect();
@@ -116,12 +116,12 @@ fn to_sdk(value: WitValue) -> AttributeValue {
         WitValue::S(text) => AttributeValue::S(text),
         WitValue::N(number) => AttributeValue::N(number),
         WitValue::B(bytes) => AttributeValue::B(Blob::new(bytes)),
-        // A lock writes no others.
+        // A lock writes no other types.
         WitValue::Other(_) => AttributeValue::Null(true),
     }
 }
 
-/// Of other types than text, number and bytes a lock needs the name alone.
+/// For types other than text, number and bytes, a lock needs only the name of the type.
 fn from_sdk(value: AttributeValue) -> WitValue {
     let other = match value {
         AttributeValue::S(text) => return WitValue::S(text),

@@ -1,5 +1,5 @@
-//! `wasi:http` for components: over connections that are kept, as an SDK keeps them. What wasmtime
-//! brings along connects for each request.
+//! `wasi:http` for components, over connections that are kept alive as in an SDK. The implementation in wasmtime
+//! connects again for each request.
 
 use http_body_util::BodyExt;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -19,11 +19,11 @@ use wasmtime_wasi_http::p2::{HttpResult, WasiHttpHooks, hyper_request_error};
 
 type Body = http_body_util::combinators::UnsyncBoxBody<hyper::body::Bytes, Broken>;
 
-/// Connections that are kept: plain HTTP, and TLS for `https`.
+/// Connections that are kept alive: plain HTTP, and TLS for `https`.
 pub struct Connections(Client<HttpsConnector<HttpConnector>, Body>);
 
-/// Whom this machine trusts: its own roots, or those in the file that `SSL_CERT_FILE` names. On a machine
-/// without any, plain HTTP still works, and TLS trusts nobody.
+/// The roots that this machine trusts: its own, or those in the file of `SSL_CERT_FILE`. Without any roots, plain HTTP
+/// still works and every TLS connection fails.
 pub fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -38,11 +38,13 @@ impl Connections {
             .with_no_client_auth();
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
-        // Head and body are written apart: without this the second waits 40 ms for the first's receipt.
+        // Head and body are written separately. With Nagle's algorithm the body would wait 40 ms for the
+        // acknowledgement of the head.
         connector.set_nodelay(true);
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
-        // A request that is repeated unseen is an attempt of unknown outcome: the lock repeats by itself.
+        // The HTTP client must not repeat requests, because then the outcome of an attempt would be unknown. The lock
+        // repeats requests itself.
         Ok(Self(Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build(connector)))
     }
 }
@@ -70,7 +72,7 @@ impl WasiHttpHooks for Connections {
     }
 }
 
-/// Why no answer came. What went wrong with TLS is said, because somebody can do something about it.
+/// Why no response came. TLS errors keep their text, because the user can fix them.
 fn no_answer(error: &Error) -> ErrorCode {
     let mut source = error.source();
     while let Some(cause) = source {
@@ -83,7 +85,7 @@ fn no_answer(error: &Error) -> ErrorCode {
     if error.is_connect() { ErrorCode::ConnectionRefused } else { ErrorCode::ConnectionTerminated }
 }
 
-/// What an error is about. What is in an `io::Error` is not its source: that is one further.
+/// The source of an error. The error inside an `io::Error` is not its `source()`, so it is read separately.
 fn inside<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a (dyn std::error::Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),
@@ -91,7 +93,7 @@ fn inside<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a (dyn s
     }
 }
 
-/// A request's body that ended early, as an error that hyper takes.
+/// A request body that ended early, as an error type that hyper accepts.
 #[derive(Debug)]
 struct Broken(ErrorCode);
 
@@ -119,7 +121,7 @@ mod tests {
     use tokio_rustls::TlsAcceptor;
     use wasmtime_wasi::p2::Pollable;
 
-    /// A server with a certificate that it made itself: its port and the certificate.
+    /// Starts a server with a self-signed certificate, and returns its port and the certificate.
     async fn server() -> (u16, CertificateDer<'static>) {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
@@ -134,7 +136,7 @@ mod tests {
         tokio::spawn(async move {
             let acceptor = TlsAcceptor::from(Arc::new(config));
             while let Ok((stream, _)) = listener.accept().await {
-                // A client that does not trust the certificate hangs up.
+                // A client that does not trust the certificate closes the connection.
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
                 let service = service_fn(async |_| Ok::<_, Infallible>(hyper::Response::new("over TLS".to_owned())));
                 let _ =
@@ -170,14 +172,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_trusted_is_refused_and_it_is_said_why() {
+    async fn a_server_that_is_not_trusted_is_refused_with_the_reason() {
         let (port, _) = server().await;
         let refused = asked(system_roots(), "https", port).await;
         assert!(matches!(refused, Err(ErrorCode::TlsCertificateError)), "{refused:?}");
     }
 
     #[tokio::test]
-    async fn nothing_is_sent_in_the_clear_to_a_server_of_tls() {
+    async fn a_plain_http_request_to_a_tls_server_fails() {
         let (port, _) = server().await;
         let refused = asked(system_roots(), "http", port).await;
         assert!(matches!(refused, Err(ErrorCode::ConnectionTerminated)), "{refused:?}");

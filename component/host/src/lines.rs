@@ -1,4 +1,4 @@
-//! The questions and answers of the conformance scenarios, as this host reads and writes them.
+//! The calls and results of the conformance scenarios, as this host reads and writes them.
 
 use crate::bindings::types;
 use crate::convert::failure;
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 
-/// Who answers.
+/// Answers the calls.
 pub trait Answer {
-    /// What a call brings. A refusal of the lock's own is the error [`types::Error`], any other is a trap.
+    /// The result of a call. A failure that the lock reports is the error [`types::Error`]. Any other error is a trap.
     fn answer(&mut self, ask: Ask) -> anyhow::Result<Value>;
 }
 
-/// Answers each line of standard input until it ends.
+/// Answers each line of standard input until the input ends.
 pub fn serve(mut host: impl Answer) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
@@ -26,7 +26,7 @@ pub fn serve(mut host: impl Answer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A refusal of the lock's own.
+/// A failure that the lock reports.
 #[derive(Serialize)]
 pub struct Failure {
     pub kind: &'static str,

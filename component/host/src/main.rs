@@ -1,5 +1,5 @@
-//! The hosts in Rust for the conformance scenarios: one line of JSON per call on standard input, one per
-//! answer on standard output.
+//! The Rust hosts for the conformance scenarios. They read one line of JSON per call from standard input, and write one
+//! line per result to standard output.
 
 mod bindings;
 mod client;

@@ -1,4 +1,4 @@
-//! The component `protocol`, on the AWS SDK, under the questions of the conformance scenarios.
+//! The component `protocol` on the AWS SDK, as a host for the conformance scenarios.
 
 use crate::bindings::decisions::{Reclaim, ReleaseOptions, RenewOptions, Settings, Wanted};
 use crate::bindings::types::{DataChange, Error, ErrorKind};
@@ -17,10 +17,10 @@ use std::time::Instant;
 use tokio::runtime::Runtime;
 use wasmtime::component::ResourceAny;
 
-/// The grace that a budget of the scenarios has: the default of the world `client`.
+/// The grace of the scenarios' budgets: the default of the world `client`.
 const GRACE: u64 = 1_000;
 
-/// The component, and a table with the locks that it was granted.
+/// The component, and a table with the locks that were granted.
 pub struct Host {
     runtime: Runtime,
     decisions: Decisions,
@@ -47,7 +47,7 @@ impl Answer for Host {
             self.opened = Some(Opened { locks, owner, granted: Vec::new() });
             return Ok(Value::Null);
         }
-        let opened = self.opened.as_mut().context("open comes first")?;
+        let opened = self.opened.as_mut().context("the first call must be open")?;
         self.runtime.block_on(opened.answer(ask))
     }
 }
@@ -93,7 +93,7 @@ impl Opened {
 
     async fn of_a_lock(&mut self, ask: Ask) -> anyhow::Result<Value> {
         let (locks, granted) = (&mut self.locks, &self.granted);
-        let lock = |number: usize| granted.get(number).copied().context("no such lock");
+        let lock = |number: usize| granted.get(number).copied().context("there is no lock with this number");
         Ok(match ask {
             Ask::Renew { lock: number, lease, data } => {
                 json!(locks.renew(lock(number)?, &renewing(lease, data_change(data))).await?)
@@ -105,11 +105,11 @@ impl Opened {
                 let options = ReleaseOptions { delete_row, ..releasing() };
                 outcome(locks.release(lock(number)?, &options).await?)
             }
-            _ => bail!("not of the world protocol, or not about a lock"),
+            _ => bail!("the world protocol does not have this call, or the call does not use a lock"),
         })
     }
 
-    /// Waits for a lock; that somebody else holds it is then an error, as it is in the world `client`.
+    /// Waits for a lock. If somebody else holds it, this is an error, as in the world `client`.
     async fn acquire(&mut self, wanted: Wanted) -> anyhow::Result<Value> {
         match self.locks.acquire(&wanted).await? {
             Acquired::Granted(lock) => self.grant(lock),
@@ -170,8 +170,8 @@ fn settings(open: &Open) -> Settings {
     Settings { table: open.table.clone(), request_timeout, schema: None, clocks: None }
 }
 
-/// The SDK's client, with TLS of rustls and ring. One attempt per request: the decisions repeat requests
-/// themselves.
+/// The SDK's client, with TLS by rustls and ring. It makes one attempt per request, because the decisions repeat
+/// requests themselves.
 fn dynamodb(open: Open) -> Client {
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())

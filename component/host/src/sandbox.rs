@@ -1,5 +1,5 @@
-//! What a component of the world `client` is given: clocks, random bytes and `wasi:http`; no files, no
-//! environment, no sockets of its own.
+//! The imports of a component of the world `client`: clocks, random bytes and `wasi:http`. It gets no files, no
+//! environment and no sockets.
 
 use crate::http::{Connections, system_roots};
 use wasmtime::component::{Component, InstancePre, Linker, ResourceTable};
@@ -8,7 +8,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 use wasmtime_wasi_http::p2::{WasiHttpCtxView, WasiHttpView};
 
-/// What belongs to one instance.
+/// The data of one instance.
 pub struct Sandbox {
     wasi: WasiCtx,
     http: WasiHttpCtx,
@@ -28,7 +28,7 @@ impl WasiHttpView for Sandbox {
     }
 }
 
-/// A component, compiled, with all that it may import, and the store for its instance.
+/// A compiled component with its imports, and the store for its instance.
 pub fn load(path: &str) -> anyhow::Result<(InstancePre<Sandbox>, Store<Sandbox>)> {
     let engine = Engine::default();
     let component = Component::from_file(&engine, path)?;

@@ -1,4 +1,4 @@
-//! What is generated from the WIT world.
+//! Bindings generated from the WIT world.
 
 #![allow(missing_docs, unsafe_code, unreachable_pub, reason = "generated")]
 

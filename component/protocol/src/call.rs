@@ -1,4 +1,4 @@
-//! One call, driven by the host: clocks and answers go in, requests and pauses come out.
+//! One call that the host drives: clocks and responses go in, requests and pauses come out.
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, Next, Sending};
 use crate::convert::millis;
@@ -10,17 +10,17 @@ use lambda_lock::protocol::{
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How many random bytes each step needs.
+/// The number of random bytes that each step needs.
 const RANDOM: usize = 32;
-/// Even when the caller's time is over, one last request may take this long: the one that gives back
-/// what an acquire of unknown outcome may have got.
+/// After the end of the caller's time, one last request may take this long: the request that releases what an acquire
+/// of unknown outcome may have acquired.
 const LAST_REQUEST: Duration = Duration::from_millis(250);
-/// How many request timeouts a call may spend on faults.
+/// The number of request timeouts that a call may spend on faults.
 const TIMEOUTS_PER_CALL: u32 = 3;
-/// The host's clocks come rounded down to milliseconds.
+/// The host rounds its clocks down to milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// What the caller wants of a call's time, and of the lease.
+/// The caller's terms for the time of a call and for the lease.
 pub(crate) struct Terms {
     pub(crate) wait: Duration,
     pub(crate) lease: Duration,
@@ -28,13 +28,13 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Of a call that neither waits for anybody nor asks for a lease.
+    /// Terms of a call that neither waits for another holder nor needs a lease.
     pub(crate) fn none() -> Self {
         Self { wait: Duration::ZERO, lease: Duration::ZERO, latest_end: None }
     }
 }
 
-/// How one of the operations ended.
+/// The result of an operation.
 pub(crate) enum Ended {
     Acquired(Result<Acquired, Failure>),
     Renewed(Result<(), Failure>),
@@ -51,7 +51,7 @@ pub(crate) struct Call {
     end: End,
 }
 
-/// How far the call has come.
+/// The state of a call.
 enum End {
     Open,
     Reached(Ended),
@@ -86,7 +86,7 @@ impl Call {
         let time_left = answers.saturating_sub(passed);
         let now = Now {
             instants,
-            wall: WallClock { millis: now.wall, written: now.wall, trusted: now.wall_is_right },
+            wall: WallClock { millis: now.wall, written: now.wall, latest: now.wall, trusted: now.wall_is_right },
             wait_left: self.terms.wait.saturating_sub(passed),
             time_left,
             lease: self.terms.lease,
@@ -111,12 +111,12 @@ impl Call {
 
     pub(crate) fn answered(&mut self, after: Clocks, given: decisions::Answer) {
         if matches!(self.end, End::Open) {
-            // What is seen must not look as if it had been seen earlier.
+            // Rounded up, so that the observation does not begin before the response.
             self.steps.answered(latest_moment(&after), answer(given, self.returns));
         }
     }
 
-    /// How it ended, once.
+    /// Returns the result of the call, once.
     pub(crate) fn verdict(&mut self) -> Result<Ended, NoVerdict> {
         match std::mem::replace(&mut self.end, End::Taken) {
             End::Reached(verdict) => Ok(verdict),
@@ -134,14 +134,14 @@ pub(crate) fn instants(clocks: &Clocks) -> Instants {
     Instants { monotonic: Duration::from_millis(clocks.monotonic), wall: Duration::from_millis(clocks.wall) }
 }
 
-/// The same, rounded up instead of down: no earlier than the clocks were read.
+/// The clocks rounded up instead of down. The result is no earlier than the time at which they were read.
 pub(crate) fn latest_moment(clocks: &Clocks) -> Instants {
     let Instants { monotonic, wall } = instants(clocks);
     Instants { monotonic: monotonic + ROUNDING, wall: wall + ROUNDING }
 }
 
-/// The host's bytes, sixteen at a time. A grant is drawn first of all; what is drawn after the first
-/// two only spreads pauses, so it may repeat.
+/// The host's random bytes, sixteen at a time. The first draw is for the grant. Draws after the second repeat the
+/// bytes, which is harmless because they only vary pauses.
 struct Random {
     bytes: Vec<u8>,
     drawn: usize,

@@ -1,4 +1,4 @@
-//! An operation on its way: steps and answers go to the call, and its verdict is the host's.
+//! An operation that the host drives. It passes steps and answers to the call, and returns the verdict.
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{
     self, Answer, Clocks, Grant, GuestDecision, Next, Verdict,
@@ -16,11 +16,11 @@ use std::rc::Rc;
 
 type Result<T> = std::result::Result<T, types::Error>;
 
-/// An operation of the host's.
+/// An operation of the host.
 pub(crate) struct Decision {
     shared: Rc<Shared>,
     key: LockKey,
-    /// Whose renewal it is, if it is one.
+    /// The lock that is renewed, if this is a renewal.
     renewed: Option<Rc<Hold>>,
     /// `None`: the verdict was taken.
     call: RefCell<Option<Call>>,
@@ -32,7 +32,7 @@ impl Decision {
         decisions::Decision::new(Self { shared: Rc::clone(shared), key, renewed: None, call })
     }
 
-    /// Of a renewal, whose verdict is the lock's.
+    /// A renewal. Its verdict also updates the lock.
     pub(crate) fn of_renewal(shared: &Rc<Shared>, key: LockKey, hold: &Rc<Hold>, call: Call) -> decisions::Decision {
         let (call, renewed) = (RefCell::new(Some(call)), Some(Rc::clone(hold)));
         decisions::Decision::new(Self { shared: Rc::clone(shared), key, renewed, call })

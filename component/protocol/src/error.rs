@@ -1,4 +1,4 @@
-//! Verdicts that are errors, each with a sentence.
+//! Verdicts that are errors. Each has a sentence.
 
 use crate::bindings::exports::lambda_lock::lock::types::{Error, ErrorKind};
 use crate::call::NoVerdict;
@@ -13,14 +13,14 @@ pub(crate) fn lost(key: &LockKey) -> Error {
     failed(&Failure::Lost, Operation::Renew, key)
 }
 
-/// The error that a failure of an operation on this lock is for the host.
+/// Converts a failure of an operation on this lock to the host's error.
 pub(crate) fn failed(failure: &Failure, operation: Operation, key: &LockKey) -> Error {
     let kind = match failure {
         Failure::Lost => ErrorKind::Lost,
         Failure::InvalidRecord(_) => ErrorKind::InvalidRecord,
         Failure::Rejected(Rejection::Table(_)) => ErrorKind::Table,
         Failure::Rejected(Rejection::Denied(_)) => ErrorKind::Denied,
-        // (This world has no transactions.)
+        // This world has no transactions.
         Failure::Rejected(Rejection::Invalid(_)) | Failure::Cancelled(_) => ErrorKind::InvalidRequest,
         Failure::Throttled => ErrorKind::Unavailable,
         Failure::OutcomeUnknown => ErrorKind::Unknown,

@@ -1,28 +1,28 @@
-//! What is known of a lock that was granted to the host.
+//! What is known about a lock that was granted to the host.
 
 use crate::shared::Shared;
 use lambda_lock::protocol::{Failure, Holding};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// What a lock and its renewals share.
+/// The state that a lock and its renewals share.
 pub(crate) struct Hold {
     holding: RefCell<Holding>,
     pub(crate) state: Cell<State>,
 }
 
-/// What is known of a hold besides its lease.
+/// What is known about a lock besides its lease.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Held,
-    /// The lease was seen to have run out: not ours again until a renewal succeeds.
+    /// The lease was seen to have ended. The lock counts as held again only after a renewal succeeds.
     Expired,
-    /// Another grant has it, or it was released, or it is being given back.
+    /// Another grant has the lock, it was released, or it is being released.
     Over,
 }
 
 impl Hold {
-    /// What a renewal left, unless a newer one has been here.
+    /// Stores the result of a renewal, unless a newer one is stored.
     fn learn(&self, renewed: Holding) {
         let mut holding = self.holding.borrow_mut();
         if renewed.newest.stamp >= holding.newest.stamp {
@@ -30,7 +30,7 @@ impl Hold {
         }
     }
 
-    /// How a renewal of it ended. A lock that is over stays so.
+    /// Stores how a renewal ended. A lock that has ended stays so.
     pub(crate) fn is_renewed(&self, renewed: &Result<(), Failure>) {
         let state = match renewed {
             Ok(()) => State::Held,
@@ -43,8 +43,8 @@ impl Hold {
     }
 }
 
-/// A holding that is lent to a renewal. It hands what the renewal learnt to its lock, also when the host gave the
-/// renewal up.
+/// A holding that is lent to a renewal. It returns what the renewal learnt to the lock, also if the host dropped the
+/// renewal.
 pub(crate) struct Lent {
     pub(crate) home: Rc<Hold>,
     pub(crate) holding: Holding,

@@ -1,4 +1,4 @@
-//! The lock's decisions as a component without imports: the world `protocol` of `lambda-lock:lock`.
+//! The decisions of the lock as a component without imports: the world `protocol` of `lambda-lock:lock`.
 #![cfg(target_family = "wasm")]
 
 mod bindings;
@@ -13,7 +13,7 @@ mod request;
 mod shared;
 mod table;
 
-/// What implements the world.
+/// The implementation of the world.
 struct Component;
 
 impl bindings::exports::lambda_lock::lock::decisions::Guest for Component {

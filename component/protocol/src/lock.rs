@@ -1,4 +1,4 @@
-//! A held lock from its holder's side: what may be believed, and where renewal and release begin.
+//! A held lock from its holder's side: what is known about it, and the start of its renewal and release.
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, GuestLock, ReleaseOptions, RenewOptions};
 use crate::bindings::exports::lambda_lock::lock::types;

@@ -1,4 +1,4 @@
-//! Requests as DynamoDB's parameters, and the host's answers as the crate's.
+//! Converts requests to DynamoDB's parameters, and the host's answers to the crate's.
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{self, Failure, Operation};
 use crate::bindings::exports::lambda_lock::lock::types::{
@@ -37,7 +37,7 @@ pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Reques
     (request, returns)
 }
 
-/// The condition that this hold's grant is current.
+/// The condition that the grant of this lock is current.
 pub(crate) fn fence(holding: &Holding, shared: &Shared) -> types::ConditionCheck {
     let schema = &shared.settings.schema;
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
@@ -79,8 +79,7 @@ fn value_placeholders(values: Vec<(&'static str, Value)>) -> Vec<ValuePlaceholde
     values.into_iter().map(placeholder).collect()
 }
 
-/// The host's answer. One that lacks the attributes that were asked for is no answer: the write was
-/// applied, but not by its own word.
+/// Converts the host's answer. If the attributes that were requested are missing, the outcome counts as unknown.
 pub(crate) fn answer(given: decisions::Answer, returns: Returns) -> Answer {
     match given {
         decisions::Answer::Applied(attributes) if attributes.is_empty() && returns != Returns::Nothing => {

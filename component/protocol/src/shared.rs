@@ -1,4 +1,4 @@
-//! What every operation on a table shares.
+//! The state that all operations on a table share.
 
 use lambda_lock::protocol::Settings;
 use std::rc::Rc;

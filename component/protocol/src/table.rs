@@ -1,4 +1,4 @@
-//! A lock table: its settings, and where every operation begins.
+//! A lock table: its settings, and the start of every operation.
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{
     self, Clocks, GuestTable, Reclaim as WantedReclaim, Settings, Wanted as WantedOptions,
@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, types::Error>;
 
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A table, opened by the host.
+/// A table that the host opened.
 pub(crate) struct Table(Rc<Shared>);
 
 impl GuestTable for Table {
@@ -115,7 +115,7 @@ fn invalid(message: &str) -> types::Error {
 
 fn clock_bounds(clocks: types::ClockRules) -> Result<ClockBounds> {
     let skew = clocks.max_clock_skew.map(Duration::from_millis);
-    // The crate's own refusal names the number, and to write a fraction takes a tenth of the component.
+    // The crate's own error text contains the number. To format a fraction would take a tenth of the component's size.
     if !(0.0..=1.0).contains(&clocks.clock_drift) {
         return Err(invalid("the clock drift must be a fraction from 0.0 to 1.0, such as 0.05"));
     }

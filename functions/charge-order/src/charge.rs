@@ -1,4 +1,4 @@
-//! The attempt: reserve, charge, record, with the result stored in record's transaction.
+//! One attempt: reserve, charge, record. The transaction of record also stores the result.
 
 use crate::deps::Deps;
 use crate::order::{Order, PREFIX, Receipt, Request};
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 /// An order that is charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
-    /// What was stored.
+    /// The stored result.
     pub receipt: Receipt,
-    /// Whether it was charged before.
+    /// Whether an earlier call charged the order.
     pub replayed: bool,
 }
 
 impl Charged {
-    /// As JSON.
+    /// Returns the response of the function.
     pub fn answer(&self) -> Value {
         let Receipt { order_id, charge_id, fencing_token } = &self.receipt;
         json!({
@@ -34,22 +34,22 @@ impl Charged {
 
 /// How the steps ended.
 enum Steps {
-    /// It is charged, and this write is to record it.
+    /// The order is charged. This write records the charge.
     Charged(Receipt, TransactWriteItem),
-    /// It was recorded longer ago than results are kept.
+    /// The order was recorded so long ago that its stored result is deleted.
     Recorded(Receipt),
 }
 
-/// The lock key of an order; a table with a sort key gets the same text there. In the table both have
-/// the namespace of idempotent works: `once/order/{orderId}`.
+/// The lock key of an order. If the table has a sort key, it gets the same text. In the table both have the
+/// prefix of idempotent work: `once/order/{orderId}`.
 pub fn key(order: &Order, sort_key: bool) -> LockKey {
     let key = format!("{PREFIX}{}", order.order_id);
     let sort_key = sort_key.then(|| key.clone());
     LockKey::new(key, sort_key)
 }
 
-/// Charges an order within this time, unless it is charged: then answers what was stored. Does not wait
-/// while somebody else is at it.
+/// Charges an order within this budget, or returns the stored result of an earlier charge. Does not wait
+/// while another caller holds the order.
 pub async fn charge(request: &Request, budget: &Budget, deps: &Deps) -> Result<Charged, Failure> {
     let key = key(&request.order, deps.sort_key);
     charge_under(key.clone(), request, budget, deps).await.map_err(|failure| failure.of_lock(&key))
@@ -76,7 +76,7 @@ async fn charge_under(key: LockKey, request: &Request, budget: &Budget, deps: &D
     }
 }
 
-/// Everything up to the transaction that ends the attempt.
+/// Runs all steps before the transaction that ends the attempt.
 async fn steps(attempt: &mut Attempt, request: &Request, budget: &Budget, deps: &Deps) -> Result<Steps, Failure> {
     let Request { order, simulate } = request;
     simulate.begin(Step::Reserve).await?;
@@ -103,8 +103,8 @@ async fn steps(attempt: &mut Attempt, request: &Request, budget: &Budget, deps: 
 
 fn another_order() -> Failure {
     Failure::invalid_request(
-        "orderId belongs to an order with another amount or currency: give this one an id of its own, or what it was \
-         first asked for with",
+        "orderId belongs to an order with another amount or currency: give this order another id, or send the amount \
+         and currency of the first request",
     )
 }
 
@@ -115,8 +115,9 @@ fn not_started(error: Error) -> Failure {
     }
 }
 
-/// What the caller cannot mend by another request is not the request's fault: an answer of the gateway
-/// that is too large to be stored. The attempt was given back as well as could be, and nobody says how well.
+/// The result could not be stored. If the gateway's response is too large, the caller cannot correct that
+/// with another request, so it is failed work and not an invalid request. The attempt tried to release its
+/// lock, but whether it succeeded is not known.
 fn not_stored(error: Error, after: AfterWork) -> Failure {
     match error.kind() {
         ErrorKind::InvalidRequest => Failure::work_failed(&error).leaving(after),
@@ -124,7 +125,8 @@ fn not_stored(error: Error, after: AfterWork) -> Failure {
     }
 }
 
-/// What the caller hears: the failure, and of failed work also what is known of the lock.
+/// Releases the lock of the attempt, and returns the failure. For failed work the failure also reports the
+/// state of the lock.
 async fn give_back(attempt: Attempt, failure: Failure) -> Failure {
     let ends = attempt.lock().lease_ends_at();
     match attempt.give_back().await {
@@ -134,7 +136,7 @@ async fn give_back(attempt: Attempt, failure: Failure) -> Failure {
         Ok(ReleaseOutcome::Released) => failure.leaving(AfterWork::Free),
         Ok(ReleaseOutcome::AlreadyGone) => failure,
         Err(error) => {
-            tracing::warn!(%error, "the attempt was not given back; its lease ends it");
+            tracing::warn!(%error, "the lock of the attempt was not released; its lease frees it");
             failure.leaving(AfterWork::FreeBy(ends))
         }
     }

@@ -1,25 +1,25 @@
-//! What outlives an invocation.
+//! Clients and settings that all invocations of a process share.
 
 use crate::gateway::Gateway;
 use crate::orders::Orders;
 use lambda_lock::LockClient;
 use lambda_lock_functions::{Config, ConfigError, Environment};
 
-/// What outlives an invocation.
+/// Clients and settings that all invocations of a process share.
 #[derive(Debug)]
 pub struct Deps {
-    /// Locks in the lock table.
+    /// The lock client.
     pub locks: LockClient,
     /// The orders table.
     pub orders: Orders,
     /// The payment gateway.
     pub gateway: Gateway,
-    /// Whether lock keys have a sort key.
+    /// Whether the lock table has a sort key.
     pub sort_key: bool,
 }
 
 impl Deps {
-    /// Reads what is left of the environment. Sends nothing.
+    /// Reads the rest of the environment. Sends no request.
     pub fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
         Ok(Self {
             locks: config.locks()?,

@@ -1,5 +1,5 @@
-//! The payment gateway, asked with one idempotency key per order: however often it is asked, it charges
-//! once.
+//! The payment gateway. All requests for an order have the same idempotency key, so the gateway charges
+//! it once.
 
 use crate::order::Order;
 use lambda_lock::Budget;
@@ -10,19 +10,19 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::time::Duration;
 
-/// How long one answer is waited for.
+/// How long to wait for one response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pauses between two requests: the first one, and what they grow to.
+/// The pause between two requests: the first one, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// What is kept of the time for recording the charge.
+/// The part of the budget that is reserved for recording the charge.
 const TO_RECORD: Duration = Duration::from_secs(1);
 
-/// A payment gateway, or its stand-in.
+/// A payment gateway, or a stand-in when none is configured.
 #[derive(Clone, Debug)]
 pub struct Gateway(Option<Web>);
 
-/// Why one request brought no charge, and whether to ask again.
+/// Why a request returned no charge. `Perhaps` is sent again, because the order may have been charged.
 enum NoCharge {
     Perhaps(String),
     Refused(String),
@@ -34,10 +34,10 @@ impl Gateway {
         optional(environment, NAME)?.map(|url| Web::new(NAME, &url)).transpose().map(Self)
     }
 
-    /// Charges an order within this time, less what recording it takes; answers the charge's id.
+    /// Charges an order and returns the charge's id. Leaves enough of the budget to record the charge.
     ///
-    /// Asks again with the same key where there was no answer or a 5xx, because then nobody knows; gives
-    /// up at once where the gateway said no.
+    /// Retries with the same key after a 5xx or when there is no response, because the order may have
+    /// been charged. Does not retry when the gateway refuses the charge.
     pub async fn charge(&self, order: &Order, budget: &Budget) -> Result<String, Failure> {
         let key = idempotency_key(order);
         let Some(web) = &self.0 else { return Ok(stand_in(&key)) };
@@ -49,7 +49,7 @@ impl Gateway {
             let left = remaining().saturating_sub(to_record);
             if left.is_zero() {
                 return Err(unknown.map_or_else(
-                    || Failure::work_failed(&"there was no time left to ask the payment gateway"),
+                    || Failure::work_failed(&"there was no time left to send a request to the payment gateway"),
                     |reason| not_known(&reason),
                 ));
             }
@@ -64,21 +64,21 @@ impl Gateway {
             tracing::warn!("{reason}; it is asked again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
-            // A pause may last longer than was asked for, and end when there is no time left.
+            // Kept for the next round: the pause may last longer than planned, so that no time is left.
             unknown = Some(reason);
         }
     }
 }
 
 fn not_known(reason: &str) -> Failure {
-    Failure::work_failed(&format_args!("{reason}; whether it charged the order is not known, and asking again is safe"))
+    Failure::work_failed(&format_args!("{reason}; the order may or may not have been charged; a retry is safe"))
 }
 
 async fn ask(web: &Web, order: &Order, key: &str, patience: Duration) -> Result<String, NoCharge> {
     let body = json!({ "orderId": order.order_id, "amount": order.amount, "currency": order.currency }).to_string();
     let answered = web.post("/charges", &[("idempotency-key", key.to_owned())], body, patience).await;
     let Answered { status, body } =
-        answered.map_err(|error| NoCharge::Perhaps(format!("the payment gateway did not answer: {error}")))?;
+        answered.map_err(|error| NoCharge::Perhaps(format!("the payment gateway did not respond: {error}")))?;
     match status {
         200..=299 => charge_id(&body),
         500..=599 => Err(NoCharge::Perhaps(format!("the payment gateway failed with status {status}"))),
@@ -94,13 +94,13 @@ fn charge_id(body: &[u8]) -> Result<String, NoCharge> {
     }
     match serde_json::from_slice(body) {
         Ok(Charge { charge_id }) if !charge_id.is_empty() => Ok(charge_id),
-        // Not what it said: it may hold card data.
-        _ => Err(NoCharge::Refused("the payment gateway's answer has no chargeId".to_owned())),
+        // Does not quote the response, because it may contain card data.
+        _ => Err(NoCharge::Refused("the payment gateway's response has no chargeId".to_owned())),
     }
 }
 
-/// Depends on the order's id and on nothing else, so every attempt at it asks with the same. A digest,
-/// because an id may have characters and a length that a header may not.
+/// The key depends on the order's id alone, so every attempt uses the same key. It is a digest, because
+/// an HTTP header does not allow all characters and lengths of an id.
 fn idempotency_key(order: &Order) -> String {
     let mut key = String::with_capacity(64);
     for byte in Sha256::digest(order.order_id.as_bytes()) {
@@ -110,7 +110,7 @@ fn idempotency_key(order: &Order) -> String {
     key
 }
 
-/// Charges nobody, and answers the same for the same order as a gateway does.
+/// Charges nobody. Returns the same id for the same order, as a gateway does.
 fn stand_in(key: &str) -> String {
     tracing::info!("PAYMENT_GATEWAY_URL is not set: nobody is charged");
     format!("stand-in-{}", key.get(..16).unwrap_or(key))

@@ -2,13 +2,13 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `order` | what is asked for, and what is answered |
-//! | `charge` | the attempt: reserve, charge, record, with the result stored in record's transaction |
-//! | `orders` | the orders table: what reserve and record write, and on which condition |
-//! | `gateway` | the payment gateway, asked with one idempotency key per order |
-//! | `simulate` | slowness, failures and crashes on demand |
-//! | `deps` | what outlives an invocation: clients and settings |
-//! | `handler` | one event, one order |
+//! | `order` | the request and the response |
+//! | `charge` | one attempt: reserve, charge, record; the transaction of record also stores the result |
+//! | `orders` | the orders table: the writes of reserve and record, and their conditions |
+//! | `gateway` | the payment gateway: one idempotency key for each order |
+//! | `simulate` | delays, failures and crashes on request |
+//! | `deps` | clients and settings that all invocations share |
+//! | `handler` | charges the order of one event |
 
 mod charge;
 mod deps;

@@ -1,4 +1,4 @@
-//! What is asked for, and what is answered.
+//! The request and the response.
 
 use crate::simulate::Simulate;
 use lambda_lock::protocol::LONGEST_SORT_KEY;
@@ -6,41 +6,42 @@ use lambda_lock_functions::{Failure, Fields};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What the lock key of an order begins with.
+/// The prefix of the lock key of an order.
 pub(crate) const PREFIX: &str = "order/";
-/// Prefix and id fit into either part of a lock's key.
+/// With this limit, prefix and id fit into the partition key and into the sort key.
 const LONGEST_ID: usize = LONGEST_SORT_KEY - PREFIX.len();
 
-/// An order: the payload that two calls for one `orderId` must have in common.
+/// An order. It is the payload of the idempotent work: all calls for one `orderId` must have the
+/// same payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
-    /// Names it.
+    /// The order's id.
     pub order_id: String,
-    /// In minor units of the currency, such as cents.
+    /// The amount in minor units of the currency, such as cents.
     pub amount: u64,
-    /// Three letters, as ISO 4217 has them.
+    /// The currency as three capital letters (ISO 4217).
     pub currency: String,
 }
 
-/// What is stored of a charged order, and answered to whoever asks again.
+/// The stored result of a charged order. Later calls get it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Receipt {
     /// The order's id.
     pub order_id: String,
-    /// The payment gateway's name for the charge.
+    /// The id that the payment gateway gave to the charge.
     pub charge_id: String,
-    /// The token of the attempt that recorded it.
+    /// The fencing token of the attempt that recorded the charge.
     pub fencing_token: u64,
 }
 
-/// `{"orderId":…,"amount":…,"currency":…}`, and `simulate` where somebody tries something.
+/// `{"orderId":…,"amount":…,"currency":…}`, and `simulate` for tests and demonstrations.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The order.
     pub order: Order,
-    /// What is to go wrong.
+    /// The failures to simulate.
     pub simulate: Simulate,
 }
 
@@ -61,7 +62,7 @@ impl Request {
 
 fn amount(fields: &mut Fields) -> Result<u64, Failure> {
     match fields.whole_number("amount")? {
-        0 => Err(fields.malformed("amount", "give a number of minor units that is more than 0")),
+        0 => Err(fields.malformed("amount", "give the amount in minor units, such as cents, greater than 0")),
         amount => Ok(amount),
     }
 }

@@ -1,4 +1,4 @@
-//! The orders table: what reserve and record write, and on which condition.
+//! The orders table: the writes of reserve and record, and their conditions.
 //!
 //! | attribute | type | written by |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | `amount` | N | reserve |
 //! | `currency` | S | reserve |
 //! | `chargeId` | S | record |
-//! | `fencingToken` | N | record: of the attempt that recorded |
+//! | `fencingToken` | N | record: the token of the attempt that recorded the charge |
 
 use crate::order::{Order, Receipt};
 use aws_sdk_dynamodb::error::SdkError;
@@ -18,7 +18,7 @@ use lambda_lock_functions::{ConfigError, Environment, Failure, required};
 use std::collections::HashMap;
 use std::error::Error;
 
-/// The same order as before, and not recorded yet.
+/// The row has the same order, and its charge is not recorded yet.
 const SAME_ORDER: &str = "#amount = :amount AND #currency = :currency AND attribute_not_exists(#chargeId)";
 
 /// The orders table.
@@ -30,11 +30,11 @@ pub struct Orders {
 /// Why reserve was refused.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// There is such an order, with another amount or currency.
+    /// The id belongs to an order with another amount or currency.
     AnotherOrder,
-    /// It has been charged, longer ago than results are kept.
+    /// The order was charged so long ago that its stored result is deleted.
     Charged(Receipt),
-    /// Something else, which the error says.
+    /// Another reason, which the error reports.
     Otherwise,
 }
 
@@ -48,8 +48,8 @@ impl Orders {
         &self.table
     }
 
-    /// Writes the order down; refused where its id belongs to another one, or was charged. Harmless to
-    /// repeat.
+    /// The write that stores the order. It is refused if the id belongs to another order, or if the
+    /// order is charged. It may be repeated.
     pub(crate) fn reserve(&self, order: &Order) -> Result<TransactWriteItem, Failure> {
         let update = self
             .update(order)
@@ -60,7 +60,7 @@ impl Orders {
         item(update)
     }
 
-    /// Writes the charge down, once and for all.
+    /// The write that stores the charge. It is applied once.
     pub(crate) fn record(&self, order: &Order, receipt: &Receipt) -> Result<TransactWriteItem, Failure> {
         let update = self
             .update(order)
@@ -97,13 +97,13 @@ fn number(number: u64) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
 
-/// What the refusal of a reserve means; the row comes with it.
+/// Returns why a reserve was refused. The row in the error shows it.
 pub(crate) fn refused(error: &lambda_lock::Error, order: &Order) -> Refused {
     let is_condition = |write: &FailedWrite| write.code == "ConditionalCheckFailed";
     if !(error.is_cancelled() && error.failed_writes().iter().all(is_condition)) {
         return Refused::Otherwise;
     }
-    // Without the row nobody can tell; it does not come after an answer that was lost.
+    // The error has no row when an earlier response was lost. Then the reason is not known.
     let Some(row) = row_of(error) else { return Refused::Otherwise };
     let same = row.get("amount") == Some(&number(order.amount)) && row.get("currency") == Some(&text(&order.currency));
     match receipt(&row, order) {

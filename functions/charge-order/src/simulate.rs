@@ -1,4 +1,4 @@
-//! Slowness, failures and crashes on demand, for demonstrations and tests.
+//! Simulates delays, failures and crashes on request, for demonstrations and tests.
 
 use lambda_lock_functions::{Failure, Fields};
 use std::fmt;
@@ -10,11 +10,11 @@ const CRASHED: i32 = 70;
 /// A step of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The order is written down, so that nobody uses its id for another one.
+    /// Stores the order, so that no other order can use its id.
     Reserve,
-    /// The payment gateway is asked.
+    /// Sends the charge to the payment gateway.
     Charge,
-    /// The charge is recorded, and the result stored.
+    /// Records the charge and stores the result.
     Record,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What is to go wrong. Default: nothing.
+/// The failures to simulate. Default: none.
 #[derive(Clone, Debug, Default)]
 pub struct Simulate {
     takes: Duration,
@@ -58,7 +58,7 @@ impl Simulate {
         Ok(simulate)
     }
 
-    /// Begins a step: everything here happens before the step's effect.
+    /// Begins a step. What is simulated happens before the step's effect.
     pub async fn begin(&self, step: Step) -> Result<(), Failure> {
         tracing::info!("{step} begins");
         if !self.takes.is_zero() {

@@ -1,9 +1,9 @@
-//! The process crashes, is killed or stands still at each step of the work: the order is charged exactly
-//! once all the same, and by an attempt whose result is recorded.
+//! The process crashes, is killed or is frozen at each step of the work. Each time the order is charged
+//! exactly once, and its result is recorded.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
-#![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
+#![allow(clippy::disallowed_methods, reason = "the accidents run in the background")]
 
 use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{answered, assert_error, template};
@@ -17,19 +17,19 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "charge-order";
 const TABLE: &str = "OrdersTable";
-/// Short, so that a lease is over soon: (3 s + 1 s of grace) × 1.05.
+/// Short, so that the lease ends soon: (3 s + 1 s of grace) × 1.05.
 const TIMEOUT_SECONDS: u64 = 3;
 const LEASE: Duration = Duration::from_millis(4200);
 const SKEW: Duration = Duration::from_millis(200);
 
-/// The function as the template deploys it, beside a payment gateway.
+/// The function as the template deploys it, with a payment gateway.
 struct Stage {
     sample: Sample,
     gateway: PaymentGateway,
 }
 
 impl Stage {
-    /// `None` where the template cannot be expanded.
+    /// Returns `None` when the template cannot be expanded.
     async fn new() -> Option<Self> {
         let gateway = PaymentGateway::start().await.unwrap();
         let skew = SKEW.as_millis().to_string();
@@ -44,7 +44,7 @@ impl Stage {
         self.sample.lambda.invoke(NAME, &order.to_string()).await.unwrap()
     }
 
-    /// Invokes beside the test, and waits until this step has begun.
+    /// Invokes the function in the background, and waits until this step has begun.
     async fn until(&self, step: &str) -> JoinHandle<Invocation> {
         let (lambda, mut lines) = (self.sample.lambda.clone(), self.sample.lambda.log_lines());
         let slow = order_with(json!({ "simulate": { "stepMillis": 400 } })).to_string();
@@ -55,14 +55,14 @@ impl Stage {
         working
     }
 
-    /// The only environment there is.
+    /// Returns the only environment of the function.
     fn environment(&self) -> u32 {
         let environments = self.sample.lambda.environments(NAME);
         assert_eq!(environments.len(), 1);
         environments[0]
     }
 
-    /// Asks again as long as somebody holds the order, as a queue does.
+    /// Retries while another caller holds the order, as a queue does.
     async fn charged(&self) -> Value {
         let started = Instant::now();
         loop {
@@ -71,7 +71,7 @@ impl Stage {
                 Err((error_type, _)) if error_type == "LockHeld" => {}
                 answer => return answer.unwrap(),
             }
-            assert!(started.elapsed() < Duration::from_secs(30), "it is held for ever");
+            assert!(started.elapsed() < Duration::from_secs(30), "the order is still held after 30 s");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -80,7 +80,7 @@ impl Stage {
         history(self.sample.dynamodb.endpoint(), TABLE).await.unwrap()
     }
 
-    /// Asserts that everything that was to come before this step was done, and nothing else.
+    /// Asserts that all effects before this step were applied, and no others.
     async fn assert_done_until(&self, step: &str) {
         let history = self.history().await;
         let row = history.last().map(|change| &change.after);
@@ -89,7 +89,7 @@ impl Stage {
         assert!(row.is_none_or(|row| row["chargeId"].is_null()), "{step}: {row:?}");
     }
 
-    /// Asserts that the order was charged once, by the attempt that answered.
+    /// Asserts that the order was charged once, and that this response has that charge.
     async fn assert_charged_once_by(&self, answer: &Value) {
         let charged: Vec<_> = self.gateway.ledger().into_iter().filter(|entry| entry.executed).collect();
         assert_eq!(charged.len(), 1);
@@ -100,14 +100,14 @@ impl Stage {
         let row = &recorded[0].after;
         assert_eq!(row["chargeId"]["S"], answer["chargeId"]);
         assert_eq!(row["fencingToken"]["N"], answer["fencingToken"].to_string());
-        // And everybody hears the same from now on.
+        // Later calls get the same result.
         let again = self.sample.ask(NAME, &order()).await.unwrap();
         assert_eq!((&again["replayed"], &again["chargeId"]), (&json!(true), &answer["chargeId"]));
         assert_eq!(again["fencingToken"], answer["fencingToken"]);
     }
 }
 
-/// The same accident at each step, each on a stage of its own.
+/// Runs the same accident at each step, each time with a new function and new tables.
 async fn at_every_step(accident: impl AsyncFn(&str, Stage)) {
     let one = async |step: &str| {
         if let Some(stage) = Stage::new().await {
@@ -128,7 +128,7 @@ fn order_with(fields: Value) -> Value {
 }
 
 #[tokio::test]
-async fn who_crashes_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+async fn after_a_crash_at_any_step_the_next_attempt_charges_the_order_once() {
     at_every_step(async |step, stage| {
         let crashed = stage.invoke(order_with(json!({ "simulate": { "crashAt": step } }))).await;
         assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()), "{crashed:?}");
@@ -142,7 +142,7 @@ async fn who_crashes_at_any_step_is_succeeded_and_the_order_is_charged_once() {
 }
 
 #[tokio::test]
-async fn who_is_killed_at_its_deadline_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+async fn after_a_kill_at_the_deadline_at_any_step_the_next_attempt_charges_the_order_once() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         stage.sample.lambda.freeze(stage.environment()).unwrap();
@@ -157,7 +157,7 @@ async fn who_is_killed_at_its_deadline_at_any_step_is_succeeded_and_the_order_is
 }
 
 #[tokio::test]
-async fn who_is_killed_without_warning_at_any_step_is_succeeded_and_the_order_is_charged_once() {
+async fn after_a_kill_without_warning_at_any_step_the_next_attempt_charges_the_order_once() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         stage.sample.lambda.kill(stage.environment()).unwrap();
@@ -171,7 +171,7 @@ async fn who_is_killed_without_warning_at_any_step_is_succeeded_and_the_order_is
 }
 
 #[tokio::test]
-async fn who_stands_still_at_any_step_for_longer_than_its_lease_finds_it_lost_and_changes_nothing() {
+async fn an_attempt_frozen_at_any_step_for_longer_than_its_lease_is_lost_and_changes_nothing() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         let environment = stage.environment();
@@ -189,7 +189,7 @@ async fn who_stands_still_at_any_step_for_longer_than_its_lease_finds_it_lost_an
 }
 
 #[tokio::test]
-async fn who_stands_still_for_a_moment_at_any_step_goes_on() {
+async fn an_attempt_frozen_for_a_moment_at_any_step_continues() {
     at_every_step(async |step, stage| {
         let working = stage.until(step).await;
         let environment = stage.environment();
@@ -212,14 +212,14 @@ async fn an_effect_whose_response_is_lost_at_any_step_is_applied_once() {
         stage.sample.proxy.decide(|_| Fate::Answered);
         stage.gateway.decide(|_| Conduct::Answers);
         let answer = stage.charged().await;
-        assert_eq!(answer["replayed"], step == "record", "what was recorded stays: {step}");
+        assert_eq!(answer["replayed"], step == "record", "a recorded charge is replayed: {step}");
         stage.assert_charged_once_by(&answer).await;
     })
     .await;
 }
 
 impl Stage {
-    /// From now on nobody hears that this step's effect was applied.
+    /// From now on the responses to this step's effect are lost.
     fn never_answer(&self, step: &str) {
         const NEVER: Duration = Duration::from_secs(60);
         let from = match step {
@@ -237,7 +237,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn of_two_calls_at_once_one_charges_and_the_other_gets_held() {
+async fn one_of_two_calls_at_once_charges_and_the_other_gets_held() {
     let Some(stage) = Stage::new().await else { return };
     let slow = || order_with(json!({ "simulate": { "stepMillis": 200 } }));
     let (first, second) = tokio::join!(stage.invoke(slow()), stage.invoke(slow()));
@@ -251,7 +251,7 @@ async fn of_two_calls_at_once_one_charges_and_the_other_gets_held() {
     assert_eq!((charged.len(), told.len()), (1, 1), "{charged:?} {told:?}");
     assert_eq!(told[0].0, "LockHeld", "{told:?}");
     stage.assert_charged_once_by(&charged[0]).await;
-    assert_eq!(stage.gateway.ledger().len(), 1, "the other one asked nobody");
+    assert_eq!(stage.gateway.ledger().len(), 1, "the other call sent no request to the gateway");
 }
 
 #[tokio::test]
@@ -279,13 +279,13 @@ async fn a_result_that_is_too_large_is_failed_work_and_leaves_the_process_alive(
 }
 
 #[tokio::test]
-async fn failed_work_gives_the_attempt_back_at_once_at_any_step() {
+async fn failed_work_releases_the_attempt_at_once_at_any_step() {
     let Some(stage) = Stage::new().await else { return };
     for step in ["reserve", "charge", "record"] {
         let failed = stage.sample.ask(NAME, &order_with(json!({ "simulate": { "failAt": step } }))).await;
         assert_error(failed, "WorkFailed", &format!("{step} failed"));
     }
-    // Nobody has to wait for a lease.
+    // The next call does not have to wait for a lease.
     let answer = stage.sample.ask(NAME, &order()).await.unwrap();
     stage.assert_charged_once_by(&answer).await;
 }

@@ -1,4 +1,4 @@
-//! The binary as the template deploys it: its environment, its permissions, its logs, its errors.
+//! The binary as the template deploys it: its environment, permissions, logs and errors.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -32,7 +32,7 @@ async fn an_order_whose_first_answer_is_lost_is_charged_with_exactly_what_the_te
     sample.proxy.decide(first_answer_lost());
     assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], false);
     assert_eq!(sample.ask(NAME, &order()).await.unwrap()["replayed"], true);
-    assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+    assert_eq!(&sample.proxy.used(NAME), allows, "used and allowed actions differ");
 }
 
 #[tokio::test]
@@ -60,14 +60,15 @@ async fn without_any_one_of_its_permissions_no_order_is_charged() {
         let less = template.without(NAME, missing);
         let sample = deploy(&less).await;
         sample.proxy.decide(first_answer_lost());
-        // Whoever may not look cannot know what became of the write whose answer was lost.
+        // Without GetItem the function cannot learn the outcome of the write whose response was
+        // lost.
         let error_type = if missing.action == "dynamodb:GetItem" { "LockUnknown" } else { "LockTableError" };
         assert_error(sample.ask(NAME, &order()).await, error_type, "order/o-1");
     }
 }
 
 #[tokio::test]
-async fn what_keeps_it_from_starting_is_a_sentence_that_names_it() {
+async fn a_wrong_variable_stops_the_start_with_a_sentence_that_names_it() {
     let Some(template) = template() else { return };
     for (name, value, says) in [
         ("ORDERS_TABLE", "", "ORDERS_TABLE is not set"),
@@ -93,6 +94,6 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let logs = ran.logs.clone() + &refused.logs;
     assert_eq!(answered(ran).unwrap()["replayed"], false);
     assert_error(answered(refused), "InvalidRequest", "currency is malformed");
-    assert!(logs.contains("record begins"), "the work's own lines are logged: {logs}");
+    assert!(logs.contains("record begins"), "the log lines of the work are missing: {logs}");
     assert_tells_nothing(&logs);
 }

@@ -1,8 +1,8 @@
-//! Clients as the environment configures them: a DynamoDB client that starts in milliseconds, and the lock client.
+//! The DynamoDB client and the lock client, configured from the environment.
 //!
-//! A function has its Region and credentials in its environment and needs no profile, and it talks to
-//! AWS alone and needs no other roots than Amazon's: looking for the one and loading the others would
-//! be most of a cold start.
+//! The DynamoDB client starts in milliseconds. It reads no profile, because a function has its Region and
+//! credentials in its environment. It loads Amazon's root certificates alone, because it connects to AWS alone.
+//! Otherwise both would take most of a cold start.
 
 use crate::config::{Config, ConfigError};
 use aws_sdk_dynamodb::Client;
@@ -17,20 +17,20 @@ use lambda_lock::LockClient;
 use lambda_lock::protocol::Schema;
 use std::time::Duration;
 
-/// The roots of Amazon Trust Services, picked out of Mozilla's by the build script.
+/// The root certificates of Amazon Trust Services. The build script picks them out of Mozilla's.
 const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
 
 const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
 impl Config {
-    /// The DynamoDB client under the lock client, for what a function asks of DynamoDB beside its locks.
-    /// Sends nothing.
+    /// Returns a DynamoDB client for the function's own requests. It is configured as the lock client's own. Sends
+    /// no request.
     pub fn dynamodb(&self) -> Result<Client, ConfigError> {
         sdk_config(self).map(Client::from_conf)
     }
 
-    /// The same with the patience of a lock request: 1 s for each of three attempts. Sends nothing.
+    /// The same client with the timeouts of a lock request: three attempts of 1 s each. Sends no request.
     pub fn impatient_dynamodb(&self) -> Result<Client, ConfigError> {
         let settings = sdk_config(self)?
             .to_builder()
@@ -39,7 +39,7 @@ impl Config {
         Ok(Client::from_conf(settings.build()))
     }
 
-    /// A lock client of the configured table. Sends nothing.
+    /// Returns a lock client of the configured table. Sends no request.
     pub fn locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
         let mut builder = LockClient::builder_from_conf(sdk_config(self)?, &self.table)
@@ -55,7 +55,7 @@ impl Config {
             Some(skew) => builder.max_clock_skew(skew),
             None => builder.without_wall_clock_takeover(),
         };
-        // Everything else has been checked above.
+        // All other settings have been checked above.
         builder.build().map_err(|error| ConfigError::new(format!("LOCK_TABLE cannot be used: {error}")))
     }
 }
@@ -70,8 +70,8 @@ fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> 
     Ok(builder.build())
 }
 
-/// Speaks plain HTTP as well, to an endpoint that says so: what is tried on a developer's machine is then
-/// what runs in Lambda.
+/// Also allows plain HTTP, to an endpoint that begins with `http://`. So the same binary runs in Lambda and on a
+/// developer's machine.
 fn http() -> Result<SharedHttpClient, ConfigError> {
     let roots = TrustStore::empty().with_pem_certificate(AMAZON_ROOTS);
     let context = TlsContext::builder().with_trust_store(roots).build();
@@ -90,8 +90,8 @@ mod tests {
         assert!(AMAZON_ROOTS.len() < 10_000, "{}", AMAZON_ROOTS.len());
     }
 
-    /// The roots are read when the first connection is made, and one that cannot be read would panic
-    /// there.
+    /// The root certificates are read when the first connection is made. A certificate that cannot be read would
+    /// panic there.
     #[tokio::test]
     async fn the_roots_can_be_read() {
         let environment = [

@@ -1,4 +1,4 @@
-//! The environment of a function, read once at its start.
+//! Reads the environment of a function once at its start.
 
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::Dialect;
@@ -7,21 +7,21 @@ use std::env::{self, VarError};
 use std::fmt;
 use std::time::Duration;
 
-/// What the environment says.
+/// The configuration of a function.
 ///
 /// | variable | default | meaning |
 /// |---|---|---|
 /// | `LOCK_TABLE` | required | the lock table's name or ARN |
-/// | `LOCK_MAX_CLOCK_SKEW_MS` | 2000 | how far wall clocks may be apart; `off`: no takeover by wall clock |
+/// | `LOCK_MAX_CLOCK_SKEW_MS` | 2000 | how far wall clocks may be apart, in ms; `off`: no takeover by wall clock |
 /// | `LOCK_TTL_ATTRIBUTE` | none | the TTL attribute to write |
 /// | `LOCK_KEY_ATTRIBUTE` | `key` | the table's partition key attribute |
 /// | `LOCK_SORT_KEY_ATTRIBUTE` | none | the table's sort key attribute |
-/// | `LOCK_LEASE_DIALECT` | `java` | how leases are spelt: `java` or `go` |
+/// | `LOCK_LEASE_DIALECT` | `java` | the dialect in which leases are written: `java` or `go` |
 /// | `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | required | set by Lambda |
 /// | `AWS_SESSION_TOKEN` | none | set by Lambda |
-/// | `AWS_ENDPOINT_URL_DYNAMODB`, else `AWS_ENDPOINT_URL` | AWS's own | where DynamoDB is |
+/// | `AWS_ENDPOINT_URL_DYNAMODB`, else `AWS_ENDPOINT_URL` | AWS's own | the endpoint of DynamoDB |
 ///
-/// An empty variable counts as unset, so that a template can pass an empty parameter on.
+/// An empty variable counts as not set, so that a template can pass on an empty parameter.
 pub struct Config {
     pub(crate) table: String,
     pub(crate) max_clock_skew: Option<Duration>,
@@ -54,12 +54,12 @@ impl Config {
         &self.table
     }
 
-    /// The names of the lock table's key attributes: the partition key's, and the sort key's if it has one.
+    /// The names of the lock table's partition key attribute, and of its sort key attribute if it has one.
     pub fn key_attributes(&self) -> (&str, Option<&str>) {
         (&self.schema.key_attribute, self.schema.sort_key_attribute.as_deref())
     }
 
-    /// Whether lock keys have a sort key.
+    /// Whether the lock table has a sort key.
     pub fn has_sort_key(&self) -> bool {
         self.schema.sort_key_attribute.is_some()
     }
@@ -67,29 +67,29 @@ impl Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the credentials.
+        // Leaves out the credentials.
         f.debug_struct("Config").field("table", &self.table).field("schema", &self.schema).finish_non_exhaustive()
     }
 }
 
-/// The environment of this process.
+/// Reads a variable from the environment of this process.
 pub fn process(name: &str) -> Result<Option<String>, ConfigError> {
     match env::var(name) {
         Ok(value) => Ok(Some(value)),
         Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(ConfigError(format!("{name} is no valid text"))),
+        Err(VarError::NotUnicode(_)) => Err(ConfigError(format!("{name} is not valid UTF-8"))),
     }
 }
 
-/// An environment: the value of a variable, if it is set.
+/// An environment: returns the value of a variable, if it is set.
 pub type Environment<'a> = dyn Fn(&str) -> Result<Option<String>, ConfigError> + 'a;
 
-/// Why a function cannot start, in a sentence that names the variable.
+/// Why a function cannot start. The sentence names the variable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError(String);
 
 impl ConfigError {
-    /// A sentence that names a variable.
+    /// Creates the error from a sentence that names the variable.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
@@ -109,12 +109,12 @@ impl fmt::Debug for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The value of a variable; empty counts as unset.
+/// Returns the value of a variable. An empty variable counts as not set.
 pub fn optional(environment: &Environment<'_>, name: &str) -> Result<Option<String>, ConfigError> {
     Ok(environment(name)?.filter(|value| !value.is_empty()))
 }
 
-/// The value of a variable that has to be there; `what` says what to give.
+/// Returns the value of a required variable. `what` completes the error "{name} is not set: give …".
 pub fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result<String, ConfigError> {
     optional(environment, name)?.ok_or_else(|| ConfigError(format!("{name} is not set: give {what}")))
 }
@@ -134,7 +134,7 @@ fn max_clock_skew(environment: &Environment<'_>) -> Result<Option<Duration>, Con
     }
 }
 
-/// The table's names, each checked as it joins the others, so that the error names the variable.
+/// Reads the table's names and checks each one when it is added, so that the error names its variable.
 fn schema(environment: &Environment<'_>) -> Result<Schema, ConfigError> {
     let mut schema = Schema { dialect: dialect(environment)?, ..Schema::default() };
     if let Some(name) = optional(environment, "LOCK_KEY_ATTRIBUTE")? {
@@ -166,7 +166,7 @@ fn dialect(environment: &Environment<'_>) -> Result<Dialect, ConfigError> {
 
 fn region(environment: &Environment<'_>) -> Result<Region, ConfigError> {
     let name = required(environment, "AWS_REGION", "the Region of the lock table, as Lambda does")?;
-    // It becomes part of a host name.
+    // The Region becomes part of a host name.
     if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         return Err(ConfigError(format!("AWS_REGION is {name:?}: give a Region such as eu-central-1")));
     }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_of_dynamodb_goes_before_the_endpoint_of_everything() {
+    fn the_endpoint_of_dynamodb_overrides_the_general_endpoint() {
         let both = [("AWS_ENDPOINT_URL", "https://all"), ("AWS_ENDPOINT_URL_DYNAMODB", "https://dynamodb")];
         assert_eq!(with(&both).unwrap().endpoint.as_deref(), Some("https://dynamodb"));
     }

@@ -1,5 +1,5 @@
-//! Requests, field by field: what is missing, malformed or unknown is refused by its name, and no
-//! value ever enters a message. The name of an unknown field does, cut.
+//! Reads requests field by field. A missing, malformed or unknown field is refused by its name.
+//! Messages never contain the value of a field. They quote the name of an unknown field in part.
 
 use crate::failure::Failure;
 use crate::quote::short;
@@ -8,26 +8,26 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use std::time::Duration;
 
-/// An invocation's payload before anybody looked at it: an event that cannot be read is then our
-/// `InvalidRequest`, and not the runtime's error.
+/// The payload of an invocation as text. If it is not valid JSON, the function returns
+/// `InvalidRequest` instead of the runtime's error.
 pub type Event = Box<RawValue>;
 
-/// The fields of a JSON object that were not taken yet.
+/// The fields of a JSON object that have not been taken yet.
 #[derive(Clone, Debug)]
 pub struct Fields {
-    /// What the names of the fields begin with: empty, or `lock.`.
+    /// The prefix of the fields' names in messages: empty, or for example `lock.`.
     prefix: &'static str,
     fields: Vec<(String, Value)>,
 }
 
 impl Fields {
-    /// The fields of an event.
+    /// Reads the fields of an event.
     pub fn of_event(event: &RawValue) -> Result<Self, Failure> {
         match serde_json::from_str(event.get()) {
             Ok(Value::Object(fields)) => Ok(Self::of_object(fields, "")),
-            Ok(_) => {
-                Err(Failure::invalid_request("the event is no JSON object: give one with the fields of the request"))
-            }
+            Ok(_) => Err(Failure::invalid_request(
+                "the event is no JSON object: send an object with the fields of the request",
+            )),
             Err(error) => Err(Failure::invalid_request(format!("the event cannot be read as JSON: {error}"))),
         }
     }
@@ -41,12 +41,12 @@ impl Fields {
         self.place(name).is_some()
     }
 
-    /// Takes a field out; null counts as a value.
+    /// Takes a field. Null counts as a value.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.place(name).map(|place| self.fields.remove(place).1)
     }
 
-    /// Looks at a text, wherever objects contain it, and leaves it where it is.
+    /// Returns a text inside nested objects, without taking it.
     pub fn peek(&self, path: &[&str]) -> Option<&str> {
         let (first, rest) = path.split_first()?;
         let (_, value) = self.fields.get(self.place(first)?)?;
@@ -57,7 +57,7 @@ impl Fields {
         self.fields.iter().position(|(field, _)| field == name)
     }
 
-    /// A required object.
+    /// Takes a required object.
     pub fn object(&mut self, name: &'static str, prefix: &'static str) -> Result<Fields, Failure> {
         match self.required(name)? {
             Value::Object(fields) => Ok(Self::of_object(fields, prefix)),
@@ -65,7 +65,7 @@ impl Fields {
         }
     }
 
-    /// A required text.
+    /// Takes a required text.
     pub fn text(&mut self, name: &str) -> Result<String, Failure> {
         match self.required(name)? {
             Value::String(text) => Ok(text),
@@ -73,12 +73,12 @@ impl Fields {
         }
     }
 
-    /// A text that may be absent.
+    /// Takes an optional text.
     pub fn optional_text(&mut self, name: &str) -> Result<Option<String>, Failure> {
         if self.has(name) { self.text(name).map(Some) } else { Ok(None) }
     }
 
-    /// A required text of 1 to `longest` bytes.
+    /// Takes a required text of 1 to `longest` bytes.
     pub fn name(&mut self, name: &str, longest: usize) -> Result<String, Failure> {
         let text = self.text(name)?;
         if text.is_empty() || text.len() > longest {
@@ -88,12 +88,12 @@ impl Fields {
         Ok(text)
     }
 
-    /// A name that may be absent.
+    /// Takes an optional text of 1 to `longest` bytes.
     pub fn optional_name(&mut self, name: &str, longest: usize) -> Result<Option<String>, Failure> {
         if self.has(name) { self.name(name, longest).map(Some) } else { Ok(None) }
     }
 
-    /// A text of at most `longest` bytes that may be absent.
+    /// Takes an optional text of at most `longest` bytes.
     pub fn optional_text_up_to(&mut self, name: &str, longest: usize) -> Result<Option<String>, Failure> {
         let text = self.optional_text(name)?;
         match text.as_ref().map(String::len).filter(|length| *length > longest) {
@@ -104,7 +104,7 @@ impl Fields {
         }
     }
 
-    /// A yes or no that may be absent, which is no.
+    /// Takes an optional Boolean. A missing one is `false`.
     pub fn flag(&mut self, name: &str) -> Result<bool, Failure> {
         match self.take(name) {
             None => Ok(false),
@@ -113,33 +113,33 @@ impl Fields {
         }
     }
 
-    /// A required whole number, also when it was written with a fraction of zero.
+    /// Takes a required whole number. A fraction of zero is allowed, as in `1.0`.
     pub fn whole_number(&mut self, name: &str) -> Result<u64, Failure> {
         let value = self.required(name)?;
         let whole = value.as_u64().or_else(|| {
-            // Up to 2⁵³ a float is exact.
+            // A float is exact up to 2⁵³.
             let float = value.as_f64().filter(|float| float.fract() == 0.0 && (0.0..9.0e15).contains(float));
             float.map(|float| float as u64)
         });
         whole.ok_or_else(|| self.malformed(name, "give a whole number that is not negative"))
     }
 
-    /// Required decimal seconds, not negative.
+    /// Takes required seconds, as a decimal number that is not negative.
     pub fn seconds(&mut self, name: &str) -> Result<Duration, Failure> {
-        let hint = "give a number of seconds that is not negative and no longer than a duration can be";
+        let hint = "give a number of seconds from 0 to 1.8e19";
         let seconds = self.required(name)?.as_f64().unwrap_or(f64::NAN);
-        // What is not nothing does not become nothing by rounding.
+        // A value above zero is not rounded down to zero.
         let least = if seconds > 0.0 { Duration::from_nanos(1) } else { Duration::ZERO };
         let duration = Duration::try_from_secs_f64(seconds).map_err(|_| self.malformed(name, hint))?;
         Ok(duration.max(least))
     }
 
-    /// Seconds that may be absent.
+    /// Takes optional seconds.
     pub fn optional_seconds(&mut self, name: &str) -> Result<Option<Duration>, Failure> {
         if self.has(name) { self.seconds(name).map(Some) } else { Ok(None) }
     }
 
-    /// Refuses whatever was not taken.
+    /// Refuses the request if a field is left.
     pub fn nothing_else(self) -> Result<(), Failure> {
         match self.fields.first() {
             Some((unknown, _)) => Err(Failure::invalid_request(format!(
@@ -151,7 +151,7 @@ impl Fields {
         }
     }
 
-    /// The error for a field.
+    /// Returns the error for a malformed field. `hint` tells the caller what to send.
     pub fn malformed(&self, name: &str, hint: &str) -> Failure {
         Failure::invalid_request(format!("{}{name} is malformed: {hint}", self.prefix))
     }
@@ -162,7 +162,7 @@ impl Fields {
     }
 }
 
-/// A duration as decimal seconds, whole where it is whole.
+/// Returns a duration as decimal seconds, without a fraction if it is whole.
 pub fn seconds_json(duration: Duration) -> Value {
     let millis = millis_rounded_up(duration);
     if millis.is_multiple_of(1000) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_object_is_an_invalid_request() {
+    fn an_event_that_is_not_a_json_object_is_an_invalid_request() {
         for json in ["[]", "null", "7", r#""text""#, r#"{"leaseSeconds":1e999}"#] {
             assert_eq!(fields(json).unwrap_err().error_type(), "InvalidRequest", "{json}");
         }

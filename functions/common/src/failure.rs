@@ -1,5 +1,4 @@
-//! How a function fails: under a name that `Retry` and `Catch` match, with a sentence for people, and one
-//! line in its log.
+//! The failure of a function: an error name for `Retry` and `Catch`, a sentence for people, and one log line.
 
 use crate::quote::{beginning, short};
 use aws_smithy_types::DateTime;
@@ -10,27 +9,28 @@ use lambda_runtime::Diagnostic;
 use std::fmt;
 use std::time::SystemTime;
 
-/// The most bytes of an `errorMessage`. Its parts are short by themselves; this holds whatever DynamoDB or the
-/// guarded work adds, and is more than the longest key.
+/// The most bytes of an `errorMessage`. Quoted parts are short, but DynamoDB or the guarded work may add long
+/// texts. The limit is larger than the longest key.
 pub const LONGEST_MESSAGE: usize = 8192;
 
-/// A failure as it leaves a function.
+/// A failure that a function returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     error_type: &'static str,
     message: String,
-    /// Of the lock, where one is known.
+    /// The key of the lock, if it is known.
     key: Option<String>,
 }
 
-/// What is known of a lock after the work under it has failed.
+/// The state of a lock after the work under it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterWork {
-    /// It was released.
+    /// The lock was released.
     Free,
-    /// Nobody knows whether it was released, or it was not. The lease ends then, by our own wall clock.
+    /// The lock was not released, or the outcome of the release is unknown. The lease ends at this time, by our
+    /// own wall clock.
     FreeBy(Option<SystemTime>),
-    /// It was lost while the work was under way.
+    /// The lock was lost during the work.
     Lost,
 }
 
@@ -43,27 +43,27 @@ impl Failure {
         Self { error_type, message, key: None }
     }
 
-    /// The event is malformed; the sentence begins with the field.
+    /// The event is malformed. The sentence begins with the name of the field.
     pub fn invalid_request(sentence: impl Into<String>) -> Self {
         Self::new("InvalidRequest", sentence.into())
     }
 
-    /// The guarded work itself failed. [`leaving`](Failure::leaving) says what became of its lock.
+    /// The guarded work failed. [`leaving`](Failure::leaving) adds the state of its lock.
     pub fn work_failed(reason: &dyn fmt::Display) -> Self {
         Self::new("WorkFailed", reason.to_string())
     }
 
-    /// The step of a workflow failed, which still holds its lock.
+    /// A step of a workflow failed. The workflow still holds its lock.
     pub fn step_failed(reason: &dyn fmt::Display) -> Self {
-        Self::new("WorkFailed", format!("the step failed; unlock before anything else: {reason}"))
+        Self::new("WorkFailed", format!("the step failed; release the lock before anything else: {reason}"))
     }
 
-    /// Somebody else holds the lock.
+    /// Another caller holds the lock.
     pub fn held(sentence: impl Into<String>) -> Self {
         Self::new("LockHeld", sentence.into())
     }
 
-    /// The grant is no longer current, as the resource itself has seen.
+    /// The grant is no longer current, because the lock's row or a fenced resource shows a newer one.
     pub fn lost(sentence: impl Into<String>) -> Self {
         Self::new("LockLost", sentence.into())
     }
@@ -73,24 +73,24 @@ impl Failure {
         Self::new("LockTableError", sentence.into())
     }
 
-    /// The row in the table is not what it should be.
+    /// The row in the table is not a valid lock record.
     pub fn invalid_record(sentence: impl Into<String>) -> Self {
         Self::new("InvalidRecord", sentence.into())
     }
 
-    /// DynamoDB could not be asked in time.
+    /// DynamoDB gave no usable response in time.
     pub fn unknown(sentence: impl Into<String>) -> Self {
         Self::new("LockUnknown", sentence.into())
     }
 
-    /// The same failure, with what it means for the whole before it.
+    /// Returns the same failure with this text before its sentence.
     #[must_use]
     pub fn because_of(self, what: &str) -> Self {
         Self { key: self.key, ..Self::new(self.error_type, format!("{what}: {}", self.message)) }
     }
 
-    /// Failed work, and what is known of the lock that it ran under. Any other failure stays as it is: it says
-    /// nothing of its lock.
+    /// Adds the state of the lock to the failure of the work. Any other failure is returned unchanged, because it
+    /// is not about the work.
     #[must_use]
     pub fn leaving(self, lock: AfterWork) -> Self {
         if !self.is_of_the_work() {
@@ -106,19 +106,19 @@ impl Failure {
         }
     }
 
-    /// The same failure, with the lock that it is about: its log line names it.
+    /// Returns the same failure with the key of its lock. The log line then has the key.
     #[must_use]
     pub fn of_lock(self, key: &LockKey) -> Self {
         let whole = key.to_string();
         let key = short(&whole).to_string();
-        // The crate's sentences name the lock by its whole key.
+        // Messages of the crate contain the whole key. It is replaced by the shortened one.
         let message = if key == whole { self.message } else { self.message.replace(&whole, &key) };
         Self { message, key: Some(key), ..self }
     }
 
-    /// The same failure, with the lock that it is about, where its caller knows the lock by another key than its row
-    /// has: the sentence names the lock as the caller does, and the log line as the row does. A sentence about the row
-    /// itself stays as it is.
+    /// Sets the lock that the failure is about, if its caller knows the lock by another key than its row has. The
+    /// sentence has the caller's key, and the log line has the row's key. A sentence about the row itself does not
+    /// change.
     #[must_use]
     pub fn of_row(self, row: &LockKey, key: &LockKey) -> Self {
         let whole = row.to_string();
@@ -127,23 +127,23 @@ impl Failure {
         Self { key: Some(short(&whole).to_string()), ..told }
     }
 
-    /// Whether the work failed, and nothing else.
+    /// Whether this is the failure of the work.
     pub fn is_of_the_work(&self) -> bool {
         self.error_type == "WorkFailed"
     }
 
-    /// The name.
+    /// The error name, which `Retry` and `Catch` match.
     pub fn error_type(&self) -> &'static str {
         self.error_type
     }
 
-    /// The sentence.
+    /// The sentence for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// One line in the log: INFO when it needs nobody, WARN when callers deal with it, ERROR when somebody has to
-    /// look at a row or at the deployment. `message_id` names the message of a batch that it is about.
+    /// Writes one log line: INFO when nobody has to act, WARN when callers handle it, ERROR when somebody has to
+    /// check a row or the deployment. `message_id` names the message of a batch.
     pub fn log(&self, message_id: Option<&str>) {
         let Self { error_type, message, key } = self;
         let key = key.as_deref();
@@ -155,7 +155,7 @@ impl Failure {
     }
 }
 
-/// A time as people write it: UTC, with milliseconds.
+/// Formats a time as RFC 3339 in UTC, with milliseconds.
 fn time(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     DateTime::from_millis(i64::try_from(since.as_millis()).ok()?).fmt(Format::DateTime).ok()
@@ -187,14 +187,14 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn a_failure_leaves_under_its_name() {
+    fn a_failure_keeps_its_error_name() {
         let diagnostic = Diagnostic::from(Failure::work_failed(&"no paper"));
         assert_eq!(diagnostic.error_type, "WorkFailed");
         assert!(diagnostic.error_message.ends_with("no paper"), "{}", diagnostic.error_message);
     }
 
     #[test]
-    fn failed_work_says_what_is_known_of_its_lock_and_no_more() {
+    fn failed_work_reports_the_known_state_of_its_lock() {
         let end = UNIX_EPOCH + Duration::from_millis(1_760_000_300_120);
         for (lock, says) in [
             (AfterWork::Free, "and the lock is free again: no paper"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_an_end_whatever_it_quotes() {
+    fn a_message_is_limited_whatever_it_quotes() {
         for length in [LONGEST_MESSAGE, LONGEST_MESSAGE + 1, 1_000_000] {
             let failure = Failure::work_failed(&"ü".repeat(length / 2)).because_of("once more");
             assert!(failure.message().len() <= LONGEST_MESSAGE, "{}", failure.message().len());

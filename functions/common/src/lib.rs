@@ -1,14 +1,14 @@
-//! What the functions share, so that each of them is its handler and nothing else.
+//! The code that the functions share.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `config` | the environment, read once; every mistake in it stops the start with a sentence |
+//! | `config` | reads the environment once; a wrong variable stops the start with a message that names it |
 //! | `client` | a DynamoDB client that starts in milliseconds: no profile, no system certificates |
-//! | `event` | a request's fields, each refused by its name |
-//! | `failure` | errors that leave under a name, and one line in the log for each |
-//! | `quote` | texts of others in errors, cut |
+//! | `event` | reads the fields of a request, and refuses a wrong field by its name |
+//! | `failure` | errors with a name, and one log line for each |
+//! | `quote` | shortens texts of other clients in errors |
 //! | `start` | logs, configuration, and the runtime |
-//! | `web` | HTTP to others than AWS |
+//! | `web` | HTTP to servers other than AWS |
 
 mod client;
 mod config;

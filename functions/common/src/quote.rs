@@ -1,19 +1,20 @@
-//! Texts of others in our errors: in part, because an error that is too large for its reader says nothing.
+//! Shortens texts of other clients in our errors, because a very long error does not reach its reader.
 
 use std::fmt;
 
-/// How many bytes of a text that came in, or that stands on a row, an error quotes at most.
+/// How many bytes of a text from a request or a row an error quotes at most.
 pub const LONGEST_QUOTE: usize = 64;
 
-/// The longest beginning of a text that has at most this many bytes and ends between two characters.
+/// Returns the longest beginning of a text that has at most this many bytes and ends between two characters.
 pub fn beginning(text: &str, longest: usize) -> &str {
     let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text.get(..end).unwrap_or_default()
 }
 
-/// A text in quotation marks; a long one is cut, and says so.
+/// A text in quotation marks. A long text is shortened, and its size is added.
 ///
-/// Its beginning and its end are kept: owners of workflows all begin with the same ARN, and differ at the end.
+/// The beginning and the end are kept, because owners of workflows begin with the same ARN and differ at the
+/// end.
 pub fn quoted(text: &str) -> impl fmt::Display + '_ {
     Quoted(text, true)
 }
@@ -25,7 +26,7 @@ pub(crate) fn short(text: &str) -> impl fmt::Display + '_ {
 
 struct Quoted<'a>(&'a str, bool);
 
-/// What is kept of the beginning of a long text; the rest of [`LONGEST_QUOTE`] is its end.
+/// How many bytes of the beginning of a long text are kept. The rest of [`LONGEST_QUOTE`] is for its end.
 const BEGINNING: usize = 16;
 
 fn end(text: &str, longest: usize) -> &str {

@@ -1,8 +1,9 @@
-//! What every `main` does: logs, configuration, and the runtime.
+//! Starts a function: logs, configuration and the runtime. Every `main` uses it.
 
 use crate::config::Config;
 use crate::failure::Failure;
-use lambda_runtime::{LambdaEvent, service_fn};
+use lambda_runtime::layers::TracingLayer;
+use lambda_runtime::{LambdaEvent, Runtime, service_fn};
 use serde::Serialize;
 use std::process::ExitCode;
 use tracing::level_filters::LevelFilter;
@@ -11,8 +12,8 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Sets logs up, reads the environment, and hands it to the function. What keeps it from starting is
-/// one line in its log.
+/// Sets up the logs, reads the environment and runs the function. If the function cannot start, one log line
+/// reports why.
 pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::Error>) -> ExitCode {
     log_json();
     let started = async {
@@ -28,23 +29,27 @@ pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::
     }
 }
 
-/// Answers invocations until Lambda stops asking. A failure is one line in the log, at the level of its name.
-pub async fn serve<A, R>(
-    handler: impl AsyncFn(LambdaEvent<A>) -> Result<R, Failure>,
+/// Handles invocations until Lambda stops the process: one at a time, or as many at the same time as
+/// `AWS_LAMBDA_MAX_CONCURRENCY` says. Each failure is one log line, at the level of its error name.
+pub async fn serve<A, R, F>(
+    handler: impl Fn(LambdaEvent<A>) -> F + Clone + Send + 'static,
 ) -> Result<(), lambda_runtime::Error>
 where
-    A: for<'de> serde::Deserialize<'de>,
-    R: Serialize,
+    A: for<'de> serde::Deserialize<'de> + Send + 'static,
+    R: Serialize + Send + 'static,
+    F: Future<Output = Result<R, Failure>> + Send + 'static,
 {
-    let handler = &handler;
-    lambda_runtime::run(service_fn(async move |event| {
-        let done = handler(event).await;
-        if let Err(failure) = &done {
-            failure.log(None);
+    let handler = service_fn(move |event| {
+        let done = handler(event);
+        async move {
+            let done = done.await;
+            if let Err(failure) = &done {
+                failure.log(None);
+            }
+            done
         }
-        done
-    }))
-    .await
+    });
+    Runtime::new(handler).layer(TracingLayer::new()).run_concurrent().await
 }
 
 fn log_json() {
@@ -53,12 +58,12 @@ fn log_json() {
         Ok("WARN") => LevelFilter::WARN,
         _ => LevelFilter::INFO,
     };
-    // Only a second subscriber in one process can fail, and a function has none.
+    // This fails only if the process has a subscriber already, and a function has none.
     let _ = tracing::subscriber::set_global_default(subscriber(level, std::io::stdout));
 }
 
-/// One JSON object per line. Never more than INFO, whatever Lambda's log level says: below that, the
-/// runtime and the SDK write payloads.
+/// Writes one JSON object per line. The level is never below INFO, whatever Lambda's log level is, because
+/// below INFO the runtime and the SDK log payloads.
 fn subscriber<W>(level: LevelFilter, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -67,8 +72,9 @@ where
     lines.finish().with(filter_fn(|event| !is_of_a_handled_failure(event)))
 }
 
-/// The runtime logs whatever a handler returns as an error at ERROR, in debug format. [`serve`] has logged that
-/// already, at the level of its name. A panic comes from the same module, with a field of its own, and stays.
+/// The runtime logs each error of a handler at ERROR, in debug format. [`serve`] has already logged it at the
+/// right level, so the runtime's line is left out. The line of a panic comes from the same module with another
+/// field, and is kept.
 fn is_of_a_handled_failure(event: &Metadata<'_>) -> bool {
     event.is_event()
         && event.target() == "lambda_runtime::layers::panic"
@@ -84,7 +90,7 @@ mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
 
-    /// What was written.
+    /// The log lines that were written.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -128,7 +134,11 @@ mod tests {
             assert!(!line.to_string().contains("Failure"), "{line}");
         }
         let lines = lines(LevelFilter::INFO, || Failure::invalid_request("key is missing").log(None));
-        assert_eq!((lines[0].get("key"), lines[0].get("message_id")), (None, None), "what is not known is not said");
+        assert_eq!(
+            (lines[0].get("key"), lines[0].get("message_id")),
+            (None, None),
+            "fields without a value are left out"
+        );
     }
 
     #[test]
@@ -140,7 +150,8 @@ mod tests {
         assert_eq!(lines.iter().map(|line| &line["message"]).collect::<Vec<_>>(), ["no table"]);
     }
 
-    /// As the runtime writes them; `local` and the deployed functions show that these are its words.
+    /// These are log lines as the runtime writes them. The tests of `local` and of the deployed functions check
+    /// its real lines.
     #[test]
     fn a_panic_of_a_handler_is_logged_and_the_debug_format_of_its_failure_is_not() {
         let lines = lines(LevelFilter::INFO, || {

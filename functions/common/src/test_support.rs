@@ -1,7 +1,7 @@
-//! An embedded DynamoDB behind the functions' own client, for the tests of their handlers.
+//! An embedded DynamoDB for the tests of handlers, used through the functions' own client.
 //!
-//! The server listens on a loopback port and lives as long as the test's runtime. Everything in
-//! front of it is what runs in Lambda: the environment, the client, plain HTTP.
+//! The server listens on a loopback port and lives as long as the test's runtime. The environment,
+//! the client and HTTP are the same as in Lambda.
 
 use crate::config::{Config, ConfigError};
 use crate::event::Event;
@@ -32,29 +32,30 @@ pub struct DynamoDb {
 }
 
 impl DynamoDb {
-    /// A server without tables.
+    /// Starts a server without tables.
     pub async fn empty() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| stop(&error));
         let address = listener.local_addr().unwrap_or_else(|error| stop(&error));
         let database = Database::memory().unwrap_or_else(|error| stop(&error));
-        #[expect(clippy::disallowed_methods, reason = "a server runs beside the test")]
+        #[expect(clippy::disallowed_methods, reason = "the server runs in the background of the test")]
         tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database, std::future::pending()));
         Self { url: format!("http://{address}") }
     }
 
-    /// A server with a lock table as the default configuration expects it.
+    /// Starts a server with a lock table for the default configuration.
     pub async fn start() -> Self {
         Self::with_table(&[]).await
     }
 
-    /// A server with a lock table as this configuration expects it.
+    /// Starts a server with a lock table for this configuration.
     pub async fn with_table(environment: &[(&str, &str)]) -> Self {
         let server = Self::empty().await;
         server.locks(environment).create_table().await.unwrap_or_else(|error| stop(&error));
         server
     }
 
-    /// The configuration of a function beside this server; what is given here comes first.
+    /// Returns the configuration of a function that uses this server. Variables in `environment`
+    /// override the defaults.
     pub fn config(&self, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let lambda = [
             ("LOCK_TABLE", TABLE),
@@ -70,23 +71,23 @@ impl DynamoDb {
         Config::read(&|name| Ok(value(name)))
     }
 
-    /// A lock client beside this server.
+    /// Returns a lock client that uses this server.
     pub fn locks(&self, environment: &[(&str, &str)]) -> LockClient {
         self.config(environment).and_then(|config| config.locks()).unwrap_or_else(|error| stop(&error))
     }
 
-    /// DynamoDB itself, to look at rows and to spoil them.
+    /// Returns a DynamoDB client, to read and to change rows.
     pub fn client(&self) -> Client {
         let config = self.config(&[]).unwrap_or_else(|error| stop(&error));
         config.dynamodb().unwrap_or_else(|error| stop(&error))
     }
 
-    /// A lock's row, if there is one.
+    /// Returns the row of a lock, if there is one.
     pub async fn row(&self, key: &str) -> Option<HashMap<String, AttributeValue>> {
         self.item(TABLE, "key", key).await
     }
 
-    /// Creates another table, whose only key attribute is this text.
+    /// Creates another table with this text attribute as its only key.
     pub async fn create_table(&self, table: &str, key: &str) {
         let attribute = AttributeDefinition::builder().attribute_name(key).attribute_type(ScalarAttributeType::S);
         let hash = KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash);
@@ -105,7 +106,7 @@ impl DynamoDb {
         self.client().delete_table().table_name(table).send().await.unwrap_or_else(|error| stop(&error));
     }
 
-    /// An item of any table, if there is one.
+    /// Returns an item of any table, if there is one.
     pub async fn item(&self, table: &str, key: &str, value: &str) -> Option<HashMap<String, AttributeValue>> {
         let got = self.client().get_item().table_name(table).key(key, AttributeValue::S(value.to_owned()));
         got.consistent_read(true).send().await.unwrap_or_else(|error| stop(&error)).item
@@ -117,7 +118,7 @@ impl DynamoDb {
         delete.send().await.unwrap_or_else(|error| stop(&error));
     }
 
-    /// Sets an attribute of an item of any table, named by its key and value.
+    /// Sets an attribute of an item of any table. `item` has the name and the value of its key.
     pub async fn set(&self, table: &str, item: (&str, &str), attribute: (&str, AttributeValue)) {
         let update = self
             .client()
@@ -130,7 +131,7 @@ impl DynamoDb {
         update.send().await.unwrap_or_else(|error| stop(&error));
     }
 
-    /// Puts a row of these texts.
+    /// Puts a row with these text attributes into the lock table.
     pub async fn put(&self, row: &[(&str, &str)]) {
         let mut put = self.client().put_item().table_name(TABLE);
         for (name, value) in row {
@@ -140,7 +141,7 @@ impl DynamoDb {
     }
 }
 
-/// A lock client whose every request gets this answer.
+/// Returns a lock client whose requests all get this response.
 pub fn locks_answered(status: u16, code: &'static str) -> LockClient {
     let connector = SharedHttpConnector::new(Scripted { status, code });
     let config = aws_sdk_dynamodb::Config::builder()
@@ -153,13 +154,13 @@ pub fn locks_answered(status: u16, code: &'static str) -> LockClient {
     client.build().unwrap_or_else(|error| stop(&error))
 }
 
-/// An event for a handler that has `seconds` left.
+/// Returns an event of an invocation that has `seconds` left.
 pub fn event(payload: &Value, seconds: f64) -> LambdaEvent<Event> {
     let text = RawValue::from_string(payload.to_string()).unwrap_or_else(|error| stop(&error));
     LambdaEvent::new(text, context(seconds))
 }
 
-/// The context of an invocation that has `seconds` left.
+/// Returns the context of an invocation that has `seconds` left.
 pub fn context(seconds: f64) -> Context {
     let mut context = Context::default();
     context.request_id = "8f5a3c1e-0000-4000-8000-000000000001".to_owned();
@@ -173,26 +174,26 @@ pub fn context(seconds: f64) -> Context {
     context
 }
 
-/// Lets time pass.
-#[expect(clippy::disallowed_methods, reason = "some promises are about time")]
+/// Waits.
+#[expect(clippy::disallowed_methods, reason = "some tests have to wait")]
 pub async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
-/// The wall clock.
+/// Returns the wall clock in epoch milliseconds.
 #[expect(clippy::disallowed_methods, reason = "deadlines are epoch milliseconds")]
 pub fn epoch_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A time as messages write it.
+/// Formats a time as messages do.
 pub fn rfc3339(time: SystemTime) -> String {
     let millis = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
     let time = aws_smithy_types::DateTime::from_millis(millis).fmt(aws_smithy_types::date_time::Format::DateTime);
     time.unwrap_or_else(|error| stop(&error))
 }
 
-/// Asserts that a handler failed under this name, with a sentence that contains this.
+/// Asserts that a handler failed with this error name, and that its sentence contains this text.
 #[track_caller]
 pub fn assert_failure<T: std::fmt::Debug>(result: Result<T, Failure>, error_type: &str, contains: &str) {
     match result {
@@ -216,7 +217,7 @@ impl HttpConnector for Scripted {
     }
 }
 
-/// Fails the test that asked for what cannot be had.
+/// Fails the test.
 #[track_caller]
 #[expect(clippy::panic, reason = "only tests use this module")]
 fn stop(reason: &(impl std::fmt::Debug + ?Sized)) -> ! {

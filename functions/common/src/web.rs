@@ -1,5 +1,5 @@
-//! HTTP to others than AWS, for a function's own work: on what the DynamoDB client has already, and with
-//! the roots of the system, because others have other roots than Amazon.
+//! HTTP to servers other than AWS, for a function's own work. It uses the HTTP client of the DynamoDB
+//! client. It uses the system's root certificates, because those servers do not use Amazon's.
 
 use crate::config::ConfigError;
 use aws_smithy_http_client::Connector;
@@ -11,10 +11,10 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use std::time::Duration;
 
-/// The most that is read of an answer: a server that goes wrong must not fill the memory.
+/// The most bytes that are read of a response, so that a faulty server cannot fill the memory.
 const LARGEST: usize = 1024 * 1024;
 
-/// What a server answered.
+/// The response of a server.
 #[derive(Clone, Debug)]
 pub struct Answered {
     /// The HTTP status.
@@ -23,7 +23,7 @@ pub struct Answered {
     pub body: Vec<u8>,
 }
 
-/// A server of somebody else's. Keeps its connections, also from one invocation to the next.
+/// Another server. Connections are kept from one invocation to the next.
 #[derive(Clone, Debug)]
 pub struct Web {
     url: String,
@@ -31,8 +31,8 @@ pub struct Web {
 }
 
 impl Web {
-    /// A server whose paths begin with this URL, which the variable `name` gave. Sends nothing, and
-    /// reads the system's certificates only where the URL begins with `https://`.
+    /// Creates a client for a server whose paths begin with this URL. The variable `name` has the URL.
+    /// Sends no request. Reads the system's certificates only if the URL begins with `https://`.
     pub fn new(name: &str, url: &str) -> Result<Self, ConfigError> {
         let scheme = url.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
         let connector = match scheme.as_ref().and_then(|uri| uri.scheme_str()) {
@@ -47,8 +47,8 @@ impl Web {
         Ok(Self { url: url.trim_end_matches('/').to_owned(), connector: SharedHttpConnector::new(connector) })
     }
 
-    /// Posts JSON to a path, and waits for the answer for this long. An error means that there was none,
-    /// or none that could be read: nobody knows what the server did.
+    /// Posts JSON to a path and waits this long for the response. An error means that there was no
+    /// readable response, so the outcome of the request is unknown.
     pub async fn post(
         &self,
         path: &str,
@@ -65,7 +65,7 @@ impl Web {
         }
         match tokio::time::timeout(patience, self.answer(request)).await {
             Ok(answered) => answered,
-            Err(_) => Err(NoAnswer(format!("no answer within {patience:?}"))),
+            Err(_) => Err(NoAnswer(format!("no response within {patience:?}"))),
         }
     }
 
@@ -77,14 +77,14 @@ impl Web {
         while let Some(part) = parts.try_next().await.map_err(|error| NoAnswer(error.to_string()))? {
             body.extend_from_slice(&part);
             if body.len() > LARGEST {
-                return Err(NoAnswer(format!("an answer of more than {LARGEST} bytes")));
+                return Err(NoAnswer(format!("the response has more than {LARGEST} bytes")));
             }
         }
         Ok(Answered { status, body })
     }
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Clone, Debug)]
 pub struct NoAnswer(String);
 
@@ -100,7 +100,7 @@ impl std::error::Error for NoAnswer {}
 mod tests {
     use super::*;
 
-    /// The system's roots are read at the latest when the first connection is made.
+    /// The system's root certificates are read when the first connection is made, or before.
     #[tokio::test]
     async fn an_unreachable_gateway_gives_no_answer_with_tls_and_without() {
         for url in ["http://127.0.0.1:1", "https://127.0.0.1:1/v1/"] {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_a_server_is_refused_by_its_name() {
+    fn an_invalid_url_is_refused_with_the_name_of_its_variable() {
         for url in ["pay.example.com", "ftp://pay.example.com", "https://", "http:///charges", "no url"] {
             let error = Web::new("URL", url).unwrap_err().to_string();
             assert!(error.starts_with("URL is "), "{url}: {error}");

@@ -1,4 +1,4 @@
-//! The promises of `LockLayer`, on an embedded DynamoDB.
+//! The promises of `LockLayer`, tested on an embedded DynamoDB.
 
 use lambda_lock::lambda::{LockLayer, LockServiceError, Locked};
 use lambda_lock::{Budget, LockClient};
@@ -44,7 +44,7 @@ async fn the_lock_is_held_while_the_handler_runs_and_free_afterwards() {
 }
 
 #[tokio::test]
-async fn a_handler_that_fails_gives_the_lock_back_and_its_error_out() {
+async fn a_handler_that_fails_releases_the_lock_and_returns_its_error() {
     let locks = DynamoDb::start().await.locks(&[]);
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Err::<(), _>(Diagnostic::from("no paper")));
     let error = by_payload(&locks).layer(handler).oneshot(event("k", context(30.0))).await.unwrap_err();
@@ -75,7 +75,7 @@ async fn a_handler_is_not_polled_after_the_end_of_its_lease() {
 
     assert_eq!(Diagnostic::from(error).error_type, "WorkFailed");
     let last = polled.load(Ordering::Relaxed);
-    // The deadline is in whole milliseconds, and counted from before `started`.
+    // The deadline is in whole milliseconds. It is counted from a moment before `started`.
     assert!((300..=502).contains(&last), "polled until {last} ms");
     assert_eq!(holder(&locks, "k").await, None);
 }
@@ -171,7 +171,7 @@ async fn a_layer_per_tenant_refuses_an_invocation_without_one() {
 }
 
 #[tokio::test]
-async fn a_handler_that_answers_under_a_lock_that_was_lost_is_an_error() {
+async fn a_result_under_a_lost_lock_is_an_error() {
     let locks = DynamoDb::start().await.locks(&[]);
     let inside = locks.clone();
     let handler = service_fn(move |event: LambdaEvent<Locked<String>>| {
@@ -187,7 +187,7 @@ async fn a_handler_that_answers_under_a_lock_that_was_lost_is_an_error() {
     assert_eq!(Diagnostic::from(error).error_type, "LockLost");
 }
 
-/// An error of the handler's own, with the lock's error as its reason.
+/// A handler's own error, with the lock's error as its source.
 #[derive(Debug)]
 struct NotBilled(lambda_lock::Error);
 
@@ -204,7 +204,7 @@ impl std::error::Error for NotBilled {
 }
 
 #[tokio::test]
-async fn a_lock_error_behind_the_handler_s_question_mark_keeps_its_name() {
+async fn a_lock_error_that_a_handler_returns_keeps_its_name() {
     let locks = DynamoDb::start().await.locks(&[]);
     let other = locks.try_acquire("inner").owner("somebody").lease(Duration::from_secs(30)).await.unwrap();
     for wrapped in [false, true] {
@@ -232,7 +232,7 @@ async fn a_lock_error_behind_the_handler_s_question_mark_keeps_its_name() {
 }
 
 #[tokio::test]
-async fn a_boxed_error_that_is_none_of_the_lock_s_leaves_as_without_the_layer() {
+async fn a_boxed_error_that_is_not_a_lock_error_is_returned_as_without_the_layer() {
     let locks = DynamoDb::start().await.locks(&[]);
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Err::<(), Error>("no paper".into()));
     let error = by_payload(&locks).layer(handler).oneshot(event("k", context(30.0))).await.unwrap_err();
@@ -294,7 +294,7 @@ async fn waiting_ends_when_only_the_reserve_is_left() {
 #[tokio::test]
 async fn several_invocations_in_one_environment_are_told_apart() {
     let locks = DynamoDb::start().await.locks(&[]);
-    // Both are inside their handlers at once, with one service, client and process.
+    // Both handlers run at the same time, with one service, client and process.
     let (both, inside) = (Arc::new(Barrier::new(2)), locks.clone());
     let mut service = by_payload(&locks).layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
         let (both, locks) = (both.clone(), inside.clone());
@@ -341,7 +341,7 @@ async fn a_layer_that_does_not_wait_answers_at_once() {
     held.release().await.unwrap();
 }
 
-/// Takes a call only when it was polled ready for it, as tower allows a service to.
+/// Accepts a call only after it was polled ready for it, as tower permits.
 struct Readied(bool);
 
 impl Clone for Readied {
@@ -361,7 +361,7 @@ impl Service<LambdaEvent<Locked<String>>> for Readied {
     }
 
     fn call(&mut self, _: LambdaEvent<Locked<String>>) -> Self::Future {
-        assert!(std::mem::take(&mut self.0), "called without having been ready");
+        assert!(std::mem::take(&mut self.0), "called before it was ready");
         std::future::ready(Ok(()))
     }
 }
@@ -377,7 +377,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 }
 
 #[tokio::test]
-async fn the_error_of_the_layer_in_a_box_keeps_its_name() {
+async fn a_boxed_error_of_the_layer_keeps_its_name() {
     let locks = DynamoDb::start().await.locks(&[]);
     let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap().granted().unwrap();
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<(), std::fmt::Error>(()));

@@ -1,21 +1,21 @@
-//! Which execution ended, and how: what EventBridge says of it.
+//! Reads from EventBridge's event which execution ended, and with which status.
 
 use lambda_lock::protocol::LONGEST_NAME;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 
-/// An execution that reached a status, as a "Step Functions Execution Status Change" event tells it.
+/// An execution and its status, from a "Step Functions Execution Status Change" event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     /// The execution's ARN.
     pub(crate) execution: String,
     status: String,
-    /// How often it had been redriven when it ended. A redriven execution keeps its ARN.
+    /// How often the execution had been redriven when it ended. A redriven execution keeps its ARN.
     redrives: Option<u64>,
 }
 
 impl Ended {
-    /// Reads the event. What else stands in it is EventBridge's business.
+    /// Reads the event. Other fields of the event are ignored.
     pub(crate) fn read(mut event: Fields) -> Result<Self, Failure> {
         let mut detail = event.object("detail", "detail.")?;
         let redrives = match detail.take("redriveCount") {
@@ -25,15 +25,15 @@ impl Ended {
         Ok(Self { execution: detail.name("executionArn", LONGEST_NAME)?, status: detail.text("status")?, redrives })
     }
 
-    /// Whether it ended in a way that leaves locks behind. One that runs has a use for them, and one that
-    /// succeeded has released them.
+    /// Whether locks may be left behind. A running execution still uses its locks, and one that succeeded
+    /// has released them.
     pub(crate) fn leaves_locks(&self) -> bool {
         matches!(self.status.as_str(), "FAILED" | "TIMED_OUT" | "ABORTED")
     }
 
-    /// Whether an owner's name says that it holds its lock since the execution was redriven *after* this
-    /// end. By convention an owner is the ARN, a slash and the redrive count, and more after another
-    /// slash. Of an owner who is called otherwise nobody can tell.
+    /// Whether the owner's name shows that it acquired its lock after a redrive that followed this end.
+    /// By convention an owner is the ARN, a slash and the redrive count, and optionally another slash and
+    /// more. The function cannot tell this of owners with other names.
     pub(crate) fn is_outlived_by(&self, owner: &str) -> bool {
         let attempt = owner.strip_prefix(&self.execution).and_then(|rest| rest.strip_prefix('/'));
         let attempt = attempt.and_then(|rest| rest.split('/').next()?.parse::<u64>().ok());
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_owner_of_a_later_attempt_outlives_an_end() {
+    fn only_an_owner_of_a_later_attempt_is_spared() {
         let ended = |redrives| Ended { execution: "arn:e:1".to_owned(), status: "FAILED".to_owned(), redrives };
         for (owner, outlives) in [
             ("arn:e:1/0", false),

@@ -1,4 +1,4 @@
-//! One look at what an ended execution still holds, and a second one for what came in late.
+//! Releases the locks that an ended execution still holds. A second look finds locks that were acquired late.
 
 use crate::ended::Ended;
 use crate::index::Index;
@@ -8,13 +8,13 @@ use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long after the first look the second one comes, where nobody says otherwise: an acquire that was
-/// under way when the execution ended has landed by then.
+/// The default pause between the first look and the second one. An acquire that was in flight when the execution
+/// ended has been applied by then.
 const DEFAULT_SECOND_LOOK: Duration = Duration::from_secs(5);
-/// What is kept of the invocation for the second look itself.
+/// The part of the invocation that is reserved for the second look.
 const TO_LOOK: Duration = Duration::from_secs(3);
 
-/// What outlives an invocation.
+/// Clients and settings that all invocations of a process share.
 #[derive(Debug)]
 pub(crate) struct Deps {
     locks: LockClient,
@@ -37,11 +37,11 @@ fn second_look(environment: &Environment<'_>) -> Result<Duration, ConfigError> {
     })
 }
 
-/// What became of the locks of an execution.
+/// The result of one look at the locks of an execution.
 #[derive(Debug, Default)]
 struct Look {
     released: u64,
-    /// How many could not be released, and why the first of them could not.
+    /// How many locks could not be released, and why the first of them could not.
     failed: u64,
     failure: Option<Failure>,
 }
@@ -56,7 +56,7 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     let mut released = look.released;
     if !deps.second_look.is_zero() {
         pause(deps.second_look, &budget).await;
-        // What the first one could not release is still there.
+        // The second look also finds the locks that the first one could not release.
         look = deps.look(&ended).await;
         released += look.released;
     }
@@ -69,15 +69,15 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     }
 }
 
-/// Until the second look, or as long as leaves time for it.
-#[expect(clippy::disallowed_methods, reason = "nothing is locked while a function waits for what comes in late")]
+/// Waits for the second look, but leaves time for it before the deadline.
+#[expect(clippy::disallowed_methods, reason = "the function holds no lock while it waits")]
 async fn pause(wanted: Duration, budget: &Budget) {
     let most = budget.remaining().map_or(wanted, |remaining| remaining.saturating_sub(TO_LOOK));
     tokio::time::sleep(wanted.min(most)).await;
 }
 
 impl Deps {
-    /// Releases what the index names. One lock that cannot be released does not keep the others.
+    /// Releases the locks that the index lists. If one cannot be released, the others still are.
     async fn look(&self, ended: &Ended) -> Look {
         let mut look = Look::default();
         let keys = match self.index.keys_of(&ended.execution).await {
@@ -87,7 +87,7 @@ impl Deps {
         for key in keys {
             match self.release(key.clone(), ended).await {
                 Ok(ReleaseOutcome::Released) => look.released += 1,
-                // Somebody else's, or nobody's, by now: the index was late.
+                // The index was late: the lock is free by now, or another holder has it.
                 Ok(ReleaseOutcome::AlreadyGone) => {}
                 Err(failure) => {
                     tracing::warn!(%key, %failure, "a lock was not released; its lease frees it");

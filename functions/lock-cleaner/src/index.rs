@@ -1,7 +1,7 @@
 //! Which locks a workflow holds: the index `byWorkflow` of the lock table.
 //!
-//! Rows are in it only while a workflow holds them. It has keys alone and is eventually consistent, so
-//! what it says is where to look, and never what is true.
+//! A row is in the index only while a workflow holds its lock. The index has keys alone and is
+//! eventually consistent. So it shows where to look, but each row must be read before it is changed.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -12,7 +12,6 @@ use lambda_lock_functions::{Config, ConfigError, Failure};
 use std::collections::HashMap;
 
 const NAME: &str = "byWorkflow";
-/// The index.
 #[derive(Debug)]
 pub(crate) struct Index {
     dynamodb: Client,
@@ -32,7 +31,7 @@ impl Index {
         })
     }
 
-    /// The keys of the locks that this workflow holds, or held a moment ago.
+    /// Returns the keys of the locks that this workflow holds, or held shortly before.
     pub(crate) async fn keys_of(&self, workflow: &str) -> Result<Vec<LockKey>, Failure> {
         let mut pages = self
             .dynamodb
@@ -52,7 +51,8 @@ impl Index {
         Ok(keys)
     }
 
-    /// Every row of the index has the table's keys, and they are texts.
+    /// Returns the key in an item of the index. Every item has the table's key attributes, and they
+    /// are texts.
     fn key(&self, item: &HashMap<String, AttributeValue>) -> Option<LockKey> {
         let text = |name: &String| item.get(name)?.as_s().ok().cloned();
         let sort_key = self.sort_key_attribute.as_ref().map(text);
@@ -73,7 +73,7 @@ impl Index {
                 ))
             }
             _ => Failure::unknown(format!(
-                "the index {NAME} of the lock table {table:?} could not be asked in time; ask again"
+                "the index {NAME} of the lock table {table:?} did not respond in time; retry the call"
             )),
         }
     }

@@ -1,5 +1,5 @@
-//! Releases the locks of Step Functions executions that ended without releasing them.
-//! `docs/operations.md` is its manual.
+//! Releases the locks of Step Functions executions that ended without releasing them. The manual is
+//! `docs/operations.md`.
 
 mod ended;
 mod handler;
@@ -10,12 +10,17 @@ mod tests;
 use crate::handler::{Deps, handler};
 use lambda_lock_functions::{process, serve, start};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let deps = Deps::new(config, &process)?;
-        serve(async |event| handler(event, &deps).await).await
+        let deps = Arc::new(Deps::new(config, &process)?);
+        serve(move |event| {
+            let deps = Arc::clone(&deps);
+            async move { handler(event, &deps).await }
+        })
+        .await
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! Which locks are freed and which are left alone, on an embedded DynamoDB.
+//! Which locks are released and which are left alone, tested on an embedded DynamoDB.
 
 use crate::handler::{Deps, handler};
 use aws_sdk_dynamodb::types::{
@@ -14,10 +14,10 @@ use std::time::Duration;
 const ENDED: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
 const OTHER: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:8";
 const LEASE: Duration = Duration::from_secs(300);
-/// No test waits for a second look that is not its subject.
+/// Only tests of the second look wait for it.
 const ONE_LOOK: (&str, &str) = ("CLEANUP_SECOND_LOOK_SECONDS", "0");
 
-/// A lock table with the index.
+/// Starts a DynamoDB with a lock table that has the index.
 async fn server(sort_key: Option<&str>) -> DynamoDb {
     let server = DynamoDb::empty().await;
     let names = ["key"].into_iter().chain(sort_key);
@@ -42,7 +42,7 @@ fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigE
     Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
 }
 
-/// What EventBridge delivers.
+/// Returns an event as EventBridge delivers it.
 fn status_change(status: &str, detail: Value) -> Value {
     let mut event = json!({
         "version": "0",
@@ -63,7 +63,7 @@ async fn clean_up(deps: &Deps, status: &str) -> Result<Value, Failure> {
     handler(event(&status_change(status, json!({})), 30.0), deps).await
 }
 
-/// Acquires a lock and leaves it, as an execution that was stopped does.
+/// Acquires a lock and does not release it, as an execution that was stopped.
 async fn leave(locks: &LockClient, key: impl Into<LockKey>, owner: &str, workflow: Option<&str>) {
     let mut acquire = locks.try_acquire(key).lease(LEASE).owner(owner);
     if let Some(workflow) = workflow {
@@ -114,7 +114,7 @@ async fn other_statuses_release_nothing() {
     let locks = server.locks(&[]);
     leave(&locks, "a", "me", Some(ENDED)).await;
     for status in ["RUNNING", "SUCCEEDED", "PENDING_REDRIVE", "failed"] {
-        // With a second look that nobody would live to see.
+        // The second look would come after the test's own timeout.
         let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "20")]).unwrap();
         let answer = tokio::time::timeout(Duration::from_secs(5), clean_up(&deps, status)).await.unwrap();
         assert_eq!(answer.unwrap(), json!({ "released": 0 }), "{status}");
@@ -123,7 +123,7 @@ async fn other_statuses_release_nothing() {
 }
 
 #[tokio::test]
-async fn an_execution_that_holds_nothing_any_more_takes_nothing_from_the_next() {
+async fn an_ended_execution_does_not_release_the_lock_of_the_next_holder() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     let lock = locks.try_acquire("a").lease(LEASE).workflow(ENDED).await.unwrap().granted().unwrap();
@@ -135,7 +135,7 @@ async fn an_execution_that_holds_nothing_any_more_takes_nothing_from_the_next() 
 }
 
 #[tokio::test]
-async fn the_second_look_frees_what_came_in_late_and_both_looks_are_counted() {
+async fn the_second_look_releases_late_locks_and_both_looks_are_counted() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     leave(&locks, "early", "me", Some(ENDED)).await;
@@ -161,7 +161,7 @@ async fn the_second_look_leaves_itself_time_before_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_lock_that_cannot_be_released_keeps_no_other_and_fails_the_invocation() {
+async fn a_lock_that_cannot_be_released_does_not_stop_the_others_and_fails_the_invocation() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     for key in ["a", "z"] {
@@ -178,7 +178,7 @@ async fn a_lock_that_cannot_be_released_keeps_no_other_and_fails_the_invocation(
 }
 
 #[tokio::test]
-async fn what_the_first_look_could_not_release_is_tried_again_in_the_second() {
+async fn the_second_look_retries_locks_that_the_first_could_not_release() {
     let server = server(None).await;
     let locks = server.locks(&[]);
     leave(&locks, "a", "me", Some(ENDED)).await;
@@ -275,7 +275,7 @@ async fn a_table_without_the_index_and_a_missing_table_are_reported_by_name() {
 }
 
 #[tokio::test]
-async fn a_second_look_that_is_no_time_stops_the_start() {
+async fn an_invalid_time_of_the_second_look_stops_the_start() {
     let server = DynamoDb::empty().await;
     for value in ["soon", "-1", "NaN", "1e300"] {
         let error = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", value)]).err().unwrap().to_string();

@@ -1,5 +1,5 @@
-//! The binary as the template deploys it: its permissions, the index that is late, the lock that changes
-//! under it, its logs, its errors.
+//! The binary as the template deploys it: its permissions, a late index, locks that change during the
+//! clean-up, logs and errors.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -16,16 +16,16 @@ use std::time::Duration;
 const NAME: &str = "lock-cleaner";
 const ENDED: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
 const OTHER: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:8";
-/// Long enough for whatever a test does in the meantime.
+/// Long enough for what a test does while a response is delayed.
 const MEANTIME: Duration = Duration::from_millis(500);
 
 async fn deploy(template: &Expansion) -> Sample {
-    // No test waits for a second look that is not its subject.
+    // No test here needs the second look.
     let template = template.with(NAME, &[("CLEANUP_SECOND_LOOK_SECONDS", "0")]);
     Sample::deploy(&template, &[Path::new(env!("CARGO_BIN_EXE_lock-cleaner"))]).await.unwrap()
 }
 
-/// The lock table, without a proxy in front of it.
+/// Returns a lock client that does not use the proxy.
 fn locks(sample: &Sample) -> LockClient {
     LockClient::builder(client(sample.dynamodb.endpoint()), "LockTable").build().unwrap()
 }
@@ -44,7 +44,7 @@ async fn clean_up(sample: &Sample) -> Answer {
     sample.ask(NAME, &json!({ "source": "aws.states", "detail": detail })).await
 }
 
-/// Notes which operations of DynamoDB are asked for, and delays the answer to one of them.
+/// Records the operations that the function sends to DynamoDB, and delays the response to one of them.
 fn delay(sample: &Sample, slow: &'static str) -> Arc<Mutex<Vec<String>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&seen);
@@ -64,7 +64,7 @@ async fn until(seen: &Mutex<Vec<String>>, operation: &str) {
     }
 }
 
-/// What the function itself does. To the queue of what failed it is Lambda who sends.
+/// Returns the actions of the function itself. Lambda sends to the dead-letter queue.
 fn own(role: &Role) -> Role {
     role.iter().filter(|grant| grant.action.starts_with("dynamodb:")).cloned().collect()
 }
@@ -80,7 +80,7 @@ async fn a_clean_up_works_with_exactly_what_the_template_allows() {
     assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
     assert!(is_free(&locks, "k").await);
     assert!(locks.resume(lock).await.unwrap_err().is_lost());
-    assert_eq!(sample.proxy.used(NAME), own(allows), "what is used, and what is allowed");
+    assert_eq!(sample.proxy.used(NAME), own(allows), "used and allowed actions differ");
 }
 
 #[tokio::test]
@@ -95,7 +95,8 @@ async fn without_any_one_of_its_permissions_a_clean_up_fails() {
     }
 }
 
-/// Cleans up while the lock goes to another execution behind this operation, and says what was asked for.
+/// Cleans up while another execution gets the lock during this operation. Returns the operations that
+/// were sent.
 async fn clean_up_while_the_lock_goes_to_another(template: &Expansion, slow: &'static str) -> Vec<String> {
     let sample = deploy(template).await;
     let locks = locks(&sample);
@@ -142,7 +143,8 @@ async fn a_lock_that_is_renewed_during_its_clean_up_is_still_released() {
     };
     let (answer, ()) = tokio::join!(clean_up(&sample), in_between);
     assert_eq!(answer, Ok(json!({ "released": 1 })));
-    // The first one names the version that was read, and is refused with the row that is there now.
+    // The first write names the version that was read. It is refused, and the refusal returns the present
+    // row.
     assert_eq!(*seen.lock().unwrap(), ["Query", "GetItem", "UpdateItem", "UpdateItem"]);
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
 }

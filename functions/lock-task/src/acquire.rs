@@ -1,4 +1,4 @@
-//! `acquire`: get a lock, or say who has it.
+//! `acquire`: acquires a lock, or reports its holder.
 
 use crate::deps::Deps;
 use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, key, lease};
@@ -9,12 +9,12 @@ use lambda_lock_functions::{Failure, Fields, beginning, quoted};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and what may stand beside it.
+/// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and optional fields.
 #[derive(Debug)]
 pub(crate) struct Request {
     key: LockKey,
     owner: String,
-    /// Whether a living holder of this name is this caller, whose first request's answer was lost.
+    /// Whether a living holder of the same name is this caller. The response to its first request was lost.
     reclaim: bool,
     lease: Duration,
     wait: Duration,
@@ -42,12 +42,12 @@ impl Request {
     }
 }
 
-/// What becomes of a request for a lock that somebody else holds.
+/// How to respond when another caller holds the lock.
 #[derive(Debug)]
 enum WhenHeld {
-    /// `LockHeld`.
+    /// Fails with `LockHeld`.
     Fail,
-    /// An answer, with a time to wait that is no longer than this.
+    /// Returns a report, with a waiting time that is at most this long.
     Report { longest_wait: Option<u64> },
 }
 
@@ -56,7 +56,7 @@ impl WhenHeld {
         let longest_wait = longest_wait(fields)?;
         match fields.optional_text("whenHeld")?.as_deref() {
             None | Some("fail") if longest_wait.is_some() => {
-                Err(fields.malformed("maxRetryAfterSeconds", "it needs whenHeld: report beside it"))
+                Err(fields.malformed("maxRetryAfterSeconds", "it needs whenHeld: report in the same request"))
             }
             None | Some("fail") => Ok(Self::Fail),
             Some("report") => Ok(Self::Report { longest_wait }),
@@ -65,7 +65,7 @@ impl WhenHeld {
     }
 }
 
-/// In whole seconds, as a `Wait` state takes them.
+/// Reads the limit in whole seconds, because a `Wait` state takes whole seconds.
 fn longest_wait(fields: &mut Fields) -> Result<Option<u64>, Failure> {
     match fields.optional_seconds("maxRetryAfterSeconds")?.map(|longest| longest.as_secs()) {
         Some(0) => Err(fields.malformed("maxRetryAfterSeconds", "give at least 1")),
@@ -73,8 +73,8 @@ fn longest_wait(fields: &mut Fields) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// What an earlier answer saw, and the time since that the caller vouches for. A state machine's
-/// first loop has seen nothing yet: it says `null`, and whatever it waited counts nothing.
+/// Reads the observation of an earlier response, and how long the caller has waited since. In its first loop
+/// a state machine has no observation. It sends `null`, and the waiting time is ignored.
 fn observation(fields: &mut Fields) -> Result<Option<Observation>, Failure> {
     let seen = fields.take("observation");
     if matches!(seen, Some(Value::Null)) {
@@ -85,11 +85,11 @@ fn observation(fields: &mut Fields) -> Result<Option<Observation>, Failure> {
     }
     match (seen, fields.optional_seconds("waitedSeconds")?) {
         (None, None) => Ok(None),
-        (None, Some(_)) => Err(fields.malformed("waitedSeconds", "it needs the observation beside it")),
-        (Some(_), None) => Err(fields.malformed("observation", "it needs waitedSeconds beside it")),
+        (None, Some(_)) => Err(fields.malformed("waitedSeconds", "it needs observation in the same request")),
+        (Some(_), None) => Err(fields.malformed("observation", "it needs waitedSeconds in the same request")),
         (Some(seen), Some(waited)) => match serde_json::from_value::<Observation>(seen) {
             Ok(seen) => Ok(Some(seen.and_waited(waited))),
-            Err(_) => Err(fields.malformed("observation", "give it exactly as it was answered")),
+            Err(_) => Err(fields.malformed("observation", "send it exactly as it was returned")),
         },
     }
 }
@@ -130,15 +130,16 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     }
 }
 
-/// Whoever asks under the name of a living holder hears of it: either it is a retry, or a name that two use.
+/// Returns the error for a held lock. If the holder has the caller's own name, the request is a retry, or
+/// two callers use one name. The error then explains both.
 fn is_held(key: &LockKey, held: &Held, owner: &str) -> Failure {
     let retry_after = held.retry_after;
-    // Only our own rows say when their lease ends, and only those can be reclaimed.
+    // Only rows of this crate have the end of their lease, and only those can be reclaimed.
     let own_name = held.holder == owner && held.lease_ends_at.is_some();
     Failure::held(if own_name {
         format!(
-            "the lock {key} is held by {holder}, this request's own owner: if this is a retry of the same task, whose \
-             response was lost, send \"reclaim\": true; otherwise give each holder an owner of its own, and retry in \
+            "the lock {key} is held by {holder}, which is this request's own owner: if this is a retry of the same task, \
+             whose response was lost, send \"reclaim\": true; otherwise give each holder a different owner, and retry in \
              at most {retry_after:?}",
             holder = quoted(&held.holder),
         )
@@ -148,9 +149,9 @@ fn is_held(key: &LockKey, held: &Held, owner: &str) -> Failure {
 }
 
 fn report(held: &Held, longest_wait: Option<u64>) -> Value {
-    // A Wait state takes whole seconds, and to wait for less than was asked would be too early.
+    // A Wait state takes whole seconds. Rounding down would end the wait too early.
     let dead_in = u64::try_from(held.retry_after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
-    // Owners and versions of this crate are no longer than this; another client's may fill the row.
+    // Owners and versions of this crate have at most this length. Another client's may be as large as a row.
     let carried = held.observation.version().len() <= LONGEST_NAME;
     json!({
         "acquired": false,

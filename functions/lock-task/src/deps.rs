@@ -1,4 +1,4 @@
-//! What outlives an invocation, and what of it belongs to one tenant.
+//! Clients and settings that all invocations of a process share, and those of one tenant.
 
 use lambda_lock::lambda::tenant_prefix;
 use lambda_lock::protocol::LONGEST_KEY;
@@ -6,12 +6,12 @@ use lambda_lock::{LockClient, LockKey};
 use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional};
 use lambda_runtime::Context;
 
-/// What outlives an invocation.
+/// Clients and settings that all invocations of a process share.
 #[derive(Clone)]
 pub(crate) struct Deps {
     /// Its keys begin with `LOCK_KEY_PREFIX`, and during an invocation with the prefix of the tenant behind it.
     pub(crate) locks: LockClient,
-    /// Whether lock keys have a sort key.
+    /// Whether the lock table has a sort key.
     pub(crate) sort_key: bool,
     /// Whether each tenant has locks of its own.
     pub(crate) per_tenant: bool,

@@ -1,4 +1,4 @@
-//! Which action.
+//! Reads the action of a request and runs it.
 
 use crate::deps::Deps;
 use crate::time::Time;
@@ -28,7 +28,8 @@ async fn run(mut fields: Fields, time: &Time, deps: &Deps) -> Result<Value, Fail
     }
 }
 
-/// Which lock a request is about, also one that is malformed elsewhere: the log line of its failure names it.
+/// Returns the lock's key, even if another field of the request is malformed. The log line of a failure
+/// contains it.
 fn key(fields: &Fields) -> Option<LockKey> {
     let text = |name| fields.peek(&["lock", name]).or_else(|| fields.peek(&[name])).map(str::to_owned);
     text("key").map(|key| LockKey::new(key, text("sortKey")))

@@ -1,4 +1,4 @@
-//! A lock as the caller passes it around: the crate's token, and the payload beside it.
+//! A lock in the form that the caller passes around: the saved lock of the crate, and the payload.
 
 use crate::deps::Deps;
 use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
@@ -7,19 +7,19 @@ use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The most bytes of `data`, as text. A row can hold 400 KB, which other clients of the crate may use.
+/// The most bytes of `data`, as text. A row can hold up to 400 KB, which other clients of the crate may use.
 pub(crate) const LONGEST_DATA: usize = 32 * 1024;
-/// The most bytes of `data` as it stands in an answer: in JSON some characters take six bytes.
+/// The most bytes of `data` in a response. In JSON some characters take six bytes.
 const LONGEST_DATA_IN_JSON: usize = 2 * LONGEST_DATA;
-/// The most bytes of an answer, as JSON. Step Functions fails a state whose data has more than 256 KB, although
-/// the lock is granted by then. Beside `data` there are the key, the sort key and an owner, which may have 2,048,
-/// 1,024 and 2,048 bytes, times six.
+/// The most bytes of a response, as JSON. Step Functions fails a state whose data has more than 256 KB, although
+/// the lock is already granted then. Besides `data` a response has the key, the sort key and an owner. They may
+/// have 2,048, 1,024 and 2,048 bytes, times six in JSON.
 #[cfg(test)]
 pub(crate) const LONGEST_ANSWER: usize = 128 * 1024;
 
-/// A row's payload as it is answered, if it is small enough for that.
+/// Returns a row's payload as text, if it is small enough for a response.
 pub(crate) fn answerable(data: &[u8]) -> Option<String> {
-    // A replacement character is three bytes: no text is shorter than what it stands for.
+    // A replacement character has three bytes, so the text is never shorter than the payload.
     let text = (data.len() <= LONGEST_DATA).then(|| String::from_utf8_lossy(data).into_owned());
     text.filter(|text| is_answerable(text))
 }
@@ -28,39 +28,38 @@ fn is_answerable(text: &str) -> bool {
     text.len() <= LONGEST_DATA && Value::from(text).to_string().len() <= LONGEST_DATA_IN_JSON
 }
 
-/// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey`
-/// and `data` where there are any. The workflow stands on the row: renewal keeps it there and release
-/// removes it, so nobody needs to carry it.
+/// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey` and `data`
+/// if there are any. The workflow is not part of it, because it is in the row: a renewal keeps it there, and a
+/// release removes it.
 #[derive(Debug)]
 pub(crate) struct LockJson {
     pub(crate) token: SavedLock,
-    /// What the row's payload was when the lock was acquired. It is only passed on: the row keeps its
-    /// own.
+    /// The row's payload when the lock was acquired. It is only passed on, and never changes the row.
     pub(crate) data: Option<String>,
 }
 
 impl LockJson {
-    /// Reads the field `lock`, as it was answered: its key has no prefix.
+    /// Reads the field `lock`, in the form that an earlier response had. Its key has no prefix.
     pub(crate) fn read(request: &mut Fields, deps: &Deps) -> Result<Self, Failure> {
         let mut fields = request.object("lock", "lock.")?;
         let key = deps.row(&key(&mut fields, deps)?);
         let owner = fields.name("owner", LONGEST_NAME)?;
         let version = fields.text("version")?;
         if Version::parse(&version).is_none() {
-            return Err(fields.malformed("version", "give the lock exactly as it was answered"));
+            return Err(fields.malformed("version", "send the lock exactly as it was returned"));
         }
         let fencing_token = fields.whole_number("fencingToken")?;
         let (lease, ends) = (lease(&mut fields)?, fields.whole_number("leaseEndsAt")?);
         let token = SavedLock::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let data = fields.optional_text("data")?;
         if !data.as_deref().is_none_or(is_answerable) {
-            return Err(fields.malformed("data", "give the lock exactly as it was answered"));
+            return Err(fields.malformed("data", "send the lock exactly as it was returned"));
         }
         fields.nothing_else()?;
         Ok(Self { token, data })
     }
 
-    /// Writes it down.
+    /// Returns the lock as JSON. Its key has no prefix.
     pub(crate) fn json(&self, deps: &Deps) -> Value {
         let token = &self.token;
         let key = token.key();
@@ -82,17 +81,17 @@ impl LockJson {
     }
 }
 
-/// As times are written in JSON.
+/// Returns a time in epoch milliseconds, as times are written in JSON.
 pub(crate) fn epoch_millis(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The key as it is in requests and answers, without a prefix.
+/// Takes the key and the sort key, as they are in requests and responses. The key has no prefix.
 pub(crate) fn key(fields: &mut Fields, deps: &Deps) -> Result<LockKey, Failure> {
     Ok(LockKey::new(fields.name("key", deps.longest_key())?, sort_key(fields, deps.sort_key)?))
 }
 
-/// The sort key: required where the table has one, refused where it has none.
+/// Takes the sort key. It is required if the table has one, and refused if not.
 fn sort_key(fields: &mut Fields, with_sort_key: bool) -> Result<Option<String>, Failure> {
     match (with_sort_key, fields.has("sortKey")) {
         (true, _) => fields.name("sortKey", LONGEST_SORT_KEY).map(Some),
@@ -101,7 +100,7 @@ fn sort_key(fields: &mut Fields, with_sort_key: bool) -> Result<Option<String>, 
     }
 }
 
-/// `leaseSeconds`, as a lease may be.
+/// Takes `leaseSeconds` and checks that it is a valid lease.
 pub(crate) fn lease(fields: &mut Fields) -> Result<Duration, Failure> {
     let lease = fields.seconds("leaseSeconds")?;
     let hint = || format!("give more than 0 and at most {} seconds", LONGEST_LEASE.as_secs());

@@ -1,4 +1,5 @@
-//! Acquires, renews and releases locks, for Step Functions and for callers in any language. `docs/lock-task.md` is its manual.
+//! Acquires, renews and releases locks, for Step Functions and for callers in any language. The manual is
+//! `docs/lock-task.md`.
 
 mod acquire;
 mod deps;
@@ -14,12 +15,17 @@ use crate::deps::Deps;
 use crate::handler::handler;
 use lambda_lock_functions::{process, serve, start};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let deps = Deps::new(config, &process)?;
-        serve(async |event| handler(event, &deps).await).await
+        let deps = Arc::new(Deps::new(config, &process)?);
+        serve(move |event| {
+            let deps = Arc::clone(&deps);
+            async move { handler(event, &deps).await }
+        })
+        .await
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! `release`: give a lock back.
+//! `release`: releases a lock.
 
 use crate::deps::Deps;
 use crate::lock::LockJson;
@@ -8,11 +8,11 @@ use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// `{"action":"release","lock":{…}}`, and `reclaim` beside it.
+/// `{"action":"release","lock":{…}}`, and optionally `reclaim`.
 #[derive(Debug)]
 pub(crate) struct Request {
     lock: LockJson,
-    /// Whether a later grant of the same owner is this caller's, too.
+    /// Whether a later grant of the same owner also belongs to this caller.
     reclaim: bool,
 }
 
@@ -28,7 +28,8 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     let budget = time.waiting(Duration::ZERO, Duration::ZERO);
     let mut release = deps.locks.release(request.lock.token).within(&budget);
     if request.reclaim {
-        // A retried task whose first answer was lost had acquired again: that grant goes too.
+        // A retried task has acquired the lock again if its first response was lost. Releases that
+        // grant as well.
         release = release.or_later_grant_of_owner();
     }
     match release.await? {

@@ -1,4 +1,4 @@
-//! `renew`: hold a lock for longer.
+//! `renew`: renews a lock.
 
 use crate::deps::Deps;
 use crate::lock::{LockJson, lease};
@@ -25,7 +25,8 @@ impl Request {
 
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     let Request { lock: LockJson { token, data }, lease } = request;
-    // The lease may have become longer elsewhere, and is then kept: any lease may outlive this call.
+    // Another copy of the lock may have written a longer lease, which is kept. So the budget allows
+    // the longest lease.
     let budget = time.waiting(Duration::ZERO, LONGEST_LEASE);
     let lock = deps.locks.resume(token).lease(lease).within(&budget).await?;
     Ok(json!({ "lock": LockJson { token: lock.save(), data }.json(deps) }))

@@ -1,15 +1,16 @@
-//! How much time an action has.
+//! The time that an action may use.
 
 use lambda_lock::Budget;
 use lambda_runtime::Context;
 use std::time::Duration;
 
-/// What is kept of the invocation for answering: whoever is killed at the deadline answers nothing.
+/// The part of the invocation that is reserved for returning the response. After the deadline the
+/// function cannot return anything.
 const TO_ANSWER: Duration = Duration::from_millis(500);
-/// The time of an invocation whose deadline nobody knows: that of three requests.
+/// The time of an invocation whose deadline is not known. It is enough for three requests.
 const WITHOUT_DEADLINE: Duration = Duration::from_secs(3);
 
-/// How long this invocation can ask DynamoDB.
+/// How long this invocation may send requests to DynamoDB.
 #[derive(Debug)]
 pub(crate) struct Time {
     left: Option<Duration>,
@@ -20,8 +21,9 @@ impl Time {
         Self { left: Budget::from(context).remaining().map(|remaining| remaining.saturating_sub(TO_ANSWER)) }
     }
 
-    /// A budget to wait for at most this long, for a lock whose lease may outlive the invocation:
-    /// whoever gets the lock works elsewhere, so the lease is its own grace.
+    /// Returns a budget that waits for at most this long. The lease may be longer than the
+    /// invocation, because the caller works elsewhere. So the lease is also the grace of the
+    /// budget.
     pub(crate) fn waiting(&self, wait: Duration, lease: Duration) -> Budget {
         let left = self.left.unwrap_or(wait.saturating_add(WITHOUT_DEADLINE));
         Budget::lasting(left).reserve(left.saturating_sub(wait)).grace(lease)

@@ -1,4 +1,4 @@
-//! The binary as the template deploys it: its environment, its permissions, its logs, its errors.
+//! The binary as the template deploys it: its environment, permissions, logs and errors.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -14,7 +14,7 @@ use std::path::Path;
 use tokio::process::Command;
 
 const NAME: &str = "lock-task";
-/// The lock table, as the embedded DynamoDB knows it.
+/// The name of the lock table in the embedded DynamoDB.
 const TABLE: &str = "LockTable";
 
 async fn deploy(template: &Expansion) -> Sample {
@@ -39,8 +39,8 @@ fn release(lock: &Value) -> Value {
     json!({ "action": "release", "lock": lock })
 }
 
-/// Everything that the function does: get a lock, wait for it in vain, renew it, give it back; and find
-/// out what became of an acquire whose answer was lost.
+/// Uses everything that the function can do: acquires a lock, waits for it in vain, renews it, releases it, and
+/// recovers from an acquire whose response was lost.
 async fn everything(sample: &Sample) -> Result<(), (String, String)> {
     let granted = ask(sample, acquire("k", "a")).await?;
     let held = ask(sample, acquire_and("k", "b", json!({ "waitSeconds": 0.3, "whenHeld": "report" }))).await?;
@@ -60,7 +60,7 @@ async fn every_action_works_with_exactly_what_the_template_allows() {
 
     let sample = deploy(&template).await;
     everything(&sample).await.unwrap();
-    assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+    assert_eq!(&sample.proxy.used(NAME), allows, "used and allowed actions differ");
 }
 
 #[tokio::test]
@@ -95,7 +95,8 @@ async fn held_lost_and_malformed_are_reported_by_name() {
     let sample = deploy(&template).await;
     let first = ask(&sample, acquire("k", "a")).await.unwrap();
     assert_error(ask(&sample, acquire("k", "b")).await, "LockHeld", "\"a\"");
-    // The same owner again is held, too, unless it says that it is the same holder: then the first grant is lost.
+    // The lock is held for the same owner too. With `reclaim` the owner gets it again, and the first grant is
+    // lost.
     assert_error(ask(&sample, acquire("k", "a")).await, "LockHeld", r#""reclaim": true"#);
     ask(&sample, acquire_and("k", "a", json!({ "reclaim": true }))).await.unwrap();
     let renew = json!({ "action": "renew", "lock": first["lock"], "leaseSeconds": 60 });
@@ -197,11 +198,11 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     assert_eq!(lock["data"], secret("data"));
     let other_lock = json!({ "key": "k", "owner": "a", "version": secret("version") });
     for request in [
-        // Answers.
+        // Requests that succeed.
         granted,
         acquire_and("k", "b", json!({ "data": secret("data"), "whenHeld": "report" })),
         json!({ "action": "renew", "lock": lock, "leaseSeconds": 60 }),
-        // Failures, each with something to tell in the request.
+        // Requests that fail, each with a secret that must not be logged.
         acquire_and("k", "b", json!({ "data": secret("data") })),
         acquire_and("k", "b", json!({ "unknown": secret("unknown") })),
         acquire_and("k", "b", json!({ "whenHeld": secret("whenHeld") })),
@@ -215,6 +216,6 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
         logs += &sample.lambda.invoke(NAME, &request.to_string()).await.unwrap().logs;
     }
     logs += &sample.lambda.invoke(NAME, &format!("{{\"{}", secret("broken"))).await.unwrap().logs;
-    assert!(logs.contains("LockHeld") && logs.contains("InvalidRequest"), "the failures are logged: {logs}");
+    assert!(logs.contains("LockHeld") && logs.contains("InvalidRequest"), "a failure is missing in the log: {logs}");
     assert_tells_nothing(&logs);
 }

@@ -1,4 +1,4 @@
-//! Each failure is one line in the log: whoever reads it at night sees at the level whether it needs anybody.
+//! Each failure is one log line. Its level shows whether somebody has to act.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const TABLE: &str = "locks";
 
-/// The real function, three times: beside its table, beside none, and where no DynamoDB is.
+/// The real function, three times: with its table, without a table, and without a DynamoDB.
 struct Stage {
     dynamodb: LocalDynamoDb,
     lambda: Lambda,
@@ -29,6 +29,7 @@ impl Stage {
                 .into(),
             timeout: Duration::from_secs(3),
             memory_mb: 128,
+            ..Function::default()
         };
         let functions = vec![
             function("lock-task", TABLE, dynamodb.endpoint()),
@@ -45,7 +46,7 @@ impl Stage {
     async fn lock(&self, key: &str) -> Value {
         let granted = self.invoke("lock-task", &acquire(key, "somebody")).await;
         let Outcome::Answer(answer) = &granted.outcome else { panic!("{granted:?}") };
-        assert_eq!(lines(&granted), Vec::<Value>::new(), "a grant needs no line");
+        assert_eq!(lines(&granted), Vec::<Value>::new(), "a grant writes no log line");
         serde_json::from_str::<Value>(answer).unwrap()["lock"].clone()
     }
 }
@@ -54,14 +55,14 @@ fn acquire(key: &str, owner: &str) -> Value {
     json!({ "action": "acquire", "key": key, "owner": owner, "leaseSeconds": 60 })
 }
 
-/// What the function says about failures: lines under a name, and whatever is at ERROR.
+/// Returns the log lines with an error name, and all lines at ERROR.
 fn lines(invocation: &Invocation) -> Vec<Value> {
     let lines = invocation.logs.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line.get("error_type").is_some() || line["level"] == "ERROR").collect()
 }
 
 #[tokio::test]
-async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_level_that_it_deserves() {
+async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_right_level() {
     let stage = Stage::new().await;
     let lock = stage.lock("k").await;
     let lost = stage.lock("lost").await;

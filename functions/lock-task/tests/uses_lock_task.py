@@ -2,7 +2,29 @@
 
 import time
 
+import boto3
+from botocore.exceptions import ClientError, ReadTimeoutError
+
 from lock_task import LockError, LockTask
+
+
+class LosesAnswers:
+    """A client whose requests arrive. Instead of the next answers it raises `errors`."""
+
+    def __init__(self):
+        self.client = boto3.client("lambda")
+        self.errors = []
+
+    def invoke(self, **request):
+        answer = self.client.invoke(**request)
+        if self.errors:
+            raise self.errors.pop(0)
+        return answer
+
+
+def refusal(status, code):
+    """What boto3 raises when Lambda itself has refused a request."""
+    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "Invoke")
 
 
 def error_type_of(call):
@@ -41,3 +63,29 @@ assert heir.release() is True
 
 # What lock-task refuses is not asked again.
 assert error_type_of(lambda: locks.acquire("")) == "InvalidRequest"
+assert error_type_of(lambda: locks.acquire("customer-7", sort_key="a")) == "InvalidRequest", "this table has no sort key"
+
+# A request whose answer was lost is sent again, and gets the lock that the first one acquired.
+no_answer = ReadTimeoutError(endpoint_url="https://lambda")
+unlucky = LosesAnswers()
+unlucky.errors = [no_answer, refusal(429, "TooManyRequestsException")]
+with LockTask("lock-task", unlucky).acquire("customer-9") as lock:
+    unlucky.errors = [no_answer]
+    lock.renew()
+    unlucky.errors = [no_answer]
+locks.acquire("customer-9").release()
+unlucky.errors = 3 * [no_answer]
+assert error_type_of(lambda: LockTask("lock-task", unlucky).acquire("customer-10", lease_seconds=1)) == "LockUnknown"
+
+# A caller who may not invoke the function is told so at once, by the error of boto3.
+unlucky.errors = [refusal(403, "AccessDeniedException")]
+try:
+    LockTask("lock-task", unlucky).acquire("customer-11")
+except ClientError:
+    assert unlucky.errors == []
+
+# Who releases early is not told that the lock was lost, although somebody else has it by then.
+with locks.acquire("customer-12") as early:
+    early.release()
+    later = locks.acquire("customer-12")
+assert later.release() is True

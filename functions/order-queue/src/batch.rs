@@ -1,8 +1,9 @@
-//! A batch within the time of one invocation: so many at once, each with a deadline of its own.
+//! Works on a batch within the time of one invocation. Several orders run at once, each with its own
+//! deadline.
 //!
-//! The time that is left is shared out among the messages that have not begun. A message that hangs then
-//! takes the time of nobody else, and the answer gets out: without it, Lambda would deliver the whole
-//! batch again.
+//! The remaining time is divided among the messages that have not begun. So a message that hangs takes
+//! no time from the others, and the response is returned before the deadline. Without a response Lambda
+//! would deliver the whole batch again.
 
 use crate::message::{Message, answer};
 use charge_order::{Charged, Request};
@@ -12,25 +13,27 @@ use lambda_lock::Budget;
 use lambda_lock_functions::{Event, Failure};
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::Value;
-use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many orders are under way at a time: as many requests may be waiting for the payment gateway.
+/// How many orders run at the same time. As many requests may wait for the payment gateway.
 const AT_ONCE: usize = 5;
-/// What is kept of the invocation for answering: whoever is killed at the deadline answers nothing.
+/// The part of the invocation that is reserved for returning the response. After the deadline the
+/// function cannot return anything.
 const TO_ANSWER: Duration = Duration::from_millis(500);
-/// With less than this an order is not begun.
+/// An order is not begun with less time than this.
 const LEAST: Duration = Duration::from_millis(500);
 
-/// Works on each message of a batch within a budget of its own, and answers which of them failed.
-pub async fn run<W>(event: LambdaEvent<Event>, work: W) -> Result<Value, Failure>
+/// Works on each message of a batch within its own budget, and returns which messages failed.
+pub async fn run<W, F>(event: LambdaEvent<Event>, work: W) -> Result<Value, Failure>
 where
-    W: AsyncFn(Request, Budget) -> Result<Charged, Failure>,
+    W: Fn(Request, Budget) -> F,
+    F: Future<Output = Result<Charged, Failure>>,
 {
     let messages = Message::all(&event.payload)?;
-    let time = Time::of(&event.context, messages.len());
-    let one = async |message: Message| {
-        let done = time.limit(&message, &work).await;
+    let (time, work) = (&Time::of(&event.context, messages.len()), &work);
+    let one = |message: Message| async move {
+        let done = time.limit(&message, work).await;
         report(&message, &done);
         done.is_err().then_some(message.id)
     };
@@ -38,45 +41,48 @@ where
     Ok(answer(failed.into_iter().flatten()))
 }
 
-/// The time of an invocation, and who has not begun to use it.
+/// The time of an invocation, and how many messages have not begun.
 struct Time {
     context: Context,
     whole: Budget,
-    not_begun: Cell<usize>,
+    not_begun: AtomicUsize,
 }
 
 impl Time {
     fn of(context: &Context, messages: usize) -> Self {
-        Self { context: context.clone(), whole: Budget::from(context), not_begun: Cell::new(messages) }
+        Self { context: context.clone(), whole: Budget::from(context), not_begun: AtomicUsize::new(messages) }
     }
 
-    /// Works on a message until its deadline, and no longer.
-    async fn limit<W>(&self, message: &Message, work: &W) -> Result<Charged, Failure>
+    /// Works on a message until its deadline at the latest.
+    async fn limit<W, F>(&self, message: &Message, work: &W) -> Result<Charged, Failure>
     where
-        W: AsyncFn(Request, Budget) -> Result<Charged, Failure>,
+        W: Fn(Request, Budget) -> F,
+        F: Future<Output = Result<Charged, Failure>>,
     {
         let share = self.share();
         let request = Request::read(&message.event()?)?;
         if share < LEAST {
-            return Err(Failure::unknown("there was no time left to begin: deliver the message again"));
+            return Err(Failure::unknown("there was no time left to begin; deliver the message again"));
         }
         let budget = self.budget(share);
         match tokio::time::timeout(share, Box::pin(work(request, budget))).await {
             Ok(done) => done,
             Err(_) => {
-                Err(Failure::unknown(format!("not done within {share:?}: the lease of its order ends by itself")))
+                Err(Failure::unknown(format!("not done within {share:?}; the order is free again when its lease ends")))
             }
         }
     }
 
-    /// What the next message may take: an equal part for each round that is to come.
+    /// Returns the time for the next message: an equal part for each remaining round.
     fn share(&self) -> Duration {
-        let not_begun = self.not_begun.replace(self.not_begun.get().saturating_sub(1));
+        // Each message asks once, so it does not fall below zero.
+        let not_begun = self.not_begun.fetch_sub(1, Ordering::Relaxed);
         let rounds = u32::try_from(not_begun.div_ceil(AT_ONCE)).unwrap_or(u32::MAX).max(1);
         self.whole.remaining().unwrap_or_default().saturating_sub(TO_ANSWER) / rounds
     }
 
-    /// The invocation's, with an earlier end: the lease of an order follows its own deadline.
+    /// Returns the budget of the invocation with an earlier end, so that the lease of an order follows
+    /// its own deadline.
     fn budget(&self, share: Duration) -> Budget {
         let later = self.whole.remaining().unwrap_or_default().saturating_sub(share);
         let mut context = self.context.clone();
@@ -85,7 +91,7 @@ impl Time {
     }
 }
 
-/// Nobody else hears why a message comes again.
+/// Logs the result of a message. SQS does not learn why a message failed.
 fn report(message: &Message, done: &Result<Charged, Failure>) {
     let message_id = &message.id;
     match done {

@@ -1,4 +1,4 @@
-//! Each message is an order.
+//! Charges the orders of a batch. Each message is an order.
 
 use crate::batch::run;
 use charge_order::{Deps, charge};
@@ -6,7 +6,7 @@ use lambda_lock_functions::{Event, Failure};
 use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 
-/// Charges the orders of a batch, and answers which messages are to come again.
+/// Charges the orders of a batch, and returns which messages must be delivered again.
 pub async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
-    run(event, async |request, budget| charge(&request, &budget, deps).await).await
+    run(event, |request, budget| async move { charge(&request, &budget, deps).await }).await
 }

@@ -1,9 +1,10 @@
-//! Orders from an SQS queue: what was not charged is reported, message by message, and comes again.
+//! Charges orders from an SQS queue. Messages that failed are reported one by one, and SQS delivers them
+//! again.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `batch` | a batch within the time of one invocation: so many at once, each with a deadline of its own |
-//! | `message` | what SQS delivers, and what it is answered |
+//! | `batch` | a batch within the time of one invocation: several orders at once, each with its own deadline |
+//! | `message` | the batch that SQS delivers, and the response to it |
 //! | `handler` | each message is an order for [`charge_order`] |
 
 mod batch;

@@ -1,4 +1,5 @@
-//! What a queue's owner is promised, on an embedded DynamoDB and beside a payment gateway.
+//! The promises to the owner of a queue, tested on an embedded DynamoDB with a local payment
+//! gateway.
 
 use crate::{handler, run};
 use charge_order::{Charged, Deps, Receipt};
@@ -27,13 +28,13 @@ impl Function {
         Self { gateway, deps }
     }
 
-    /// The messages that are to come again.
+    /// Returns the messages that SQS must deliver again.
     async fn failed(&self, bodies: &[Value], seconds: f64) -> Vec<String> {
         reported(handler(event(&batch(bodies), seconds), &self.deps).await)
     }
 }
 
-/// A batch as SQS delivers it; the messages are named by their places.
+/// Returns a batch as SQS delivers it. The id of a message is its position.
 fn batch(bodies: &[Value]) -> Value {
     let record = |(place, body): (usize, &Value)| {
         let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
@@ -76,17 +77,17 @@ fn charged() -> Result<Charged, Failure> {
 }
 
 #[tokio::test]
-async fn a_batch_is_charged_and_nothing_comes_again() {
+async fn a_batch_is_charged_and_no_message_is_reported() {
     let function = Function::start().await;
     assert_eq!(function.failed(&orders(10), 30.0).await, Vec::<String>::new());
-    assert_eq!(function.failed(&orders(10), 30.0).await, Vec::<String>::new(), "replays are done, too");
+    assert_eq!(function.failed(&orders(10), 30.0).await, Vec::<String>::new(), "replayed messages are done too");
     let ledger = function.gateway.ledger();
     assert_eq!(ledger.iter().filter(|entry| entry.executed).count(), 10);
-    assert_eq!(ledger.len(), 10, "nobody was asked again");
+    assert_eq!(ledger.len(), 10, "the gateway got no second request");
 }
 
 #[tokio::test]
-async fn only_what_failed_comes_again() {
+async fn only_failed_messages_are_reported() {
     let function = Function::start().await;
     function.failed(&[order("o-used")], 30.0).await;
     let bodies = [
@@ -96,17 +97,17 @@ async fn only_what_failed_comes_again() {
         order("o-3"),
         json!({ "orderId": "o-4" }),
         simulating("o-5", json!({ "stepMillis": 50 })),
-        // While the one before is at it.
+        // The message before it works on the same order.
         order("o-5"),
         json!({ "orderId": "o-used", "amount": 1, "currency": "EUR" }),
     ];
     assert_eq!(function.failed(&bodies, 30.0).await, ["1", "2", "4", "6", "7"]);
-    // What was held is replayed when it comes again, and what failed is charged.
+    // On the next delivery the order that was held is replayed, and the one that failed is charged.
     assert_eq!(function.failed(&[order("o-1"), order("o-5")], 30.0).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn an_empty_batch_is_nothing_to_do_and_what_is_no_batch_is_refused() {
+async fn an_empty_batch_is_done_and_an_invalid_batch_is_refused() {
     let function = Function::start().await;
     assert_eq!(function.failed(&[], 30.0).await, Vec::<String>::new());
     for wrong in [json!({}), order("o-1"), json!({ "Records": [{ "body": "{}" }] }), json!([])] {
@@ -139,7 +140,8 @@ async fn the_time_is_shared_out_and_every_order_has_a_deadline_of_its_own() {
     run(event(&batch(&orders(10)), 20.5), work).await.unwrap();
     let shares = shares.into_inner();
     let about = |share: Duration, seconds: u64| share.abs_diff(Duration::from_secs(seconds)) < Duration::from_secs(1);
-    // Two rounds: half of the time for the first one. It needed none of it, so the second has all.
+    // There are two rounds. The first one may take half of the time. It takes none, so the second
+    // one has all of it.
     assert!(shares[..5].iter().all(|share| about(*share, 10)), "{shares:?}");
     assert!(shares[5..].iter().all(|share| about(*share, 20)), "{shares:?}");
 }
@@ -154,7 +156,7 @@ async fn a_message_that_hangs_is_reported_and_the_others_are_done() {
         charged()
     };
     assert_eq!(reported(run(event(&batch(&orders(7)), 2.5), work).await), ["1"]);
-    assert!(started.elapsed() < Duration::from_millis(2500), "the answer gets out: {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(2500), "the response came too late: {:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -168,7 +170,7 @@ async fn a_gateway_that_is_silent_for_one_order_delays_no_other_order() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_the_remaining_time_is_reported_and_not_begun() {
+async fn a_message_without_enough_time_is_reported_and_not_begun() {
     let function = Function::start().await;
     assert_eq!(function.failed(&orders(3), 0.9).await, ["0", "1", "2"]);
     assert_eq!(function.gateway.ledger(), []);

@@ -1,4 +1,4 @@
-//! The binary as the template deploys it: its environment, its permissions, its queue, its logs.
+//! The binary as the template deploys it: its environment, permissions, queue and logs.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -20,7 +20,7 @@ async fn deploy(template: &Expansion) -> Sample {
     Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_order-queue"))]).await.unwrap()
 }
 
-/// The queue as the template has it, but with times that a test can wait for.
+/// The queue of the template, but with times that are short enough for a test.
 fn impatient(template: &Expansion) -> ExpandedQueue {
     ExpandedQueue { visibility_timeout_seconds: 0.5, ..template.queue_of(NAME).unwrap().clone() }
 }
@@ -55,7 +55,7 @@ async fn a_batch_whose_first_answer_is_lost_is_charged_with_exactly_what_the_tem
     until_empty(&queue).await;
     assert_eq!((queue.dead_letters().len(), queue.deliveries().messages), (0, 1));
     let used: Role = sample.proxy.used(NAME).union(&Queue::needs(&impatient(&template))).cloned().collect();
-    assert_eq!(&used, allows, "what is used, and what is allowed");
+    assert_eq!(&used, allows, "used and allowed actions differ");
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn the_visibility_timeout_is_six_times_the_functions_and_failures_are_repo
 }
 
 #[tokio::test]
-async fn what_fails_comes_again_until_it_is_charged_and_what_never_can_be_ends_as_a_dead_letter() {
+async fn failed_messages_are_delivered_again_until_they_are_charged_or_dead_letters() {
     let Some(template) = template() else { return };
     let gateway = PaymentGateway::start().await.unwrap();
     let template = template.with(NAME, &[("PAYMENT_GATEWAY_URL", gateway.url())]);
@@ -107,17 +107,17 @@ async fn what_fails_comes_again_until_it_is_charged_and_what_never_can_be_ends_a
     until_empty(&queue).await;
     assert_eq!(queue.dead_letters(), ["no order"]);
     assert_eq!(gateway.ledger().iter().filter(|entry| entry.executed).count(), 20);
-    // o-3 came three times, the malformed one as often as may be.
+    // o-3 was delivered three times, and the malformed message five times, which is the limit.
     assert_eq!(queue.deliveries().messages, 19 + 3 + 5);
 }
 
 #[tokio::test]
-async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_no_longer() {
+async fn a_message_that_crashes_the_process_delays_its_batch_by_one_delivery() {
     let Some(template) = template() else { return };
     let gateway = PaymentGateway::start().await.unwrap();
     let mut template =
         template.with(NAME, &[("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", "200")]);
-    // A lease that a test can wait for.
+    // Makes the lease short enough for a test.
     template.functions.get_mut(NAME).unwrap().timeout_seconds = 2;
     template.queues[0].max_receive_count = 2;
     let sample = deploy(&template).await;
@@ -129,7 +129,8 @@ async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_n
     let mut poison = order("o-2");
     poison["simulate"] = json!({ "crashAt": "charge" });
     queue.send(poison.to_string());
-    // Alone with the poison in the first batch, then both of them again, and charged at the latest then.
+    // o-1 shares the first batch with the message that crashes. Both are delivered again, and then o-1
+    // is charged.
     until_empty(&queue).await;
     assert!(queue.deliveries().failed_batches >= 1);
     let dead = queue.dead_letters();
@@ -137,7 +138,7 @@ async fn a_message_that_crashes_the_process_harms_its_batch_for_a_delivery_and_n
 }
 
 #[tokio::test]
-async fn what_keeps_it_from_starting_is_a_sentence_that_names_it() {
+async fn a_wrong_variable_stops_the_start_with_a_sentence_that_names_it() {
     let Some(template) = template() else { return };
     for (name, value, says) in [
         ("ORDERS_TABLE", "", "ORDERS_TABLE is not set"),
@@ -158,6 +159,9 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let ran = sample.lambda.invoke(NAME, &event.to_string()).await.unwrap();
     let logs = ran.logs.clone();
     assert_eq!(answered(ran).unwrap()["batchItemFailures"].as_array().unwrap().len(), 2);
-    assert!(logs.contains("note is no field") && logs.contains("InvalidRequest"), "why it comes again: {logs}");
+    assert!(
+        logs.contains("note is no field") && logs.contains("InvalidRequest"),
+        "the reason of a failed message is missing in the log: {logs}"
+    );
     assert_tells_nothing(&logs);
 }

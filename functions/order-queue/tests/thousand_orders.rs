@@ -1,13 +1,12 @@
-//! A thousand orders while processes are killed, hosts stand still and connections break: each is charged
-//! exactly once. The same without fencing: it is not.
+//! Charges a thousand orders while processes are killed, hosts are frozen and connections break. Each
+//! order is charged exactly once. Without fencing, some orders are recorded twice.
 //!
-//! Two ledgers that forgive nothing are looked at afterwards: the gateway's, and the orders table's own
-//! stream. `ORDERS_SEED` draws the same accidents again; when they meet which order is the machine's to
-//! say.
+//! Two complete records are checked afterwards: the requests to the gateway, and the stream of the orders
+//! table. `ORDERS_SEED` draws the same accidents again, but which orders they hit depends on the machine.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
+#![allow(clippy::disallowed_methods, reason = "the accidents run in the background")]
 
 use fastrand::Rng;
 use lambda_lock_local::authorize::Fate;
@@ -25,16 +24,16 @@ use std::time::{Duration, Instant};
 
 const ORDERS: usize = 1000;
 const TABLE: &str = "OrdersTable";
-/// Short, so that a lease is over soon: (2 s + 1 s of grace) × 1.05.
+/// Short, so that the lease ends soon: (2 s + 1 s of grace) × 1.05.
 const TIMEOUT_SECONDS: u64 = 2;
-/// Longer than a lease and the clocks' skew, as the template's is.
+/// Longer than a lease and the clock skew, as in the template.
 const VISIBILITY_SECONDS: f64 = 4.0;
-/// When fewer orders than this are left, the accidents end: then everything must come to an end.
+/// The accidents end when fewer orders than this are left. Then all orders must be charged.
 const CALM: usize = 50;
-/// How long all of it may take.
+/// How long the whole run may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// One run at a time: the machine is small.
+/// Only one run at a time, because the machine is small.
 static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,10 +41,10 @@ async fn a_thousand_orders_under_kills_standstills_and_faults_are_charged_exactl
     let _one = ONE.lock().await;
     let Some(run) = Run::of(env!("CARGO_BIN_EXE_order-queue")).await else { return };
     run.assert_accidents_happened();
-    assert!(run.refused > 0, "the fence had nothing to refuse; seed {}", run.seed);
+    assert!(run.refused > 0, "the fence refused no write; seed {}", run.seed);
     assert_eq!(run.charges().filter(|count| *count > 1).count(), 0, "charged twice; seed {}", run.seed);
     assert_eq!(run.effects.values().filter(|count| **count > 1).count(), 0, "recorded twice; seed {}", run.seed);
-    assert_eq!(run.charges().count(), ORDERS, "an order was lost; seed {}", run.seed);
+    assert_eq!(run.charges().count(), ORDERS, "an order was not charged; seed {}", run.seed);
     for entry in run.ledger.iter().filter(|entry| entry.executed) {
         let row = &run.rows[&entry.order_id];
         assert_eq!(row["chargeId"]["S"], entry.charge_id, "a charge without a result; seed {}", run.seed);
@@ -59,10 +58,10 @@ async fn without_fencing_the_same_accidents_record_orders_twice() {
     let Some(run) = Run::of(env!("CARGO_BIN_EXE_unfenced-order-queue")).await else { return };
     run.assert_accidents_happened();
     let twice = run.effects.values().filter(|count| **count > 1).count();
-    assert!(twice > 0, "nothing was recorded twice, so the other test shows nothing; seed {}", run.seed);
+    assert!(twice > 0, "no order was recorded twice, so the test with fencing proves nothing; seed {}", run.seed);
 }
 
-/// What is left when a run is over.
+/// The result of a run.
 struct Run {
     seed: u64,
     ledger: Vec<Entry>,
@@ -71,11 +70,11 @@ struct Run {
     /// The last state of each order.
     rows: BTreeMap<String, Value>,
     accidents: Arc<Accidents>,
-    /// How many transactions came too late, and were refused.
+    /// How many transactions came too late and were refused.
     refused: u64,
 }
 
-/// What accidents happen to.
+/// The parts that accidents happen to.
 struct Stage<'a> {
     gateway: &'a PaymentGateway,
     sample: &'a Sample,
@@ -84,7 +83,7 @@ struct Stage<'a> {
     accidents: &'a Arc<Accidents>,
 }
 
-/// What happened, so that nobody is charged exactly once for want of accidents.
+/// Counts the accidents, so that a run without accidents is noticed.
 #[derive(Debug, Default)]
 struct Accidents {
     kills: AtomicU32,
@@ -94,7 +93,7 @@ struct Accidents {
 }
 
 impl Run {
-    /// `None` where the template cannot be expanded.
+    /// Returns `None` when the template cannot be expanded.
     async fn of(binary: &'static str) -> Option<Self> {
         let seed =
             std::env::var("ORDERS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
@@ -119,7 +118,7 @@ impl Run {
         Some(run)
     }
 
-    /// How often the gateway charged each order.
+    /// Returns how often the gateway charged each order.
     fn charges(&self) -> impl Iterator<Item = usize> {
         let mut charges = BTreeMap::<_, usize>::new();
         for entry in self.ledger.iter().filter(|entry| entry.executed) {
@@ -133,7 +132,7 @@ impl Run {
         for (count, least) in [(kills, 10), (standstills, 10), (dynamodb, 50), (gateway, 20)] {
             assert!(count.load(Ordering::Relaxed) >= least, "{:?}; seed {}", self.accidents, self.seed);
         }
-        assert!(self.ledger.len() > ORDERS, "nobody was asked twice; seed {}", self.seed);
+        assert!(self.ledger.len() > ORDERS, "the gateway got no request twice; seed {}", self.seed);
     }
 
     fn say(&self, queue: &Queue) {
@@ -142,15 +141,15 @@ impl Run {
         let twice = self.effects.values().filter(|count| **count > 1).count();
         say(format_args!("  {:?}; {:?}", self.accidents, queue.deliveries()));
         say(format_args!(
-            "  the gateway charged {executed} and forgave {repeats}; {} orders recorded, {twice} of them more than \
-             once; {} transactions refused",
+            "  the gateway charged {executed} orders and recognised {repeats} repeats; {} orders recorded, {twice} of them \
+             more than once; {} transactions refused",
             self.effects.len(),
             self.refused
         ));
     }
 }
 
-/// The template, with times that a test can wait for.
+/// The template, with times that are short enough for a test.
 fn scene(template: &Expansion, name: &str, gateway: &str) -> Expansion {
     let environment = [("PAYMENT_GATEWAY_URL", gateway), ("LOCK_MAX_CLOCK_SKEW_MS", "200")];
     let mut scene = template.with("order-queue", &environment).with_history(TABLE);
@@ -160,12 +159,12 @@ fn scene(template: &Expansion, name: &str, gateway: &str) -> Expansion {
     let queue = scene.queues.iter_mut().find(|queue| queue.function == "order-queue").unwrap();
     queue.function = name.to_owned();
     queue.visibility_timeout_seconds = VISIBILITY_SECONDS;
-    // So many accidents nobody has in production.
+    // There are far more accidents than in production.
     queue.max_receive_count = 200;
     scene
 }
 
-/// Every tenth order comes twice: producers retry, too.
+/// Sends the orders. Every tenth order is sent twice, because producers also retry.
 fn send(queue: &Queue, rng: &mut Rng) {
     for number in 0..ORDERS {
         let order = json!({
@@ -178,7 +177,7 @@ fn send(queue: &Queue, rng: &mut Rng) {
     }
 }
 
-/// Lets accidents happen until few orders are left, and waits for the end.
+/// Causes accidents until few orders are left, and waits until all are done.
 async fn misfortune(stage: &Stage<'_>, seed: u64) {
     let Stage { gateway, sample, queue, name, accidents } = stage;
     let faults = (Mutex::new(Rng::with_seed(seed)), Arc::clone(accidents));
@@ -194,17 +193,17 @@ async fn misfortune(stage: &Stage<'_>, seed: u64) {
             said = Instant::now();
             say(format_args!("  {:>3} s: {} messages left", started.elapsed().as_secs(), queue.len()));
         }
-        assert!(started.elapsed() < PATIENCE, "too slow; seed {seed}");
+        assert!(started.elapsed() < PATIENCE, "the run took too long; seed {seed}");
     }
     sample.proxy.decide(|_| Fate::Answered);
     gateway.decide(|_| Conduct::Answers);
     tokio::time::timeout(PATIENCE, queue.until_empty()).await.unwrap();
-    // What still travels, arrives.
+    // Waits until late requests have arrived.
     tokio::time::sleep(LATEST).await;
     say(format_args!("  {:.1} s", started.elapsed().as_secs_f64()));
 }
 
-/// Kills a process, or has its host stand still: for a moment, or for longer than a lease.
+/// Kills a process, or freezes it for a moment or for longer than a lease.
 fn happen(lambda: &Lambda, name: &str, rng: &mut Rng, accidents: &Accidents) {
     let Some(environment) = rng.choice(lambda.environments(name)) else { return };
     if rng.u8(0..3) == 0 {
@@ -217,7 +216,7 @@ fn happen(lambda: &Lambda, name: &str, rng: &mut Rng, accidents: &Accidents) {
         let lambda = lambda.clone();
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            // It may have been killed meanwhile.
+            // The process may have been killed meanwhile.
             let _ = lambda.thaw(environment);
         });
     }
@@ -254,7 +253,7 @@ fn order_of(change: &Change) -> String {
     change.after["orderId"]["S"].as_str().unwrap().to_owned()
 }
 
-/// Whoever records writes the token of its own attempt.
+/// Counts how often each order was recorded. Each attempt that records writes its own token.
 fn effects(changes: &[Change]) -> BTreeMap<String, u32> {
     let mut effects = BTreeMap::new();
     for change in changes {
@@ -269,7 +268,7 @@ fn rows(changes: &[Change]) -> BTreeMap<String, Value> {
     changes.iter().map(|change| (order_of(change), change.after.clone())).collect()
 }
 
-/// Not `eprintln!`, which the test harness would hold back.
+/// Prints at once. The test harness would hold back `eprintln!`.
 fn say(what: Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }

@@ -1,4 +1,4 @@
-//! A counter that only the newest grant may touch: what *fencing at the resource* means.
+//! A counter that only the newest grant may change. It is an example of fencing at the resource.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -6,8 +6,8 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional, quoted};
 
-/// A table of counters: `counter` is the key, `value` the count, `lastToken` the fence, `writers` who
-/// counted.
+/// A table of counters. `counter` is the key, `value` the count, `lastToken` the fence, and `writers`
+/// the callers that counted.
 #[derive(Debug)]
 pub(crate) struct Counters {
     dynamodb: Client,
@@ -22,8 +22,8 @@ impl Counters {
         Ok(Self { dynamodb: config.impatient_dynamodb()?, table })
     }
 
-    /// Reads a counter, and raises its fence: from now on whoever had the lock before can write no more.
-    /// Without that, what is read here could still change under an older grant.
+    /// Reads a counter and raises its fence, so that earlier holders can no longer write. Without that
+    /// an older grant could change the counter after this read.
     pub(crate) async fn read(&self, counter: &str, token: u64) -> Result<u64, Failure> {
         let update = self.guarded(counter, token).update_expression("SET lastToken = :token");
         let updated = update.return_values(ReturnValue::AllNew).send().await;
@@ -31,7 +31,7 @@ impl Counters {
         Ok(row.get("value").and_then(|value| value.as_n().ok()?.parse().ok()).unwrap_or(0))
     }
 
-    /// Writes a counter. Harmless to repeat under the same grant.
+    /// Writes a counter. It may be repeated under the same grant.
     pub(crate) async fn write(&self, counter: &str, token: u64, value: u64, writer: &str) -> Result<(), Failure> {
         let written = self
             .guarded(counter, token)
@@ -44,7 +44,7 @@ impl Counters {
         written.map(drop).map_err(|error| self.failure(counter, &error))
     }
 
-    /// An update that is refused once a larger token has been seen.
+    /// Returns an update that is refused after a larger token was seen.
     fn guarded(
         &self,
         counter: &str,
@@ -62,7 +62,7 @@ impl Counters {
         let table = &self.table;
         match error.code() {
             Some("ConditionalCheckFailedException") => Failure::lost(format!(
-                "the counter {} has seen a larger fencing token: somebody else holds the lock, stop",
+                "the counter {} has seen a larger fencing token: another caller was granted the lock; stop",
                 quoted(counter)
             )),
             Some("ResourceNotFoundException" | "AccessDeniedException" | "ValidationException") => {
@@ -71,7 +71,7 @@ impl Counters {
                     error.message().unwrap_or("no reason was given")
                 ))
             }
-            _ => Failure::step_failed(&format!("the table {table:?} could not be asked in time")),
+            _ => Failure::step_failed(&format!("the table {table:?} did not respond in time")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One step of the work.
+//! Runs one step of the work.
 
 use crate::counter::Counters;
 use crate::request::{Request, Step};
@@ -6,10 +6,10 @@ use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, Fi
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
-/// How a process ends that was told to crash.
+/// The exit status of a simulated crash.
 const CRASHED: i32 = 70;
 
-/// What outlives an invocation.
+/// Clients and settings that all invocations of a process share.
 #[derive(Debug)]
 pub(crate) struct Deps {
     counters: Counters,
@@ -40,7 +40,7 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     Ok(json!({ "value": value }))
 }
 
-/// What the execution's input wants to go wrong, before the step's effect.
+/// Simulates the failures that the execution's input asks for, before the step's effect.
 async fn accidents(request: &Request) -> Result<(), Failure> {
     let Request { step, simulate, .. } = request;
     if !simulate.takes.is_zero() {
@@ -48,11 +48,11 @@ async fn accidents(request: &Request) -> Result<(), Failure> {
         tokio::time::sleep(simulate.takes).await;
     }
     if simulate.crashes(*step) {
-        tracing::error!(step = step.name(), "the step crashes, as it was told");
+        tracing::error!(step = step.name(), "the step crashes, as the input asked for");
         std::process::exit(CRASHED);
     }
     if simulate.fails(*step) {
-        return Err(Failure::step_failed(&format!("the step {} fails, as it was told", step.name())));
+        return Err(Failure::step_failed(&format!("the step {} fails, as the input asked for", step.name())));
     }
     Ok(())
 }

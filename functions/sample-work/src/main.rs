@@ -1,4 +1,5 @@
-//! Stands for your work: the steps of the sample state machines, each of them fenced.
+//! A placeholder for your work: the steps of the sample state machines, each of them fenced.
+//!
 //! `docs/samples.md` is its manual.
 
 mod counter;
@@ -10,12 +11,17 @@ mod tests;
 use crate::handler::{Deps, handler};
 use lambda_lock_functions::{process, serve, start};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let deps = Deps::new(config, &process)?;
-        serve(async |event| handler(event, &deps).await).await
+        let deps = Arc::new(Deps::new(config, &process)?);
+        serve(move |event| {
+            let deps = Arc::clone(&deps);
+            async move { handler(event, &deps).await }
+        })
+        .await
     })
     .await
 }

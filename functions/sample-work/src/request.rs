@@ -1,35 +1,30 @@
-//! Which step a state machine asks for, under which grant, and what is to go wrong in it.
+//! Reads a request: the step, the grant under which it runs, and the failures to simulate.
 
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 use std::time::Duration;
 
-/// One step.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) step: Step,
-    /// Which counter.
     pub(crate) counter: String,
-    /// The token of the grant under which the step runs.
+    /// The fencing token of the grant under which the step runs.
     pub(crate) fencing_token: u64,
-    /// Who counts.
+    /// The name of the caller that counts.
     pub(crate) writer: String,
     pub(crate) simulate: Simulate,
 }
 
-/// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Reads the counter.
     Read,
-    /// Writes the counter.
     Write(u64),
-    /// Both in one.
+    /// Reads the counter and writes it increased by one.
     Add,
 }
 
-/// What is to go wrong, for demonstrations and tests.
+/// The failures to simulate, for demonstrations and tests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulate {
     /// How long a step takes before its effect.
@@ -48,7 +43,6 @@ impl Step {
         }
     }
 
-    /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -73,7 +67,7 @@ impl Request {
 }
 
 impl Simulate {
-    /// What stands under `simulate` in the execution's input; whatever else stands there is the work's.
+    /// Reads `simulate` from the execution's input. The rest of the input belongs to the work.
     fn read(fields: &mut Fields) -> Result<Self, Failure> {
         let Some(Value::Object(mut input)) = fields.take("input") else { return Ok(Self::default()) };
         let Some(simulate) = input.remove("simulate") else { return Ok(Self::default()) };

@@ -1,4 +1,4 @@
-//! What a step promises, on an embedded DynamoDB.
+//! The promises of a step, tested on an embedded DynamoDB.
 
 use crate::handler::{Deps, handler};
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
@@ -27,7 +27,7 @@ async fn step(deps: &Deps, step: &str, token: u64, more: Value) -> Result<Value,
 }
 
 #[tokio::test]
-async fn a_counter_begins_at_nothing_and_counts_by_read_and_write_or_in_one() {
+async fn a_counter_begins_at_zero_and_counts_in_two_steps_or_in_one() {
     let deps = deps().await;
     assert_eq!(step(&deps, "read", 1, json!({})).await.unwrap(), json!({ "value": 0 }));
     for _ in 0..2 {
@@ -52,7 +52,7 @@ async fn an_older_grant_can_neither_read_nor_write_once_a_newer_one_has_read() {
 async fn a_step_with_a_failure_fails_before_its_effect() {
     let deps = deps().await;
     let failing = json!({ "input": { "key": "customer-7", "simulate": { "failAt": "add" } } });
-    assert_failure(step(&deps, "add", 1, failing.clone()).await, "WorkFailed", "as it was told");
+    assert_failure(step(&deps, "add", 1, failing.clone()).await, "WorkFailed", "as the input asked for");
     assert_eq!(step(&deps, "read", 1, failing).await.unwrap(), json!({ "value": 0 }));
 }
 
@@ -63,7 +63,7 @@ async fn a_missing_table_is_reported_by_name() {
 }
 
 #[tokio::test]
-async fn what_is_malformed_is_named() {
+async fn a_malformed_field_is_named() {
     let deps = deps().await;
     for (name, more, field) in [
         ("subtract", json!({}), "step"),

@@ -1,4 +1,4 @@
-//! The binary as the template deploys it: its permissions, its accidents, its errors.
+//! The binary as the template deploys it: its permissions, simulated accidents and errors.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -28,7 +28,7 @@ async fn a_step_works_with_exactly_what_the_template_allows() {
     let allows = template.allows(NAME);
     let sample = deploy(&template).await;
     assert_eq!(sample.ask(NAME, &add(json!({}))).await, Ok(json!({ "value": 1 })));
-    assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+    assert_eq!(&sample.proxy.used(NAME), allows, "used and allowed actions differ");
 
     let mut less = template.clone();
     less.functions.get_mut(NAME).unwrap().allows.clear();
@@ -41,8 +41,8 @@ async fn a_step_crashes_and_fails_as_its_input_says_and_the_next_one_works() {
     let sample = deploy(&template).await;
     let crashed = sample.lambda.invoke(NAME, &add(json!({ "crashAt": "add" })).to_string()).await.unwrap();
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()));
-    assert_error(sample.ask(NAME, &add(json!({ "failAt": "add" }))).await, "WorkFailed", "as it was told");
-    assert_eq!(sample.ask(NAME, &add(json!({}))).await, Ok(json!({ "value": 1 })), "nothing was counted before");
+    assert_error(sample.ask(NAME, &add(json!({ "failAt": "add" }))).await, "WorkFailed", "as the input asked for");
+    assert_eq!(sample.ask(NAME, &add(json!({}))).await, Ok(json!({ "value": 1 })), "the failed steps did not count");
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_table_that_does_not_answer_is_work_that_failed() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
     sample.proxy.decide(|_| Fate::Swallowed);
-    assert_error(sample.ask(NAME, &add(json!({}))).await, "WorkFailed", "could not be asked in time");
+    assert_error(sample.ask(NAME, &add(json!({}))).await, "WorkFailed", "did not respond in time");
 }
 
 #[tokio::test]

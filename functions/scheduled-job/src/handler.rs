@@ -1,4 +1,4 @@
-//! One try for the lock, the work, and the lock back.
+//! Tries once to acquire the lock, runs the work and releases the lock.
 
 use crate::work::{WorkError, work};
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
@@ -7,10 +7,10 @@ use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, 
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
-/// The job's name where `JOB_NAME` gives none.
+/// The job's name if `JOB_NAME` is not set.
 const DEFAULT_NAME: &str = "scheduled-job";
 
-/// What outlives an invocation.
+/// Clients and settings that all invocations of a process share.
 pub(crate) struct Deps {
     locks: LockClient,
     key: LockKey,
@@ -20,17 +20,19 @@ impl Deps {
     pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
         let name = optional(environment, "JOB_NAME")?.unwrap_or_else(|| DEFAULT_NAME.to_owned());
         let key = format!("job/{name}");
-        // A table with a sort key gets the same text there: the pair names the job either way.
+        // If the table has a sort key, it gets the same text.
         let sort_key = config.has_sort_key().then(|| key.clone());
         let longest = if sort_key.is_some() { lambda_lock::protocol::LONGEST_SORT_KEY } else { LONGEST_KEY };
         if key.len() > longest {
-            return Err(ConfigError::new(format!("JOB_NAME is too long: job/ and the name may have {longest} bytes")));
+            return Err(ConfigError::new(format!(
+                "JOB_NAME is too long: job/ and the name may have {longest} bytes together"
+            )));
         }
         Ok(Self { locks: config.locks()?, key: LockKey::new(key, sort_key) })
     }
 }
 
-/// What the event says does not matter: every firing of the schedule is one try.
+/// Each event of the schedule is one try. The content of the event is ignored.
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
     guarded(event, deps, work).await
 }
@@ -49,7 +51,8 @@ where
 {
     match deps.locks.try_acquire(&deps.key).within(budget).await? {
         TryAcquired::Held(held) => {
-            // No owner of this crate is longer; another client's may fill the row.
+            // Owners of this crate have at most this length. Another client's may be as large as a
+            // row.
             let holder = beginning(&held.holder, LONGEST_NAME);
             tracing::info!(holder, "somebody else runs the job");
             Ok(json!({ "ran": false, "holder": holder }))
@@ -64,7 +67,7 @@ where
     }
 }
 
-/// A lock that was lost, or could not be renewed, is not the work's fault and keeps its own name.
+/// Returns the failure of the work. Errors of the lock keep their own error names.
 fn failure(error: WorkError) -> Failure {
     match error.downcast::<lambda_lock::Error>() {
         Ok(error) => Failure::from(*error),
@@ -72,7 +75,8 @@ fn failure(error: WorkError) -> Failure {
     }
 }
 
-/// A lock that does not come back is only logged: the work has ended, and the lease frees the lock.
+/// Releases the lock. A failure of the release is only logged, because the work has ended and the
+/// lease frees the lock.
 async fn give_back(lock: Lock) -> AfterWork {
     let ends = lock.lease_ends_at();
     match lock.release().await {

@@ -1,4 +1,5 @@
-//! A job on a schedule that may fire twice: at most one run at a time. `docs/samples.md` is its manual.
+//! A job on a schedule that may start twice: at most one run at a time. The manual is
+//! `docs/samples.md`.
 
 mod handler;
 #[cfg(test)]
@@ -8,12 +9,17 @@ mod work;
 use crate::handler::{Deps, handler};
 use lambda_lock_functions::{process, serve, start};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let deps = Deps::new(config, &process)?;
-        serve(async |event| handler(event, &deps).await).await
+        let deps = Arc::new(Deps::new(config, &process)?);
+        serve(move |event| {
+            let deps = Arc::clone(&deps);
+            async move { handler(event, &deps).await }
+        })
+        .await
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! What the schedule's owner is promised, on an embedded DynamoDB.
+//! The promises to the owner of the schedule, tested on an embedded DynamoDB.
 
 use crate::handler::{Deps, guarded, handler};
 use crate::work::WorkError;
@@ -75,7 +75,7 @@ async fn work_that_fails_is_reported_by_name_and_the_lock_is_free() {
 }
 
 #[tokio::test]
-async fn work_that_fails_says_that_the_lock_is_free_again_only_when_it_is() {
+async fn failed_work_reports_a_free_lock_only_when_it_was_released() {
     let server = DynamoDb::start().await;
     let deps = deps(&server, &[]).unwrap();
     let failed = guarded(tick(), &deps, async |_| Err::<(), WorkError>("no paper".into())).await;
@@ -93,7 +93,7 @@ async fn work_that_fails_says_that_the_lock_is_free_again_only_when_it_is() {
 }
 
 #[tokio::test]
-async fn work_that_fails_after_the_lock_was_lost_says_so_and_nothing_about_when_it_is_free() {
+async fn failed_work_under_a_lost_lock_reports_the_loss_and_no_end_of_a_lease() {
     let server = DynamoDb::start().await;
     let deps = deps(&server, &[]).unwrap();
     let failed = guarded(tick(), &deps, async |lock| {
@@ -106,7 +106,7 @@ async fn work_that_fails_after_the_lock_was_lost_says_so_and_nothing_about_when_
 }
 
 #[tokio::test]
-async fn work_that_was_overtaken_stops_with_the_lost_lock_s_name() {
+async fn work_under_a_lost_lock_stops_with_lock_lost() {
     let server = DynamoDb::start().await;
     let deps = deps(&server, &[]).unwrap();
     let overtaken = guarded(tick(), &deps, async |lock| {
@@ -116,7 +116,7 @@ async fn work_that_was_overtaken_stops_with_the_lost_lock_s_name() {
     })
     .await;
     assert_failure(overtaken, "LockLost", "no longer ours");
-    assert!(!is_free(&server, "job/scheduled-job").await, "the other's lock is left alone");
+    assert!(!is_free(&server, "job/scheduled-job").await, "the lock of the other holder must stay held");
 }
 
 fn budget() -> lambda_lock::Budget {
@@ -124,7 +124,7 @@ fn budget() -> lambda_lock::Budget {
 }
 
 #[tokio::test]
-async fn an_invocation_without_time_asks_for_another_one() {
+async fn an_invocation_without_time_left_is_lock_unknown() {
     let server = DynamoDb::start().await;
     let spent = event(&json!({}), -1.0);
     assert_failure(handler(spent, &deps(&server, &[]).unwrap()).await, "LockUnknown", "has 0ns left");

@@ -1,4 +1,4 @@
-//! The binary as the template deploys it: its environment, its permissions, its logs, its errors.
+//! The binary as the template deploys it: its environment, permissions, logs and errors.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const NAME: &str = "scheduled-job";
-/// The lock table, as the embedded DynamoDB knows it.
+/// The name of the lock table in the embedded DynamoDB.
 const TABLE: &str = "LockTable";
 
 async fn deploy(template: &Expansion) -> Sample {
@@ -34,7 +34,7 @@ async fn a_tick_whose_first_answer_is_lost_works_with_exactly_what_the_template_
     let sample = deploy(&template).await;
     sample.proxy.decide(first_answer_lost());
     assert_eq!(answered(tick(&sample).await).unwrap()["ran"], true);
-    assert_eq!(&sample.proxy.used(NAME), allows, "what is used, and what is allowed");
+    assert_eq!(&sample.proxy.used(NAME), allows, "used and allowed actions differ");
 }
 
 #[tokio::test]
@@ -44,19 +44,21 @@ async fn without_any_one_of_its_permissions_a_tick_fails() {
         let less = template.without(NAME, missing);
         let sample = deploy(&less).await;
         sample.proxy.decide(first_answer_lost());
-        // Whoever may not look cannot know what became of the write whose answer was lost.
+        // Without GetItem the function cannot learn the outcome of the write whose response was
+        // lost.
         let error_type = if missing.action == "dynamodb:GetItem" { "LockUnknown" } else { "LockTableError" };
         assert_error(answered(tick(&sample).await), error_type, "job/scheduled-job");
     }
 }
 
 #[tokio::test]
-async fn of_sixteen_ticks_at_once_one_runs_and_fifteen_say_who_does() {
+async fn one_of_sixteen_ticks_at_once_runs_and_the_others_name_it() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;
-    // Sixteen warm environments: what is to be at once must not wait for processes to start.
+    // Starts sixteen environments first, so that the ticks run at the same time and do not wait for
+    // processes.
     at_once(&sample).await;
-    // The job lasts as long as its renewal is under way, and is held for as long as its grant is.
+    // Delays all responses, so that the job and its lock last long enough.
     sample.proxy.decide(|_| Fate::AnsweredAfter(Duration::from_millis(700)));
     let (mut ran, mut holders) = (Vec::new(), Vec::new());
     for invocation in at_once(&sample).await {
@@ -126,6 +128,6 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let broken = sample.lambda.invoke(NAME, &format!("{MARK} {{")).await.unwrap();
     let logs = ran.logs.clone() + &broken.logs;
     assert_eq!(answered(ran).unwrap()["ran"], true);
-    assert!(logs.contains("the first step"), "the job's own lines are logged: {logs}");
+    assert!(logs.contains("the first step"), "the log lines of the job are missing: {logs}");
     assert_tells_nothing(&logs);
 }

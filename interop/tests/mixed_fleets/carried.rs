@@ -1,4 +1,5 @@
-//! What a row carries from one holder to the next: payload, other attributes, and our token.
+//! What a row passes from one holder to the next: the payload, other attributes, and our fencing
+//! token.
 
 use crate::fleet::{Fleet, LONG, granted};
 use lambda_lock_interop::Language;
@@ -8,7 +9,7 @@ pub(crate) async fn data_is_carried_both_ways(fleet: Fleet) {
     let mut peer = fleet.peer("theirs", LONG).await;
     let ours = fleet.locks("ours");
 
-    // Ours reaches the peer, which leaves it when it has none of its own.
+    // The peer gets our payload, and keeps it if it has none of its own.
     let mut lock = ours.try_acquire("k").lease(LONG).data("erste Hälfte").await.unwrap().granted().unwrap();
     assert_eq!(peer.read("k").await.unwrap().unwrap().data.unwrap(), "erste Hälfte");
     lock.renew().data("zweite Hälfte").await.unwrap();
@@ -19,7 +20,7 @@ pub(crate) async fn data_is_carried_both_ways(fleet: Fleet) {
     assert_eq!(lock.data(), Some("zweite Hälfte".as_bytes()));
     lock.release().await.unwrap();
 
-    // The peer's reaches us, when it acquires.
+    // We get the peer's payload when we acquire.
     peer.acquire("k", json!({"data": "von drüben", "replaceData": true})).await.unwrap().unwrap();
     peer.renew("k").await.unwrap().unwrap();
     peer.release("k", false).await.unwrap().unwrap();
@@ -27,7 +28,7 @@ pub(crate) async fn data_is_carried_both_ways(fleet: Fleet) {
     assert_eq!(lock.data(), Some("von drüben".as_bytes()));
     lock.release().await.unwrap();
 
-    // What we remove is gone for the peer, too.
+    // A payload that we remove is gone for the peer too.
     let lock = ours.try_acquire("k").lease(LONG).remove_data().await.unwrap().granted().unwrap();
     assert_eq!(peer.read("k").await.unwrap().unwrap().data, None);
     lock.release().await.unwrap();
@@ -44,14 +45,14 @@ pub(crate) async fn a_peers_own_attributes_outlive_our_grants(fleet: Fleet) {
     lock.release().await.unwrap();
     assert_eq!(fleet.attribute("k", "tenant").await.unwrap(), "acme");
     assert_eq!(fleet.attribute("k", "expiresAt").await.unwrap(), "1790000000");
-    // A peer that acquires without naming them: Go keeps them, Java writes the row anew.
+    // A peer acquires without naming the attributes. Go keeps them, and Java writes a new row.
     let kept = fleet.language == Language::Go;
     let seen = peer.try_acquire("k").await.unwrap().unwrap();
     assert_eq!(seen.attributes.contains_key("tenant"), kept);
     assert_eq!(fleet.attribute("k", "tenant").await.is_some(), kept);
 }
 
-/// What stands on the row that a peer acquired from us, of all that we had written there.
+/// Returns which of our attributes are still in the row after a peer acquired the lock.
 async fn left_of_ours(fleet: &Fleet, options: serde_json::Value) -> Vec<&'static str> {
     let ours = fleet.builder("ours").ttl_attribute("expiresAt").build().unwrap();
     let asked = ours.try_acquire("k").lease(LONG).workflow("arn:workflow").data("payload");
@@ -72,7 +73,7 @@ pub(crate) async fn our_attributes_are_dropped_by_java_and_copied_by_go(fleet: F
         return assert_eq!(left, ["fencingToken", "leaseEndsAt", "expiresAt", "data"]);
     }
     assert_eq!(left, ["data"]);
-    // An option of Java's own, for those who have attributes to keep.
+    // An option of the Java client keeps the attributes.
     let left = left_of_ours(&fleet, json!({"update": true})).await;
     assert_eq!(left, ["fencingToken", "leaseEndsAt", "expiresAt", "data"]);
 }
@@ -95,13 +96,14 @@ pub(crate) async fn our_token_grows_after_a_peer_wrote_the_row(fleet: Fleet) {
     lock.release().await.unwrap();
 }
 
-/// A waiting Go client writes back the attributes that it saw first, however old they are by then.
-pub(crate) async fn a_counter_that_a_peer_turned_back_does_not_turn_ours_back(fleet: Fleet) {
+/// A waiting Go client writes back the attributes that it saw first, even if they are old by then.
+pub(crate) async fn an_old_token_that_a_peer_wrote_back_does_not_make_ours_smaller(fleet: Fleet) {
     let ours = fleet.locks("ours");
     let lock = granted(&ours, "k", LONG).await;
     let first = lock.fencing_token();
     let mut peer = fleet.peer("theirs", LONG).await;
-    // It sees the first token, and then sleeps for three seconds: longer than all of ours take below.
+    // The peer sees the first token, and then waits for three seconds. That is longer than all of our
+    // calls below.
     let waiter = tokio::spawn(async move {
         let acquired = peer.acquire("k", json!({"waitMillis": 60_000, "pollMillis": 3000})).await.unwrap();
         (acquired, peer)
@@ -119,7 +121,7 @@ pub(crate) async fn a_counter_that_a_peer_turned_back_does_not_turn_ours_back(fl
     let (acquired, mut peer) = waiter.await.unwrap();
     acquired.unwrap();
     let turned_back: u64 = fleet.attribute("k", "fencingToken").await.unwrap().parse().unwrap();
-    assert_eq!(turned_back, first, "the trap that this test is about is gone: {turned_back}");
+    assert_eq!(turned_back, first, "the peer did not write the old token back: {turned_back}");
     peer.release("k", false).await.unwrap().unwrap();
     let lock = granted(&ours, "k", LONG).await;
     assert!(lock.fencing_token() > newest, "{} after {newest}", lock.fencing_token());

@@ -1,4 +1,4 @@
-//! One counter, read and written without any condition: only the lock keeps an increment from being lost.
+//! One counter that is read and written without a condition. Only the lock prevents lost increments.
 
 use crate::dialects::cannot_read;
 use crate::fleet::{Fleet, LONG};
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// For how long a contender lets others go first, at most: some are about to be done.
+/// How long a contender lets others go first, at most. Some of them are nearly done.
 const LONGEST_REST: Duration = Duration::from_millis(60);
 const BLINK: Duration = Duration::from_millis(1);
 
-/// The counter, and who has added to it, in their order.
+/// The counter, and the callers that have added to it, in order.
 #[derive(Clone)]
 struct Counter {
     fleet: Fleet,
@@ -30,7 +30,7 @@ impl Counter {
         self.fleet.attribute("counter", "count").await.map_or(0, |count| count.parse().unwrap())
     }
 
-    /// Reads, and writes one more a little later: whoever did so in between is lost.
+    /// Reads the counter, and writes it plus one a little later. Increments in between are lost.
     async fn increment(&self, who: &'static str) {
         let count = self.count().await + 1;
         tokio::time::sleep(BLINK).await;
@@ -39,7 +39,7 @@ impl Counter {
         self.turns.lock().unwrap().push(who);
     }
 
-    /// Until somebody else has had a turn, so that the contenders meet.
+    /// Waits until another contender has had a turn, so that the contenders meet.
     async fn rest(&self, who: &'static str) {
         let began = Instant::now();
         while self.turns.lock().unwrap().last() == Some(&who) && began.elapsed() < LONGEST_REST {
@@ -47,21 +47,21 @@ impl Counter {
         }
     }
 
-    /// How often the lock went from one contender to another.
+    /// Returns how often the lock went from one contender to another.
     fn hand_overs(&self) -> usize {
         let turns = self.turns.lock().unwrap();
         turns.windows(2).filter(|two| two[0] != two[1]).count()
     }
 }
 
-/// Whether rows are kept, as usual, or deleted, where Java and Go could not read each other's.
+/// Whether rows are kept, as usual, or deleted, because Java and Go cannot read each other's rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rows {
     Kept,
     Deleted,
 }
 
-/// Our turns; each token must be larger than the ones before, as long as rows are kept.
+/// Takes our turns. While rows are kept, each token must be larger than the one before.
 async fn our_turns(counter: Counter, who: &'static str, locks: LockClient, turns: usize, rows: Rows) {
     let mut newest = 0;
     for _ in 0..turns {
@@ -88,7 +88,8 @@ async fn their_turns(counter: Counter, language: Language, mut peer: Peer, turns
     }
 }
 
-/// To a peer, a row in the other's dialect is an error: it tries again, until the row is gone.
+/// Acquires the lock for a peer. A row in the other dialect is an error for a peer, so it retries until
+/// the row is gone.
 async fn acquire(peer: &mut Peer, language: Language, rows: Rows) {
     loop {
         let options = json!({"waitMillis": 120_000, "pollMillis": 5});
@@ -107,7 +108,7 @@ pub(crate) async fn a_hundred_acquisitions_shared_with_one_peer_count_exactly(fl
     contenders.spawn(their_turns(counter.clone(), fleet.language, peer, 50, Rows::Kept));
     contenders.join_all().await;
     assert_eq!(counter.count().await, 100);
-    assert!(counter.hand_overs() >= 20, "{} hand-overs: they hardly met", counter.hand_overs());
+    assert!(counter.hand_overs() >= 20, "{} hand-overs are too few", counter.hand_overs());
 }
 
 pub(crate) async fn two_hundred_acquisitions_by_three_languages_count_exactly(fleet: Fleet) {
@@ -127,5 +128,5 @@ pub(crate) async fn two_hundred_acquisitions_by_three_languages_count_exactly(fl
     }
     contenders.join_all().await;
     assert_eq!(counter.count().await, 200);
-    assert!(counter.hand_overs() >= 60, "{} hand-overs: they hardly met", counter.hand_overs());
+    assert!(counter.hand_overs() >= 60, "{} hand-overs are too few", counter.hand_overs());
 }

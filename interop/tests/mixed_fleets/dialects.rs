@@ -1,4 +1,4 @@
-//! Two ways to write a lease: Java's milliseconds, Go's durations.
+//! The two dialects of a lease: Java's milliseconds and Go's durations.
 
 use crate::fleet::{Fleet, LONG, granted};
 use lambda_lock::{Dialect, LockClient};
@@ -9,7 +9,7 @@ fn of_the_other(fleet: &Fleet) -> LockClient {
     fleet.builder("ours").dialect(dialect).build().unwrap()
 }
 
-/// What a peer says when it cannot read a lease.
+/// Returns the error of a peer that cannot read a lease.
 pub(crate) fn cannot_read(language: Language) -> &'static str {
     if language == Language::Go { "cannot parse lease duration" } else { "NumberFormatException" }
 }
@@ -29,7 +29,7 @@ pub(crate) async fn a_row_in_the_others_dialect_is_an_error_to_a_peer_and_stays_
             lock.release().await.unwrap();
         }
     }
-    // A client of ours that writes the peer's dialect makes the row readable again.
+    // Our client makes the row readable again, because it writes the peer's dialect.
     granted(&fleet.locks("ours"), "k", LONG).await.release().await.unwrap();
     peer.try_acquire("k").await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! A table that one peer's language and our client share, and a promise that is kept on each of them.
+//! A table that our client shares with peers of one language, and the promises that are tested on it.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
@@ -11,15 +11,15 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The lease of whoever is going to die, or shall not be waited for.
+/// The lease of holders that will die, or that a test waits for.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
-/// The lease of whoever stays.
+/// The lease of holders that stay.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Something that must be true of our client next to a peer of any language.
+/// A promise about our client and a peer of any language.
 pub(crate) type Promise = fn(Fleet) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A lock table of its own, for our client and for peers of one language.
+/// A lock table for our client and for peers of one language.
 #[derive(Clone, Debug)]
 pub(crate) struct Fleet {
     pub(crate) language: Language,
@@ -36,7 +36,7 @@ impl Fleet {
         fleet
     }
 
-    /// Our client, writing what the peer can read.
+    /// Returns a builder of our client. It writes the peer's dialect.
     pub(crate) fn builder(&self, owner: &str) -> LockClientBuilder {
         self.builder_on(&self.dynamodb, owner)
     }
@@ -54,19 +54,19 @@ impl Fleet {
         self.builder(owner).build().unwrap()
     }
 
-    /// Our client behind a proxy that counts its requests.
+    /// Returns our client with a proxy that counts its requests.
     pub(crate) async fn counted(&self) -> (LockClient, CountingProxy) {
         let proxy = CountingProxy::start(&self.endpoint).await.unwrap();
         let locks = self.builder_on(&client(proxy.endpoint()), "counted").build().unwrap();
         (locks, proxy)
     }
 
-    /// A peer that renews only when asked to.
+    /// Starts a peer that renews only on request.
     pub(crate) async fn peer(&self, owner: &str, lease: Duration) -> Peer {
         self.open(self.language, owner, lease, Duration::ZERO).await
     }
 
-    /// A peer that renews by itself, as its users have it.
+    /// Starts a peer that renews in the background, as its users do.
     pub(crate) async fn renewing_peer(&self, owner: &str, lease: Duration) -> Peer {
         self.open(self.language, owner, lease, lease / 4).await
     }
@@ -89,12 +89,12 @@ impl Fleet {
         found.send().await.unwrap().item
     }
 
-    /// Puts a row that is not a lock's.
+    /// Puts a row that is not a lock record.
     pub(crate) fn put(&self, key: &str) -> PutItemFluentBuilder {
         self.dynamodb.put_item().table_name(&self.table).item("key", AttributeValue::S(key.to_owned()))
     }
 
-    /// One attribute of a row, as text.
+    /// Returns an attribute of a row as text.
     pub(crate) async fn attribute(&self, key: &str, name: &str) -> Option<String> {
         match self.row(key).await?.remove(name)? {
             AttributeValue::S(text) | AttributeValue::N(text) => Some(text),
@@ -104,23 +104,23 @@ impl Fleet {
     }
 }
 
-/// A try of ours that must succeed.
+/// Acquires a lock that must be free.
 pub(crate) async fn granted(locks: &LockClient, key: &str, lease: Duration) -> Lock {
-    locks.try_acquire(key).lease(lease).await.unwrap().granted().expect("somebody else holds the lock")
+    locks.try_acquire(key).lease(lease).await.unwrap().granted().expect("another caller holds the lock")
 }
 
-/// A lock of ours, waited for as long as it takes, within reason.
+/// Acquires a lock, and waits for it up to a minute.
 pub(crate) async fn waited_for(locks: &LockClient, key: &str) -> Lock {
     let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::from_secs(1));
     locks.acquire(key).within(&budget).lease(LONG).await.unwrap()
 }
 
-/// How many requests of each kind were counted, such as `GetItem`.
+/// Returns how many requests of each operation were counted, such as `GetItem`.
 pub(crate) fn requests(counts: &Counts) -> Vec<(&str, u64)> {
     counts.requests.iter().map(|(operation, count)| (operation.as_str(), *count)).collect()
 }
 
-/// Keeps a promise with each of these languages that this machine has, at the same time.
+/// Tests a promise with each of these languages that this machine has, at the same time.
 pub(crate) async fn keep(endpoint: &str, name: &str, promise: Promise, languages: &[Language]) {
     let mut kept = JoinSet::new();
     for language in languages.iter().copied() {
@@ -129,6 +129,6 @@ pub(crate) async fn keep(endpoint: &str, name: &str, promise: Promise, languages
             kept.spawn(async move { promise(fleet).await });
         }
     }
-    // The first that fails says so itself, with the language in its table's name.
+    // A promise that fails panics with the language in its table's name.
     kept.join_all().await;
 }

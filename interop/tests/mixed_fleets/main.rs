@@ -1,4 +1,5 @@
-//! Our client and the others' on one table: whoever holds, renews, releases or dies, the rest understands.
+//! Our client and other clients share a table. Each one holds, renews, releases and dies, and the others
+//! understand its rows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -17,10 +18,11 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// On DynamoDB Local: most promises are spent waiting for leases, but each also starts a process or two.
+/// How many promises run at a time on DynamoDB Local. Most of them wait for leases, but each one starts a
+/// process or two.
 const AT_ONCE: usize = 4;
 
-/// Each promise is a test on the embedded DynamoDB; all of them together are one on DynamoDB Local.
+/// Makes each promise a test on the embedded DynamoDB. All of them together are one test on DynamoDB Local.
 macro_rules! promises {
     ($($module:ident::$promise:ident, with $languages:expr;)*) => {
         $(#[tokio::test(flavor = "multi_thread")]
@@ -47,7 +49,7 @@ promises! {
     carried::a_peers_own_attributes_outlive_our_grants, with &[Java, Go];
     carried::our_attributes_are_dropped_by_java_and_copied_by_go, with &[Java, Go];
     carried::our_token_grows_after_a_peer_wrote_the_row, with &[Java, Go];
-    carried::a_counter_that_a_peer_turned_back_does_not_turn_ours_back, with &[Go];
+    carried::an_old_token_that_a_peer_wrote_back_does_not_make_ours_smaller, with &[Go];
     dialects::a_row_in_the_others_dialect_is_an_error_to_a_peer_and_stays_as_it_is, with &[Java, Go];
     dialects::both_dialects_are_read_by_us_whichever_we_write, with &[Java, Go];
     counter::a_hundred_acquisitions_shared_with_one_peer_count_exactly, with &[Java, Go];

@@ -1,4 +1,4 @@
-//! We hold the lock: we renew, release, die.
+//! Our client holds the lock. It renews, releases and dies.
 
 use crate::fleet::{Fleet, LONG, SHORT, granted};
 use lambda_lock::ReleaseOutcome;
@@ -13,7 +13,7 @@ pub(crate) async fn our_lock_is_refused_to_a_peer_which_reads_its_holder(fleet: 
     let seen = peer.read("k").await.unwrap().unwrap();
     assert!(seen.owner.starts_with("our-function/"), "{seen:?}");
     let version = fleet.attribute("k", "recordVersionNumber").await;
-    // Where a peer's library tells at all.
+    // If the peer's library returns them at all.
     assert!(seen.version.is_none() || seen.version == version, "{seen:?}");
     assert!(seen.lease_millis.is_none_or(|lease| Duration::from_millis(lease) == LONG), "{seen:?}");
 
@@ -31,7 +31,7 @@ pub(crate) async fn our_renewals_keep_a_waiting_peer_waiting(fleet: Fleet) {
     });
     for _ in 0..10 {
         tokio::time::sleep(SHORT / 4).await;
-        assert!(!waiter.is_finished(), "taken from us although we renew");
+        assert!(!waiter.is_finished(), "the peer took the lock although we renew");
         lock.checkpoint().await.unwrap();
     }
     lock.release().await.unwrap();
@@ -48,7 +48,8 @@ pub(crate) async fn a_peer_acquires_what_we_released_whether_we_kept_the_row_or_
         let outcome = if delete { lock.release().delete_row().await } else { lock.release().await };
         assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
         assert_eq!(fleet.row("k").await.is_none(), delete);
-        // Java looks whether it is there, and Go takes only a row where it is this.
+        // Java checks that the attribute is present. Go takes only a row in which it has this
+        // value.
         assert_eq!(fleet.attribute("k", "isReleased").await, (!delete).then(|| "1".to_owned()));
 
         peer.try_acquire("k").await.unwrap().unwrap();
@@ -64,7 +65,7 @@ pub(crate) async fn a_peer_takes_over_when_we_die_and_we_learn_that_the_lock_is_
     let mut peer = fleet.peer("theirs", LONG).await;
     let ours = fleet.locks("ours");
     let mut renewed_late = granted(&ours, "renewed late", SHORT).await;
-    // The peers wait for a lease and not longer, by clocks that may run faster than ours.
+    // The peers wait for exactly a lease, and their clocks may run faster than ours.
     assert!(renewed_late.remaining() <= SHORT.mul_f64(1.0 / 1.05), "{:?}", renewed_late.remaining());
     let released_late = granted(&ours, "released late", SHORT).await;
     let written_down = granted(&ours, "resumed late", SHORT).await.save();
@@ -72,8 +73,8 @@ pub(crate) async fn a_peer_takes_over_when_we_die_and_we_learn_that_the_lock_is_
     for key in KEYS {
         peer.wait_for(key, Duration::from_secs(30)).await.unwrap().unwrap();
         assert!(began.elapsed() >= SHORT, "{:?}", began.elapsed());
-        // From the first of them on, and not only when the peer has waited for all.
-        assert!(renewed_late.remaining().is_zero(), "a peer has it while our guard says that it is ours");
+        // This must be true as soon as the peer has the first lock.
+        assert!(renewed_late.remaining().is_zero(), "a peer has the lock while our guard still relies on it");
     }
     let lost = renewed_late.checkpoint().await.unwrap_err();
     assert!(lost.is_lost(), "{lost}");

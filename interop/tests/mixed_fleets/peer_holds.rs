@@ -1,4 +1,4 @@
-//! A peer holds the lock: it renews, releases, dies.
+//! A peer holds the lock. It renews, releases and dies.
 
 use crate::fleet::{Fleet, LONG, SHORT, granted, requests, waited_for};
 use lambda_lock::ReleaseOutcome;
@@ -11,11 +11,11 @@ pub(crate) async fn a_peers_lock_is_refused_to_us_and_its_holder_named(fleet: Fl
 
     let (ours, proxy) = fleet.counted().await;
     let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
-    let held = tried.held().expect("granted while a peer holds it");
+    let held = tried.held().expect("granted while a peer holds the lock");
     assert_eq!(requests(&proxy.take()), [("UpdateItem", 1)]);
     assert_eq!(held.holder, "their-host");
     assert_eq!(held.observation.lease(), Duration::from_secs(20));
-    // A lease and the drift of clocks from now on.
+    // A lease and the clock drift, from now on.
     assert!(held.retry_after <= Duration::from_secs(21) && held.retry_after > Duration::from_secs(20), "{held:?}");
 
     let row = ours.peek("k").await.unwrap().unwrap();
@@ -28,14 +28,14 @@ pub(crate) async fn a_peer_that_renews_keeps_its_lock_and_one_that_dies_is_taken
     let ours = fleet.locks("ours");
     let waiter = tokio::spawn(async move { (waited_for(&ours, "k").await, Instant::now()) });
     tokio::time::sleep(SHORT * 5 / 2).await;
-    assert!(!waiter.is_finished(), "taken from a peer that renews");
+    assert!(!waiter.is_finished(), "our client took the lock although the peer renews");
 
     peer.die().await.unwrap();
     let died = Instant::now();
     let (lock, taken) = waiter.await.unwrap();
     let took = taken.duration_since(died);
-    // From its last renewal, which was up to a quarter of the lease ago, a lease and the drift of
-    // clocks; one poll and one request; and whatever a busy machine adds.
+    // The peer is dead a lease and the clock drift after its last renewal. That renewal was up to a
+    // quarter of the lease ago. One poll, one request and delays of a busy machine are added.
     let least = SHORT.mul_f64(1.05) - SHORT / 4 - Duration::from_millis(250);
     assert!(took >= least && took <= SHORT.mul_f64(1.05) + Duration::from_secs(1), "{took:?}");
     assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);

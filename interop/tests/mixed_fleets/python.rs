@@ -1,4 +1,5 @@
-//! Python's client has rows of its own shape: they are never mistaken for ours, and a fleet moves in steps.
+//! The rows of Python's client have another schema. Neither client takes the other's rows for its own, and
+//! a fleet moves in steps.
 
 use crate::fleet::{Fleet, LONG, SHORT};
 use lambda_lock::{Budget, LockClient, LockKey};
@@ -8,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Where Python's client keeps the lock "k", unless its caller says otherwise.
+/// The key under which Python's client keeps the lock "k" by default.
 fn theirs() -> LockKey {
     LockKey::new("k", Some("-".to_owned()))
 }
 
-/// Where we keep it, in the same table.
+/// The key under which we keep it, in the same table.
 fn ours() -> LockKey {
     LockKey::new("k", Some("lambda-lock".to_owned()))
 }
@@ -31,7 +32,7 @@ pub(crate) async fn a_row_of_python_is_no_lock_record_and_is_left_as_it_is(fleet
     peer.renew("k").await.unwrap().unwrap();
     peer.release("k", true).await.unwrap().unwrap();
 
-    // And ours is none to Python's client, which leaves it alone as well.
+    // Our row is no lock record for Python's client, which also leaves it alone.
     let mut lock = locks.try_acquire(theirs()).lease(LONG).await.unwrap().granted().unwrap();
     let refusal = peer.wait_for("k", Duration::from_secs(1)).await.unwrap().unwrap_err();
     assert_eq!(refusal.why, Why::Failed, "{refusal}");
@@ -51,7 +52,7 @@ pub(crate) async fn both_locks_live_in_one_table_under_two_sort_keys(fleet: Flee
     lock.release().await.unwrap();
 }
 
-/// Who may be inside together with whom is what the steps of the migration are about.
+/// Counts the callers that work at the same time. The steps of the migration must keep it at one.
 #[derive(Clone, Default)]
 struct Inside(Arc<AtomicU32>);
 
@@ -70,7 +71,7 @@ async fn within(locks: &LockClient, inside: &Inside) {
     lock.release().await.unwrap();
 }
 
-/// A fleet's callers before the move, or after the last step.
+/// The callers of a fleet before the move, or after the last step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     OnlyPythons,
@@ -86,7 +87,7 @@ async fn let_in(fleet: &Fleet, others: Others) {
             let locks = fleet.locks(&format!("both {number}"));
             let mut peer = fleet.peer(&format!("both {number}"), LONG).await;
             for _ in 0..10 {
-                // In this order, everywhere: the old lock first.
+                // All callers must acquire in this order: the old lock first.
                 peer.wait_for("k", Duration::from_secs(60)).await.unwrap().unwrap();
                 within(&locks, &inside).await;
                 peer.release("k", true).await.unwrap().unwrap();

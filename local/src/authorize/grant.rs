@@ -1,4 +1,4 @@
-//! What a request needs, and what a role grants: one action on one resource, or several of them.
+//! The actions and resources that a request needs, and those that a role grants.
 
 use super::Condition;
 use crate::lambda::ACCOUNT;
@@ -12,16 +12,16 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// Service and action.
+    /// Service and action, such as `dynamodb:GetItem`.
     pub action: String,
-    /// The ARN. A wildcard in it means nothing: it has to be that ARN.
+    /// The ARN of the resource. It must be the exact ARN; wildcards have no effect.
     pub resource: String,
     /// For which requests. Without one, for all.
     #[serde(default)]
     pub condition: Option<Condition>,
 }
 
-/// All that a function may do.
+/// All actions that a function is permitted.
 pub type Role = BTreeSet<Grant>;
 
 /// One action on one resource that a request needs.
@@ -77,15 +77,15 @@ impl fmt::Display for Grant {
     }
 }
 
-/// What this operation of DynamoDB needs, by the IAM reference: a transaction or a batch needs the
-/// action of each of its items.
+/// Returns what this operation of DynamoDB needs, by the IAM reference. A transaction or a batch
+/// needs the action of each of its items.
 pub(super) fn needed(operation: &str, request: &Value, region: &str) -> anyhow::Result<Vec<Need>> {
     let arns = Arns { region };
     match operation {
         "TransactWriteItems" | "TransactGetItems" => {
             let mut needed = Vec::new();
             for item in array(request, "TransactItems")? {
-                for (part, item) in item.as_object().context("an item of the transaction is no object")? {
+                for (part, item) in item.as_object().context("an item of the transaction is not an object")? {
                     needed.push(arns.need(action_of_part(part)?, item)?);
                 }
             }
@@ -121,7 +121,7 @@ fn action_of_part(part: &str) -> anyhow::Result<&'static str> {
         "Update" => Ok("UpdateItem"),
         "Delete" => Ok("DeleteItem"),
         "Get" => Ok("GetItem"),
-        _ => bail!("{part:?} is no part of a transaction"),
+        _ => bail!("{part:?} is not a part of a transaction"),
     }
 }
 
@@ -146,7 +146,7 @@ impl Arns<'_> {
         Ok(Need::new(action, resource, item(request).into_iter().collect()))
     }
 
-    /// A table may be named by its ARN, too.
+    /// Returns the ARN of a table. A request may also name the table by its ARN.
     fn table(&self, name: &str) -> String {
         if name.starts_with("arn:") {
             return name.to_owned();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_table_cannot_be_judged() {
+    fn a_request_without_a_table_is_an_error() {
         assert!(needed("ExecuteStatement", &json!({"Statement": "SELECT * FROM locks"}), "eu-central-1").is_err());
         assert!(needed("TransactWriteItems", &json!({"TransactItems": [{"Own": {}}]}), "eu-central-1").is_err());
     }

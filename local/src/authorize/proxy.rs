@@ -1,4 +1,5 @@
-//! The proxy itself: who asks, for what, whether they may, and what becomes of the answer.
+//! The proxy: reads the caller and the needs of a request, checks the role, and decides what happens
+//! to the response.
 
 use super::grant::{Grant, Need, Role, needed};
 use super::refusal;
@@ -16,43 +17,43 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A proxy on a loopback port that lets through what the caller's role allows.
+/// A proxy on a loopback port that forwards requests which the caller's role permits.
 ///
-/// It serves from when it is made until it is dropped.
+/// It serves until it is dropped.
 pub struct AuthorizingProxy {
     shared: Arc<Shared>,
     serving: Serving,
 }
 
-/// One request as the proxy understood it.
+/// A request that the proxy has read.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The access key id of whoever sent it.
+    /// The access key id of the sender.
     pub caller: String,
-    /// What it needs.
+    /// The permissions that the request needs.
     pub needs: Vec<Need>,
 }
 
-/// What becomes of a request that is allowed.
+/// What happens to a request that is permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is answered.
+    /// It is applied, and the response is returned.
     Answered,
-    /// It is applied, and answered this much later.
+    /// It is applied, and the response is returned this much later.
     AnsweredAfter(Duration),
-    /// It is applied, and the connection is reset before the answer.
+    /// It is applied, and the connection is reset before the response.
     AnswerLost,
-    /// It is not applied, and nothing ever comes back.
+    /// It is not applied, and there is never a response.
     Swallowed,
-    /// It is not applied: DynamoDB refuses for now.
+    /// It is not applied, and the response says that it was throttled.
     Throttled,
     /// It is not applied, and the connection is reset.
     RequestLost,
-    /// It is applied, and the server says that it has failed (500).
+    /// It is applied, and the server returns an error (500).
     AppliedButFails,
-    /// It is answered, and a copy of it is applied this much later.
+    /// It is applied, the response is returned, and a copy is applied this much later.
     AppliedAgain(Duration),
-    /// Nothing ever comes back; it is applied this much later, whatever has become of the caller.
+    /// There is never a response. It is applied this much later, even if the caller has ended.
     AppliedLate(Duration),
 }
 
@@ -71,11 +72,11 @@ struct Shared {
 }
 
 impl AuthorizingProxy {
-    /// Begins to serve in front of an endpoint such as `http://127.0.0.1:8000`, with the role of each
-    /// access key id. Who has none is refused.
+    /// Starts a proxy in front of an endpoint such as `http://127.0.0.1:8000`, with the role of each
+    /// access key id. Callers without a role are rejected.
     ///
     /// # Errors
-    /// When the endpoint is none, or no loopback port can be had.
+    /// Returns an error if the endpoint is not valid, or if there is no free loopback port.
     pub async fn start(upstream: &str, roles: BTreeMap<String, Role>) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
             endpoint: upstream.to_owned(),
@@ -95,22 +96,22 @@ impl AuthorizingProxy {
         &self.serving.endpoint
     }
 
-    /// What this caller was seen to do, refusals left out.
+    /// Returns the permissions that this caller has used. Rejected requests do not count.
     pub fn used(&self, caller: &str) -> Role {
         lock(&self.shared.used).get(caller).cloned().unwrap_or_default()
     }
 
-    /// How often DynamoDB itself refused what was let through, by the error's name.
+    /// Returns how often DynamoDB itself returned an error, by the error's name.
     pub fn errors(&self) -> BTreeMap<String, u64> {
         lock(&self.shared.errors).clone()
     }
 
-    /// From now on this is what the caller may do.
+    /// Sets what the caller is permitted, from now on.
     pub fn allow(&self, caller: &str, role: Role) {
         lock(&self.shared.roles).insert(caller.to_owned(), role);
     }
 
-    /// From now on this decides what becomes of requests that are allowed.
+    /// Sets what decides about requests that are permitted, from now on.
     pub fn decide(&self, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) {
         *lock(&self.shared.decide) = Box::new(decide);
     }
@@ -144,7 +145,7 @@ impl Handle for Shared {
         match fate {
             Fate::Swallowed => return std::future::pending().await,
             Fate::Throttled => return Ok(refusal::throttled()),
-            Fate::RequestLost => anyhow::bail!("the request is to be lost"),
+            Fate::RequestLost => anyhow::bail!("the request is lost on purpose"),
             Fate::AppliedLate(delay) => {
                 self.apply_after(delay, headers, body);
                 return std::future::pending().await;
@@ -154,7 +155,7 @@ impl Handle for Shared {
         }
         let answer = note(&self.errors, self.upstream.forward(headers, body).await?).await;
         match fate {
-            Fate::AnswerLost => anyhow::bail!("the answer is to be lost"),
+            Fate::AnswerLost => anyhow::bail!("the response is lost on purpose"),
             Fate::AppliedButFails => return Ok(refusal::failed()),
             Fate::AnsweredAfter(delay) => tokio::time::sleep(delay).await,
             _ => {}
@@ -164,7 +165,7 @@ impl Handle for Shared {
 }
 
 impl Shared {
-    /// What of the role allows this, if anything does.
+    /// Returns the part of the role that permits this, if there is one.
     async fn grant<'r>(&self, role: &'r Role, need: &Need) -> anyhow::Result<Option<&'r Grant>> {
         for grant in role.iter().filter(|grant| grant.is_about(need)) {
             let Some(condition) = &grant.condition else { return Ok(Some(grant)) };
@@ -176,7 +177,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// The name of a table's partition key.
+    /// Returns the name of a table's partition key.
     async fn partition_key(&self, table: &str) -> anyhow::Result<String> {
         if let Some(known) = lock(&self.partition_keys).get(table) {
             return Ok(known.clone());
@@ -191,7 +192,7 @@ impl Shared {
         Ok(name)
     }
 
-    /// Applies it later, whatever has become of the caller.
+    /// Applies the request later, even if the caller has ended.
     fn apply_after(&self, delay: Duration, headers: HeaderMap, body: Bytes) {
         let (upstream, errors) = (Arc::clone(&self.upstream), Arc::clone(&self.errors));
         tokio::spawn(async move {
@@ -203,13 +204,14 @@ impl Shared {
     }
 }
 
-/// Counts what is an error, by its name: the end of `com.amazonaws.dynamodb.v20120810#NAME`.
+/// Counts a response with an error by its name. The name is the end of
+/// `com.amazonaws.dynamodb.v20120810#NAME`.
 async fn note(errors: &Mutex<BTreeMap<String, u64>>, answer: Answer) -> Answer {
     if answer.status().is_success() {
         return answer;
     }
     let (head, body) = answer.into_parts();
-    // The whole body is there already.
+    // The whole body has already arrived, so this cannot fail.
     let body = body.collect().await.unwrap_or_default().to_bytes();
     let error = serde_json::from_slice::<Value>(&body).unwrap_or_default();
     let name = error["__type"].as_str().and_then(|name| name.rsplit('#').next()).unwrap_or_default();
@@ -217,7 +219,7 @@ async fn note(errors: &Mutex<BTreeMap<String, u64>>, answer: Answer) -> Answer {
     Answer::from_parts(head, Full::new(body))
 }
 
-/// Who asks for what, or the refusal of whoever cannot be understood.
+/// Returns the caller and what the request needs, or the response to a request that cannot be read.
 fn read(headers: &HeaderMap, body: &[u8]) -> Result<Call, Box<Answer>> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let (caller, region) =
@@ -230,8 +232,8 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<Call, Box<Answer>> {
     Ok(Call { caller: caller.to_owned(), needs })
 }
 
-/// The access key id and the Region of a signature of version 4:
-/// `AWS4-HMAC-SHA256 Credential=ID/DATE/REGION/dynamodb/aws4_request, …`.
+/// Returns the access key id and the Region of a signature of version 4: `AWS4-HMAC-SHA256
+/// Credential=ID/DATE/REGION/dynamodb/aws4_request, …`.
 fn signed_by(authorization: &str) -> Option<(&str, &str)> {
     let (_, scope) = authorization.strip_prefix("AWS4-HMAC-SHA256 ")?.split_once("Credential=")?;
     let mut scope = scope.split([',', ' ']).next()?.split('/');

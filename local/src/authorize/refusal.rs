@@ -1,4 +1,4 @@
-//! Refusals as AWS words them: a status, mostly 400, and the reason as JSON.
+//! Errors in the form that AWS gives them: a status, mostly 400, and the reason as JSON.
 
 use super::Need;
 use crate::lambda::ACCOUNT;
@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
-/// The role allows something else.
+/// The role does not permit this.
 pub(super) fn denied(caller: &str, need: &Need) -> Answer {
     let Need { action, resource, .. } = need;
     let sentence = format!(
@@ -24,32 +24,32 @@ pub(super) fn not_signed() -> Answer {
     refusal(name, "message", "Request is missing Authentication Token")
 }
 
-/// Nobody knows this access key id.
+/// This access key id is not known.
 pub(super) fn unknown_caller() -> Answer {
     let name = "com.amazon.coral.service#UnrecognizedClientException";
     refusal(name, "message", "The security token included in the request is invalid.")
 }
 
-/// Nobody can tell what the request does.
-pub(super) fn not_understood(reason: &str) -> Answer {
+/// The proxy cannot read what the request does.
+pub(crate) fn not_understood(reason: &str) -> Answer {
     refusal("com.amazon.coral.validate#ValidationException", "message", reason)
 }
 
-/// The table, or the account, has had enough requests for now.
+/// The table or the account gets too many requests.
 pub(super) fn throttled() -> Answer {
     let name = "com.amazon.coral.availability#ThrottlingException";
     refusal(name, "message", "Rate exceeded")
 }
 
-/// The server says that it has failed, whatever it has done.
-pub(super) fn failed() -> Answer {
+/// The server reports a failure, although it may have applied the request.
+pub(crate) fn failed() -> Answer {
     let mut answer =
         refusal("com.amazonaws.dynamodb.v20120810#InternalServerError", "message", "Internal server error");
     *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     answer
 }
 
-fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
+pub(crate) fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
     let body = json!({ "__type": name, field: sentence }).to_string();
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() = StatusCode::BAD_REQUEST;

@@ -1,20 +1,24 @@
-//! A function that holds a lock while it works step by step, for the demo and the tests: slow enough to
-//! be killed, frozen or crashed in the middle.
+//! A function that holds a lock while it works in steps, for the demo and the tests. It is slow enough
+//! to be killed, frozen or crashed during a step.
 //!
 //! ```json
 //! { "key": "customer-7", "steps": [100, 250], "checkpoint": true, "write": true, "crashAt": 1 }
 //! ```
 //!
-//! * `steps`: how many milliseconds each step takes. `checkpoint` renews the lease after each of them.
-//! * `crashAt`: the process exits (status 70) at the beginning of this step; the first one is 0.
+//! * `steps`: how many milliseconds each step takes. With `checkpoint` the lease is renewed after each of them.
+//! * `crashAt`: the process exits (status 70) at the beginning of this step. The first step is 0.
 //! * `leaseMillis`: a lease of this length instead of one that follows the deadline.
-//! * `write`: at the end, `count` of the item `id` = key in `COUNTER_TABLE` (`counters`) grows by one,
-//!   unless a larger fencing token has written it.
+//! * `withoutCut`: the work continues when its lease has ended.
+//! * `write`: at the end, adds one to `count` of the item `id` = key in `COUNTER_TABLE` (`counters`), unless a larger
+//!   fencing token has written it.
 //!
-//! Answers `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`; `written` is
-//! `false` when the write was refused, and `null` when none was asked for.
+//! If `LEDGER` names a file, each step first adds a line to it: `{"key":…,"fencingToken":…,"step":0}`. These writes are
+//! not fenced.
+//!
+//! Returns `{"key":…,"owner":…,"fencingToken":…,"steps":2,"written":true,"deadlineAt":…}`. `written` is
+//! `false` when the write was refused, and `null` when the event asks for no write.
 
-#![allow(clippy::disallowed_methods, reason = "its work is to let time pass")]
+#![allow(clippy::disallowed_methods, reason = "its work is to wait")]
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -24,7 +28,11 @@ use lambda_lock_local::client;
 use lambda_runtime::LambdaEvent;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Deserialize)]
@@ -39,20 +47,27 @@ struct Work {
     write: bool,
     crash_at: Option<usize>,
     lease_millis: Option<u64>,
+    #[serde(default)]
+    without_cut: bool,
 }
 
 struct Deps {
     locks: LockClient,
     dynamodb: Client,
     counter_table: String,
+    ledger: Option<PathBuf>,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let deps = Deps::new(config)?;
-        // In a box: the compiler gives up on the layout of so many futures within each other.
-        serve(async |event| Box::pin(handler(event, &deps)).await).await
+        let deps = Arc::new(Deps::new(config)?);
+        serve(move |event| {
+            let deps = Arc::clone(&deps);
+            // Boxed, because the compiler cannot compute the layout of so many nested futures.
+            async move { Box::pin(handler(event, &deps)).await }
+        })
+        .await
     })
     .await
 }
@@ -62,22 +77,22 @@ impl Deps {
         let endpoint = optional(&process, "AWS_ENDPOINT_URL_DYNAMODB")?;
         let endpoint = endpoint.ok_or_else(|| ConfigError::new("AWS_ENDPOINT_URL_DYNAMODB is not set"))?;
         let counter_table = optional(&process, "COUNTER_TABLE")?.unwrap_or_else(|| "counters".to_owned());
-        Ok(Self { locks: config.locks()?, dynamodb: client(&endpoint), counter_table })
+        let ledger = optional(&process, "LEDGER")?.map(PathBuf::from);
+        Ok(Self { locks: config.locks()?, dynamodb: client(&endpoint), counter_table, ledger })
     }
 }
 
 async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure> {
     let budget = Budget::from(&event.context);
     let work = &event.payload;
-    let mut answer = match work.lease_millis {
-        None => deps.locks.with_lock(work.key.as_str(), &budget, async |lock| work.run(lock, deps).await).await?,
-        Some(millis) => {
-            let acquire = deps.locks.acquire(work.key.as_str()).lease(Duration::from_millis(millis));
-            let mut lock = acquire.within(&budget).await?;
-            let done = work.run(&mut lock, deps).await;
-            lock.release().await?;
-            done?
-        }
+    let mut acquire = deps.locks.acquire(work.key.as_str()).within(&budget);
+    if let Some(millis) = work.lease_millis {
+        acquire = acquire.lease(Duration::from_millis(millis));
+    }
+    let mut answer = if work.without_cut {
+        acquire.without_cut().run(async |lock| work.run(lock, deps).await).await?
+    } else {
+        acquire.run(async |lock| work.run(lock, deps).await).await?
     };
     answer["deadlineAt"] = event.context.deadline.into();
     Ok(answer)
@@ -87,6 +102,7 @@ impl Work {
     async fn run(&self, lock: &mut Lock, deps: &Deps) -> Result<Value, Failure> {
         tracing::info!(owner = lock.owner(), fencing_token = lock.fencing_token(), "{} is held", self.key);
         for (number, millis) in self.steps.iter().enumerate() {
+            self.note(number, lock.fencing_token(), deps)?;
             tracing::info!("step {number} of {}", self.key);
             if self.crash_at == Some(number) {
                 tracing::info!("step {number} of {} crashes", self.key);
@@ -107,7 +123,16 @@ impl Work {
         }))
     }
 
-    /// Whether it was applied.
+    /// Adds a line to the ledger, in one piece.
+    fn note(&self, step: usize, token: u64, deps: &Deps) -> Result<(), Failure> {
+        let Some(ledger) = &deps.ledger else { return Ok(()) };
+        let line = json!({ "key": self.key, "fencingToken": token, "step": step });
+        let file = OpenOptions::new().create(true).append(true).open(ledger);
+        let noted = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+        noted.map_err(|error| Failure::work_failed(&format!("the ledger could not be written: {error}")))
+    }
+
+    /// Writes the counter. Returns whether the write was applied.
     async fn write(&self, token: u64, deps: &Deps) -> Result<bool, Failure> {
         let update = deps
             .dynamodb
@@ -122,7 +147,10 @@ impl Work {
             .expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
         match update.send().await.map_err(|error| error.into_service_error()) {
             Ok(_) => Ok(true),
-            Err(error) if error.is_conditional_check_failed_exception() => Ok(false),
+            Err(error) if error.is_conditional_check_failed_exception() => {
+                tracing::info!("the write of {} with the token {token} was refused", self.key);
+                Ok(false)
+            }
             Err(error) => Err(Failure::work_failed(&format!("the counter could not be written: {error}"))),
         }
     }

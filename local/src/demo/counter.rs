@@ -1,5 +1,5 @@
-//! The thing that the lock guards: a counter in an item of its own, which remembers the largest
-//! fencing token that wrote it and refuses smaller ones.
+//! The counter that the lock guards. Its item remembers the largest fencing token that wrote it,
+//! and refuses smaller ones.
 
 use super::Options;
 use anyhow::{Context, anyhow};
@@ -29,17 +29,17 @@ impl Fence {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Applied,
-    /// A holder with this larger token had written.
+    /// A holder with this larger token wrote before.
     Refused {
         last_token: u64,
     },
 }
 
-/// A number that is read and written back in two requests: it needs a lock.
+/// A number that is read and written in two requests, so it needs a lock.
 #[derive(Debug)]
 pub(crate) struct Counter {
     client: Client,
@@ -55,11 +55,16 @@ impl Counter {
         let id = AttributeDefinition::builder().attribute_name(ID).attribute_type(ScalarAttributeType::S).build()?;
         let key = KeySchemaElement::builder().attribute_name(ID).key_type(KeyType::Hash).build()?;
         let create = self.client.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
-        create.attribute_definitions(id).key_schema(key).send().await.context("no table for the counter")?;
+        create
+            .attribute_definitions(id)
+            .key_schema(key)
+            .send()
+            .await
+            .context("the table of the counter could not be created")?;
         Ok(())
     }
 
-    /// The counter's value; zero before the first write.
+    /// Returns the counter's value. It is zero before the first write.
     pub(crate) async fn read(&self) -> anyhow::Result<u64> {
         let get = self.client.get_item().table_name(TABLE).key(ID, key()).consistent_read(true);
         let item = get.send().await.context("the counter could not be read")?.item;
@@ -93,9 +98,9 @@ fn last_token(error: &aws_sdk_dynamodb::operation::update_item::UpdateItemError)
     use aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException;
     match error {
         ConditionalCheckFailedException(refused) => {
-            number(refused.item().context("a refusal came without the item")?, LAST_TOKEN)
+            number(refused.item().context("a refused write returned no item")?, LAST_TOKEN)
         }
-        _ => Err(anyhow!("not a refusal: {error}")),
+        _ => Err(anyhow!("the write failed for another reason than its condition: {error}")),
     }
 }
 
@@ -104,6 +109,9 @@ fn key() -> AttributeValue {
 }
 
 fn number(item: &HashMap<String, AttributeValue>, name: &str) -> anyhow::Result<u64> {
-    let value = item.get(name).and_then(|value| value.as_n().ok()).with_context(|| format!("no number {name:?}"))?;
+    let value = item
+        .get(name)
+        .and_then(|value| value.as_n().ok())
+        .with_context(|| format!("the item has no number {name:?}"))?;
     value.parse().with_context(|| format!("{name} is {value:?}"))
 }

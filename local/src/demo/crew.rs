@@ -1,4 +1,4 @@
-//! The worker processes: starts them, gives them orders, hears their events, and sends them signals.
+//! The worker processes: starts them, sends them orders and signals, and receives their events.
 
 use super::Options;
 use super::message::{Event, Order};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
-/// When nobody says anything for so long, something is broken.
+/// If no worker reports anything for this long, something is broken.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// One of the workers.
@@ -24,7 +24,7 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// Something that a worker said.
+/// An event of a worker.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) from: WorkerId,
@@ -46,17 +46,17 @@ struct Worker {
     killed: bool,
 }
 
-/// What comes from a worker's stdout.
+/// What was read from a worker's stdout.
 #[derive(Debug)]
 enum Said {
     Event(Heard),
     Nonsense(WorkerId, anyhow::Error),
-    /// Nothing will come any more.
+    /// The output has ended.
     TheEnd(WorkerId),
 }
 
 impl Crew {
-    /// Starts this program once more for each worker.
+    /// Starts one process of this program for each worker.
     pub(crate) fn start(endpoint: &str, options: &Options) -> anyhow::Result<Self> {
         let (hear, said) = mpsc::unbounded_channel();
         let ids = (0..usize::try_from(options.workers)?).map(WorkerId);
@@ -71,26 +71,28 @@ impl Crew {
     pub(crate) async fn tell(&mut self, id: WorkerId, order: Order) -> anyhow::Result<()> {
         let line = format!("{}\n", serde_json::to_string(&order)?);
         let told = self.worker(id)?.orders.write_all(line.as_bytes()).await;
-        told.with_context(|| format!("{id} takes no orders"))
+        told.with_context(|| format!("{id} does not accept orders"))
     }
 
-    /// The next event of any worker.
+    /// Returns the next event of any worker.
     pub(crate) async fn hear(&mut self) -> anyhow::Result<Heard> {
         loop {
-            let said = tokio::time::timeout(SILENCE, self.said.recv()).await.context("nothing happens any more")?;
+            let said = tokio::time::timeout(SILENCE, self.said.recv())
+                .await
+                .context("no worker reported anything for 30 s")?;
             match said.context("all workers are gone")? {
                 Said::Event(Heard { from, event: Event::Failed { why }, .. }) => bail!("{from} cannot go on: {why}"),
                 Said::Event(heard) => return Ok(heard),
                 Said::Nonsense(from, error) => {
-                    return Err(error.context(format!("{from} said something that is no event")));
+                    return Err(error.context(format!("{from} wrote a line that is not an event")));
                 }
                 Said::TheEnd(from) if self.worker(from)?.killed => {}
-                Said::TheEnd(from) => bail!("{from} has ended, and nobody killed it"),
+                Said::TheEnd(from) => bail!("{from} has ended, although it was not killed"),
             }
         }
     }
 
-    /// Kills a worker where it stands. It will be heard no more.
+    /// Kills a worker at once. It reports nothing afterwards.
     pub(crate) async fn kill(&mut self, id: WorkerId) -> anyhow::Result<()> {
         self.send(id, Signal::KILL)?;
         let worker = self.worker(id)?;
@@ -99,7 +101,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Stops a worker where it stands. It executes nothing until it is woken up.
+    /// Stops a worker at once. It executes nothing until it is continued.
     pub(crate) fn stop(&mut self, id: WorkerId) -> anyhow::Result<()> {
         self.send(id, Signal::STOP)
     }
@@ -111,7 +113,7 @@ impl Crew {
     fn send(&mut self, id: WorkerId, signal: Signal) -> anyhow::Result<()> {
         let pid = self.worker(id)?.process.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let pid = pid.with_context(|| format!("{id} has ended"))?;
-        kill_process(pid, signal).with_context(|| format!("no {signal:?} for {id}"))
+        kill_process(pid, signal).with_context(|| format!("{signal:?} could not be sent to {id}"))
     }
 
     fn worker(&mut self, id: WorkerId) -> anyhow::Result<&mut Worker> {
@@ -136,14 +138,14 @@ impl Worker {
     }
 }
 
-/// Passes on what a worker says, with the time when it was heard.
+/// Passes on the events of a worker, each with the time when it was read.
 async fn listen(from: WorkerId, mut lines: Lines<BufReader<ChildStdout>>, hear: mpsc::UnboundedSender<Said>) {
     while let Ok(Some(line)) = lines.next_line().await {
         let said = match serde_json::from_str(&line) {
             Ok(event) => Said::Event(Heard { from, at: Instant::now(), event }),
             Err(error) => Said::Nonsense(from, anyhow!(error).context(line)),
         };
-        // Nobody listens any more only when the demo is over.
+        // The receiver is gone only when the demo has ended.
         let _ = hear.send(said);
     }
     let _ = hear.send(Said::TheEnd(from));

@@ -1,5 +1,5 @@
-//! Functions as Lambda runs them, and one of them is killed at its deadline while it holds
-//! a lock.
+//! The part of the demo with functions. One of them is killed at its deadline while it holds a
+//! lock.
 
 use super::MAX_CLOCK_SKEW;
 use super::orders::{CHARGE_ORDER, ORDER_QUEUE};
@@ -16,58 +16,58 @@ use std::time::{Duration, Instant, SystemTime};
 
 const LOCK_TASK: &str = "lock-task";
 const LOCK_CLEANER: &str = "lock-cleaner";
-/// An execution of a state machine that is not there: only its name counts.
+/// The ARN of an execution. There is no such execution; only its name is used.
 const EXECUTION: &str = "arn:aws:states:eu-central-1:123456789012:execution:exclusive-work:7";
-/// `demo-function`, under a name of its own.
+/// The name under which `demo-function` is deployed.
 const JOB: &str = "job";
 const JOB_BINARY: &str = "demo-function";
-/// Half of it is for waiting: long enough for what is left of a lease after the kill.
+/// The job may wait for half of this time. That is longer than the rest of a lease after the kill.
 const JOB_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often somebody who was told that the lock is held comes again.
+/// How often a caller retries while the lock is held.
 const RETRIES: u32 = 10;
 
-/// What a second owner was told while the first one held the lock.
+/// The response to a second owner while the first one held the lock.
 #[derive(Debug)]
 pub(crate) struct SecondOwner {
     pub(crate) acquired: bool,
-    /// Who was said to hold it.
+    /// The holder in the response.
     pub(crate) holder: String,
-    /// Whether it was the first owner.
+    /// Whether that is the first owner.
     pub(crate) is_first: bool,
 }
 
-/// How the lock of a function that was killed at its deadline came to the next invocation.
+/// How the next invocation got the lock of a function that was killed at its deadline.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     pub(crate) killed_after: Duration,
-    /// Whether the kill was the end of it, and not before the deadline.
+    /// Whether the invocation was ended by the kill, at its deadline and not before.
     pub(crate) was_killed: bool,
     pub(crate) token: u64,
     pub(crate) next_token: u64,
-    /// From the kill until the next invocation had answered.
+    /// The time from the kill to the response of the next invocation.
     pub(crate) taken_over_after: Duration,
-    /// Whether the lease was over by then.
+    /// Whether the lease had ended by then.
     pub(crate) lease_was_over: bool,
 }
 
-/// How the lock of an execution that ended without releasing it came to the next owner.
+/// How the next owner got the lock of an execution that ended without releasing it.
 #[derive(Debug)]
 pub(crate) struct CleanUp {
-    /// How many locks were freed.
+    /// How many locks were released.
     pub(crate) released: u64,
-    /// How much of the lease was left then.
+    /// How much of the lease was left at that time.
     pub(crate) lease_left: Duration,
     pub(crate) token: u64,
-    /// Of the next owner, if it got the lock.
+    /// The token of the next owner, if it got the lock.
     pub(crate) next_token: Option<u64>,
 }
 
-/// Has cargo build what this act and the next one need.
+/// Builds the functions of this part and the next one with cargo.
 pub(crate) async fn prepare() -> anyhow::Result<BTreeMap<String, PathBuf>> {
     build(&[LOCK_TASK, LOCK_CLEANER, CHARGE_ORDER, ORDER_QUEUE].map(str::to_owned)).await
 }
 
-/// Functions beside the demo's DynamoDB.
+/// The functions, with the demo's DynamoDB.
 pub(crate) struct Act<'a> {
     screen: &'a Screen,
     lambda: Lambda,
@@ -86,16 +86,17 @@ impl<'a> Act<'a> {
         let mut functions = template.functions(built, dynamodb.endpoint())?;
         functions.retain(|function| [LOCK_TASK, LOCK_CLEANER].contains(&function.name.as_str()));
         for cleaner in functions.iter_mut().filter(|function| function.name == LOCK_CLEANER) {
-            // Nobody acquires while it cleans up, and nobody waits for it to look again.
+            // Nobody acquires the lock during the clean-up, so a second look is not needed.
             cleaner.environment.insert("CLEANUP_SECOND_LOOK_SECONDS".to_owned(), "0".to_owned());
         }
         functions.push(job(built, table, dynamodb)?);
         let locks = LockClient::builder(client(dynamodb.endpoint()), table).build()?;
-        screen.title("Functions under the Lambda Runtime API: lock-task, lock-cleaner, and a job that has 3 s");
+        screen
+            .title("Functions under the Lambda Runtime API: lock-task, lock-cleaner, and a job with a timeout of 3 s");
         Ok(Self { screen, lambda: Lambda::start(functions).await?, locks })
     }
 
-    /// One owner acquires a lock through lock-task, and another one is told so.
+    /// One owner acquires a lock through lock-task. A second one tries, and gets the holder.
     pub(crate) async fn a_second_owner_is_told(&self) -> anyhow::Result<SecondOwner> {
         let acquire = |owner| acquire("customer-7", owner);
         let first = self.invoke(LOCK_TASK, &acquire("anna")).await?;
@@ -107,12 +108,11 @@ impl<'a> Act<'a> {
         let told = answer(&second)?;
         let holder = told["holder"]["owner"].as_str().unwrap_or_default().to_owned();
         let (after, start) = (&told["retryAfterSeconds"], Start(&second));
-        self.screen
-            .said(LOCK_TASK, format_args!("berta is told: held by {holder}, ask again after {after} s; {start}"));
+        self.screen.said(LOCK_TASK, format_args!("refused to berta: held by {holder}, retry after {after} s; {start}"));
 
         let released = self.invoke(LOCK_TASK, &json!({ "action": "release", "lock": lock })).await?;
         let given_back = answer(&released)?["released"] == true;
-        self.screen.said(LOCK_TASK, if given_back { "released by anna" } else { "anna's lock was gone" });
+        self.screen.said(LOCK_TASK, if given_back { "released by anna" } else { "anna's lock was already gone" });
         Ok(SecondOwner { acquired: told["acquired"] == true, is_first: holder == "anna", holder })
     }
 
@@ -122,16 +122,16 @@ impl<'a> Act<'a> {
         let mut for_execution = acquire(key, &format!("{EXECUTION}/0"));
         for_execution["execution"] = EXECUTION.into();
         let granted = answer(&self.invoke(LOCK_TASK, &for_execution).await?)?;
-        let token = granted["lock"]["fencingToken"].as_u64().context("an answer without a token")?;
-        self.screen.said(LOCK_TASK, format_args!("token {token}  granted to an execution, which is aborted"));
+        let token = granted["lock"]["fencingToken"].as_u64().context("the response has no token")?;
+        self.screen.said(LOCK_TASK, format_args!("token {token}  granted to an execution, which is then aborted"));
         let row = self.locks.peek(key).await?.context("the execution acquired no lock")?;
 
         let detail = json!({ "executionArn": EXECUTION, "status": "ABORTED", "redriveCount": 0 });
         let cleaned = self.invoke(LOCK_CLEANER, &json!({ "source": "aws.states", "detail": detail })).await?;
-        let released = answer(&cleaned)?["released"].as_u64().context("an answer without a number")?;
+        let released = answer(&cleaned)?["released"].as_u64().context("the response has no number")?;
         let lease_left = row.lease_ends_at.context("the lease has no end")?.duration_since(SystemTime::now());
         let (lease_left, start) = (lease_left.unwrap_or_default(), Start(&cleaned));
-        self.screen.said(LOCK_CLEANER, format_args!("{released} lock freed; {start}"));
+        self.screen.said(LOCK_CLEANER, format_args!("{released} lock released; {start}"));
 
         let next = answer(&self.invoke(LOCK_TASK, &acquire(key, "berta")).await?)?;
         let next_token = next["lock"]["fencingToken"].as_u64();
@@ -141,7 +141,8 @@ impl<'a> Act<'a> {
         Ok(CleanUp { released, lease_left, token, next_token })
     }
 
-    /// The job holds a lock when its time is over; the next invocation of it takes the lock over.
+    /// The job is killed at its deadline while it holds a lock. The next invocation of the job
+    /// takes the lock over.
     pub(crate) async fn a_function_is_killed_at_its_deadline(&self) -> anyhow::Result<Deadline> {
         let key = "the-job";
         let killed = self.invoke(JOB, &json!({ "key": key, "steps": [600_000] })).await?;
@@ -155,7 +156,7 @@ impl<'a> Act<'a> {
         let next = self.until_granted(key).await?;
         let lease_was_over = SystemTime::now() >= lease_ends_at;
         let taken_over_after = killed_at.elapsed();
-        let next_token = answer(&next)?["fencingToken"].as_u64().context("an answer without a token")?;
+        let next_token = answer(&next)?["fencingToken"].as_u64().context("the response has no token")?;
         let (after, start) = (Seconds(taken_over_after), Start(&next));
         self.screen.said(JOB, format_args!("token {next_token}  took over {after} after the kill; {start}"));
         Ok(Deadline {
@@ -168,7 +169,8 @@ impl<'a> Act<'a> {
         })
     }
 
-    /// Where there is much else to do, the lock may be held for longer than the job can wait.
+    /// Retries the job, because on a busy machine the lock may be held for longer than the job can
+    /// wait.
     async fn until_granted(&self, key: &str) -> anyhow::Result<Invocation> {
         for _ in 0..RETRIES {
             let invocation = self.invoke(JOB, &json!({ "key": key, "steps": [10], "checkpoint": true })).await?;
@@ -177,7 +179,7 @@ impl<'a> Act<'a> {
                 _ => return Ok(invocation),
             }
         }
-        bail!("the lock of the killed job is held for ever")
+        bail!("the lock of the killed job is still held after {RETRIES} retries")
     }
 
     async fn invoke(&self, function: &str, payload: &Value) -> anyhow::Result<Invocation> {
@@ -201,24 +203,27 @@ fn job(built: &BTreeMap<String, PathBuf>, table: &str, dynamodb: &LocalDynamoDb)
         environment: variables.map(|(name, value)| (name.to_owned(), value)).into(),
         timeout: JOB_TIMEOUT,
         memory_mb: 128,
+        ..Function::default()
     })
 }
 
 pub(crate) fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
     match &invocation.outcome {
         Outcome::Answer(answer) => Ok(serde_json::from_str(answer)?),
-        other => bail!("a function did not answer: {other:?}\n{}", invocation.logs),
+        other => bail!("a function returned no result: {other:?}\n{}", invocation.logs),
     }
 }
 
-/// How long a cold start took, or that there was none.
+/// The text for a cold start and how long it took, or for a warm start.
 struct Start<'a>(&'a Invocation);
 
 impl fmt::Display for Start<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         match self.0.first_answer {
-            Some(first) => write!(f, "cold start, {:.0} ms from the process's start to its answer", millis(first)),
+            Some(first) => {
+                write!(f, "cold start, {:.0} ms from the start of the process to its response", millis(first))
+            }
             None => write!(f, "warm, {:.1} ms", millis(self.0.duration)),
         }
     }

@@ -1,9 +1,9 @@
-//! What the workers said, added up.
+//! Counts the events of the workers.
 
 use super::message::{About, Event};
 use std::collections::BTreeMap;
 
-/// What the workers were told by DynamoDB, and what they sent to it.
+/// The requests that the workers sent, and their outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     grants: u64,
@@ -21,17 +21,17 @@ impl Ledger {
         }
     }
 
-    /// How often the lock was granted.
+    /// Returns how often the lock was granted.
     pub(crate) fn grants(&self) -> u64 {
         self.grants
     }
 
-    /// How many increments workers were told had been applied.
+    /// Returns how many increments were applied, as the workers report.
     pub(crate) fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// How many requests of which operation were sent about something.
+    /// Returns how many requests of each operation were sent about something.
     pub(crate) fn requests(&self, about: About) -> impl Iterator<Item = (&str, u64)> {
         let of_it = self.requests.iter().filter(move |((what, _), _)| *what == about);
         of_it.map(|((_, operation), count)| (operation.as_str(), *count))

@@ -1,46 +1,46 @@
-//! What the demo and its workers say to each other: one JSON object per line, orders on the
-//! worker's stdin, events on its stdout.
+//! The messages between the demo and its workers: one JSON object per line. Orders go to the
+//! worker's stdin, events come from its stdout.
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-/// What a worker is told to do.
+/// An order to a worker.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "order")]
 pub(crate) enum Order {
     /// Add one to the counter, this many times.
     Work { rounds: u64 },
-    /// Add one, but wait with the write for [`Order::Write`].
+    /// Add one, but wait for [`Order::Write`] before the write.
     WorkAndPause,
-    /// Do the write that was waited with.
+    /// Do the write that waits.
     Write,
 }
 
-/// What happened to a worker.
+/// An event that a worker reports.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub(crate) enum Event {
-    /// Takes orders from now on.
+    /// The worker accepts orders from now on.
     Ready,
-    /// Is about to send a request of this operation.
+    /// The worker will now send a request of this operation.
     Sent { about: About, operation: String },
-    /// Holds the lock.
+    /// The worker holds the lock.
     Acquired { token: u64, at: SystemTime, lease_ends_at: SystemTime },
-    /// Still holds the lock, has read the counter, and would write next.
+    /// The worker still holds the lock, has read the counter, and its next step is the write.
     AboutToWrite { token: u64, lease_left: Duration },
-    /// Its write was applied: the counter went from one value to the next.
+    /// The write was applied, and changed the counter from one value to the other.
     Applied { token: u64, from: u64, to: u64 },
-    /// Its write was refused: a holder with a larger token had written.
+    /// The write was refused, because a holder with a larger token wrote before.
     Refused { token: u64, last_token: u64, lease_left: Duration },
-    /// Gave the lock back, or found that it was gone already.
+    /// The lock was released, or was already gone.
     Released { token: u64, already_gone: bool },
-    /// Could not give the lock back, or does not know whether it could.
+    /// The release failed, or its outcome is unknown.
     NotReleased { token: u64, why: String },
-    /// Has done everything that it was told.
+    /// The worker has finished its order.
     Finished,
-    /// Cannot go on.
+    /// The worker cannot continue.
     Failed { why: String },
 }
 
@@ -55,10 +55,11 @@ pub(crate) enum About {
 }
 
 impl Event {
-    /// Says it, as a worker.
+    /// Writes the event to stdout, as a worker.
     pub(crate) fn say(&self) -> anyhow::Result<()> {
         let line = serde_json::to_string(self)?;
-        // In one piece, so that a worker that is stopped or killed leaves no half of a line.
-        std::io::stdout().lock().write_all(format!("{line}\n").as_bytes()).context("nobody listens")
+        // Writes the line at once, so that a worker that is stopped or killed leaves no half of a
+        // line.
+        std::io::stdout().lock().write_all(format!("{line}\n").as_bytes()).context("stdout is closed")
     }
 }

@@ -1,5 +1,5 @@
-//! The demo: real processes contend for one lock, one of them is killed and one is stopped, and
-//! the counter that the lock guards is exact all the same. Then functions do it, as Lambda runs them, and orders are charged exactly once.
+//! The demo. Real processes contend for one lock. One of them is killed and one is stopped, and the counter that the
+//! lock guards is still exact. Then functions use locks as Lambda runs them, and orders are charged exactly once.
 
 mod counter;
 mod crew;
@@ -25,34 +25,33 @@ use std::process::ExitCode;
 use std::time::Duration;
 use story::Story;
 
-/// Short, so that a dead holder is taken over while one watches.
+/// Short, so that the takeover from a dead holder can be watched.
 const LEASE: Duration = Duration::from_millis(1200);
-/// All processes of the demo read one clock.
+/// Short, because all processes of the demo read the same clock.
 const MAX_CLOCK_SKEW: Duration = Duration::from_millis(200);
 const LOCK_TABLE: &str = "locks";
 const LOCK_KEY: &str = "the-counter";
 
 /// Watch processes contend for one lock while one of them is killed and another one is stopped.
 ///
-/// Several real processes share an embedded DynamoDB. Each of them acquires the same lock, reads a
-/// counter, adds one and writes it back: without exclusion, increments would get lost.
+/// Several real processes share an embedded DynamoDB. Each of them acquires the same lock, reads a counter, adds one
+/// and writes it back. Without exclusion, increments would be lost.
 ///
-/// First everybody contends for the lock. Then one holder is killed (SIGKILL) in the middle of its
-/// work, and the lock is taken over after its lease. Then one holder is stopped (SIGSTOP) for longer
-/// than its lease and woken up (SIGCONT) only after a newer holder has written: its late write
-/// carries its old fencing token and is refused.
+/// First all processes contend for the lock. Then one holder is killed (SIGKILL) during its work, and another process
+/// takes the lock over when its lease has ended. Then one holder is stopped (SIGSTOP) for longer than its lease. It is
+/// continued (SIGCONT) only after a newer holder has written. Its late write has its old fencing token and is refused.
 ///
-/// At last, functions under a Runtime API that keeps deadlines: lock-task tells a second owner who holds
-/// the lock, lock-cleaner frees the lock of an execution that was aborted, and the lock of a function that
-/// is killed at its deadline is taken over by the next invocation. Then orders: one whose function crashes after the payment gateway has charged, and a queue
-/// of them with a message that is no order. cargo builds the functions first.
+/// Then functions run under a Runtime API that keeps deadlines. lock-task tells a second owner who holds the lock.
+/// lock-cleaner releases the lock of an execution that was aborted. The next invocation takes over the lock of a
+/// function that was killed at its deadline. At last orders are charged: one by a function that crashes after the
+/// payment gateway has charged, and others from a queue that also has a message which is not an order. Cargo builds the
+/// functions first.
 ///
-/// The exit code is 0 when the counter is exact, the late write was refused, the locks of those who were
-/// killed were taken over and every order was charged once, 1 when not, and 2 when the demo could not be
-/// played.
+/// The exit code is 0 when the counter is exact, the late write was refused, the locks of killed holders were taken
+/// over and every order was charged once. It is 1 when not, and 2 when the demo could not run.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// How many processes contend; one of them will be killed.
+    /// How many processes contend. One of them will be killed.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(3..=16))]
     workers: u64,
 
@@ -60,7 +59,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
 
-    /// Write without the fencing token's condition, to see what it is good for.
+    /// Write without the condition on the fencing token, to show what happens then.
     #[arg(long, hide = true)]
     unfenced: bool,
 }
@@ -69,7 +68,7 @@ pub(crate) struct Options {
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     tokio::select! {
         played = play(options) => played,
-        // Leaving by an error drops the workers, and that ends even a stopped one.
+        // The error drops the workers, which ends even a stopped one.
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     }
 }
@@ -79,7 +78,11 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     let dynamodb = LocalDynamoDb::in_memory().await?;
     let counter = Counter::new(client(dynamodb.endpoint()), Fence::of(&options));
     counter.create_table().await?;
-    lock_client(client(dynamodb.endpoint())).build()?.create_table().await.context("no lock table")?;
+    lock_client(client(dynamodb.endpoint()))
+        .build()?
+        .create_table()
+        .await
+        .context("the lock table could not be created")?;
 
     let crew = Crew::start(dynamodb.endpoint(), &options)?;
     let mut story = Story::new(crew);
@@ -107,7 +110,7 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
         .pronounce(&ledger))
 }
 
-/// How parent and workers use the lock table.
+/// Returns the builder of the lock client for the parent and for the workers.
 fn lock_client(dynamodb: aws_sdk_dynamodb::Client) -> LockClientBuilder {
     LockClient::builder(dynamodb, LOCK_TABLE).max_clock_skew(MAX_CLOCK_SKEW)
 }

@@ -1,4 +1,5 @@
-//! Orders that are charged exactly once: by a function that crashes in between, and from a queue.
+//! The part of the demo with orders. Each one is charged exactly once, by a function that crashes
+//! and from a queue.
 
 use super::MAX_CLOCK_SKEW;
 use super::functions::answer;
@@ -15,24 +16,24 @@ use std::time::{Duration, Instant};
 
 pub(crate) const CHARGE_ORDER: &str = "charge-order";
 pub(crate) const ORDER_QUEUE: &str = "order-queue";
-/// Short, so that the lease of whoever crashed ends while one watches.
+/// Short, so that the end of the crashed function's lease can be watched.
 const TIMEOUT: Duration = Duration::from_millis(2500);
 const ORDERS: usize = 12;
-/// How long everything may take that somebody waits for.
+/// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How an order came to be charged once although its first attempt crashed.
+/// How an order was charged once although its first attempt crashed.
 #[derive(Debug)]
 pub(crate) struct Crash {
-    /// How often the gateway was asked, and how often it charged.
+    /// How many requests the gateway got, and how many charges it made.
     pub(crate) asked: usize,
     pub(crate) charged: usize,
     pub(crate) crashed: bool,
-    /// Whether everybody was told the same charge, the third one from the record.
+    /// Whether all calls returned the same charge, and the third one returned the stored result.
     pub(crate) is_replayed: bool,
 }
 
-/// What became of the messages of a queue.
+/// The result of delivering the messages of a queue.
 #[derive(Debug)]
 pub(crate) struct Delivered {
     pub(crate) sent: usize,
@@ -42,7 +43,7 @@ pub(crate) struct Delivered {
     pub(crate) dead_letters: usize,
 }
 
-/// The functions, and a payment gateway with a ledger.
+/// The functions, and a payment gateway that records all requests.
 pub(crate) struct Act<'a> {
     screen: &'a Screen,
     lambda: Lambda,
@@ -50,7 +51,7 @@ pub(crate) struct Act<'a> {
 }
 
 impl<'a> Act<'a> {
-    /// The template's tables are there already.
+    /// Starts this part. The template's tables must exist already.
     pub(crate) async fn begin(
         screen: &'a Screen,
         built: &BTreeMap<String, PathBuf>,
@@ -70,27 +71,31 @@ impl<'a> Act<'a> {
         Ok(Self { screen, lambda: Lambda::start(functions).await?, gateway })
     }
 
-    /// charge-order crashes when the gateway has charged and nothing is recorded yet.
+    /// charge-order crashes after the gateway has charged and before anything is recorded.
     pub(crate) async fn a_function_crashes_after_the_charge(&self) -> anyhow::Result<Crash> {
         let mut crashing = order(0);
         crashing["simulate"] = json!({ "crashAt": "record" });
         let crashed = self.invoke(&crashing).await?;
         let charge = self.gateway.ledger().first().context("nobody was charged")?.charge_id.clone();
         let crashed = matches!(crashed.outcome, Outcome::Exited(_));
-        self.screen.said(CHARGE_ORDER, "crashes; the gateway has charged, and nothing is recorded");
+        self.screen.said(CHARGE_ORDER, "crashes after the gateway has charged, before the charge is recorded");
 
         let started = Instant::now();
         let second = answer(&self.until_free().await?)?;
         let after = Seconds(started.elapsed());
-        self.screen.said(CHARGE_ORDER, format_args!("took over {after} later, asked with the same key, recorded"));
+        self.screen.said(
+            CHARGE_ORDER,
+            format_args!("took over {after} later, sent the same key to the gateway, recorded the charge"),
+        );
         let third = answer(&self.invoke(&order(0)).await?)?;
-        self.screen.said(CHARGE_ORDER, format_args!("asked once more: replayed is {}", third["replayed"]));
+        self.screen.said(CHARGE_ORDER, format_args!("called once more: replayed is {}", third["replayed"]));
         let same = |answer: &Value| answer["chargeId"] == charge;
         let is_replayed = same(&second) && same(&third) && second["replayed"] == false && third["replayed"] == true;
         Ok(Crash { asked: self.gateway.ledger().len(), charged: self.charged(), crashed, is_replayed })
     }
 
-    /// A batch with an order whose card is refused at first, and with a message that is no order.
+    /// Delivers a queue with an order whose card is refused at first, and with a message that is
+    /// not an order.
     pub(crate) async fn a_queue_is_delivered(&self) -> anyhow::Result<Delivered> {
         let before = self.charged();
         let refused = AtomicBool::new(false);
@@ -104,7 +109,7 @@ impl<'a> Act<'a> {
             queue.send(order(number).to_string());
         }
         queue.send("no order");
-        tokio::time::timeout(PATIENCE, queue.until_empty()).await.context("the queue is never empty")?;
+        tokio::time::timeout(PATIENCE, queue.until_empty()).await.context("the queue is not empty after 30 s")?;
         let (deliveries, dead_letters) = (queue.deliveries(), queue.dead_letters().len());
         let (messages, batches) = (deliveries.messages, deliveries.batches);
         self.screen.said(ORDER_QUEUE, format_args!("{messages} deliveries in {batches} batches, {dead_letters} dead"));
@@ -122,9 +127,9 @@ impl<'a> Act<'a> {
             match &invocation.outcome {
                 Outcome::Error { error_type, .. } if error_type == "LockHeld" => {}
                 Outcome::Answer(_) => return Ok(invocation),
-                other => bail!("{CHARGE_ORDER} did not answer: {other:?}"),
+                other => bail!("{CHARGE_ORDER} returned no result: {other:?}"),
             }
-            ensure!(started.elapsed() < PATIENCE, "the order of the crashed function is held for ever");
+            ensure!(started.elapsed() < PATIENCE, "the order of the crashed function is still held after 30 s");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -138,7 +143,7 @@ fn order(number: usize) -> Value {
     json!({ "orderId": format!("order-{number}"), "amount": 1250, "currency": "EUR" })
 }
 
-/// The template's queue, with times that one can watch.
+/// The template's queue, with shorter times.
 fn queue() -> ExpandedQueue {
     ExpandedQueue {
         arn: "arn:aws:sqs:eu-central-1:123456789012:OrderMessages".to_owned(),

@@ -1,12 +1,12 @@
-//! Tells of every HTTP request before it is sent, retries included, so that even those of a worker
-//! that is killed are counted.
+//! Reports every HTTP request before it is sent, including retries. So the requests of a killed
+//! worker count too.
 
 use super::message::{About, Event};
 use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
 use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 
-/// Sits in a client and tells what it sends.
+/// An interceptor that reports the requests of a client.
 #[derive(Debug)]
 pub(crate) struct Telling(pub(crate) About);
 
@@ -21,7 +21,7 @@ impl Intercept for Telling {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // `DynamoDB_20120810.UpdateItem`: the API's version, then the operation.
+        // `DynamoDB_20120810.UpdateItem` is the version of the API and the operation.
         let target = context.request().headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         Event::Sent { about: self.0, operation }.say()?;

@@ -1,5 +1,5 @@
-//! What the demo's audience sees: aligned lines with the time since the beginning, in colour only
-//! where somebody looks.
+//! The output of the demo: aligned lines with the time since the start, in colour only on a
+//! terminal.
 
 use super::crew::{Heard, WorkerId};
 use super::message::Event;
@@ -13,7 +13,7 @@ const GOOD: Style = AnsiColor::Green.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// The audience's view of the story.
+/// Prints the progress of the demo.
 #[derive(Debug)]
 pub(crate) struct Screen {
     started: Instant,
@@ -24,30 +24,30 @@ impl Screen {
         Self { started: Instant::now() }
     }
 
-    /// Begins a part of the story.
+    /// Prints the title of a part.
     pub(crate) fn title(&self, title: impl fmt::Display) {
         anstream::println!("\n{TITLE}{title}{TITLE:#}");
     }
 
-    /// Something that the demo does to a worker.
+    /// Prints a signal that the demo sends to a worker.
     pub(crate) fn signal(&self, worker: WorkerId, signal: &str) {
         self.line(Instant::now(), worker, BAD, signal);
     }
 
-    /// Another worker holds the lock of one that could not release it.
+    /// Prints a takeover by another worker.
     pub(crate) fn takeover(&self, Takeover { from, to, after }: &Takeover) {
         let (worker, token, after) = (to.worker, to.token, Seconds(*after));
         let what = format_args!("token {token}  took over from {}, {after} after the signal", from.worker);
         self.line(to.heard_at, worker, TITLE, what);
     }
 
-    /// Something that a worker said, if it is worth a line.
+    /// Prints an event of a worker, unless it is of no interest.
     pub(crate) fn event(&self, heard: &Heard) {
         let Heard { from, at, event } = heard;
         let line = |style, what: fmt::Arguments<'_>| self.line(*at, *from, style, what);
         match event {
             Event::AboutToWrite { token, lease_left } => {
-                line(TITLE, format_args!("token {token}  about to write, {} of the lease left", Seconds(*lease_left)))
+                line(TITLE, format_args!("token {token}  about to write, lease has {} left", Seconds(*lease_left)))
             }
             Event::Applied { token, from, to } => {
                 line(Style::new(), format_args!("token {token}  counter {from} -> {to}"))
@@ -55,7 +55,7 @@ impl Screen {
             Event::Refused { token, last_token, lease_left } => line(
                 GOOD,
                 format_args!(
-                    "token {token}  write refused, the counter has seen {last_token}; {} of the lease left",
+                    "token {token}  write refused, a holder with token {last_token} has written; lease has {} left",
                     Seconds(*lease_left)
                 ),
             ),
@@ -67,7 +67,7 @@ impl Screen {
         }
     }
 
-    /// What came of an invocation of a function.
+    /// Prints the result of an invocation.
     pub(crate) fn said(&self, function: &str, what: impl fmt::Display) {
         self.line(Instant::now(), function, Style::new(), what);
     }
@@ -78,24 +78,24 @@ impl Screen {
     }
 }
 
-/// One line of the verdict.
+/// Prints a check of the verdict.
 pub(crate) fn check(good: bool, what: impl fmt::Display) {
     let (style, word) = if good { (GOOD, "ok") } else { (BAD, "FAILED") };
     anstream::println!("  {style}{word:<6}{style:#}  {what}");
 }
 
-/// A line of the verdict that is no check.
+/// Prints a line of the verdict that is not a check.
 pub(crate) fn figure(name: &str, what: impl fmt::Display) {
     anstream::println!("  {DIM}{name:<6}{DIM:#}  {what}");
 }
 
-/// The last line.
+/// Prints the last line.
 pub(crate) fn verdict(good: bool) {
     let (style, word) = if good { (GOOD, "passed") } else { (BAD, "FAILED") };
     anstream::println!("\nVerdict: {style}{word}{style:#}");
 }
 
-/// A duration as people read it.
+/// A duration in seconds, for output.
 pub(crate) struct Seconds(pub(crate) Duration);
 
 impl fmt::Display for Seconds {

@@ -1,4 +1,5 @@
-//! The story in three acts. Each step waits for what a worker says, never for time to pass.
+//! The part of the demo with worker processes. Each step waits for events of workers and never for
+//! a fixed time.
 
 use super::crew::{Crew, Heard, WorkerId};
 use super::ledger::Ledger;
@@ -9,45 +10,46 @@ use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How the lock of a holder that could not release it came to another one.
+/// How another holder got the lock of one that could not release it.
 #[derive(Debug)]
 pub(crate) struct Takeover {
     pub(crate) from: Grant,
     pub(crate) to: Grant,
-    /// From the signal until the next holder said that it holds the lock.
+    /// The time from the signal until the next holder reported that it holds the lock.
     pub(crate) after: Duration,
 }
 
-/// One worker's hold on the lock.
+/// One grant of the lock to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) worker: WorkerId,
     pub(crate) token: u64,
-    /// By the wall clock that all processes here share.
+    /// By the wall clock, which all processes here share.
     acquired_at: SystemTime,
     lease_ends_at: SystemTime,
     pub(crate) heard_at: Instant,
 }
 
 impl Takeover {
-    /// How long after the end of the old lease the new grant was made; `None` if it was before.
+    /// Returns how long after the end of the old lease the new grant was made. `None` if it was
+    /// made before that end.
     pub(crate) fn after_lease_end(&self) -> Option<Duration> {
         self.to.acquired_at.duration_since(self.from.lease_ends_at).ok()
     }
 }
 
-/// What became of the write of a holder that was stopped before it.
+/// The late write of a holder that was stopped before it.
 #[derive(Debug)]
 pub(crate) struct LateWrite {
     pub(crate) worker: WorkerId,
     pub(crate) token: u64,
-    /// The larger token that had been written before it.
+    /// The larger token that a newer holder has written before.
     pub(crate) newer_token: u64,
     pub(crate) refused: bool,
     pub(crate) stopped_for: Duration,
 }
 
-/// The story so far.
+/// The workers and what they have reported.
 #[derive(Debug)]
 pub(crate) struct Story {
     crew: Crew,
@@ -63,13 +65,13 @@ impl Story {
         Self { crew, alive, busy: BTreeSet::new(), ledger: Ledger::default(), screen: Screen::new() }
     }
 
-    /// Waits until every worker takes orders.
+    /// Waits until every worker accepts orders.
     pub(crate) async fn opening(&mut self, options: &Options) -> anyhow::Result<()> {
         let (lease, skew) = (Seconds(LEASE), Seconds(MAX_CLOCK_SKEW));
         self.screen.title(format_args!(
-            "{} processes, one lock, one counter: lease {lease}, max_clock_skew {skew}{}",
+            "{} processes share one lock and one counter: lease {lease}, max_clock_skew {skew}{}",
             options.workers,
-            if options.unfenced { ", and no fence" } else { "" }
+            if options.unfenced { ", without fencing" } else { "" }
         ));
         for _ in 0..self.alive.len() {
             self.until("every worker is ready", |heard| matches!(heard.event, Event::Ready)).await?;
@@ -77,18 +79,18 @@ impl Story {
         Ok(())
     }
 
-    /// Everybody contends for the lock.
+    /// All workers contend for the lock.
     pub(crate) async fn contention(&mut self, rounds: u64) -> anyhow::Result<()> {
-        self.screen.title(format_args!("Everybody adds one, {rounds} times each"));
+        self.screen.title(format_args!("Each process adds one {rounds} times"));
         for worker in self.alive.clone() {
             self.work(worker, Order::Work { rounds }).await?;
         }
         self.until_all_finished().await
     }
 
-    /// A holder is killed in the middle of its work; the others go on after its lease.
+    /// A holder is killed during its work. The others continue when its lease has ended.
     pub(crate) async fn a_holder_is_killed(&mut self) -> anyhow::Result<Takeover> {
-        let victim = *self.alive.first().context("nobody is left")?;
+        let victim = *self.alive.first().context("no worker is left")?;
         self.screen.title(format_args!("{victim} is killed while it holds the lock"));
         let from = self.about_to_write(victim).await?;
 
@@ -103,16 +105,16 @@ impl Story {
         Ok(takeover)
     }
 
-    /// A holder is stopped right before its write, and woken up when a newer holder has written.
+    /// A holder is stopped right before its write, and continued after a newer holder has written.
     pub(crate) async fn a_holder_is_stopped(&mut self) -> anyhow::Result<LateWrite> {
-        let sleeper = *self.alive.first().context("nobody is left")?;
-        self.screen.title(format_args!("{sleeper} is stopped while it holds the lock, and woken up late"));
+        let sleeper = *self.alive.first().context("no worker is left")?;
+        self.screen.title(format_args!("{sleeper} is stopped while it holds the lock, and continued too late"));
         let from = self.about_to_write(sleeper).await?;
 
         self.crew.stop(sleeper)?;
         let stopped = Instant::now();
         self.screen.signal(sleeper, "SIGSTOP");
-        // It reads this when it wakes up: the write is the next thing that it does.
+        // The worker reads this order when it is continued. The write is then its next step.
         self.crew.tell(sleeper, Order::Write).await?;
 
         self.others_take_over(from, stopped).await?;
@@ -126,7 +128,7 @@ impl Story {
         Ok(LateWrite { worker: sleeper, token: from.token, newer_token, refused, stopped_for })
     }
 
-    /// Ends the workers; what they said, all in all, stays, and the screen with it.
+    /// Ends the workers. Returns what they reported, and the screen.
     pub(crate) fn end(self) -> (Ledger, Screen) {
         (self.ledger, self.screen)
     }
@@ -136,7 +138,7 @@ impl Story {
         self.crew.tell(worker, order).await
     }
 
-    /// Lets one worker acquire the lock and work up to its write. Nobody else is busy.
+    /// Lets one worker acquire the lock and work up to its write. The other workers are idle.
     async fn about_to_write(&mut self, worker: WorkerId) -> anyhow::Result<Grant> {
         self.work(worker, Order::WorkAndPause).await?;
         let grant = self.until_granted().await?;
@@ -144,7 +146,7 @@ impl Story {
         Ok(grant)
     }
 
-    /// Lets all but the holder contend for its lock.
+    /// Lets all workers except the holder contend for its lock.
     async fn others_take_over(&mut self, from: Grant, since: Instant) -> anyhow::Result<Takeover> {
         for worker in self.alive.clone() {
             if worker != from.worker {
@@ -190,7 +192,7 @@ impl Story {
         Ok(())
     }
 
-    /// Goes on until a worker says what is waited for.
+    /// Receives events until one matches.
     async fn until(&mut self, what: &str, is_it: impl Fn(&Heard) -> bool) -> anyhow::Result<Heard> {
         loop {
             let heard = self.hear().await.with_context(|| format!("waiting until {what}"))?;

@@ -1,4 +1,4 @@
-//! Whether the promises were kept: the end of the demo, and its exit code.
+//! Checks whether the promises were kept. This is the end of the demo, and decides its exit code.
 
 use super::Options;
 use super::functions::{CleanUp, Deadline, SecondOwner};
@@ -9,25 +9,26 @@ use super::screen::{self, Seconds};
 use super::story::{LateWrite, Takeover};
 use std::process::ExitCode;
 
-/// The counter's increments, from three sides.
+/// The number of increments, from three sources.
 #[derive(Debug)]
 pub(crate) struct Increments {
-    /// That workers were told to make.
+    /// The increments that workers were ordered to make.
     pub(crate) expected: u64,
-    /// That workers were told had been applied.
+    /// The increments that were applied, as the workers report.
     pub(crate) told: u64,
-    /// That the counter has.
+    /// The value of the counter.
     pub(crate) counted: u64,
 }
 
-/// Every round of the contention; then one of each worker but the one that is killed, and in the
-/// last act one more, also of the one whose late write is refused: it begins anew.
+/// Returns the expected number of increments. It is every round of the contention, then one of each
+/// worker except the killed one, and one more of each of them in the last part. The worker whose
+/// late write is refused starts again, so it also counts there.
 pub(crate) fn expected_increments(options: &Options) -> u64 {
     let survivors = options.workers - 1;
     options.workers * options.rounds + survivors + survivors
 }
 
-/// What came of it all.
+/// The results of all parts.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) increments: Increments,
@@ -41,7 +42,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Says it.
+    /// Prints the verdict.
     pub(crate) fn pronounce(&self, ledger: &Ledger) -> ExitCode {
         anstream::println!();
         let good = [
@@ -103,14 +104,14 @@ fn taken_over(takeover: &Takeover) -> bool {
 fn told(second: &SecondOwner) -> bool {
     let SecondOwner { acquired, holder, is_first } = second;
     let good = !acquired && *is_first;
-    let was = if good { format!("was told that {holder} holds it") } else { "was told something else".to_owned() };
+    let was = if good { format!("got the response that {holder} holds it") } else { "got another response".to_owned() };
     screen::check(good, format_args!("the second owner {was}"));
     good
 }
 
 fn cleaned_up(&CleanUp { released, lease_left, token, next_token }: &CleanUp) -> bool {
     let good = released == 1 && next_token.is_some_and(|next| next > token);
-    let was = if good { "was freed" } else { "was not freed" };
+    let was = if good { "was released" } else { "was not released" };
     let left = Seconds(lease_left);
     screen::check(
         good,
@@ -127,8 +128,8 @@ fn succeeded(deadline: &Deadline) -> bool {
     screen::check(
         good,
         format_args!(
-            "the function killed at its deadline, after {killed_after}, was succeeded {taken_over_after} later, \
-             {lease} the end of its lease, token {next_token} after {token}"
+            "the lock of the function killed at its deadline, after {killed_after}, was taken over \
+             {taken_over_after} later, {lease} the end of its lease, token {next_token} after {token}"
         ),
     );
     good
@@ -140,7 +141,7 @@ fn charged_once(crash: &Crash) -> bool {
     let times = if *charged == 1 { "once".to_owned() } else { format!("{charged} times") };
     screen::check(
         good,
-        format_args!("the order of the function that crashed was charged {times}: the gateway was asked {asked} times"),
+        format_args!("the order of the function that crashed was charged {times}: the gateway got {asked} requests"),
     );
     good
 }
@@ -151,8 +152,8 @@ fn delivered(queue: &Delivered) -> bool {
     screen::check(
         good,
         format_args!(
-            "of {sent} orders in the queue {charged} were charged, each once, in {messages} deliveries and {batches} \
-             batches; dead letters: {dead_letters}, the message that is no order"
+            "{charged} of {sent} orders in the queue were charged, each once, in {messages} deliveries and {batches} \
+             batches; dead letters: {dead_letters} (the message that is not an order)"
         ),
     );
     good

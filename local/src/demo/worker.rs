@@ -1,4 +1,5 @@
-//! A worker process: acquires the lock, adds one to the counter, releases the lock, as it is told.
+//! A worker process. It acquires the lock, adds one to the counter and releases the lock, as it is
+//! ordered.
 
 use super::counter::{Counter, Fence, Written};
 use super::message::{About, Event, Order};
@@ -13,26 +14,26 @@ use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin};
 use tokio::sync::mpsc;
 
-/// How long one round may take; nearly all of it may be spent on waiting for the lock.
+/// How long one round may take. Nearly all of it may be spent on waiting for the lock.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// What the work takes besides the requests: long enough for others to interfere if they could.
+/// How long the work takes besides its requests. It is long enough for other workers to interfere.
 const WORK: Duration = Duration::from_millis(10);
-/// From one round to the next: long enough for somebody else to get the lock.
+/// The pause between two rounds. It is long enough for another worker to get the lock.
 const REST: Duration = Duration::from_millis(40);
 
-/// What the demo tells a worker when it starts it.
+/// The options with which the demo starts a worker.
 #[derive(Args, Debug)]
 pub(crate) struct WorkerOptions {
-    /// Where DynamoDB is.
+    /// The endpoint of DynamoDB.
     #[arg(long)]
     pub(crate) endpoint: String,
 
-    /// Who holds the lock.
+    /// The owner of the lock.
     #[arg(long)]
     pub(crate) name: String,
 
-    /// Write without the fencing token's condition.
+    /// Write without the condition on the fencing token.
     #[arg(long)]
     pub(crate) unfenced: bool,
 }
@@ -84,14 +85,14 @@ impl Worker {
         }
     }
 
-    /// Adds one, again and again until it is applied: a refused write means that the lock had been
-    /// lost, and that the work starts anew with a new grant.
+    /// Adds one, and retries until the write is applied. A refused write means that the lock was
+    /// lost. Then the work starts again under a new grant.
     async fn add_one(&mut self, mut pause: bool) -> anyhow::Result<()> {
         loop {
             let budget = Budget::lasting(ROUND).reserve(LEASE);
             let lock = match self.locks.acquire(LOCK_KEY).lease(LEASE).within(&budget).await {
                 Ok(lock) => lock,
-                // Whatever became of it, asking again is safe.
+                // A retry is safe whatever the outcome of this call was.
                 Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -107,7 +108,7 @@ impl Worker {
                 Ok(outcome) => {
                     Event::Released { token, already_gone: outcome == ReleaseOutcome::AlreadyGone }.say()?;
                 }
-                // It ends with its lease.
+                // The lock is free when its lease ends.
                 Err(error) => Event::NotReleased { token, why: error.to_string() }.say()?,
             }
             if written == Written::Applied {
@@ -124,9 +125,10 @@ impl Worker {
         if pause {
             Event::AboutToWrite { token, lease_left: lock.remaining() }.say()?;
             if self.order().await? != Order::Write {
-                bail!("a write is due first");
+                bail!("the worker must write first");
             }
-            // Whoever is stopped here has made its last check: only the fence is left.
+            // A worker that is stopped here has made its last check. Only the fence can refuse its
+            // write.
         }
         let to = from + 1;
         let written = self.counter.write(to, token).await?;
@@ -140,12 +142,12 @@ impl Worker {
     }
 
     async fn order(&mut self) -> anyhow::Result<Order> {
-        let line = self.orders.recv().await.context("nobody gives orders")?;
+        let line = self.orders.recv().await.context("stdin is closed")?;
         serde_json::from_str(&line).with_context(|| format!("not an order: {line}"))
     }
 }
 
-/// Passes orders on, and ends the process, whatever it does, when there can be no more of them.
+/// Passes orders on. Ends the process at once when there can be no more orders.
 async fn listen(mut orders: Lines<BufReader<Stdin>>, hear: mpsc::UnboundedSender<String>) {
     while let Ok(Some(order)) = orders.next_line().await {
         if hear.send(order).is_err() {
@@ -155,8 +157,8 @@ async fn listen(mut orders: Lines<BufReader<Stdin>>, hear: mpsc::UnboundedSender
     std::process::exit(0);
 }
 
-/// Asks the system to end this process when its parent dies: a stopped process cannot see that its
-/// stdin has closed.
+/// Asks the system to end this process when its parent ends, because a stopped process cannot see
+/// that its stdin was closed.
 fn end_with_the_parent() -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

@@ -1,4 +1,4 @@
-//! Has cargo build functions, and finds what it built.
+//! Builds functions with cargo, and finds their binaries.
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// The function of this package, whose command line is not built, because it may be what is running.
+/// The function of this package. The package's command line is not built, because it may be running.
 const DEMO_FUNCTION: &str = "demo-function";
 
-/// Builds these packages of the workspace, each with a binary of its name, and `demo-function`, and says
-/// where the binaries are. Cargo shows its progress on stderr. They are built as this program was: with
-/// `--release`, or without; and from the root, without `--package`, so that all that is built there has the same
-/// features and is built once.
+/// Builds these packages of the workspace and `demo-function`, and returns the paths of the binaries. Each
+/// package has a binary of its name. Cargo prints its progress on stderr. The build uses `--release` if this
+/// program was built with it. It runs at the root without `--package`, so that everything has the same features
+/// and is built once.
 ///
 /// # Errors
-/// When there is no cargo, or a package cannot be built.
+/// Returns an error if there is no cargo, or if a package cannot be built.
 pub async fn build(packages: &[String]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut arguments = vec!["--bin", DEMO_FUNCTION];
     for package in packages {
@@ -26,18 +26,17 @@ pub async fn build(packages: &[String]) -> anyhow::Result<BTreeMap<String, PathB
     cargo_build(&arguments).await
 }
 
-/// Runs `cargo build` with these arguments, and says where each binary is, by its name. Cargo shows its progress
-/// on stderr.
+/// Runs `cargo build` with these arguments, and returns the path of each binary by its name. Cargo prints its
+/// progress on stderr.
 ///
 /// # Errors
-/// When there is no cargo, or something cannot be built.
+/// Returns an error if there is no cargo, or if the build fails.
 pub async fn cargo_build(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--message-format", "json-render-diagnostics"]).args(arguments);
     command.current_dir(workspace()).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
-    // What `cargo run` says of this package is not about what is built now, and build scripts that look at
-    // it would build everything anew.
+    // `cargo run` sets variables about this package. Build scripts that read them would rebuild everything.
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);
@@ -50,13 +49,13 @@ pub async fn cargo_build(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, 
     Ok(built.stdout.split(|byte| *byte == b'\n').filter_map(binary).collect())
 }
 
-/// Where the template and the functions are.
+/// The folder of the template and the functions.
 pub fn workspace() -> &'static Path {
     let local = Path::new(env!("CARGO_MANIFEST_DIR"));
     local.parent().unwrap_or(local)
 }
 
-/// The name and the path of a binary that this line of cargo's is about.
+/// Returns the name and the path of the binary in this line of cargo's output.
 fn binary(line: &[u8]) -> Option<(String, PathBuf)> {
     #[derive(Deserialize)]
     struct Message {

@@ -1,92 +1,141 @@
-//! One execution environment: starts a process, delivers an invocation, awaits its answer, freezes it.
+//! One execution environment: starts a process, delivers invocations, waits for their responses, and
+//! freezes the process between two invocations.
 
 use super::invocation::{Invocation, Outcome};
 use super::logs::Source;
 use super::process::{Leash, Process};
-use super::runtime_api::{Accepted, Call, Delivery, Failure, RuntimeApi};
-use super::{Function, arn};
+use super::runtime_api::{Accepted, Call, Delivery, Failure, RuntimeApi, To};
+use super::{Function, arn, report};
 use rustix::process::Signal;
-use std::pin::Pin;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::{OwnedMutexGuard, oneshot};
-use tokio::time::{Sleep, sleep, timeout};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+use uuid::Uuid;
 
 /// How long a process may take from its start to its first poll.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether a host that stood still goes on.
+/// How often to check whether a host that stood still continues.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// The largest answer, as Lambda counts it: 6 MB and 100 bytes.
+/// The largest response that Lambda accepts: 6 MB and 100 bytes.
 const LARGEST_ANSWER: usize = 6 * 1024 * 1024 + 100;
 
-/// A place for one process, which outlives the processes in it.
+/// An environment. It has one process at a time, and stays when a process ends.
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) id: u32,
     pub(super) leash: Arc<Leash>,
-    /// Locked as long as an invocation is under way.
-    pub(super) sandbox: Arc<tokio::sync::Mutex<Option<Sandbox>>>,
-    pub(super) source: Source,
+    /// Has one permit for each invocation that the process may have in progress.
+    pub(super) room: Arc<Semaphore>,
+    requests: UnboundedSender<Request>,
 }
 
-/// A process that waits for an invocation, or works on one.
+/// An invocation to deliver.
 #[derive(Debug)]
-pub(super) struct Sandbox {
+pub(super) struct Request {
+    pub(super) request_id: String,
+    pub(super) payload: String,
+    pub(super) caller: oneshot::Sender<Invocation>,
+    pub(super) place: Place,
+}
+
+/// The room that an invocation occupies until its process has answered it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) _in_environment: OwnedSemaphorePermit,
+    pub(super) _in_function: OwnedSemaphorePermit,
+}
+
+/// A process that waits for invocations or works on them.
+#[derive(Debug)]
+struct Sandbox {
+    function: Arc<Function>,
+    source: Source,
     process: Process,
     api: RuntimeApi,
-    /// Its poll, as long as it is frozen.
-    poll: Option<oneshot::Sender<Delivery>>,
+    /// The open polls of the process.
+    polls: VecDeque<oneshot::Sender<Delivery>>,
+    in_progress: Vec<InProgress>,
+    /// How long the start took. `None` after the first delivery.
+    init: Option<Duration>,
+}
+
+/// An invocation from its delivery until its process has answered it. If the process is to be frozen, until it has polled
+/// again.
+#[derive(Debug)]
+struct InProgress {
+    invocation: Invocation,
+    invocation_id: String,
+    delivered: Instant,
+    deadline: Instant,
+    /// How many bytes the process had written before the delivery.
+    log: usize,
+    /// Whether its outcome is known.
+    settled: bool,
+    /// `None` after the caller was told that the deadline has passed.
+    caller: Option<oneshot::Sender<Invocation>>,
+    place: Place,
 }
 
 impl Environment {
-    pub(super) fn new(id: u32, source: Source) -> Self {
-        Self { id, leash: Arc::default(), sandbox: Arc::default(), source }
+    /// Returns the environment, and the future that starts and serves its processes.
+    pub(super) fn new(function: Arc<Function>, source: Source) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (requests, requested) = unbounded_channel();
+        let leash = Arc::<Leash>::default();
+        let room = Arc::new(Semaphore::new(function.at_once()));
+        let environment = Self { id: source.environment, leash: leash.clone(), room, requests };
+        (environment, live(function, leash, source, requested))
     }
 
-    /// Runs one invocation in this environment, whose sandbox the caller has locked.
-    pub(super) async fn invoke(
-        &self,
-        mut sandbox: OwnedMutexGuard<Option<Sandbox>>,
-        function: &Function,
-        request_id: String,
-        payload: String,
-    ) -> Invocation {
-        if sandbox.as_mut().is_some_and(|warm| !warm.process.is_alive()) {
-            *sandbox = None;
-        }
-        let mut invocation = Invocation {
-            request_id,
-            outcome: Outcome::TimedOut,
-            logs: String::new(),
-            environment: self.id,
-            cold_start: sandbox.is_none(),
-            duration: Duration::ZERO,
-            init: None,
-            first_answer: None,
-            max_rss_kb: None,
-        };
-        let active = match sandbox.as_mut() {
-            Some(warm) => warm,
-            None => match Sandbox::start(function, self, &mut invocation).await {
-                Ok(cold) => sandbox.insert(cold),
-                Err(failure) => {
-                    invocation.outcome = Outcome::InitFailed(format!("{}: {}", failure.error_type, failure.message));
-                    return invocation;
-                }
+    /// Delivers an invocation as soon as the process polls. The caller has reserved room for it.
+    pub(super) fn deliver(&self, request: Request) {
+        // Fails only when everything is stopped. The caller notices that.
+        let _ = self.requests.send(request);
+    }
+}
+
+/// Starts a process when an invocation needs one, and serves it until it ends.
+async fn live(function: Arc<Function>, leash: Arc<Leash>, source: Source, mut requested: UnboundedReceiver<Request>) {
+    let mut waiting = VecDeque::new();
+    loop {
+        let first = match waiting.pop_front() {
+            Some(request) => request,
+            None => match requested.recv().await {
+                Some(request) => request,
+                None => return,
             },
         };
-        if !active.invoke(function, &mut invocation, payload).await {
-            *sandbox = None;
+        let mut invocation = Invocation::new(&first.request_id, source.environment);
+        match Sandbox::start(&function, &leash, &source, &mut invocation).await {
+            Ok(mut sandbox) => {
+                waiting.push_front(first);
+                sandbox.serve(&mut requested, &mut waiting).await;
+            }
+            Err(failure) => {
+                invocation.cold_start = true;
+                invocation.outcome = Outcome::InitFailed(format!("{}: {}", failure.error_type, failure.message));
+                say_end(&function, &source, &invocation);
+                drop(first.place);
+                let _ = first.caller.send(invocation);
+            }
         }
-        invocation
+    }
+}
+
+fn say_end(function: &Function, source: &Source, invocation: &Invocation) {
+    for line in report::end(function, invocation) {
+        source.say(line);
     }
 }
 
 impl Sandbox {
     /// Starts a process, and waits for its first poll.
     async fn start(
-        function: &Function,
-        environment: &Environment,
+        function: &Arc<Function>,
+        leash: &Arc<Leash>,
+        source: &Source,
         invocation: &mut Invocation,
     ) -> Result<Self, Failure> {
         let entry = |error: anyhow::Error| Failure {
@@ -94,18 +143,25 @@ impl Sandbox {
             message: format!("RequestId: {} Error: {error:#}", invocation.request_id),
         };
         let api = RuntimeApi::serve().await.map_err(entry)?;
-        let (leash, source) = (environment.leash.clone(), environment.source.clone());
-        let process = Process::start(function, api.address(), leash, source).map_err(entry)?;
-        let mut sandbox = Self { process, api, poll: None };
+        let process = Process::start(function, api.address(), leash.clone(), source.clone()).map_err(entry)?;
+        let mut sandbox = Self {
+            function: function.clone(),
+            source: source.clone(),
+            process,
+            api,
+            polls: VecDeque::new(),
+            in_progress: Vec::new(),
+            init: None,
+        };
         match sandbox.init(&invocation.request_id).await {
             Ok(()) => {
-                invocation.init = Some(sandbox.process.started.elapsed());
+                sandbox.init = Some(sandbox.process.started.elapsed());
                 Ok(sandbox)
             }
             Err(failure) => {
                 invocation.max_rss_kb = sandbox.process.max_rss_kb();
                 sandbox.process.kill().await;
-                invocation.logs = sandbox.process.logs.take();
+                invocation.logs = sandbox.process.logs.since(0);
                 Err(failure)
             }
         }
@@ -129,76 +185,211 @@ impl Sandbox {
                 message: format!("RequestId: {request_id} Error: Task timed out after {seconds:.2} seconds"),
             })
         })?;
-        self.poll = Some(polled);
+        self.polls.push_back(polled);
         Ok(())
     }
 
-    /// Whether the process can be used again.
-    async fn invoke(&mut self, function: &Function, invocation: &mut Invocation, payload: String) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let delivery = Delivery {
-            request_id: invocation.request_id.clone(),
-            deadline_ms: (now + function.timeout).as_millis(),
-            arn: arn(&function.name),
-            payload,
-        };
-        let delivered = Instant::now();
-        let mut deadline = Box::pin(sleep(function.timeout));
-        self.process.go_on();
-        if let Some(poll) = self.poll.take() {
-            // If it has died meanwhile, that is what is waited for next.
-            let _ = poll.send(delivery);
-        }
-        invocation.outcome = self.outcome(&invocation.request_id, deadline.as_mut()).await;
-        invocation.duration = delivered.elapsed();
-        let answered = matches!(invocation.outcome, Outcome::Answer(_) | Outcome::Error { .. });
-        if answered && invocation.cold_start {
-            invocation.first_answer = Some(self.process.started.elapsed());
-        }
-        let polled = answered && self.polls_again(deadline).await;
-        invocation.max_rss_kb = self.process.max_rss_kb();
-        if polled {
-            self.process.send(Signal::STOP);
-        } else {
-            self.process.kill().await;
-        }
-        invocation.logs = self.process.logs.take();
-        polled
-    }
-
-    async fn outcome(&mut self, request_id: &str, mut deadline: Pin<&mut Sleep>) -> Outcome {
+    /// Serves the process until it ends. Requests that were not delivered stay in `waiting`.
+    async fn serve(&mut self, requested: &mut UnboundedReceiver<Request>, waiting: &mut VecDeque<Request>) {
         loop {
+            self.deliver(waiting);
+            let next_deadline =
+                self.in_progress.iter().filter(|one| one.caller.is_some()).map(|one| one.deadline).min();
+            let time_is_up = async {
+                match next_deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
-                call = self.api.call() => {
-                    if let Some(outcome) = heard(call, request_id) {
-                        return outcome;
+                call = self.api.call() => self.hear(call),
+                how = self.process.end() => return self.ended(&how, None),
+                () = time_is_up => {
+                    if self.must_be_killed() {
+                        return self.kill().await;
                     }
                 }
-                how = self.process.end() => return Outcome::Exited(how),
-                () = deadline.as_mut() => {
-                    if !self.process.is_excused() {
-                        return Outcome::TimedOut;
-                    }
-                    deadline.as_mut().reset(tokio::time::Instant::now() + LOOK_AGAIN);
-                }
+                // Without handles there are no more requests, and this future is dropped.
+                Some(request) = requested.recv() => waiting.push_back(request),
             }
         }
     }
 
-    /// The deadline counts until the process polls again, whatever it has answered.
-    async fn polls_again(&mut self, mut deadline: Pin<Box<Sleep>>) -> bool {
-        tokio::select! {
-            biased;
-            said = poll_or_failure(&mut self.api) => self.poll = said.ok(),
-            _ = self.process.end() => {}
-            () = deadline.as_mut() => {}
+    /// Delivers as many requests as there are open polls.
+    fn deliver(&mut self, waiting: &mut VecDeque<Request>) {
+        // The next process gets what a dead process cannot get.
+        while !waiting.is_empty() && self.process.is_alive() {
+            let Some(poll) = self.polls.pop_front() else { return };
+            let Some(request) = waiting.pop_front() else { return };
+            if !self.function.is_managed() {
+                self.process.go_on();
+            }
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let delivered = Instant::now();
+            let invocation_id = Uuid::new_v4().to_string();
+            let delivery = Delivery {
+                request_id: request.request_id.clone(),
+                invocation_id: invocation_id.clone(),
+                deadline_ms: (now + self.function.timeout).as_millis(),
+                arn: arn(&self.function.name),
+                payload: request.payload,
+            };
+            let log = if self.init.is_some() { 0 } else { self.process.logs.written() };
+            if let Err(delivery) = poll.send(delivery) {
+                waiting.push_front(Request { payload: delivery.payload, ..request });
+                continue;
+            }
+            let mut invocation = Invocation::new(&request.request_id, self.source.environment);
+            invocation.init = self.init.take();
+            invocation.cold_start = invocation.init.is_some();
+            self.in_progress.push(InProgress {
+                invocation,
+                invocation_id,
+                delivered,
+                deadline: delivered + self.function.timeout,
+                log,
+                settled: false,
+                caller: Some(request.caller),
+                place: request.place,
+            });
         }
-        self.poll.is_some()
+    }
+
+    fn hear(&mut self, call: Call) {
+        match call {
+            Call::Next(poll) => self.polled(poll),
+            Call::Answered { to, answer, accept } => {
+                let _ = accept.send(self.answered(&to, answer_of(&answer)));
+            }
+            Call::Failed { to, failure: Failure { error_type, message }, accept } => {
+                let _ = accept.send(self.answered(&to, Outcome::Error { error_type, message }));
+            }
+            // The initialisation has succeeded before.
+            Call::InitFailed(_) => {}
+        }
+    }
+
+    /// Keeps the poll, or refuses it if the process has too many. Freezes a process that has answered.
+    fn polled(&mut self, poll: oneshot::Sender<Delivery>) {
+        self.polls.retain(|poll| !poll.is_closed());
+        if let Some(answered) = self.in_progress.iter().position(|one| one.settled && one.caller.is_some()) {
+            let one = self.in_progress.swap_remove(answered);
+            self.process.send(Signal::STOP);
+            self.polls.push_back(poll);
+            self.end(one, self.process.max_rss_kb());
+        } else if self.polls.len() + self.in_progress.len() < self.function.at_once() {
+            self.polls.push_back(poll);
+        }
+    }
+
+    fn answered(&mut self, to: &To, outcome: Outcome) -> Accepted {
+        let Some(answered) = self.in_progress.iter().position(|one| one.awaits(to)) else {
+            return Accepted::UnknownRequest;
+        };
+        let mut one = self.in_progress.swap_remove(answered);
+        if one.caller.is_none() {
+            return Accepted::TooLate;
+        }
+        one.settle(outcome);
+        if one.invocation.cold_start {
+            one.invocation.first_answer = Some(self.process.started.elapsed());
+        }
+        if self.function.is_managed() {
+            self.end(one, self.process.max_rss_kb());
+        } else {
+            // The deadline applies until the next poll, even after the response.
+            self.in_progress.push(one);
+        }
+        Accepted::Yes
+    }
+
+    /// Whether the process must be killed because a deadline has passed. If not, tells the callers of such invocations.
+    fn must_be_killed(&mut self) -> bool {
+        let now = Instant::now();
+        let is_overdue = |one: &InProgress| one.caller.is_some() && one.deadline <= now;
+        if self.function.kills && self.process.is_excused() {
+            self.in_progress.iter_mut().filter(|one| is_overdue(one)).for_each(|one| one.deadline = now + LOOK_AGAIN);
+            return false;
+        }
+        while let Some(overdue) = self.in_progress.iter().position(is_overdue) {
+            if let Some(one) = self.in_progress.get_mut(overdue)
+                && !one.settled
+            {
+                one.settle(Outcome::TimedOut);
+            }
+            if self.function.kills {
+                return true;
+            }
+            let mut late = self.in_progress.swap_remove(overdue);
+            self.report(&mut late, self.process.max_rss_kb());
+            if let Some(caller) = late.caller.take() {
+                let _ = caller.send(late.invocation.clone());
+            }
+            self.in_progress.push(late);
+        }
+        false
+    }
+
+    async fn kill(&mut self) {
+        // It is not known of a process that has ended.
+        let max_rss_kb = self.process.max_rss_kb();
+        self.process.send(Signal::KILL);
+        let how = self.process.end().await;
+        self.ended(&how, max_rss_kb);
+    }
+
+    /// Ends all invocations in progress, because their process has ended.
+    fn ended(&mut self, how: &str, max_rss_kb: Option<u64>) {
+        self.process.bury();
+        while let Some(mut one) = self.in_progress.pop() {
+            if !one.settled {
+                one.settle(Outcome::Exited(how.to_owned()));
+            }
+            self.end(one, max_rss_kb);
+        }
+    }
+
+    /// Tells the caller the result.
+    fn end(&self, mut one: InProgress, max_rss_kb: Option<u64>) {
+        self.report(&mut one, max_rss_kb);
+        let InProgress { invocation, caller, place, .. } = one;
+        // Before the caller is told, because it may invoke the function again.
+        drop(place);
+        if let Some(caller) = caller {
+            let _ = caller.send(invocation);
+        }
+    }
+
+    /// Completes the result of the invocation, unless the caller was already told.
+    fn report(&self, one: &mut InProgress, max_rss_kb: Option<u64>) {
+        if one.caller.is_none() {
+            return;
+        }
+        one.invocation.max_rss_kb = max_rss_kb;
+        one.invocation.logs = self.process.logs.since(one.log);
+        let of_others = self.in_progress.iter().filter(|one| one.caller.is_some()).map(|one| one.log).min();
+        self.process.logs.forget(of_others.unwrap_or_else(|| self.process.logs.written()));
+        say_end(&self.function, &self.source, &one.invocation);
     }
 }
 
-/// Waits for a poll. Answers are to no invocation that is under way.
+impl InProgress {
+    /// Whether this response belongs to it.
+    fn awaits(&self, to: &To) -> bool {
+        let has_answered = self.settled && self.caller.is_some();
+        let is_meant = to.invocation_id.as_ref().is_none_or(|id| *id == self.invocation_id);
+        !has_answered && is_meant && to.request_id == self.invocation.request_id
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        self.invocation.outcome = outcome;
+        self.invocation.duration = self.delivered.elapsed();
+        self.settled = true;
+    }
+}
+
+/// Waits for a poll. Responses are refused, because no invocation is in progress.
 async fn poll_or_failure(api: &mut RuntimeApi) -> Result<oneshot::Sender<Delivery>, Failure> {
     loop {
         match api.call().await {
@@ -206,26 +397,6 @@ async fn poll_or_failure(api: &mut RuntimeApi) -> Result<oneshot::Sender<Deliver
             Call::InitFailed(failure) => return Err(failure),
             Call::Answered { accept, .. } | Call::Failed { accept, .. } => drop(accept.send(Accepted::UnknownRequest)),
         }
-    }
-}
-
-/// What a call means for the invocation that is under way.
-fn heard(call: Call, request_id: &str) -> Option<Outcome> {
-    match call {
-        Call::Answered { request_id: to, answer, accept } if to == request_id => {
-            let _ = accept.send(Accepted::Yes);
-            Some(answer_of(&answer))
-        }
-        Call::Failed { request_id: to, failure, accept } if to == request_id => {
-            let _ = accept.send(Accepted::Yes);
-            Some(Outcome::Error { error_type: failure.error_type, message: failure.message })
-        }
-        Call::Answered { accept, .. } | Call::Failed { accept, .. } => {
-            let _ = accept.send(Accepted::UnknownRequest);
-            None
-        }
-        // Polls in between are refused, and it is too late for an init error.
-        Call::Next(_) | Call::InitFailed(_) => None,
     }
 }
 

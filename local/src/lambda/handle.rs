@@ -1,10 +1,10 @@
-//! [`Lambda`]: functions, and the environments of each.
+//! [`Lambda`]: functions and their environments.
 
-use super::environment::{Environment, Sandbox};
+use super::environment::{Environment, Place, Request};
 use super::invocation::Invocation;
 use super::logs::{LogLine, Source};
 use super::process::Leash;
-use super::{Function, invoke_api, lock, report};
+use super::{Function, invoke_api, lock};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -12,29 +12,29 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 use uuid::Uuid;
 
-/// How many environments a function may have at a time.
+/// The most environments of a function at a time.
 const MOST_ENVIRONMENTS: usize = 64;
 
-/// Functions on this machine, as long as a handle of it lives.
+/// Functions on this machine.
 ///
 /// Clones are handles of the same functions. When the last one is dropped, every process is killed and
-/// every invocation abandoned.
+/// every invocation is abandoned.
 #[derive(Clone, Debug)]
 pub struct Lambda {
     functions: Arc<Functions>,
-    /// What the HTTP API and the invocations do not hold.
+    /// Stops everything when it is dropped. The HTTP API and the invocations do not hold it.
     _alive: Arc<Alive>,
 }
 
-/// Why an invocation was not begun.
+/// Why an invocation was not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvokeError {
     /// There is no function of this name.
     NotFound(String),
-    /// As many invocations of this function as there may be are under way.
+    /// The function has the most invocations that are permitted at a time.
     Throttled(String),
     /// Every handle was dropped.
     Stopped,
@@ -53,16 +53,8 @@ pub(super) struct Functions {
 struct Deployed {
     function: Arc<Function>,
     environments: Mutex<Vec<Arc<Environment>>>,
-    /// One permit for each environment that may be busy.
+    /// Has one permit for each invocation that all environments together may have in progress.
     room: Arc<Semaphore>,
-}
-
-/// An environment that nobody else uses.
-struct Reserved {
-    function: Arc<Function>,
-    environment: Arc<Environment>,
-    sandbox: OwnedMutexGuard<Option<Sandbox>>,
-    _room: OwnedSemaphorePermit,
 }
 
 /// Stops everything when it is dropped.
@@ -81,22 +73,25 @@ impl Drop for Alive {
 }
 
 impl Lambda {
-    /// Makes functions available. No process is started before the first invocation.
+    /// Makes functions available. The first invocation starts a process.
     ///
     /// # Errors
-    /// When a binary does not exist, when two functions have one name, or when no loopback port can be
-    /// had.
+    /// Returns an error if a binary does not exist, if two functions have the same name, if the concurrency of a
+    /// function is 0, or if there is no free loopback port.
     pub async fn start(functions: Vec<Function>) -> anyhow::Result<Self> {
         let mut by_name = BTreeMap::new();
         for mut function in functions {
             let binary = function.binary.canonicalize();
             function.binary = binary.with_context(|| format!("no binary {}", function.binary.display()))?;
             let name = function.name.clone();
+            if function.concurrency == 0 {
+                bail!("the concurrency of {name:?} must be at least 1; got 0");
+            }
             if by_name.insert(name.clone(), Deployed::new(function)).is_some() {
-                bail!("there are two functions {name:?}");
+                bail!("two functions have the name {name:?}");
             }
         }
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
         let (stop, stopped) = watch::channel(());
         let functions = Arc::new(Functions {
             endpoint: format!("http://{}", listener.local_addr()?),
@@ -114,39 +109,48 @@ impl Lambda {
         &self.functions.endpoint
     }
 
-    /// Invokes a function and waits for the end. An idle environment takes it, a warm one rather than a
-    /// cold one; if there is none, another one is made.
+    /// Invokes a function and waits for its end. An environment that has room runs it, preferably a warm one. If
+    /// there is none, a new one is created.
     ///
-    /// The invocation goes on when the future is dropped, as in Lambda.
+    /// The invocation continues when the future is dropped, as in Lambda.
     ///
     /// # Errors
-    /// [`InvokeError`]: nothing was invoked. Whatever the function did is no error but an
-    /// [`Outcome`](super::Outcome).
+    /// Returns [`InvokeError`] if nothing was invoked. A failure of the function is an
+    /// [`Outcome`](super::Outcome) and not an error.
     pub async fn invoke(&self, name: &str, payload: &str) -> anyhow::Result<Invocation> {
-        Ok(self.functions.invoke(name, payload.to_owned()).await?)
+        self.invoke_as(name, &Uuid::new_v4().to_string(), payload).await
     }
 
-    /// Stops the process in this environment (SIGSTOP), whatever it is doing. Deadlines do not stop.
+    /// [Invokes](Lambda::invoke) a function with this request id. Other invocations may have the same one, even at the
+    /// same time, as in Lambda when it delivers an event again.
     ///
     /// # Errors
-    /// When there is no process in it.
+    /// The errors of [`invoke`](Lambda::invoke).
+    pub async fn invoke_as(&self, name: &str, request_id: &str, payload: &str) -> anyhow::Result<Invocation> {
+        Ok(self.functions.invoke(name, request_id.to_owned(), payload.to_owned()).await?)
+    }
+
+    /// Stops the process in this environment (SIGSTOP). Its deadline does not stop.
+    ///
+    /// # Errors
+    /// Returns an error if there is no process in it.
     pub fn freeze(&self, environment: u32) -> anyhow::Result<()> {
         self.send(environment, Signal::STOP)
     }
 
-    /// Stops the process in this environment, as when its whole host stands still: its deadline passes, and
-    /// nobody kills it. After [`thaw`](Lambda::thaw) it has 2 s before it is killed for that.
+    /// Stops the process in this environment, as when its whole host stands still. Its deadline passes, but
+    /// it is not killed. After [`thaw`](Lambda::thaw) it has 2 s before it is killed for that.
     ///
     /// # Errors
-    /// When there is no process in it.
+    /// Returns an error if there is no process in it.
     pub fn stand_still(&self, environment: u32) -> anyhow::Result<()> {
         self.reach(environment, Leash::stand_still)
     }
 
-    /// Lets the process in this environment go on (SIGCONT).
+    /// Continues the process in this environment (SIGCONT).
     ///
     /// # Errors
-    /// When there is no process in it.
+    /// Returns an error if there is no process in it.
     pub fn thaw(&self, environment: u32) -> anyhow::Result<()> {
         self.reach(environment, Leash::go_on)
     }
@@ -154,25 +158,26 @@ impl Lambda {
     /// Kills the process in this environment (SIGKILL). The next invocation starts another one.
     ///
     /// # Errors
-    /// When there is no process in it.
+    /// Returns an error if there is no process in it.
     pub fn kill(&self, environment: u32) -> anyhow::Result<()> {
         self.send(environment, Signal::KILL)
     }
 
-    /// The environments of a function, the oldest first, busy or not.
+    /// Returns the environments of a function, the oldest first, busy or not.
     pub fn environments(&self, name: &str) -> Vec<u32> {
         let deployed = self.functions.by_name.get(name);
         deployed.map_or_else(Vec::new, |deployed| lock(&deployed.environments).iter().map(|one| one.id).collect())
     }
 
-    /// The process in this environment, if there is one: its leader, whose group has the same id.
+    /// Returns the id of the process in this environment, if there is one. Its process group has the same
+    /// id.
     pub fn process(&self, environment: u32) -> Option<u32> {
         let environments = self.functions.all();
         environments.iter().find(|one| one.id == environment)?.leash.process()
     }
 
-    /// What all functions write from now on, line by line, while they write it, with Lambda's own lines at
-    /// the end of each invocation.
+    /// Returns a receiver of all log lines from now on, at the time when they are written. Lambda's own
+    /// lines come at the end of each invocation.
     pub fn log_lines(&self) -> broadcast::Receiver<LogLine> {
         self.functions.lines.subscribe()
     }
@@ -184,7 +189,7 @@ impl Lambda {
     fn reach(&self, environment: u32, reaches: impl Fn(&Leash) -> bool) -> anyhow::Result<()> {
         let reached = self.functions.all().iter().any(|one| one.id == environment && reaches(&one.leash));
         if !reached {
-            bail!("no process in environment {environment}");
+            bail!("there is no process in environment {environment}");
         }
         Ok(())
     }
@@ -195,22 +200,27 @@ impl Functions {
         self.by_name.get(name).map(|deployed| deployed.function.as_ref())
     }
 
-    pub(super) async fn invoke(self: &Arc<Self>, name: &str, payload: String) -> Result<Invocation, InvokeError> {
+    pub(super) async fn invoke(
+        &self,
+        name: &str,
+        request_id: String,
+        payload: String,
+    ) -> Result<Invocation, InvokeError> {
         let deployed = self.deployed(name)?;
         let room = deployed.room.clone().try_acquire_owned();
         let room = room.map_err(|_| InvokeError::Throttled(name.to_owned()))?;
-        let reserved = self.reserve(deployed, room);
-        self.run(reserved, Uuid::new_v4(), payload).await
+        self.deliver(deployed, room, request_id, payload).await.map_err(|_| InvokeError::Stopped)
     }
 
-    /// Invokes a function and waits for nothing. It waits in a queue if there is no room.
-    pub(super) fn enqueue(self: &Arc<Self>, name: &str, payload: String) -> Result<Uuid, InvokeError> {
+    /// Invokes a function without waiting. The invocation waits in a queue while all environments are busy.
+    pub(super) fn enqueue(self: &Arc<Self>, name: &str, payload: String) -> Result<String, InvokeError> {
         let room = self.deployed(name)?.room.clone();
-        let (functions, name, request_id) = (self.clone(), name.to_owned(), Uuid::new_v4());
+        let (functions, name, request_id) = (self.clone(), name.to_owned(), Uuid::new_v4().to_string());
+        let id = request_id.clone();
         self.beside(async move {
             if let (Ok(room), Ok(deployed)) = (room.acquire_owned().await, functions.deployed(&name)) {
-                // Nobody waits for what becomes of it.
-                let _ = functions.run(functions.reserve(deployed, room), request_id, payload).await;
+                // The outcome is not needed.
+                drop(functions.deliver(deployed, room, id, payload));
             }
         });
         Ok(request_id)
@@ -220,55 +230,55 @@ impl Functions {
         self.by_name.get(name).ok_or_else(|| InvokeError::NotFound(name.to_owned()))
     }
 
-    async fn run(&self, reserved: Reserved, request_id: Uuid, payload: String) -> Result<Invocation, InvokeError> {
-        let (done, result) = tokio::sync::oneshot::channel();
-        self.beside(async move {
-            let Reserved { function, environment, sandbox, _room } = reserved;
-            let invocation = environment.invoke(sandbox, &function, request_id.to_string(), payload).await;
-            for line in report::end(&function, &invocation) {
-                environment.source.say(line);
-            }
-            drop(_room);
-            // The caller may have gone.
-            let _ = done.send(invocation);
-        });
-        result.await.map_err(|_| InvokeError::Stopped)
+    /// Gives an invocation to an environment. Returns its result.
+    fn deliver(
+        &self,
+        deployed: &Deployed,
+        room: OwnedSemaphorePermit,
+        request_id: String,
+        payload: String,
+    ) -> oneshot::Receiver<Invocation> {
+        let (caller, done) = oneshot::channel();
+        let (environment, permit) = self.reserve(deployed);
+        let place = Place { _in_environment: permit, _in_function: room };
+        environment.deliver(Request { request_id, payload, caller, place });
+        done
     }
 
-    fn reserve(&self, deployed: &Deployed, room: OwnedSemaphorePermit) -> Reserved {
+    /// Reserves room in an environment, and creates one if no other has room. The caller has reserved room in the
+    /// function, so it has fewer environments than it may have.
+    fn reserve(&self, deployed: &Deployed) -> (Arc<Environment>, OwnedSemaphorePermit) {
         let mut environments = lock(&deployed.environments);
-        let free =
-            environments.iter().filter_map(|one| Some((one.clone(), one.sandbox.clone().try_lock_owned().ok()?)));
-        let mut free: Vec<_> = free.collect();
-        let warm = free.iter().position(|(_, sandbox)| sandbox.is_some()).unwrap_or_default();
-        let function = deployed.function.clone();
-        if warm < free.len() {
-            let (environment, sandbox) = free.swap_remove(warm);
-            return Reserved { function, environment, sandbox, _room: room };
+        loop {
+            let (warm, cold): (Vec<_>, Vec<_>) = environments.iter().partition(|one| one.leash.process().is_some());
+            let mut all = warm.into_iter().chain(cold);
+            let free = all.find_map(|one| Some((one.clone(), one.room.clone().try_acquire_owned().ok()?)));
+            if let Some(free) = free {
+                return free;
+            }
+            environments.push(Arc::new(self.environment(&deployed.function)));
         }
+    }
+
+    fn environment(&self, function: &Arc<Function>) -> Environment {
         let id = self.environments.fetch_add(1, Ordering::Relaxed) + 1;
         let source = Source { function: function.name.clone(), environment: id, listeners: self.lines.clone() };
-        let environment = Arc::new(Environment::new(id, source));
-        environments.push(environment.clone());
-        loop {
-            // Nobody else has seen it: the list is locked.
-            if let Ok(sandbox) = environment.sandbox.clone().try_lock_owned() {
-                return Reserved { function, environment, sandbox, _room: room };
-            }
-        }
+        let (environment, life) = Environment::new(function.clone(), source);
+        self.beside(life);
+        environment
     }
 
     fn all(&self) -> Vec<Arc<Environment>> {
         self.by_name.values().flat_map(|deployed| lock(&deployed.environments).clone()).collect()
     }
 
-    /// Runs something until it is done, or until the last handle is dropped.
+    /// Runs work in the background until it is done, or until the last handle is dropped.
     fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut stopped = self.stopped.clone();
         tokio::spawn(async move {
             tokio::select! {
                 () = work => {}
-                // Nothing is ever sent: it ends when the other half is dropped.
+                // Nothing is sent. This ends when the other half is dropped.
                 _ = stopped.changed() => {}
             }
         });
@@ -277,7 +287,7 @@ impl Functions {
 
 impl Deployed {
     fn new(function: Function) -> Self {
-        let room = Arc::new(Semaphore::new(MOST_ENVIRONMENTS));
+        let room = Arc::new(Semaphore::new(MOST_ENVIRONMENTS * function.at_once()));
         Self { function: Arc::new(function), environments: Mutex::default(), room }
     }
 }
@@ -287,7 +297,7 @@ impl fmt::Display for InvokeError {
         match self {
             Self::NotFound(name) => write!(f, "there is no function {name:?}"),
             Self::Throttled(name) => {
-                write!(f, "{MOST_ENVIRONMENTS} invocations of {name:?} are under way, and there may be no more")
+                write!(f, "all {MOST_ENVIRONMENTS} environments of {name:?} are busy, which is the limit")
             }
             Self::Stopped => f.write_str("the functions were stopped"),
         }

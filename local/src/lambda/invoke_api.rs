@@ -1,4 +1,4 @@
-//! The Invoke HTTP API: what `aws lambda invoke` and the SDKs speak.
+//! The Invoke HTTP API, which `aws lambda invoke` and the SDKs use.
 
 use super::handle::{Functions, InvokeError};
 use super::invocation::{Invocation, Outcome};
@@ -15,19 +15,20 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use std::sync::Weak;
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
-/// The largest request.
+/// The largest request in bytes.
 const LARGEST_PAYLOAD: usize = 6 * 1024 * 1024;
-/// How much of the log `X-Amz-Log-Type: Tail` asks for.
+/// How many bytes of the log are returned for `X-Amz-Log-Type: Tail`.
 const TAIL: usize = 4096;
 
-/// Serves until it is dropped. Connections may stay open for longer, and keep nothing alive.
+/// Serves until it is dropped. Connections may stay open longer, but keep nothing alive.
 pub(super) async fn serve(listener: TcpListener, functions: Weak<Functions>) {
     let router = Router::new()
         .route("/2015-03-31/functions/{name}/invocations", post(invoke))
         .layer(DefaultBodyLimit::max(LARGEST_PAYLOAD))
         .with_state(functions);
-    // Ends only when it is dropped.
+    // This ends only when it is dropped.
     let _ = axum::serve(listener, router).await;
 }
 
@@ -56,30 +57,30 @@ async fn invoke(
     };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     match header("x-amz-invocation-type").unwrap_or("RequestResponse") {
-        "RequestResponse" => match functions.invoke(name, payload).await {
+        "RequestResponse" => match functions.invoke(name, Uuid::new_v4().to_string(), payload).await {
             Ok(invocation) => answered(function, &invocation, header("x-amz-log-type") == Some("Tail")),
             Err(error) => refused(error),
         },
         "Event" => match functions.enqueue(name, payload) {
-            Ok(request_id) => with_request_id(StatusCode::ACCEPTED.into_response(), &request_id.to_string()),
+            Ok(request_id) => with_request_id(StatusCode::ACCEPTED.into_response(), &request_id),
             Err(error) => refused(error),
         },
         "DryRun" => StatusCode::NO_CONTENT.into_response(),
         other => exception(
             StatusCode::BAD_REQUEST,
             "InvalidParameterValueException",
-            &format!("{other} is no invocation type: give RequestResponse, Event or DryRun"),
+            &format!("{other} is not an invocation type: send RequestResponse, Event or DryRun"),
         ),
     }
 }
 
-/// `name`, `name:qualifier`, `account:function:name` or an ARN, with or without a qualifier.
+/// Reads `name`, `name:qualifier`, `account:function:name` or an ARN, with or without a qualifier.
 fn function_name(given: &str) -> &str {
     let name = given.split_once(":function:").map_or(given, |(_, name)| name);
     name.split_once(':').map_or(name, |(name, _)| name)
 }
 
-/// An invocation without a payload has an empty object.
+/// Returns the payload. A missing payload is an empty object.
 fn payload_of(body: &[u8]) -> Result<String, String> {
     if body.is_empty() {
         return Ok("{}".to_owned());
@@ -109,7 +110,7 @@ fn answered(function: &Function, invocation: &Invocation, with_logs: bool) -> Re
     with_request_id(response, &invocation.request_id)
 }
 
-/// The end of the log, with the lines that Lambda adds.
+/// Returns the end of the log, with the lines that Lambda adds.
 fn tail(function: &Function, invocation: &Invocation) -> Vec<u8> {
     let own = invocation.logs.trim_end_matches('\n');
     let mut lines = vec![report::start(invocation)];
@@ -148,7 +149,7 @@ fn with_request_id(mut response: Response, request_id: &str) -> Response {
 }
 
 fn add(response: &mut Response, name: &'static str, value: &str) {
-    // Everything that is added is ASCII.
+    // All values that are added are ASCII, so this does not fail.
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(HeaderName::from_static(name), value);
     }

@@ -1,19 +1,20 @@
-//! What a process wrote, by invocation.
+//! The output of a process, by invocation.
 //!
-//! stdout and stderr are one pipe, so their order is kept. At the end of an invocation the process is
-//! stopped or dead, and whatever it has written is in the pipe: it is read to its end there and then.
+//! stdout and stderr are one pipe, so their order is kept. When an invocation has ended, all of its output is in
+//! the pipe, which is read to its end at that time. If a process has several invocations at the same time, each
+//! gets the output of all of them.
 
 use super::lock;
 use rustix::io::{Errno, read};
 use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::broadcast;
 
 const BUFFER: usize = 8192;
 
-/// A line that a function wrote, as it is written.
+/// A line that a function has just written.
 #[derive(Clone, Debug)]
 pub struct LogLine {
     /// The function's name.
@@ -24,7 +25,7 @@ pub struct LogLine {
     pub line: String,
 }
 
-/// Where lines go while they are written, and whose they are.
+/// Where lines are sent when they are written, and which function they belong to.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) function: String,
@@ -35,12 +36,12 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn say(&self, line: String) {
         let (function, environment) = (self.function.clone(), self.environment);
-        // Often nobody listens.
+        // Often there is no receiver.
         let _ = self.listeners.send(LogLine { function, environment, line });
     }
 }
 
-/// What a process writes.
+/// The output of a process.
 #[derive(Debug)]
 pub(super) struct Logs {
     pipe: Receiver,
@@ -50,9 +51,11 @@ pub(super) struct Logs {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Of this invocation.
+    /// The output that is still needed.
     text: Vec<u8>,
-    /// The beginning of a line whose end was not written yet.
+    /// How many bytes were written before it.
+    forgotten: usize,
+    /// The beginning of a line that is not complete.
     line: Vec<u8>,
 }
 
@@ -61,7 +64,7 @@ impl Logs {
         Ok(Self { pipe: Receiver::from_owned_fd(OwnedFd::from(pipe))?, kept: Mutex::default(), source })
     }
 
-    /// Reads until the process has closed its end, so that it never waits for a reader.
+    /// Reads until the process has closed its end, so that the process never waits for a reader.
     pub(super) async fn follow(&self) {
         let mut buffer = [0; BUFFER];
         while self.pipe.readable().await.is_ok() {
@@ -74,11 +77,32 @@ impl Logs {
         }
     }
 
-    /// What was written since this was called last.
-    pub(super) fn take(&self) -> String {
+    /// Returns how many bytes were written until now.
+    pub(super) fn written(&self) -> usize {
+        let kept = self.up_to_date();
+        kept.forgotten + kept.text.len()
+    }
+
+    /// Returns what was written after this many bytes.
+    pub(super) fn since(&self, written: usize) -> String {
+        let kept = self.up_to_date();
+        let from = written.saturating_sub(kept.forgotten);
+        String::from_utf8_lossy(kept.text.get(from..).unwrap_or_default()).into_owned()
+    }
+
+    /// Drops the first bytes, which are not needed any more.
+    pub(super) fn forget(&self, written: usize) {
+        let mut kept = lock(&self.kept);
+        let less = written.saturating_sub(kept.forgotten).min(kept.text.len());
+        kept.text.drain(..less);
+        kept.forgotten += less;
+    }
+
+    fn up_to_date(&self) -> MutexGuard<'_, Kept> {
         let mut kept = lock(&self.kept);
         let mut buffer = [0; BUFFER];
-        // Past the runtime, which may not know yet that there is something to read.
+        // Reads the pipe directly, because the runtime may not yet know that there is something to
+        // read.
         loop {
             match read(&self.pipe, &mut buffer) {
                 Ok(length @ 1..) => self.keep(&mut kept, buffer.get(..length).unwrap_or_default()),
@@ -86,7 +110,7 @@ impl Logs {
                 Ok(_) | Err(_) => break,
             }
         }
-        String::from_utf8_lossy(&std::mem::take(&mut kept.text)).into_owned()
+        kept
     }
 
     fn keep(&self, kept: &mut Kept, written: &[u8]) {

@@ -1,7 +1,8 @@
-//! The process in an execution environment: its variables, its signals, its memory.
+//! The process in an execution environment: its variables, signals and memory.
 //!
-//! It leads a process group of its own: signals reach whatever it started, Ctrl-C in a terminal does not
-//! reach it, and the system ends a stopped one when this process dies without having done so.
+//! It has its own process group. So signals also reach the processes that it started, and Ctrl-C in a
+//! terminal does not reach it. If this program dies without killing it, the system ends even a stopped
+//! one.
 
 use super::logs::{Logs, Source};
 use super::{Function, REGION, lock};
@@ -14,10 +15,11 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// How much later than its host a process is killed whose deadline passed while that stood still.
+/// If the deadline passes while the host stands still, the process is killed this long after the host
+/// continues.
 const AFTER_STANDSTILL: Duration = Duration::from_secs(2);
 
-/// How others reach the process of an environment, if there is one.
+/// Sends signals to the process of an environment, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Leash(Mutex<Option<Leader>>);
 
@@ -25,13 +27,13 @@ pub(super) struct Leash(Mutex<Option<Leader>>);
 #[derive(Clone, Copy, Debug)]
 struct Leader {
     pid: Pid,
-    /// It may take a moment to die, and gets nothing more to do.
+    /// It was killed. It may still take a moment to die, and gets no more invocations.
     killed: bool,
-    /// Its whole host stands still, or has stood still until this moment.
+    /// Whether its whole host stands still, or stood still until some moment.
     standstill: Standstill,
 }
 
-/// Whether a process was kept from being killed at its deadline.
+/// Whether a process was protected from being killed at its deadline.
 #[derive(Clone, Copy, Debug)]
 enum Standstill {
     Never,
@@ -48,7 +50,7 @@ impl Leash {
         lock(&self.0).is_some_and(|leader| leader.killed)
     }
 
-    /// Whether there was a process to send it to.
+    /// Sends a signal. Returns whether there was a process.
     pub(super) fn send(&self, signal: Signal) -> bool {
         let mut held = lock(&self.0);
         let Some(leader) = held.as_mut() else { return false };
@@ -56,7 +58,7 @@ impl Leash {
         kill_process_group(leader.pid, signal).is_ok()
     }
 
-    /// Stops the process, and whoever would kill it at its deadline.
+    /// Stops the process and suspends its deadline.
     pub(super) fn stand_still(&self) -> bool {
         if let Some(leader) = lock(&self.0).as_mut() {
             leader.standstill = Standstill::Now;
@@ -64,7 +66,7 @@ impl Leash {
         self.send(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     pub(super) fn go_on(&self) -> bool {
         if let Some(leader) = lock(&self.0).as_mut()
             && matches!(leader.standstill, Standstill::Now)
@@ -74,7 +76,7 @@ impl Leash {
         self.send(Signal::CONT)
     }
 
-    /// Whether the deadline cannot be enforced now, because the host stands still or has just done so.
+    /// Returns whether the deadline is suspended, because the host stands still or did so a moment ago.
     pub(super) fn is_excused(&self) -> bool {
         match lock(&self.0).map(|leader| leader.standstill) {
             None | Some(Standstill::Never) => false,
@@ -105,10 +107,10 @@ impl Process {
         leash: Arc<Leash>,
         source: Source,
     ) -> anyhow::Result<Self> {
-        let (read, write) = std::io::pipe().context("no pipe for the logs")?;
+        let (read, write) = std::io::pipe().context("the pipe for the logs could not be created")?;
         let log_stream = format!("[$LATEST]{:032x}", source.environment);
         let logs = Arc::new(Logs::new(read, source)?);
-        let task_root = function.binary.parent().context("the binary is in no directory")?;
+        let task_root = function.binary.parent().context("the binary has no directory")?;
         let started = Instant::now();
         let child = Command::new(&function.binary)
             .current_dir(task_root)
@@ -145,7 +147,7 @@ impl Process {
         self.leash.is_excused()
     }
 
-    /// Waits for its end, and says how it ended.
+    /// Waits for the end of the process, and returns how it ended.
     pub(super) async fn end(&mut self) -> String {
         self.child.wait().await.map_or_else(|error| error.to_string(), described)
     }
@@ -159,7 +161,14 @@ impl Process {
         !self.leash.is_killed() && matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The most memory that it has ever used; nobody knows that of a process that has ended.
+    /// Ends what it started, after it has ended itself. After that, no handle reaches it.
+    pub(super) fn bury(&self) {
+        // The leader may have ended while processes that it started still run.
+        self.send(Signal::KILL);
+        self.leash.hold(None);
+    }
+
+    /// Returns the most memory that it has ever used. `None` for a process that has ended.
     pub(super) fn max_rss_kb(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
         let high_water_mark = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -169,14 +178,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The leader may be gone while what it started is not.
-        self.send(Signal::KILL);
-        self.leash.hold(None);
+        self.bury();
         self.following.abort();
     }
 }
 
-/// What Lambda sets, but for what belongs to one process.
+/// Returns the variables that Lambda sets, except those that differ for each process.
 fn variables(function: &Function) -> Vec<(&'static str, String)> {
     let fixed = [
         ("AWS_REGION", REGION),
@@ -197,10 +204,15 @@ fn variables(function: &Function) -> Vec<(&'static str, String)> {
         ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", function.memory_mb.to_string()),
         ("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{}", function.name)),
     ];
-    fixed.into_iter().map(|(name, value)| (name, value.to_owned())).chain(own).collect()
+    let managed = [
+        ("AWS_LAMBDA_INITIALIZATION_TYPE", "lambda-managed-instances".to_owned()),
+        ("AWS_LAMBDA_MAX_CONCURRENCY", function.concurrency.to_string()),
+    ];
+    let managed = managed.into_iter().filter(|_| function.is_managed());
+    fixed.into_iter().map(|(name, value)| (name, value.to_owned())).chain(own).chain(managed).collect()
 }
 
-/// In Lambda's words.
+/// Returns how the process ended, in Lambda's words.
 fn described(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -1,9 +1,11 @@
-//! What Lambda itself says of an invocation: how it failed, and the lines around a function's log.
+//! What Lambda itself reports about an invocation: its failure, and the lines around the function's
+//! log.
 
 use super::Function;
 use super::invocation::{Invocation, Outcome};
 
-/// `errorType` and `errorMessage`, in Lambda's words where the function has none of its own.
+/// Returns `errorType` and `errorMessage`. They are in Lambda's words if the function has reported
+/// none.
 pub(super) fn failure(function: &Function, invocation: &Invocation) -> Option<(String, String)> {
     let in_words = |what: &str| format!("RequestId: {} Error: {what}", invocation.request_id);
     match &invocation.outcome {
@@ -32,12 +34,12 @@ pub(super) fn start(invocation: &Invocation) -> String {
     format!("START RequestId: {} Version: $LATEST", invocation.request_id)
 }
 
-/// The lines after the function's own.
+/// Returns the lines after the function's own.
 pub(super) fn end(function: &Function, invocation: &Invocation) -> Vec<String> {
     let Invocation { request_id, duration, init, max_rss_kb, .. } = invocation;
     let millis = duration.as_secs_f64() * 1000.0;
     let mut lines = Vec::new();
-    // A function that says how it failed has also logged it.
+    // A function that reported its failure has also logged it.
     if let Some((error_type, message)) = failure(function, invocation)
         && !matches!(invocation.outcome, Outcome::Error { .. })
     {

@@ -1,5 +1,5 @@
-//! The Runtime API of one process: `next`, `response`, `error` and `init/error`, each turned into a call
-//! that the environment answers.
+//! The Runtime API of one process: `next`, `response`, `error` and `init/error`. Each request becomes a
+//! call that the environment handles.
 
 use anyhow::Context;
 use axum::Router;
@@ -13,36 +13,51 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// What the process asks or says.
+/// The header that tells apart two deliveries with one request id.
+const INVOCATION_ID: &str = "lambda-runtime-invocation-id";
+
+/// A request of the process.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// Asks for an invocation.
+    /// The process asks for an invocation.
     Next(oneshot::Sender<Delivery>),
-    /// Has answered an invocation.
-    Answered { request_id: String, answer: Bytes, accept: oneshot::Sender<Accepted> },
-    /// Has failed at an invocation.
-    Failed { request_id: String, failure: Failure, accept: oneshot::Sender<Accepted> },
-    /// Cannot answer invocations at all.
+    /// The process returned the response to an invocation.
+    Answered { to: To, answer: Bytes, accept: oneshot::Sender<Accepted> },
+    /// The process reported a failed invocation.
+    Failed { to: To, failure: Failure, accept: oneshot::Sender<Accepted> },
+    /// The process cannot handle invocations.
     InitFailed(Failure),
 }
 
-/// Whether an answer was to the invocation that is under way.
+/// The invocation that a response belongs to.
+#[derive(Debug)]
+pub(super) struct To {
+    pub(super) request_id: String,
+    /// The id of the delivery. Runtimes that do not know this header do not send it back.
+    pub(super) invocation_id: Option<String>,
+}
+
+/// Whether a response belongs to an invocation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
     Yes,
     UnknownRequest,
+    /// The caller was told before that the deadline has passed.
+    TooLate,
 }
 
-/// An invocation as the process gets it.
+/// An invocation, as it is delivered to the process.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) request_id: String,
+    /// Another one for each delivery, also of the same request.
+    pub(super) invocation_id: String,
     pub(super) deadline_ms: u128,
     pub(super) arn: String,
     pub(super) payload: String,
 }
 
-/// An error as functions report it.
+/// An error, as a function reports it.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error_type: String,
@@ -59,7 +74,7 @@ pub(super) struct RuntimeApi {
 
 impl RuntimeApi {
     pub(super) async fn serve() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
         let address = listener.local_addr()?.to_string();
         let (call, calls) = mpsc::unbounded_channel();
         let invocation = "/2018-06-01/runtime/invocation";
@@ -68,17 +83,17 @@ impl RuntimeApi {
             .route(&format!("{invocation}/{{id}}/response"), post(response))
             .route(&format!("{invocation}/{{id}}/error"), post(error))
             .route("/2018-06-01/runtime/init/error", post(init_error))
-            // The environment judges the size of an answer.
+            // The environment checks the size of a response.
             .layer(DefaultBodyLimit::disable())
             .with_state(call);
         let serving = tokio::spawn(async move {
-            // Ends only when it is aborted.
+            // This ends only when it is aborted.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { address, calls, serving })
     }
 
-    /// For `AWS_LAMBDA_RUNTIME_API`.
+    /// The address for `AWS_LAMBDA_RUNTIME_API`.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
@@ -86,7 +101,7 @@ impl RuntimeApi {
     pub(super) async fn call(&mut self) -> Call {
         match self.calls.recv().await {
             Some(call) => call,
-            // The server holds the other half as long as this value lives.
+            // This does not happen: the server holds the other half as long as this value lives.
             None => std::future::pending().await,
         }
     }
@@ -111,14 +126,15 @@ async fn next(State(calls): Calls) -> Response {
     }
 }
 
-async fn response(State(calls): Calls, Path(request_id): Path<String>, answer: Bytes) -> Response {
+async fn response(State(calls): Calls, Path(request_id): Path<String>, headers: HeaderMap, answer: Bytes) -> Response {
     let (accept, accepted) = oneshot::channel();
-    said(&calls, Call::Answered { request_id, answer, accept }, accepted).await
+    said(&calls, Call::Answered { to: To::read(request_id, &headers), answer, accept }, accepted).await
 }
 
 async fn error(State(calls): Calls, Path(request_id): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
     let (accept, accepted) = oneshot::channel();
-    said(&calls, Call::Failed { request_id, failure: Failure::read(&headers, &body), accept }, accepted).await
+    let (to, failure) = (To::read(request_id, &headers), Failure::read(&headers, &body));
+    said(&calls, Call::Failed { to, failure, accept }, accepted).await
 }
 
 async fn init_error(State(calls): Calls, headers: HeaderMap, body: Bytes) -> Response {
@@ -134,6 +150,9 @@ async fn said(calls: &mpsc::UnboundedSender<Call>, call: Call, answer: oneshot::
         (Ok(()), Ok(Accepted::Yes)) => accepted(),
         (Ok(()), Ok(Accepted::UnknownRequest)) => {
             refused(StatusCode::BAD_REQUEST, "InvalidRequestID", "no such invocation is under way")
+        }
+        (Ok(()), Ok(Accepted::TooLate)) => {
+            refused(StatusCode::GONE, "ErrorRuntimeInvokeTimeout", "the invocation timed out before it was answered")
         }
         _ => StatusCode::GONE.into_response(),
     }
@@ -153,6 +172,7 @@ impl IntoResponse for Delivery {
         let headers = [
             ("content-type", "application/json".to_owned()),
             ("lambda-runtime-aws-request-id", self.request_id),
+            (INVOCATION_ID, self.invocation_id),
             ("lambda-runtime-deadline-ms", self.deadline_ms.to_string()),
             ("lambda-runtime-invoked-function-arn", self.arn),
             ("lambda-runtime-trace-id", "Root=1-00000000-000000000000000000000000;Sampled=0".to_owned()),
@@ -161,8 +181,15 @@ impl IntoResponse for Delivery {
     }
 }
 
+impl To {
+    fn read(request_id: String, headers: &HeaderMap) -> Self {
+        let invocation_id = headers.get(INVOCATION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        Self { request_id, invocation_id }
+    }
+}
+
 impl Failure {
-    /// The body says it; the header is for those whose body says nothing.
+    /// Reads the failure from the body, or from the header if the body has none.
     fn read(headers: &HeaderMap, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]

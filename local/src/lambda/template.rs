@@ -1,8 +1,8 @@
-//! Functions and tables as a SAM template says them, resolved for this machine.
+//! Reads functions and tables from a SAM template, with values for this machine.
 //!
-//! Read is what a function is started with: its binary, timeout, memory and variables, with what stands
-//! under `Globals`. `Ref`, `Fn::GetAtt` and `Fn::Sub` are resolved, in both spellings: parameters by their
-//! defaults, resources by names and ARNs of this machine. Conditions are taken to hold.
+//! Of a function it reads the binary, timeout, memory and variables, including those under `Globals`. It
+//! resolves `Ref`, `Fn::GetAtt`, `Fn::If` and `Fn::Sub` in both notations: parameters to their defaults, and
+//! resources to names and ARNs of this machine. All conditions count as true.
 
 use super::{ACCOUNT, Function, REGION, arn};
 use anyhow::{Context, bail};
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 const FUNCTION: &str = "AWS::Serverless::Function";
 const TABLE: &str = "AWS::DynamoDB::Table";
-/// What `CreateTable` takes of a table's properties.
+/// The properties of a table that `CreateTable` accepts.
 const CREATE_TABLE: [&str; 5] =
     ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"];
-/// What SAM and Lambda take where a template says nothing.
+/// The defaults of SAM and Lambda.
 const DEFAULT_TIMEOUT: u32 = 3;
 const DEFAULT_MEMORY: u32 = 128;
 
@@ -31,35 +31,36 @@ impl Template {
     /// Reads a template from a file.
     ///
     /// # Errors
-    /// When there is no such file, or it is no YAML.
+    /// Returns an error if there is no such file, or if it is not YAML.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("no template {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("{} is no template", path.display()))
+        let text = std::fs::read_to_string(path).with_context(|| format!("there is no template {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{} is not a template", path.display()))
     }
 
-    /// Reads a template's text.
+    /// Reads a template from a text.
     ///
     /// # Errors
-    /// When it is no YAML.
+    /// Returns an error if it is not YAML.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         Ok(Self { document: serde_norway::from_str(text)? })
     }
 
-    /// The names of the functions' binaries, which are those of their packages.
+    /// Returns the names of the functions' binaries, which are also the names of their packages.
     ///
     /// # Errors
-    /// When a function is not built by `cargo lambda`.
+    /// Returns an error if a function is not built by `cargo lambda`.
     pub fn binaries(&self) -> anyhow::Result<Vec<String>> {
         self.of_type(FUNCTION).map(|(id, resource)| binary(id, resource)).collect()
     }
 
-    /// The functions whose binaries were built, named like them unless the template names them.
+    /// Returns the functions whose binaries were built. They have the names of their binaries, unless the
+    /// template names them.
     ///
-    /// `built` says where the binaries are. `dynamodb` is the endpoint that the functions get as
+    /// `built` has the paths of the binaries. `dynamodb` is the endpoint that the functions get as
     /// `AWS_ENDPOINT_URL_DYNAMODB`.
     ///
     /// # Errors
-    /// When a value cannot be resolved here.
+    /// Returns an error if a value cannot be resolved here.
     pub fn functions(&self, built: &BTreeMap<String, PathBuf>, dynamodb: &str) -> anyhow::Result<Vec<Function>> {
         let mut functions = Vec::new();
         for (id, resource) in self.of_type(FUNCTION) {
@@ -72,24 +73,25 @@ impl Template {
                 environment,
                 timeout: Duration::from_secs(self.number(resource, "Timeout", DEFAULT_TIMEOUT)?.into()),
                 memory_mb: self.number(resource, "MemorySize", DEFAULT_MEMORY)?,
+                ..Function::default()
             });
         }
         Ok(functions)
     }
 
-    /// The variables that the template gives to every function.
+    /// Returns the variables that the template gives to every function.
     ///
     /// # Errors
-    /// When a value cannot be resolved here.
+    /// Returns an error if a value cannot be resolved here.
     pub fn shared_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
         self.environment(&Value::Null)
     }
 
-    /// The template's tables, each as `CreateTable` takes it. They are called by their logical ids, unless
-    /// the template names them.
+    /// Returns the template's tables, each as a request of `CreateTable`. They have their logical ids as
+    /// names, unless the template names them.
     ///
     /// # Errors
-    /// When a value cannot be resolved here.
+    /// Returns an error if a value cannot be resolved here.
     pub fn tables(&self) -> anyhow::Result<Vec<Json>> {
         let tables = self.of_type(TABLE);
         tables.map(|(id, resource)| self.table(id, resource).with_context(|| format!("table {id}"))).collect()
@@ -102,7 +104,7 @@ impl Template {
         std::iter::once(Ok(name)).chain(properties).collect::<anyhow::Result<_>>().map(Json::Object)
     }
 
-    /// A list or an object in which every value is text.
+    /// Resolves a list or an object in which every value is text.
     fn resolved(&self, value: &Value) -> anyhow::Result<Json> {
         match value {
             Value::Sequence(values) => values.iter().map(|one| self.resolved(one)).collect(),
@@ -114,7 +116,7 @@ impl Template {
         }
     }
 
-    /// The variables of all functions, and a function's own.
+    /// Returns the variables of all functions and a function's own.
     fn environment(&self, properties: &Value) -> anyhow::Result<BTreeMap<String, String>> {
         let global = &self.document["Globals"]["Function"]["Environment"]["Variables"];
         let own = &properties["Environment"]["Variables"];
@@ -122,7 +124,7 @@ impl Template {
         variables.map(|(name, value)| Ok((name.to_owned(), self.text(value).context(name.to_owned())?))).collect()
     }
 
-    /// A function's own number, or that of all functions.
+    /// Returns a function's own number, or that of all functions.
     fn number(&self, resource: &Value, name: &str, default: u32) -> anyhow::Result<u32> {
         let own = resource["Properties"].get(name).or_else(|| self.document["Globals"]["Function"].get(name));
         own.map_or(Ok(default), |value| self.text(value)?.parse().with_context(|| name.to_owned()))
@@ -132,7 +134,7 @@ impl Template {
         entries(&self.document["Resources"]).filter(move |(_, resource)| resource["Type"].as_str() == Some(type_))
     }
 
-    /// What a resource is called here.
+    /// Returns the name of a resource on this machine.
     fn name(&self, id: &str, resource: &Value) -> anyhow::Result<String> {
         let properties = &resource["Properties"];
         let given =
@@ -144,7 +146,7 @@ impl Template {
         }
     }
 
-    /// A value as text.
+    /// Resolves a value to text.
     fn text(&self, value: &Value) -> anyhow::Result<String> {
         match value {
             Value::String(text) => Ok(text.clone()),
@@ -156,13 +158,13 @@ impl Template {
             }
             Value::Mapping(mapping) if mapping.len() == 1 => match entries(value).next() {
                 Some((name, argument)) => self.called(name.trim_start_matches("Fn::"), argument),
-                None => bail!("{value:?} is no text"),
+                None => bail!("{value:?} is not a text"),
             },
-            _ => bail!("{value:?} is no text"),
+            _ => bail!("{value:?} is not a text"),
         }
     }
 
-    /// What one of CloudFormation's functions makes of its argument.
+    /// Returns the result of one of CloudFormation's functions.
     fn called(&self, function: &str, argument: &Value) -> anyhow::Result<String> {
         match (function, argument) {
             ("Ref", Value::String(id)) => self.reference(id),
@@ -171,10 +173,15 @@ impl Template {
                 let path = path.iter().map(|part| self.text(part)).collect::<anyhow::Result<Vec<_>>>()?;
                 self.attribute(&path.join("."))
             }
+            // Conditions count as true.
+            ("If", Value::Sequence(parts)) => match parts.as_slice() {
+                [_, if_true, _] => self.text(if_true),
+                _ => bail!("Fn::If has a condition and two values"),
+            },
             ("Sub", Value::String(text)) => self.substituted(text, &Value::Null),
             ("Sub", Value::Sequence(both)) => match both.as_slice() {
                 [Value::String(text), variables] => self.substituted(text, variables),
-                _ => bail!("Fn::Sub has a text and its variables"),
+                _ => bail!("Fn::Sub needs a text and its variables"),
             },
             _ => bail!("{function} cannot be resolved here"),
         }
@@ -204,7 +211,7 @@ impl Template {
     }
 
     fn attribute(&self, path: &str) -> anyhow::Result<String> {
-        let (id, attribute) = path.split_once('.').with_context(|| format!("{path} names no attribute"))?;
+        let (id, attribute) = path.split_once('.').with_context(|| format!("{path} does not name an attribute"))?;
         let resource = self.resource(id)?;
         let name = self.name(id, resource)?;
         let local = |service: &str, what: &str| format!("arn:aws:{service}:{REGION}:{ACCOUNT}:{what}{name}");
@@ -220,7 +227,7 @@ impl Template {
         }
     }
 
-    /// `${Name}`, `${Name.Attribute}` and, literally, `${!Name}`.
+    /// Replaces `${Name}` and `${Name.Attribute}`. `${!Name}` becomes the literal `${Name}`.
     fn substituted(&self, text: &str, variables: &Value) -> anyhow::Result<String> {
         let mut pieces = text.split("${");
         let mut substituted = pieces.next().unwrap_or_default().to_owned();
@@ -290,6 +297,7 @@ Resources:
         Variables:
           STAGE: !Sub "${Stage}/${Locks.Arn}/${!Literal}/${AWS::Region}"
           OTHER: { "Fn::GetAtt": [Second, Arn] }
+          EITHER: !If [SomeCondition, !Ref Locks, !Ref Nothing]
           NUMBER: 5
   Second:
     Type: AWS::Serverless::Function
@@ -316,17 +324,19 @@ Resources:
         let locks = "arn:aws:dynamodb:eu-central-1:123456789012:table/Locks";
         assert_eq!(first.environment["STAGE"], format!("test/{locks}/${{Literal}}/eu-central-1"));
         assert_eq!(first.environment["OTHER"], arn("the-second-one"));
+        assert_eq!(first.environment["EITHER"], "Locks");
         assert_eq!(first.environment["NUMBER"], "5");
     }
 
     #[test]
-    fn what_cannot_be_resolved_is_named() {
+    fn a_value_that_cannot_be_resolved_is_named() {
         for (variable, named) in [
             ("!Ref Unset", "parameter Unset has no default"),
             ("!Ref Nothing", "there is no Nothing"),
             ("!GetAtt Locks.StreamArn", "StreamArn of Locks"),
             ("!ImportValue x", "ImportValue cannot be resolved here"),
-            ("[a]", "is no text"),
+            ("!If [SomeCondition, a]", "Fn::If has a condition and two values"),
+            ("[a]", "is not a text"),
         ] {
             let text = TEMPLATE.replace("${N}", "second").replace("NUMBER: 5", &format!("NUMBER: {variable}"));
             let error = Template::parse(&text).unwrap().functions(&built(), "http://here").unwrap_err();

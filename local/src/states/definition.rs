@@ -1,43 +1,43 @@
-//! A state machine as it is in the repository, and what a test changes in it.
+//! A state machine of the repository, and the changes that a test makes to it.
 
 use crate::lambda::{arn, workspace};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-/// The functions that the template puts in the place of these words.
+/// The placeholders in the definitions, and the functions that replace them.
 const SUBSTITUTIONS: [(&str, &str); 2] = [("${LockTaskArn}", "lock-task"), ("${WorkArn}", "sample-work")];
 
 /// A definition in the Amazon States Language.
 #[derive(Clone, Debug)]
 pub struct Definition {
     document: Value,
-    /// What the state machine believes to be called.
+    /// The name that the state machine sees as its own.
     name: Option<String>,
     redrives: u32,
 }
 
 impl Definition {
-    /// Reads `deploy/statemachines/{name}.asl.json`, and puts the functions' names in.
+    /// Reads `deploy/statemachines/{name}.asl.json` and replaces the placeholders by the functions' names.
     ///
     /// # Errors
-    /// When there is none, or it is no JSON.
+    /// Returns an error if there is no such file, or if it is not JSON.
     pub fn read(name: &str) -> anyhow::Result<Self> {
         let path = workspace().join("deploy/statemachines").join(name).with_extension("asl.json");
         let mut text = std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
         for (word, function) in SUBSTITUTIONS {
             text = text.replace(word, &arn(function));
         }
-        let document = serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
+        let document = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
         Ok(Self { document, name: None, redrives: 0 })
     }
 
-    /// The definition itself.
+    /// The definition as JSON.
     pub fn document(&self) -> &Value {
         &self.document
     }
 
-    /// Every lock is asked for and renewed for this long, and looked at again at least every second: no test
-    /// waits for a minute.
+    /// Sets the lease of every lock, and the longest pause between two looks at a held lock to 1 s. So no
+    /// test waits for a minute.
     #[must_use]
     pub fn with_lease(mut self, seconds: f64) -> Self {
         set(&mut self.document, "leaseSeconds", &json!(seconds));
@@ -45,28 +45,30 @@ impl Definition {
         self
     }
 
-    /// An execution may take this long.
+    /// Sets the timeout of an execution.
     #[must_use]
     pub fn with_timeout(mut self, seconds: u32) -> Self {
         self.document["TimeoutSeconds"] = json!(seconds);
         self
     }
 
-    /// The state machine believes to be called this: on this machine every execution has one of its own.
+    /// Sets the name that the state machine sees as its own. On this machine every execution has its own
+    /// state machine.
     #[must_use]
     pub fn renamed(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// The same, redriven for the nth time from this state.
+    /// Returns the definition of the nth redrive, which starts at this state.
     pub(super) fn redriven(mut self, redrives: u32, state: &str) -> Self {
         self.document["StartAt"] = json!(state);
         self.redrives = redrives;
         self
     }
 
-    /// The text for the engine, which knows no redrive count.
+    /// Returns the text for the engine. The redrive count is replaced by a number, because the engine does
+    /// not know it.
     pub(super) fn text(&self) -> String {
         let mut document = self.document.clone();
         if let Some(name) = &self.name {
@@ -76,7 +78,7 @@ impl Definition {
     }
 }
 
-/// Puts a name in the place of the state machine's own: as an argument, and as the whole of a field.
+/// Replaces the state machine's own name by this one, as an argument and as the value of a field.
 fn call(value: &mut Value, name: &str) {
     const NAME: &str = "$$.StateMachine.Name";
     match value {
@@ -95,7 +97,7 @@ fn call(value: &mut Value, name: &str) {
     }
 }
 
-/// Sets a field wherever it stands.
+/// Sets a field at every place where it is present.
 fn set(value: &mut Value, name: &str, to: &Value) {
     match value {
         Value::Object(fields) => {

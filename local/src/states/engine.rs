@@ -1,4 +1,4 @@
-//! The engine's process; executions, their ends, their histories.
+//! The process of the engine, and its executions, their ends and their histories.
 
 use super::definition::Definition;
 use crate::aws_json;
@@ -15,23 +15,23 @@ use tokio::process::{Child, Command};
 
 /// How long the engine may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at an execution.
+/// The pause between two looks at an execution.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// moto's Step Functions engine, in a process that ends with this value.
+/// moto's Step Functions engine, in a process that ends when this value is dropped.
 #[derive(Debug)]
 pub struct Engine {
     endpoint: String,
-    /// The executions that somebody stopped.
+    /// The executions that were stopped.
     stopped: Mutex<BTreeSet<String>>,
-    /// Killed when it is dropped, and ends by itself when its standard input is closed.
+    /// Killed when it is dropped. It also ends when its standard input is closed.
     _process: Child,
 }
 
-/// An execution: one per state machine, so that it can be started anew under its old ARN.
+/// An execution. Each one has its own state machine, so that it can be started again under its old ARN.
 #[derive(Clone, Debug)]
 pub struct Execution {
-    /// Its ARN.
+    /// The ARN of the execution.
     pub arn: String,
     definition: Definition,
     name: String,
@@ -43,25 +43,25 @@ pub struct Execution {
 pub struct End {
     /// `SUCCEEDED`, `FAILED`, `TIMED_OUT` or `ABORTED`.
     pub status: String,
-    /// What it answered, else null.
+    /// The output, or null.
     pub output: Value,
-    /// The name of the error of a failed one.
+    /// The error name, if it failed.
     pub error: Option<String>,
-    /// And what it says of it.
+    /// The cause, if it failed.
     pub cause: Option<String>,
 }
 
 impl Engine {
-    /// Starts an engine that invokes functions at this endpoint. `None`, and a line on stderr, where it is
-    /// not installed: that is `deploy/statemachines/tools`' work.
+    /// Starts an engine that invokes functions at this endpoint. If the engine is not installed, prints a
+    /// line on stderr and returns `None`. `deploy/statemachines/tools` installs it.
     ///
     /// # Errors
-    /// When it does not start; with `LAMBDA_LOCK_CI` also when it is not installed.
+    /// Returns an error if it does not start. With `LAMBDA_LOCK_CI` also if it is not installed.
     pub async fn start(functions: &str) -> anyhow::Result<Option<Self>> {
         let Some(python) = tools::python("state-machine-tools", "deploy/statemachines/tools")? else { return Ok(None) };
         let mut process = Command::new(python)
             .current_dir(workspace())
-            // No compiled files beside the sources.
+            // Writes no compiled files next to the sources.
             .args(["-B", "deploy/statemachines/engine.py", functions])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -73,14 +73,16 @@ impl Engine {
         tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line))
             .await
             .context("the engine does not start")??;
-        let port: u16 = line.trim().parse().with_context(|| format!("the engine says {line:?} instead of a port"))?;
+        let port: u16 =
+            line.trim().parse().with_context(|| format!("the engine printed {line:?} instead of a port"))?;
         Ok(Some(Self { endpoint: format!("http://127.0.0.1:{port}"), stopped: Mutex::default(), _process: process }))
     }
 
-    /// Starts an execution of a state machine of this name that is made for it.
+    /// Creates a state machine with this name, and starts its execution.
     ///
     /// # Errors
-    /// When there is a state machine of this name, or the engine finds the definition invalid.
+    /// Returns an error if there is a state machine of this name, or if the engine finds the definition
+    /// invalid.
     pub async fn execute(&self, name: &str, definition: &Definition, input: &Value) -> anyhow::Result<Execution> {
         let arn = format!("arn:aws:states:{REGION}:{ACCOUNT}:execution:{name}:run");
         let execution = Execution { arn, definition: definition.clone(), name: name.to_owned(), redrives: 0 };
@@ -88,11 +90,11 @@ impl Engine {
         Ok(execution)
     }
 
-    /// Starts an execution that has ended anew: in the state where it was, with that state's input, under
+    /// Starts an execution again that has ended: at the state where it was, with that state's input, under
     /// the same ARN.
     ///
     /// # Errors
-    /// When it has not ended, or had not begun.
+    /// Returns an error if it has not ended, or if it entered no state.
     pub async fn redrive(&self, ended: &Execution) -> anyhow::Result<Execution> {
         ensure!(self.end(ended).await?.is_some(), "{} has not ended", ended.arn);
         let (state, input) = self.last_state(ended).await?;
@@ -114,23 +116,26 @@ impl Engine {
             "stateMachineArn": state_machine(&execution.name), "name": "run", "input": input.to_string(),
         });
         let started = self.call("StartExecution", start).await?;
-        ensure!(started["executionArn"] == execution.arn.as_str(), "the engine names executions otherwise: {started}");
+        ensure!(
+            started["executionArn"] == execution.arn.as_str(),
+            "the engine gave the execution another name: {started}"
+        );
         Ok(())
     }
 
-    /// Stops an execution, as somebody with the console does. A function that it has invoked goes on.
+    /// Stops an execution, as a user of the console does. A function that it has invoked continues.
     ///
     /// # Errors
-    /// When there is no such execution.
+    /// Returns an error if there is no such execution.
     pub async fn stop(&self, execution: &Execution) -> anyhow::Result<()> {
         lock(&self.stopped).insert(execution.arn.clone());
         self.call("StopExecution", json!({ "executionArn": execution.arn })).await.map(drop)
     }
 
-    /// How an execution ended, if it has.
+    /// Returns how an execution ended, if it has ended.
     ///
     /// # Errors
-    /// When there is no such execution.
+    /// Returns an error if there is no such execution.
     pub async fn end(&self, execution: &Execution) -> anyhow::Result<Option<End>> {
         let described = self.call("DescribeExecution", json!({ "executionArn": execution.arn })).await?;
         let text = |name: &str| described[name].as_str().map(str::to_owned);
@@ -145,8 +150,8 @@ impl Engine {
         Ok(Some(End { status, output: output.unwrap_or_default(), error: text("error"), cause: text("cause") }))
     }
 
-    /// Whether the engine stumbled over a stop that came while a state was ending, and says `FAILED` with
-    /// whatever error was at hand. Step Functions says `ABORTED`.
+    /// Returns whether this is the engine's error after a stop that came while a state was ending. The
+    /// engine then reports `FAILED` with some error. Step Functions reports `ABORTED`.
     async fn tripped(&self, execution: &Execution) -> anyhow::Result<bool> {
         if !lock(&self.stopped).contains(&execution.arn) {
             return Ok(false);
@@ -158,7 +163,7 @@ impl Engine {
     /// Waits for the end of an execution.
     ///
     /// # Errors
-    /// When it has not ended after this time, with its history.
+    /// Returns an error with the history if it has not ended after this time.
     pub async fn until_end(&self, execution: &Execution, patience: Duration) -> anyhow::Result<End> {
         let ended = async {
             loop {
@@ -177,11 +182,11 @@ impl Engine {
         }
     }
 
-    /// The names of the states that an execution has entered, in their order: its state transitions. Those
-    /// within a `Map` are among them.
+    /// Returns the names of the states that an execution has entered, in order. These are its state
+    /// transitions, including those inside a `Map`.
     ///
     /// # Errors
-    /// When there is no such execution.
+    /// Returns an error if there is no such execution.
     pub async fn states(&self, execution: &Execution) -> anyhow::Result<Vec<String>> {
         let entered = self.entered(execution).await?;
         Ok(entered.iter().filter_map(|details| details["name"].as_str().map(str::to_owned)).collect())
@@ -206,7 +211,7 @@ impl Engine {
 }
 
 impl Execution {
-    /// What EventBridge delivers when it has reached this status.
+    /// Returns the event that EventBridge delivers when the execution has reached this status.
     pub fn status_change(&self, status: &str) -> Value {
         json!({
             "version": "0",
@@ -224,7 +229,7 @@ impl Execution {
     }
 }
 
-/// What this guards stays whole when somebody panics.
+/// Locks a mutex. A panic does not damage what it guards.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,21 +1,21 @@
 //! Step Functions on this machine: real executions of the state machines in `deploy/statemachines/`.
 //!
-//! moto's engine carries the definitions out and invokes the function binaries through a router, which
-//! sees every call and can lose an answer. What the engine lacks is made up for here, and said:
+//! moto's engine executes the definitions. It invokes the function binaries through a router, which sees
+//! every call and can lose a response. The engine differs from Step Functions, and the code here corrects
+//! that:
 //!
-//! * It knows no `$$.Execution.RedriveCount`: the definition gets the number in its place.
-//! * It has no redrive: [`Engine::redrive`] starts an execution anew, at the state where it was, under
-//!   the same ARN.
-//! * It sends no events when executions end: a test sends them, or does not.
-//! * It notices `TimeoutSeconds` late, after the state that is under way.
-//! * It stumbles over a stop that comes while a state is ending: [`Engine::end`] says `ABORTED` all the same.
-//! * It counts the retries of a state through all its visits: `deploy/statemachines/engine.py` counts by visit.
+//! * It does not know `$$.Execution.RedriveCount`. The definition has a number instead.
+//! * It has no redrive. [`Engine::redrive`] starts an execution again at the state where it was, under the same ARN.
+//! * It sends no events when executions end. A test may send them.
+//! * It notices `TimeoutSeconds` late, after the state in progress.
+//! * It reports a wrong status when a stop comes while a state is ending. [`Engine::end`] reports `ABORTED` then.
+//! * It counts the retries of a state over all visits. `deploy/statemachines/engine.py` counts them for each visit.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `definition` | a state machine as it is in the repository, and what a test changes in it |
-//! | `engine` | the engine's process; executions, their ends, their histories |
-//! | `router` | between the engine and the functions: what was asked, what came of it, what got lost |
+//! | `definition` | a state machine of the repository, and the changes that a test makes to it |
+//! | `engine` | the process of the engine, and its executions |
+//! | `router` | between the engine and the functions: requests, responses, and lost responses |
 
 mod definition;
 mod engine;

@@ -1,4 +1,5 @@
-//! Between the engine and the functions: what was asked, what came of it, what got lost.
+//! The router between the engine and the functions. It records requests and responses, and can lose
+//! responses.
 
 use crate::lambda::Lambda;
 use anyhow::Context;
@@ -23,28 +24,28 @@ use tokio::sync::oneshot;
 /// One invocation by a state machine.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Which function.
+    /// The name of the function.
     pub function: String,
-    /// What it was asked.
+    /// The request.
     pub request: Value,
-    /// What it answered, or `errorType` and `errorMessage`.
+    /// The response, or `errorType` and `errorMessage`.
     pub answer: Value,
-    /// When it was asked.
+    /// When the request was sent.
     pub began: Instant,
-    /// When it had answered.
+    /// When the response was there.
     pub ended: Instant,
-    /// Whether the state machine learnt of it.
+    /// Whether the response was lost, so that the state machine did not get it.
     pub lost: bool,
 }
 
-/// Whether the answer to a request is lost: the function, and what it was asked.
+/// Decides whether the response is lost, by the function and the request.
 pub type Loses = dyn Fn(&str, &Value) -> bool + Send + Sync;
 
-/// The Invoke API in front of the functions, as long as it lives.
+/// The Invoke API in front of the functions. It serves until it is dropped.
 pub struct Router {
     endpoint: String,
     shared: Arc<Shared>,
-    /// Dropped together with this value, which is what stops the router.
+    /// Dropping it stops the router.
     _serving: oneshot::Sender<()>,
 }
 
@@ -56,12 +57,12 @@ struct Shared {
 }
 
 impl Router {
-    /// Begins to serve on a loopback port in front of these functions.
+    /// Starts a router on a loopback port in front of these functions.
     ///
     /// # Errors
-    /// When no loopback port can be had.
+    /// Returns an error if there is no free loopback port.
     pub async fn start(lambda: &Lambda) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no loopback port could be had")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
         let endpoint = format!("http://{}", listener.local_addr()?);
         let shared = Arc::new(Shared {
             functions: lambda.endpoint().to_owned(),
@@ -88,13 +89,13 @@ impl Router {
         &self.endpoint
     }
 
-    /// What was asked so far, in the order of the answers, and forgets it.
+    /// Returns and clears the requests so far, in the order of their responses.
     pub fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *lock(&self.shared.asked))
     }
 
-    /// From now on this decides which answers are lost. The function has done its work all the same, and
-    /// the state machine sees Lambda fail.
+    /// Sets what decides which responses are lost, from now on. The function has still done its work,
+    /// and the state machine sees an error of Lambda.
     pub fn lose(&self, loses: impl Fn(&str, &Value) -> bool + Send + Sync + 'static) {
         *lock(&self.shared.loses) = Box::new(loses);
     }
@@ -147,9 +148,9 @@ async fn forward(
     Ok((head, body.collect().await?.to_bytes()))
 }
 
-/// Lambda itself fails, in its words.
+/// Returns an error of Lambda itself, in its words.
 fn failure(name: &'static str) -> Response {
-    let body = json!({ "Type": "Service", "Message": "the answer got lost" }).to_string();
+    let body = json!({ "Type": "Service", "Message": "the response was lost" }).to_string();
     (StatusCode::INTERNAL_SERVER_ERROR, [("x-amzn-errortype", name), ("x-amzn-requestid", "lost")], body)
         .into_response()
 }

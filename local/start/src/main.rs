@@ -1,6 +1,6 @@
-//! `cargo demo`: says what will happen, and has cargo build and run the demo.
+//! `cargo demo`: prints what will happen, and builds and runs the demo with cargo.
 //!
-//! The first build takes minutes. A new user should know that, and see the progress, from the first second.
+//! The first build takes minutes. So a new user gets this information, and the progress, at once.
 
 use std::env;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let is_built = env::current_exe().is_ok_and(|own| own.with_file_name(program("lambda-lock-local")).exists());
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["run", "--bin", "lambda-lock-local"]);
-    // Otherwise build scripts would see other values than in a build that was started by hand, and run again.
+    // With these variables build scripts would see other values than in a manual build, and run again.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             cargo.env_remove(name);
@@ -29,12 +29,12 @@ fn main() -> ExitCode {
         say(FIRST);
     }
     cargo.args(["--", "demo"]).args(env::args_os().skip(1));
-    // From the root, whose default members decide which features everything is built with.
+    // Runs at the root, because its default members decide the features of the build.
     cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     match cargo.status() {
         Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
         Err(error) => {
-            say(&format!("error: cargo cannot be started: {error}"));
+            say(&format!("error: cargo could not be started: {error}"));
             ExitCode::from(2)
         }
     }

@@ -1,4 +1,4 @@
-//! What becomes of requests on their way.
+//! Decides what happens to requests on their way.
 
 use crate::stage::COUNTERS;
 use fastrand::Rng;
@@ -11,26 +11,26 @@ use std::time::Duration;
 
 /// How many kinds of accidents there are for the lock's requests.
 const KINDS: usize = 8;
-/// One in so many of the counter's requests: far enough apart for the SDK's own retries, of which it makes
-/// two.
+/// One of this many of the counter's requests has an accident. That is rare enough for the SDK's two
+/// retries.
 const COUNTERS_RARE: u64 = 7;
 
-/// A plan of accidents. Clones are the same plan.
+/// A plan of accidents. Clones share the plan.
 #[derive(Clone)]
 pub(crate) struct Accidents {
     seed: u64,
-    /// Of so many of the lock's requests, one meets with each kind of accident.
+    /// Of this many requests of the lock, one has each kind of accident.
     rare: usize,
-    /// How late a copy arrives, at most.
+    /// How late a copy arrives at most.
     latest: Duration,
     state: Arc<Mutex<State>>,
 }
 
 struct State {
     rng: Rng,
-    /// What becomes of the lock's next requests.
+    /// What happens to the next requests of the lock.
     next: Vec<Fate>,
-    /// How many requests there were about the counter.
+    /// The number of requests of the counter.
     counters: u64,
     happened: BTreeMap<&'static str, u32>,
 }
@@ -39,14 +39,14 @@ impl Accidents {
     pub(crate) fn new(rare: usize, latest: Duration) -> Self {
         let given = std::env::var("CONTENTION_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| fastrand::u64(..));
-        // Not `eprintln!`, which the test harness would hold back.
+        // Not `eprintln!`, because the test harness would hold it back.
         let _ = writeln!(std::io::stderr(), "CONTENTION_SEED={seed}");
         let rng = Rng::with_seed(seed);
         let state = State { rng, next: Vec::new(), counters: 0, happened: BTreeMap::new() };
         Self { seed, rare, latest, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// What becomes of this request.
+    /// Returns what happens to this request.
     pub(crate) fn fate(&self, call: &Call) -> Fate {
         let about_the_counter = call.needs.iter().any(|grant| grant.resource.ends_with(COUNTERS));
         let mut state = self.state.lock().unwrap();
@@ -78,8 +78,9 @@ impl Accidents {
         state.next.pop().unwrap_or(Fate::Answered)
     }
 
-    /// Its write is not idempotent: whoever does not know whether it was applied, and finds that a newer
-    /// holder has written since, would have to count twice or not at all. So no answer about it is lost.
+    /// Returns what happens to a request of the counter. No response to it is lost, because its write is
+    /// not idempotent. A worker that does not know the outcome, while a newer holder has written since,
+    /// could not count correctly.
     fn of_the_counter(&self, state: &mut State) -> Fate {
         state.counters += 1;
         if !state.counters.is_multiple_of(COUNTERS_RARE) {
@@ -97,7 +98,7 @@ impl Accidents {
         self.latest.mul_f64(rng.f64())
     }
 
-    /// Nobody counts exactly for want of accidents.
+    /// Asserts that each kind of accident happened. Without accidents an exact count proves nothing.
     pub(crate) fn assert_all_happened(&self, often: u32) {
         let happened = &self.state.lock().unwrap().happened;
         assert_eq!(happened.len(), KINDS, "{happened:?}");
@@ -111,13 +112,13 @@ impl fmt::Display for Accidents {
     }
 }
 
-/// `None`: nothing happened to it.
+/// Returns the name of an accident, or `None` if nothing happened to the request.
 fn name(fate: Fate) -> Option<&'static str> {
     match fate {
         Fate::Answered => None,
         Fate::AnsweredAfter(_) => Some("slow"),
         Fate::AnswerLost => Some("reset after it was applied"),
-        Fate::Swallowed => Some("never answered"),
+        Fate::Swallowed => Some("not applied and never answered"),
         Fate::Throttled => Some("throttled"),
         Fate::RequestLost => Some("reset before it was applied"),
         Fate::AppliedButFails => Some("applied and answered with a 500"),

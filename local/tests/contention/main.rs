@@ -1,37 +1,38 @@
-//! Many contend for one lock on a real server, over connections that break: processes, and tasks in one
-//! process. The counter that the lock guards is exact; without the fence, under the same accidents, it is
-//! not.
+//! Many processes, tasks in one process, or functions in several Regions contend for one lock on a real server
+//! over connections that break. The counter that the lock guards is exact. Without the fence, and with the
+//! same accidents, it is not.
 //!
-//! What goes wrong follows from a seed, which is printed; `CONTENTION_SEED` draws the same plan again. The
-//! verdicts do not depend on it: each kind of accident happens once in so many requests, holders are paused
-//! where the test says, and every count must be exact whatever meets what.
+//! The accidents follow from a seed, which is printed. `CONTENTION_SEED` draws the same plan again. The
+//! results do not depend on the seed: each kind of accident happens once in a fixed number of requests,
+//! holders are paused where the test says so, and every count must be exact in all cases.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
-#![allow(clippy::disallowed_methods, reason = "accidents happen beside the work")]
+#![allow(clippy::disallowed_methods, reason = "the accidents run in the background")]
 
 mod accidents;
 mod processes;
+mod regions;
 mod stage;
 mod tasks;
 
 use processes::{PAUSES, PROCESSES, ROUNDS, contend};
 use tasks::{ADDS, TASKS};
 
-/// One crowd of tasks at a time: the machine is small. (Processes mostly wait.)
+/// Only one crowd of tasks runs at a time, because the machine is small. Processes mostly wait.
 static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_over_a_bad_connection_count_exactly_and_paused_ones_are_refused() {
     let run = contend(&[]).await;
     run.accidents.assert_all_happened(5);
-    assert_eq!(run.told, PROCESSES * (ROUNDS + PAUSES), "each increment is told of once; {}", run.accidents);
+    assert_eq!(run.told, PROCESSES * (ROUNDS + PAUSES), "each increment is reported once; {}", run.accidents);
     assert_eq!(run.counted, run.told, "{}", run.accidents);
     assert_eq!(run.overwritten, 0, "{}", run.accidents);
     assert!(run.refused >= PAUSES, "each paused holder's late write is refused: {}; {}", run.refused, run.accidents);
 }
 
-/// The control: a test bench on which nothing can go wrong proves nothing.
+/// The control experiment: a test that cannot fail proves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_fence_the_same_accidents_lose_increments() {
     let run = contend(&["--unfenced"]).await;
@@ -53,4 +54,17 @@ async fn sixty_four_tasks_on_a_real_server_over_bad_connections_count_exactly() 
     let accidents = accidents::Accidents::new(tasks::RARE, tasks::LATEST);
     assert_eq!(tasks::contend(Some(&accidents)).await, (TASKS * ADDS, TASKS * ADDS), "{accidents}");
     accidents.assert_all_happened(5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_in_three_regions_count_exactly_while_one_region_is_cut_off_and_comes_back() {
+    let _one = ONE.lock().await;
+    let run = regions::contend().await;
+    for (counted, told) in &run.counts {
+        assert_eq!(counted, told);
+    }
+    run.the_lock_of_the_holder_that_was_cut_off_was_not_taken_before_its_lease_was_over();
+    run.nobody_was_granted_a_lock_where_no_other_region_is_reached();
+    run.nobody_waited_too_long();
+    assert!(run.refusals.conflicts > 0 && run.refusals.isolated > 0, "{:?}", run.refusals);
 }

@@ -1,4 +1,5 @@
-//! The demo's worker processes: each acquires the lock, reads the counter, writes one more, and releases.
+//! The demo's worker processes. Each one acquires the lock, reads the counter, writes it plus one, and
+//! releases the lock.
 
 use crate::accidents::Accidents;
 use crate::stage::Stage;
@@ -11,32 +12,32 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
 pub(crate) const PROCESSES: u64 = 5;
-/// How often each of them adds one before holders are paused.
+/// How often each process adds one before holders are paused.
 pub(crate) const ROUNDS: u64 = 10;
-/// How many holders are paused, one after the other.
+/// How many holders are paused, one after another.
 pub(crate) const PAUSES: u64 = 3;
-/// One in so many requests meets with each kind of accident.
+/// One of this many requests has each kind of accident.
 const RARE: usize = 40;
-/// Two of the workers' leases.
+/// Twice the lease of the workers.
 const LATEST: Duration = Duration::from_millis(2400);
-/// When nobody says anything for so long, something is broken.
+/// If no worker reports anything for this long, something is broken.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What is left when a run is over.
+/// The result of a run.
 pub(crate) struct Run {
-    /// How many increments the workers were told had been applied.
+    /// How many increments were applied, as the workers report.
     pub(crate) told: u64,
     /// How many of them were applied after one with a larger token.
     pub(crate) overwritten: u64,
     /// How many writes were refused.
     pub(crate) refused: u64,
-    /// What the counter says in the end.
+    /// The value of the counter at the end.
     pub(crate) counted: u64,
     pub(crate) accidents: Accidents,
 }
 
-/// All contend; then, one after the other, holders are stopped right before their write, until all others
-/// have added one.
+/// All workers contend. Then holders are stopped right before their write, one after another, until all
+/// others have added one.
 pub(crate) async fn contend(options: &[&str]) -> Run {
     let accidents = Accidents::new(RARE, LATEST);
     let stage = Stage::new(Some(&accidents)).await;
@@ -47,21 +48,21 @@ pub(crate) async fn contend(options: &[&str]) -> Run {
         crew.tell(paused, json!({ "order": "work_and_pause" })).await;
         let token = crew.until(paused, "about_to_write").await["token"].as_u64().unwrap();
         crew.signal(paused, Signal::STOP);
-        // It reads this when it goes on: the write is the next thing that it does.
+        // The worker reads this order when it is continued. The write is then its next step.
         crew.tell(paused, json!({ "order": "write" })).await;
         let others: Vec<_> = all.iter().copied().filter(|other| *other != paused).collect();
         crew.work(&others, 1).await;
-        assert!(crew.newest > token, "nobody wrote with a larger token; {accidents}");
+        assert!(crew.newest > token, "no worker wrote with a larger token; {accidents}");
         crew.signal(paused, Signal::CONT);
         crew.until(paused, "finished").await;
     }
-    // What still travels, arrives.
+    // Waits until late requests have arrived.
     tokio::time::sleep(LATEST).await;
     let Crew { told, overwritten, refused, .. } = crew;
     Run { told, overwritten, refused, counted: stage.count("the counter").await, accidents }
 }
 
-/// The processes, and what they have said. Dropping them kills them.
+/// The processes, and what they have reported. Dropping them kills them.
 struct Crew {
     workers: Vec<Worker>,
     said: mpsc::UnboundedReceiver<(usize, String)>,
@@ -84,7 +85,7 @@ impl Crew {
         Self { workers: workers.collect(), said, told: 0, overwritten: 0, refused: 0, newest: 0 }
     }
 
-    /// Lets each of these add one so often, and waits until they have.
+    /// Lets each of these workers add one this many times, and waits until they have.
     async fn work(&mut self, workers: &[usize], rounds: u64) {
         for worker in workers {
             self.tell(*worker, json!({ "order": "work", "rounds": rounds })).await;
@@ -100,7 +101,7 @@ impl Crew {
         self.workers[worker].orders.write_all(format!("{order}\n").as_bytes()).await.unwrap();
     }
 
-    /// What this worker says when it says so.
+    /// Waits for this event of this worker and returns it.
     async fn until(&mut self, worker: usize, what: &str) -> Value {
         loop {
             let (who, event) = self.hear().await;
@@ -111,7 +112,7 @@ impl Crew {
     }
 
     async fn hear(&mut self) -> (usize, Value) {
-        let said = tokio::time::timeout(SILENCE, self.said.recv()).await.expect("nothing happens any more");
+        let said = tokio::time::timeout(SILENCE, self.said.recv()).await.expect("no worker reported anything for 60 s");
         let (who, line) = said.expect("all workers are gone");
         let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{who}: {line}: {error}"));
         match event["event"].as_str().unwrap() {
@@ -153,7 +154,7 @@ impl Worker {
 async fn listen(number: usize, events: ChildStdout, hear: mpsc::UnboundedSender<(usize, String)>) {
     let mut lines = BufReader::new(events).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        // Nobody listens any more when the test is over.
+        // The receiver is gone when the test has ended.
         let _ = hear.send((number, line));
     }
 }

@@ -1,4 +1,4 @@
-//! An embedded DynamoDB with a lock table and a table of counters, and what stands in front of it.
+//! An embedded DynamoDB with a lock table and a table of counters, and the proxy in front of it.
 
 use crate::accidents::Accidents;
 use aws_sdk_dynamodb::types::{
@@ -14,7 +14,7 @@ pub(crate) const COUNTERS: &str = "counters";
 
 pub(crate) struct Stage {
     pub(crate) dynamodb: LocalDynamoDb,
-    /// Where requests meet with accidents.
+    /// The proxy that causes the accidents.
     pub(crate) proxy: AuthorizingProxy,
 }
 
@@ -27,7 +27,7 @@ impl Stage {
             .into_iter()
             .flat_map(|table| ["GetItem", "UpdateItem"].map(|action| grant(table, action)))
             .collect();
-        // Whom the clients of this machine say that they are.
+        // The caller's name of clients on this machine.
         let roles = BTreeMap::from([("local".to_owned(), role)]);
         let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles).await.unwrap();
         if let Some(accidents) = accidents.cloned() {
@@ -36,7 +36,7 @@ impl Stage {
         Self { dynamodb, proxy }
     }
 
-    /// The number that the lock guards, asked without accidents.
+    /// Returns the value of the counter. This request has no accidents.
     pub(crate) async fn count(&self, id: &str) -> u64 {
         let get = client(self.dynamodb.endpoint()).get_item().table_name(COUNTERS).consistent_read(true);
         let item = get.key("id", AttributeValue::S(id.to_owned())).send().await.unwrap().item.unwrap();

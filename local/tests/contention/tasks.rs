@@ -1,4 +1,4 @@
-//! Tasks of one process, each with a lock client and connections of its own.
+//! Tasks in one process. Each one has its own lock client and connections.
 
 use crate::accidents::Accidents;
 use crate::stage::{COUNTERS, LOCKS, Stage};
@@ -12,16 +12,17 @@ use tokio::task::JoinSet;
 pub(crate) const TASKS: u64 = 64;
 /// How often each task adds one.
 pub(crate) const ADDS: u64 = 50;
-/// One in so many requests meets with each kind of accident: so many tasks send many of them.
+/// One of this many requests has each kind of accident. It is rare, because so many tasks send many
+/// requests.
 pub(crate) const RARE: usize = 400;
-/// Two leases.
+/// Twice the lease.
 pub(crate) const LATEST: Duration = Duration::from_millis(1000);
 const LEASE: Duration = Duration::from_millis(500);
 const SKEW: Duration = Duration::from_millis(50);
 /// No request waits for longer than this.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How many increments the tasks were told had been applied, and what the counter says.
+/// Returns how many increments were applied, as the tasks report, and the value of the counter.
 pub(crate) async fn contend(accidents: Option<&Accidents>) -> (u64, u64) {
     let stage = Stage::new(accidents).await;
     let endpoint = if accidents.is_some() { stage.proxy.endpoint() } else { stage.dynamodb.endpoint() };
@@ -33,7 +34,7 @@ pub(crate) async fn contend(accidents: Option<&Accidents>) -> (u64, u64) {
     }
     let told = tasks.join_all().await.into_iter().sum();
     if accidents.is_some() {
-        // What still travels, arrives.
+        // Waits until late requests have arrived.
         tokio::time::sleep(LATEST).await;
     }
     (told, stage.count("k").await)
@@ -45,19 +46,19 @@ async fn add(locks: LockClient, dynamodb: Client) -> u64 {
         let budget = Budget::lasting(Duration::from_secs(120)).reserve(Duration::from_secs(1));
         let lock = match locks.acquire("k").within(&budget).lease(LEASE).await {
             Ok(lock) => lock,
-            // Whatever became of it, asking again is safe.
+            // A retry is safe whatever the outcome of this call was.
             Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => continue,
             Err(error) => panic!("{error}"),
         };
         applied += u64::from(increment(&dynamodb, lock.fencing_token()).await);
-        // Where that does not work, the lease ends.
+        // If the release fails, the lease frees the lock.
         let _ = lock.release().await;
     }
     applied
 }
 
-/// Reads the counter and writes one more, so that two holders at once would lose an increment; refused
-/// when a newer token has written.
+/// Reads the counter and writes it plus one, so that two holders at once would lose an increment.
+/// Returns `false` if the write was refused, because a holder with a larger token has written.
 async fn increment(dynamodb: &Client, token: u64) -> bool {
     let key = AttributeValue::S("k".to_owned());
     let get = dynamodb.get_item().table_name(COUNTERS).key("id", key.clone()).consistent_read(true);

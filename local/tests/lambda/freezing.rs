@@ -1,11 +1,11 @@
-//! Stopped and continued, as Linux tells it.
+//! Tests that processes are stopped and continued. Linux reports their states.
 
 use crate::scene::{LONG, NAME, Scene, answer, begin};
 use lambda_lock_local::Outcome;
 use serde_json::json;
 use std::time::Duration;
 
-fn state(process: u32) -> Option<String> {
+pub(crate) fn state(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     Some(stat.rsplit_once(") ")?.1.split(' ').next()?.to_owned())
 }
@@ -57,7 +57,7 @@ async fn a_frozen_invocation_is_killed_at_its_deadline() {
     assert_eq!(scene.lambda.process(scene.only()), None);
 }
 
-/// Work is stopped when its lease has ended. Here the deadline is to come first, however late it is kept.
+/// Work is stopped when its lease has ended. With this lease the deadline always comes first.
 const LONG_LEASE: u64 = 60_000;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The Invoke API as any HTTP client meets it.
+//! Tests of the Invoke API with an HTTP client.
 
 use crate::scene::{LONG, Scene};
 use base64::Engine;
@@ -26,7 +26,7 @@ impl Answered {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{:?}", self.body))
     }
 
-    /// `errorType` and `errorMessage` of a function that failed.
+    /// Returns `errorType` and `errorMessage` of a function that failed.
     fn error(&self) -> (String, String) {
         assert_eq!((self.status, self.header("x-amz-function-error")), (StatusCode::OK, Some("Unhandled")));
         let text = |name: &str| self.json()[name].as_str().unwrap().to_owned();
@@ -89,7 +89,7 @@ async fn an_unknown_function_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_payload_that_is_no_json_reaches_no_function_and_none_is_an_empty_object() {
+async fn a_payload_that_is_not_json_is_refused_and_a_missing_one_is_an_empty_object() {
     let scene = Scene::new(LONG).await;
     let malformed = post(&scene, "demo-function", &[], "{key").await;
     assert_eq!(malformed.status, StatusCode::BAD_REQUEST);
@@ -152,7 +152,7 @@ async fn the_tail_of_the_log_comes_with_the_answer_when_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_event_is_accepted_at_once_and_runs_behind() {
+async fn an_event_is_accepted_at_once_and_runs_in_the_background() {
     let scene = Scene::new(LONG).await;
     let logged = scene.until_logged("step 0 of k");
     let event = async {

@@ -1,4 +1,5 @@
-//! What Lambda does to a function, done to a real process: deadlines, crashes, freezes, environments.
+//! Tests of what Lambda does to a function, on a real process: deadlines, crashes, freezes,
+//! environments.
 
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
@@ -6,6 +7,7 @@
 #[cfg(target_os = "linux")]
 mod freezing;
 mod invoke_api;
+mod managed;
 mod scene;
 
 use lambda_lock_local::{Function, Lambda, Outcome};
@@ -39,7 +41,7 @@ async fn at_the_deadline_the_process_is_killed_and_the_next_invocation_starts_an
     assert!(killed.duration >= Duration::from_millis(700), "{killed:?}");
     assert!(killed.logs.contains("step 1 of k\"") && !killed.logs.contains("step 2"), "{}", killed.logs);
     assert_eq!(scene.lambda.process(killed.environment), None);
-    // The lock of the dead is not asked for here.
+    // Uses another key, because the killed process still holds its lock.
     let next = scene.invoke(json!({ "key": "another" })).await;
     assert_eq!(answer(&next)["steps"], 0);
     assert!(next.cold_start);
@@ -72,7 +74,7 @@ async fn a_crash_is_reported_and_the_next_invocation_starts_another_process() {
 }
 
 #[tokio::test]
-async fn a_process_killed_in_the_middle_of_its_work_or_between_two_is_replaced() {
+async fn a_process_killed_during_or_between_invocations_is_replaced() {
     let scene = Scene::new(LONG).await;
     let working = begin(&scene, json!({ "key": "k", "steps": [60_000] }));
     scene.until_logged("step 0 of k").await;
@@ -97,7 +99,7 @@ async fn an_error_has_its_name_and_the_process_stays() {
 }
 
 #[tokio::test]
-async fn two_at_once_get_two_environments_and_one_after_the_other_one() {
+async fn two_invocations_at_once_get_two_environments_and_later_ones_reuse_them() {
     let scene = Scene::new(LONG).await;
     let first = begin(&scene, json!({ "key": "a", "steps": [60_000] }));
     scene.until_logged("step 0 of a").await;
@@ -132,6 +134,7 @@ async fn a_function_has_the_variables_that_lambda_sets_and_its_own_and_no_others
         environment: [("STAGE", "test"), ("TZ", "CET")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         timeout: LONG,
         memory_mb: 256,
+        ..Function::default()
     };
     let said = Lambda::start(vec![function]).await.unwrap().invoke("env", "{}").await.unwrap();
     assert!(matches!(&said.outcome, Outcome::InitFailed(why) if why.ends_with("exit status 3")), "{said:?}");
@@ -152,7 +155,9 @@ async fn a_function_has_the_variables_that_lambda_sets_and_its_own_and_no_others
         assert!(said.logs.lines().any(|said| said == line), "{line} in\n{}", said.logs);
     }
     assert!(said.logs.contains("AWS_LAMBDA_RUNTIME_API=127.0.0.1:"), "{}", said.logs);
-    // Which cargo has set for this test.
+    assert!(said.logs.contains("AWS_LAMBDA_INITIALIZATION_TYPE=on-demand"), "{}", said.logs);
+    assert!(!said.logs.contains("AWS_LAMBDA_MAX_CONCURRENCY"), "{}", said.logs);
+    // Cargo has set such variables for this test.
     assert!(!said.logs.contains("CARGO"), "{}", said.logs);
 }
 
@@ -164,6 +169,7 @@ async fn a_missing_binary_is_reported_at_the_start() {
         environment: [].into(),
         timeout: LONG,
         memory_mb: 128,
+        ..Function::default()
     };
     assert!(Lambda::start(vec![missing]).await.unwrap_err().to_string().contains("no/such/binary"));
 }
@@ -174,7 +180,7 @@ async fn a_caller_that_does_not_wait_leaves_the_invocation_alone() {
     let impatient = begin(&scene, json!({ "key": "k", "steps": [200] }));
     scene.until_logged("step 0 of k").await;
     impatient.abort();
-    // Its environment is busy, and its lock held, until it is done.
+    // The environment is busy and the lock is held until the first invocation ends.
     let next = scene.invoke(json!({ "key": "k" })).await;
     answer(&next);
     assert_eq!(scene.lambda.environments(NAME).len(), 2);

@@ -1,4 +1,4 @@
-//! One function on a machine of its own: an embedded DynamoDB with a lock table, and the Runtime API.
+//! One function with an embedded DynamoDB, a lock table and the Runtime API.
 
 use lambda_lock::LockClient;
 use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
@@ -6,11 +6,11 @@ use serde_json::Value;
 use std::time::Duration;
 
 pub(crate) const NAME: &str = "demo-function";
-/// A timeout that no test lives to see.
+/// A timeout that is longer than every test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct Scene {
-    /// Serves as long as it lives.
+    /// Serves until it is dropped.
     _dynamodb: LocalDynamoDb,
     pub(crate) lambda: Lambda,
 }
@@ -31,6 +31,7 @@ impl Scene {
             environment: environment.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             timeout,
             memory_mb: 128,
+            ..Function::default()
         };
         Self { lambda: Lambda::start(vec![function]).await.unwrap(), _dynamodb: dynamodb }
     }
@@ -47,24 +48,24 @@ pub(crate) fn answer(invocation: &Invocation) -> Value {
     }
 }
 
-/// Invokes beside the test.
+/// Invokes the function in the background.
 pub(crate) fn begin(scene: &Scene, payload: Value) -> tokio::task::JoinHandle<Invocation> {
     let lambda = scene.lambda.clone();
     tokio::spawn(async move { lambda.invoke(NAME, &payload.to_string()).await.unwrap() })
 }
 
 impl Scene {
-    /// The only environment there is.
+    /// Returns the only environment.
     pub(crate) fn only(&self) -> u32 {
         let environments = self.lambda.environments(NAME);
         assert_eq!(environments.len(), 1);
         environments[0]
     }
 
-    /// Waits until a function writes this line; what was written before does not count.
+    /// Waits until a function writes this line. Earlier lines do not count.
     pub(crate) async fn until_logged(&self, this: &str) {
         let mut lines = self.lambda.log_lines();
         let logged = async { while !lines.recv().await.unwrap().line.contains(this) {} };
-        tokio::time::timeout(LONG, logged).await.unwrap_or_else(|_| panic!("nobody wrote {this:?}"));
+        tokio::time::timeout(LONG, logged).await.unwrap_or_else(|_| panic!("no function wrote {this:?}"));
     }
 }

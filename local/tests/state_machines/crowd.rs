@@ -1,6 +1,6 @@
-//! Twenty executions over three keys, with everything going wrong at once: the counter is exact, every
-//! lock is free in the end, and nobody waits for longer than a lease and one poll. Beside them the other
-//! state machines, two of them on the same keys.
+//! Twenty executions use three keys while everything goes wrong at once. The counter is exact, every lock is
+//! free at the end, and no execution waits for longer than a lease and one poll. The other state machines run
+//! at the same time, two of them on the same keys.
 
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, definition};
 use crate::tenures::{SLACK, Tenures};
@@ -15,25 +15,25 @@ use tokio::task::JoinSet;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// What becomes of one execution.
+/// What happens to one execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Works,
     Fails(&'static str),
     Crashes(&'static str),
-    /// Somebody stops it.
+    /// It is stopped.
     Stopped,
-    /// Somebody stops it, and starts it again where it was.
+    /// It is stopped, and redriven at the state where it was.
     Redriven,
-    /// It may take a second, and its steps take longer.
+    /// Its timeout is a second, and its steps take longer.
     TimesOut,
-    /// fan-out over all keys.
+    /// It runs fan-out over all keys.
     FansOut,
-    /// skip-if-running.
+    /// It runs skip-if-running.
     Skips,
 }
 
-/// Every kind of accident happens in every run.
+/// The plans of a run, so that every kind of accident happens in each run.
 const PLANS: [Plan; 20 + 5] = [
     Plan::Works,
     Plan::Works,
@@ -62,15 +62,15 @@ const PLANS: [Plan; 20 + 5] = [
     Plan::Skips,
 ];
 
-/// One run: its random numbers, and the names of what belongs to it.
+/// One run: its random numbers, and the names that it uses.
 struct Run {
     number: usize,
     random: Mutex<fastrand::Rng>,
-    /// Whom lock-cleaner was told of, and when.
+    /// The executions that lock-cleaner was told about, and when.
     cleaned_up: Mutex<Vec<(String, Instant)>>,
 }
 
-/// What became of one execution.
+/// How one execution ended.
 struct Ended {
     plan: Plan,
     execution: Execution,
@@ -82,7 +82,7 @@ impl Ended {
         self.end.status == "SUCCEEDED"
     }
 
-    /// Who has counted, if it succeeded.
+    /// Returns the callers that have counted, if it succeeded.
     fn writers(&self) -> Vec<String> {
         let arn = &self.execution.arn;
         match self.plan {
@@ -116,7 +116,7 @@ async fn twenty_executions_over_three_keys_count_exactly_and_leave_no_lock_behin
         let seed = env::var("LAMBDA_LOCK_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
         let started = Instant::now();
         let run = Run { number, random: Mutex::new(fastrand::Rng::with_seed(seed)), cleaned_up: Mutex::default() };
-        // Shown when the test fails, or with --nocapture.
+        // Printed when the test fails, or with --nocapture.
         println!("run {} of {runs}, LAMBDA_LOCK_SEED={seed}", number + 1);
         crowd(&scene, &Arc::new(run)).await;
         println!("  took {:.1?}", started.elapsed());
@@ -134,7 +134,7 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
     }
     let ended = tokio::select! {
         ended = executions.join_all() => ended,
-        () = kill_now_and_then(scene, run) => unreachable!("it kills for ever"),
+        () = kill_now_and_then(scene, run) => unreachable!("this never ends"),
     };
     scene.sample.proxy.decide(|_| Fate::Answered);
     scene.router.lose(|_, _| false);
@@ -148,18 +148,18 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
             ended.end,
             scene.engine.states(&ended.execution).await
         );
-        // A redriven one goes on with a lock that was freed when it was stopped.
+        // A redriven execution continues with a lock that was released when it was stopped.
         if ended.end.error.as_deref() == Some("LockLost") && ended.plan != Plan::Redriven {
             assert!(tenures.let_a_lease_pass(&ended.execution.arn, &asked), "{} lost its lock", ended.execution.arn);
         }
     }
     counters_are_exact(scene, run, &ended).await;
     tenures.nobody_shared(&run.cleaned_up.lock().unwrap());
-    println!("  the longest wait behind a holder: {:.1?}", tenures.nobody_waited_too_long());
+    println!("  the longest wait for a holder: {:.1?}", tenures.nobody_waited_too_long());
     every_lock_is_free(scene, run).await;
 }
 
-/// Answers of DynamoDB and of lock-task get lost.
+/// Loses responses of DynamoDB and of lock-task.
 fn misbehave(scene: &Scene, run: &Run) {
     let seed = run.random.lock().unwrap().u64(..);
     let random = Mutex::new(fastrand::Rng::with_seed(seed));
@@ -172,7 +172,7 @@ fn misbehave(scene: &Scene, run: &Run) {
     scene.router.lose(move |function, _| function == "lock-task" && random.lock().unwrap().u32(0..20) == 0);
 }
 
-/// Functions die, at work or between two works.
+/// Kills functions, during an invocation or between two.
 async fn kill_now_and_then(scene: &Scene, run: &Run) {
     loop {
         tokio::time::sleep(run.millis(300, 1200)).await;
@@ -181,13 +181,13 @@ async fn kill_now_and_then(scene: &Scene, run: &Run) {
         environments.extend(lambda.environments("sample-work"));
         let chosen = run.random.lock().unwrap().choice(environments);
         if let Some(environment) = chosen {
-            // It may be dead already.
+            // The process may be dead already.
             let _ = lambda.kill(environment);
         }
     }
 }
 
-/// One execution from its start to its end, and what EventBridge makes of that, half of the time.
+/// Runs one execution from its start to its end. Half of the time lock-cleaner gets its event.
 async fn execute(scene: &Scene, run: &Run, index: usize, plan: Plan) -> Ended {
     tokio::time::sleep(run.millis(0, 1500)).await;
     let (machine, input) = machine(run, index, plan);
@@ -208,7 +208,7 @@ async fn execute(scene: &Scene, run: &Run, index: usize, plan: Plan) -> Ended {
         let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
         Ended { plan, execution, end }
     };
-    // The event of its first end may come while it is alive again.
+    // The event of its first end may arrive while it runs again.
     let ((), redriven) = tokio::join!(tell(scene, run, &first), again);
     tell(scene, run, &redriven).await;
     redriven
@@ -238,8 +238,8 @@ fn machine(run: &Run, index: usize, plan: Plan) -> (Definition, Value) {
     (machine, json!({ "key": run.key(KEYS[index % KEYS.len()]), "simulate": simulate }))
 }
 
-/// Delivery is best effort and may come late, and so is ours. A clean-up that fails is asked for again, as
-/// Lambda does.
+/// Delivers the event of an end. As with EventBridge, it may be late or missing. A clean-up that fails is
+/// retried, as Lambda does.
 async fn tell(scene: &Scene, run: &Run, Ended { execution, end, .. }: &Ended) {
     if end.status == "SUCCEEDED" || run.one_in(2) {
         return;
@@ -253,7 +253,8 @@ async fn tell(scene: &Scene, run: &Run, Ended { execution, end, .. }: &Ended) {
     }
 }
 
-/// A function that was killed fails an execution of any plan; no accident makes one end otherwise.
+/// Returns whether this end is possible for the plan. A killed function may fail an execution of any plan. No
+/// other accident changes the end.
 fn is_expected(Ended { plan, end, .. }: &Ended) -> bool {
     let error = end.error.as_deref().unwrap_or_default();
     match (end.status.as_str(), plan) {
@@ -266,7 +267,8 @@ fn is_expected(Ended { plan, end, .. }: &Ended) -> bool {
     }
 }
 
-/// As many as were counted have counted, and everybody who succeeded is among them.
+/// Asserts that each counter equals the number of its writers, and that each successful execution is one of
+/// them.
 async fn counters_are_exact(scene: &Scene, run: &Run, ended: &[Ended]) {
     let mut counted = BTreeSet::new();
     for key in KEYS.into_iter().chain(["skip"]) {
@@ -276,13 +278,14 @@ async fn counters_are_exact(scene: &Scene, run: &Run, ended: &[Ended]) {
     }
     let succeeded: Vec<_> = ended.iter().filter(|ended| ended.succeeded()).collect();
     for writer in succeeded.iter().flat_map(|ended| ended.writers()) {
-        assert!(counted.contains(&writer), "{writer} succeeded and has not counted");
+        assert!(counted.contains(&writer), "{writer} succeeded but has not counted");
     }
     println!("  {} of {} succeeded, {} counted", succeeded.len(), ended.len(), counted.len());
-    assert!(!succeeded.is_empty(), "a run in which nobody succeeds shows nothing");
+    assert!(!succeeded.is_empty(), "no execution succeeded, so the run proves nothing");
 }
 
-/// Whoever comes now gets each lock: at once, or when the lease of a dead holder ends that nobody cleaned up.
+/// Asserts that a new caller gets each lock: at once, or when the lease of a dead holder ends that was not
+/// cleaned up.
 async fn every_lock_is_free(scene: &Scene, run: &Run) {
     let came = Instant::now();
     for key in KEYS {

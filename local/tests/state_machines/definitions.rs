@@ -1,11 +1,11 @@
-//! What stands in the definitions: promises that need no execution to be seen.
+//! Promises that the definitions show without an execution.
 
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::Definition;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The states of every definition, and of the items within.
+/// Returns the states of every definition, and those of its items.
 fn state_groups() -> Vec<(String, BTreeMap<String, Value>)> {
     let mut groups = Vec::new();
     for entry in std::fs::read_dir(workspace().join("deploy/statemachines")).unwrap() {
@@ -25,7 +25,7 @@ fn collect(name: &str, machine: &Value, groups: &mut Vec<(String, BTreeMap<Strin
     groups.push((name.to_owned(), states));
 }
 
-/// What a task asks lock-task for.
+/// Returns the action of lock-task that a task requests.
 fn action(state: &Value) -> Option<&str> {
     state["Parameters"]["Payload"]["action"].as_str()
 }
@@ -61,7 +61,8 @@ fn held_lost_and_unknown_are_matched_by_name_and_lambda_s_own_errors_are_retried
             for lambda in ["ServiceException", "AWSLambdaException", "SdkClientException", "TooManyRequestsException"] {
                 assert!(retried.contains(&format!("Lambda.{lambda}").as_str()), "{here}");
             }
-            // Asking lock-task again is safe whatever happened; only the work's owner can say that of work.
+            // A retry of lock-task is always safe. Whether a retry of the work is safe, only its owner can
+            // decide.
             assert_eq!(retried.contains(&"LockUnknown"), action(state).is_some(), "{here}");
             for definite in ["LockHeld", "LockLost", "InvalidRequest", "States.ALL", "States.TaskFailed"] {
                 assert!(!retried.contains(&definite), "{here}");
@@ -95,11 +96,11 @@ fn owners_tell_redrives_and_items_apart_and_the_row_names_the_execution() {
 }
 
 #[test]
-fn a_retried_request_means_the_same_holder() {
+fn a_retried_request_has_reclaim() {
     let mut says_so = 0;
     for (machine, states) in state_groups() {
         for (name, state) in states.iter().filter(|(_, state)| matches!(action(state), Some("acquire" | "release"))) {
-            // Retry asks again after an answer that was lost: whoever holds the lock by then is this very task.
+            // The retry follows a lost response. If the lock is held by then, this task holds it.
             assert_eq!(state["Parameters"]["Payload"]["reclaim"], true, "{machine}: {name}");
             says_so += 1;
         }
@@ -108,11 +109,11 @@ fn a_retried_request_means_the_same_holder() {
 }
 
 #[test]
-fn every_machine_is_in_jsonpath_and_ends_some_day() {
+fn every_machine_uses_jsonpath_and_has_a_timeout() {
     for (machine, _) in state_groups().iter().filter(|(machine, _)| !machine.contains("an item")) {
         let definition = Definition::read(machine).unwrap();
         assert!(!definition.document().to_string().contains("QueryLanguage"), "{machine}");
         assert!(definition.document()["TimeoutSeconds"].is_number(), "{machine}");
-        assert!(!definition.document().to_string().contains("${"), "{machine}: a word that nobody replaces");
+        assert!(!definition.document().to_string().contains("${"), "{machine}: a placeholder that is not replaced");
     }
 }

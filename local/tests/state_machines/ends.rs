@@ -1,4 +1,5 @@
-//! Executions that end without unlocking: stopped, timed out, redriven; with the event and without it.
+//! Executions that end without releasing their lock: stopped, timed out or redriven, with the event
+//! and without it.
 
 use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, definition, slow};
 use lambda_lock_local::authorize::{Call, Fate};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const MACHINE: &str = "exclusive-work";
-/// What two busy processors may add.
+/// How much two busy processors may add.
 const SLACK: Duration = Duration::from_millis(2500);
 
 /// Starts an execution and stops it in this state.
@@ -66,15 +67,15 @@ async fn an_execution_that_timed_out_is_cleaned_up_too() {
 #[tokio::test]
 async fn an_acquire_that_is_under_way_when_its_execution_is_stopped_is_caught_by_the_second_look() {
     let Some(scene) = Scene::new().await else { return };
-    // Nobody hears of the first request; the function sends another one after a second.
+    // The response to the first request is lost. The function sends another one after a second.
     let calls = AtomicU32::new(0);
     let first_write = move |call: &Call| call.caller == "lock-task" && calls.fetch_add(1, Ordering::SeqCst) == 0;
     scene.sample.proxy.decide(move |call| if first_write(call) { Fate::Swallowed } else { Fate::Answered });
     let execution = scene.engine.execute("stopped", &definition(MACHINE), &json!({ "key": "k" })).await.unwrap();
     tokio::time::sleep(Duration::from_millis(600)).await;
     scene.engine.stop(&execution).await.unwrap();
-    assert!(scene.locks().peek("k").await.unwrap().is_none(), "the acquire has not landed yet");
-    assert_eq!(scene.clean_up(&execution, "ABORTED").await, 1, "the first look came too early");
+    assert!(scene.locks().peek("k").await.unwrap().is_none(), "the acquire must not be applied yet");
+    assert_eq!(scene.clean_up(&execution, "ABORTED").await, 1, "the second look must release the lock");
     assert!(scene.lock("k").await.released);
 }
 
@@ -83,7 +84,7 @@ async fn an_acquire_that_lands_after_the_clean_up_lasts_no_longer_than_its_lease
     let Some(scene) = Scene::new().await else { return };
     let stopped = stopped_in(&scene, "stopped", "FirstStep").await;
     scene.clean_up(&stopped, "ABORTED").await;
-    // An invocation of the dead execution that took its time.
+    // A late invocation of the ended execution.
     let late = json!({
         "action": "acquire", "key": "k", "owner": format!("{}/0", stopped.arn), "execution": stopped.arn,
         "leaseSeconds": LEASE.as_secs(),
@@ -141,7 +142,7 @@ async fn a_redriven_execution_that_another_one_has_overtaken_writes_nothing_and_
 }
 
 #[tokio::test]
-async fn a_redriven_execution_asks_for_the_lock_in_its_own_name_and_a_late_event_spares_it() {
+async fn a_redriven_execution_acquires_the_lock_under_its_own_name_and_a_late_event_spares_it() {
     let Some(scene) = Scene::new().await else { return };
     let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
     let stopped = stopped_in(&scene, "stopped", "WaitForHolder").await;

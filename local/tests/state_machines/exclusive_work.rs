@@ -1,4 +1,4 @@
-//! exclusive-work: lock, work, renew, work, unlock; waiting, failing, retrying.
+//! exclusive-work: acquires, works, renews, works and releases. It waits, fails and retries.
 
 use crate::scene::{LEASE, PATIENCE, POLL, Scene, actions, definition, slow};
 use lambda_lock_local::authorize::Fate;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const MACHINE: &str = "exclusive-work";
 
 #[tokio::test]
-async fn a_free_lock_is_one_state_and_one_request_and_so_is_giving_it_back() {
+async fn acquiring_a_free_lock_and_releasing_it_are_one_state_and_one_request_each() {
     let Some(scene) = Scene::new().await else { return };
     let noted = scene.note_requests();
     let (execution, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
@@ -38,7 +38,7 @@ async fn a_second_execution_waits_and_carries_its_observation() {
     let states = scene.engine.states(&second).await.unwrap();
     assert_eq!(states[..5], ["Lock", "Held", "LockOrReport", "IsLocked", "WaitForHolder"]);
     assert_eq!(scene.counter("k").await, (2, [first.arn.clone(), second.arn.clone()].into()));
-    // What it waited is what the report had said, and goes on with what the report saw.
+    // The execution waited as long as the report said, and sent the observation of the report.
     let asked = scene.router.take_asked();
     let looks: Vec<_> = asked.iter().filter(|asked| asked.request["whenHeld"] == "report").collect();
     assert!(looks.len() >= 2, "{looks:?}");
@@ -46,7 +46,7 @@ async fn a_second_execution_waits_and_carries_its_observation() {
         assert_eq!(pair[1].request["observation"], pair[0].answer["observation"]);
         assert_eq!(pair[1].request["waitedSeconds"], pair[0].answer["retryAfterSeconds"]);
         let waited = pair[1].began - pair[0].ended;
-        assert!(waited >= POLL, "a Wait of N s must prove N s: {waited:?}");
+        assert!(waited >= POLL, "a Wait of N s must count as N s: {waited:?}");
     }
 }
 
@@ -73,14 +73,14 @@ async fn a_lock_that_another_caller_has_by_now_is_left_alone() {
     let Some(scene) = Scene::new().await else { return };
     let execution = scene.engine.execute("slow", &definition(MACHINE), &slow("k", LEASE.mul_f64(1.6))).await.unwrap();
     scene.until_held("k").await;
-    // Its first step outlasts its lease.
+    // The first step takes longer than the lease.
     tokio::time::sleep(LEASE + POLL).await;
     let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some("LockLost")), "{end:?}");
     let states = scene.engine.states(&execution).await.unwrap();
     assert_eq!(states, ["Lock", "FirstStep", "Renew", "UnlockAfterFailure", "Failed"]);
-    assert!(!scene.lock("k").await.released, "the other's lock is left alone");
+    assert!(!scene.lock("k").await.released, "the lock of the other holder must stay held");
     assert_eq!(scene.counter("k").await.0, 0);
     other.release().await.unwrap();
 }
@@ -88,7 +88,7 @@ async fn a_lock_that_another_caller_has_by_now_is_left_alone() {
 #[tokio::test]
 async fn answers_that_get_lost_between_lambda_and_the_state_machine_change_nothing() {
     let Some(scene) = Scene::new().await else { return };
-    // The first answer to each action of lock-task.
+    // Loses the first response to each action of lock-task.
     let lost: [AtomicU32; 3] = Default::default();
     scene.router.lose(move |function, request| {
         let action = ["acquire", "renew", "release"].iter().position(|action| request["action"] == *action);
@@ -106,9 +106,9 @@ async fn answers_that_get_lost_between_lambda_and_the_state_machine_change_nothi
 }
 
 #[tokio::test]
-async fn a_lock_task_that_is_killed_in_the_middle_is_asked_again() {
+async fn a_lock_task_that_is_killed_during_an_acquire_is_retried() {
     let Some(scene) = Scene::new().await else { return };
-    // DynamoDB applies the acquire and does not answer for a while; in the meantime the function dies.
+    // DynamoDB applies the acquire and responds late. The function is killed meanwhile.
     let calls = AtomicU32::new(0);
     scene.sample.proxy.decide(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
         0 => Fate::AnsweredAfter(Duration::from_millis(900)),
@@ -137,11 +137,15 @@ async fn a_lock_that_a_java_holder_left_is_taken_over_without_a_wall_clock_and_w
     let started = Instant::now();
     let (_, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
-    assert!(started.elapsed() >= Duration::from_millis(2100), "its lease, and 5 %: {:?}", started.elapsed());
+    assert!(
+        started.elapsed() >= Duration::from_millis(2100),
+        "it must take the lease and 5 %: {:?}",
+        started.elapsed()
+    );
     let asked = scene.router.take_asked();
-    // 1 s twice is less than 2 s and 5 %, thrice is more.
+    // Two waits of 1 s are shorter than 2 s and 5 %, and three are longer.
     assert_eq!(actions(&asked).iter().filter(|action| **action == "acquire").count(), 1 + 1 + 3);
     for asked in asked.iter().filter(|asked| asked.request["action"] == "acquire") {
-        assert!(asked.ended - asked.began < Duration::from_secs(1), "no invocation sleeps: {asked:?}");
+        assert!(asked.ended - asked.began < Duration::from_secs(1), "an invocation waited: {asked:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! fan-out: every item under a lock of its own.
+//! fan-out: every item has its own lock.
 
 use crate::scene::{LEASE, PATIENCE, POLL, Scene, definition};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ async fn one_item_s_failure_frees_its_own_lock_and_no_other_s() {
     for key in ["a", "d"] {
         scene.until_held(key).await;
     }
-    // The items that fail have failed long before the slow ones are done.
+    // The failing items fail long before the slow ones are done.
     let failed = async {
         while !(scene.locks().peek("b").await.unwrap().is_some_and(|lock| lock.released)
             && scene.locks().peek("c").await.unwrap().is_some_and(|lock| lock.released))
@@ -31,7 +31,7 @@ async fn one_item_s_failure_frees_its_own_lock_and_no_other_s() {
     };
     tokio::time::timeout(PATIENCE, failed).await.unwrap();
     for key in ["a", "d"] {
-        assert!(!scene.lock(key).await.released, "{key} is at work");
+        assert!(!scene.lock(key).await.released, "{key} must still be held");
     }
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some("ItemsFailed")), "{end:?}");
@@ -40,7 +40,7 @@ async fn one_item_s_failure_frees_its_own_lock_and_no_other_s() {
         let writers = (count > 0).then(|| format!("{}/{index}", execution.arn)).into_iter().collect();
         assert_eq!(scene.counter(key).await, (count, writers), "{key}");
     }
-    assert_eq!(scene.clean_up(&execution, "FAILED").await, 0, "nothing was left");
+    assert_eq!(scene.clean_up(&execution, "FAILED").await, 0, "all locks were already released");
 }
 
 #[tokio::test]
@@ -71,5 +71,9 @@ async fn an_execution_that_is_stopped_leaves_the_locks_of_all_its_items_to_the_c
     for key in ["a", "b", "c"] {
         assert!(scene.lock(key).await.released, "{key}");
     }
-    assert!(stopped.elapsed() < LEASE.saturating_sub(POLL), "before the lease has ended: {:?}", stopped.elapsed());
+    assert!(
+        stopped.elapsed() < LEASE.saturating_sub(POLL),
+        "the lock must be free before its lease ends: {:?}",
+        stopped.elapsed()
+    );
 }

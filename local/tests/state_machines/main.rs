@@ -1,4 +1,4 @@
-//! The state machines of `deploy/statemachines/`, executed: by moto's engine, with the functions as the template
+//! Runs the state machines of `deploy/statemachines/` with moto's engine, with the functions as the template
 //! deploys them, on an embedded DynamoDB.
 
 #![cfg(unix)]

@@ -1,4 +1,5 @@
-//! The deployed sample, an engine that executes its state machines, and a look at what they left behind.
+//! The deployed sample, an engine that executes its state machines, and access to their locks and
+//! counters.
 
 use lambda_lock::{LockClient, PeekedLock};
 use lambda_lock_local::authorize::{Call, Fate};
@@ -12,13 +13,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// Every lock's lease.
+/// The lease of every lock.
 pub(crate) const LEASE: Duration = Duration::from_secs(4);
-/// By how much the functions believe wall clocks to differ.
+/// The largest clock skew that the functions assume.
 pub(crate) const SKEW: Duration = Duration::from_millis(300);
-/// How long a waiting state machine waits between two looks, at most.
+/// The longest pause of a waiting state machine between two looks.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
-/// How long an execution may take: nobody lives to see it.
+/// How long an execution may take. It is longer than every test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 const FUNCTIONS: [&str; 3] = ["lock-task", "lock-cleaner", "sample-work"];
@@ -39,12 +40,12 @@ async fn binaries() -> &'static [PathBuf] {
 }
 
 impl Scene {
-    /// `None`, and a line on stderr, where the tools are not installed.
+    /// Starts everything. If the tools are not installed, prints a line on stderr and returns `None`.
     pub(crate) async fn new() -> Option<Self> {
         Self::with(&[]).await
     }
 
-    /// With these variables for lock-task.
+    /// Starts everything with these variables for lock-task.
     pub(crate) async fn with(lock_task: &[(&str, &str)]) -> Option<Self> {
         let template = deployed::template()?
             .with("lock-task", &[("LOCK_MAX_CLOCK_SKEW_MS", "300")])
@@ -64,13 +65,13 @@ impl Scene {
         (execution, end)
     }
 
-    /// Tells lock-cleaner that an execution has ended, and says how many locks it freed.
+    /// Sends the event of an ended execution to lock-cleaner, and returns how many locks it released.
     pub(crate) async fn clean_up(&self, execution: &Execution, status: &str) -> u64 {
         let answer = self.sample.ask("lock-cleaner", &execution.status_change(status)).await.unwrap();
         answer["released"].as_u64().unwrap()
     }
 
-    /// The lock table, without a proxy in front of it.
+    /// Returns a lock client that does not use the proxy.
     pub(crate) fn locks(&self) -> LockClient {
         let dynamodb = client(self.sample.dynamodb.endpoint());
         LockClient::builder(dynamodb, "LockTable").max_clock_skew(SKEW).build().unwrap()
@@ -80,7 +81,7 @@ impl Scene {
         self.locks().peek(key).await.unwrap().unwrap()
     }
 
-    /// Waits until somebody has this lock.
+    /// Waits until this lock is held.
     pub(crate) async fn until_held(&self, key: &str) -> PeekedLock {
         let held = async {
             loop {
@@ -93,7 +94,7 @@ impl Scene {
         tokio::time::timeout(PATIENCE, held).await.unwrap()
     }
 
-    /// A counter of sample-work, and who counted.
+    /// Returns a counter of sample-work, and the callers that counted.
     pub(crate) async fn counter(&self, name: &str) -> (u64, BTreeSet<String>) {
         let dynamodb = client(self.sample.dynamodb.endpoint());
         let key = aws_sdk_dynamodb::types::AttributeValue::S(name.to_owned());
@@ -104,7 +105,7 @@ impl Scene {
         (value, writers.unwrap_or_default())
     }
 
-    /// From now on the requests of each function to DynamoDB are noted: `lock-task UpdateItem`.
+    /// Records the requests of each function to DynamoDB from now on, such as `lock-task UpdateItem`.
     pub(crate) fn note_requests(&self) -> Arc<Mutex<Vec<String>>> {
         let noted = Arc::new(Mutex::new(Vec::new()));
         let notes = Arc::clone(&noted);
@@ -117,17 +118,17 @@ impl Scene {
     }
 }
 
-/// A state machine of the repository, with short leases.
+/// Returns a state machine of the repository, with short leases.
 pub(crate) fn definition(machine: &str) -> Definition {
     Definition::read(machine).unwrap().with_lease(LEASE.as_secs_f64())
 }
 
-/// An input that makes steps slow.
+/// Returns an input that makes steps slow.
 pub(crate) fn slow(key: &str, step: Duration) -> Value {
     json!({ "key": key, "simulate": { "stepMillis": step.as_millis() as u64 } })
 }
 
-/// The actions that a state machine asked lock-task for.
+/// Returns the actions of lock-task that a state machine requested.
 pub(crate) fn actions(asked: &[Asked]) -> Vec<&str> {
     let of_lock_task = asked.iter().filter(|asked| asked.function == "lock-task");
     of_lock_task.map(|asked| asked.request["action"].as_str().unwrap()).collect()

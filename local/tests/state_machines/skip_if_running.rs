@@ -1,4 +1,4 @@
-//! skip-if-running: one execution works, the others end at once, and well.
+//! skip-if-running: one execution works, and the others end at once with success.
 
 use crate::scene::{PATIENCE, Scene, definition, slow};
 use lambda_lock_local::states::Definition;
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 const MACHINE: &str = "skip-if-running";
 
-/// The key is made of the state machine's name, and every execution here has a state machine of its own.
+/// The key has the state machine's name. Here every execution has its own state machine, so all get the
+/// same name.
 fn of_one_name() -> Definition {
     definition(MACHINE).renamed("nightly")
 }
@@ -23,7 +24,7 @@ async fn while_one_execution_works_the_others_skip_and_afterwards_the_next_one_w
         assert_eq!(end.status, "SUCCEEDED", "{end:?}");
         assert_eq!(scene.engine.states(&skipped).await.unwrap(), ["Lock", "Skipped"]);
         assert_eq!(end.output["skipped"]["Error"], "LockHeld");
-        // By the end of its name, in which executions differ.
+        // Compares the end of the name, in which executions differ.
         let named = format!("{}/0", working.arn);
         let cause = end.output["skipped"]["Cause"].as_str().unwrap();
         assert!(cause.contains(&named[named.len() - 48..]), "{end:?}");

@@ -1,4 +1,4 @@
-//! Who held each lock and when, as the router saw it; and what must be true of that.
+//! Which owner held each lock and when, as the router saw it, and what must be true of that.
 
 use crate::scene::{LEASE, POLL, SKEW};
 use lambda_lock_local::states::Asked;
@@ -6,27 +6,27 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What two busy processors may add to a wait.
+/// How much two busy processors may add to a wait.
 pub(crate) const SLACK: Duration = Duration::from_millis(2500);
 
-/// One owner's time with a lock.
+/// The time for which one owner held a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenure {
     pub(crate) owner: String,
-    /// When it asked for the lock for the first time.
+    /// When the owner first tried to acquire the lock.
     came: Instant,
     granted: Instant,
-    /// When its lease began anew for the last time: between these two.
+    /// The last renewal happened between these two times.
     renewed: (Instant, Instant),
-    /// When it began to give the lock back.
+    /// When the owner began to release the lock.
     released: Option<Instant>,
 }
 
-/// The tenures of each key, in the order of the grants, and what else may have got the lock.
+/// The tenures of each key, in the order of the grants, and the acquires of unknown outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Tenures {
     of_keys: BTreeMap<String, Vec<Tenure>>,
-    /// Acquires of which nobody learnt what became of them, by key: when they had ended.
+    /// The times at which acquires of unknown outcome had ended, by key.
     ghosts: BTreeMap<String, Vec<Instant>>,
 }
 
@@ -71,8 +71,8 @@ impl Tenures {
         }
     }
 
-    /// From when a lock could be had, until the next one who was already there got it: no longer than the
-    /// lease of the one before, if it died, and one poll. Says how long the longest wait was.
+    /// Asserts that no waiting owner got a lock too late. After the lock could be acquired, it may wait
+    /// for one poll, and for the lease of the last holder if that one died. Returns the longest wait.
     pub(crate) fn nobody_waited_too_long(&self) -> Duration {
         let mut longest = Duration::ZERO;
         for (key, before, next) in self.pairs() {
@@ -86,8 +86,8 @@ impl Tenures {
         longest
     }
 
-    /// Nobody is granted a lock before the one before has given it back, or was cleaned up, or has let a
-    /// whole lease pass.
+    /// Asserts that a lock is granted only after the last holder has released it, was cleaned up, or let
+    /// a whole lease pass.
     pub(crate) fn nobody_shared(&self, cleaned_up: &[(String, Instant)]) {
         for (key, before, next) in self.pairs() {
             let cleaned_up = cleaned_up.iter().filter(|(execution, _)| before.owner.starts_with(execution.as_str()));
@@ -102,7 +102,7 @@ impl Tenures {
         }
     }
 
-    /// Whether this execution once let a whole lease pass, so that it may have lost its lock.
+    /// Returns whether this execution once let a whole lease pass, so that it may have lost its lock.
     pub(crate) fn let_a_lease_pass(&self, execution: &str, asked: &[Asked]) -> bool {
         let mut renewed: Option<Instant> = None;
         asked.iter().filter(|asked| asked.function == "lock-task").any(|asked| {

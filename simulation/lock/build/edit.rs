@@ -6,12 +6,12 @@ use std::ops::Range;
 /// formatting alone never breaks an edit.
 #[derive(Clone, Copy)]
 pub(crate) struct Edit {
-    /// The known mistake, or what else the edit is for.
+    /// The known mistake, or another purpose of the edit.
     pub(crate) name: &'static str,
     /// Relative to `src/`.
     pub(crate) file: &'static str,
     pub(crate) find: &'static str,
-    /// `MISTAKEN` stands for the question whether the mistake is switched on.
+    /// `MISTAKEN` is replaced by an expression that tells whether the mistake is switched on.
     pub(crate) put: &'static str,
 }
 
@@ -26,7 +26,7 @@ impl Edit {
     }
 }
 
-/// Applies these edits, all of them to the original text. Edits that do not apply are left out and complained of.
+/// Applies all edits to the original text. An edit that does not apply is skipped, and a message is added for it.
 pub(crate) fn apply<'a>(text: &str, edits: impl Iterator<Item = &'a Edit>, complaints: &mut Vec<String>) -> String {
     let mut found: Vec<(Range<usize>, &Edit)> = Vec::new();
     for edit in edits {
@@ -53,12 +53,12 @@ pub(crate) fn apply<'a>(text: &str, edits: impl Iterator<Item = &'a Edit>, compl
     out
 }
 
-/// Where the pattern is, white space aside.
+/// Where the pattern occurs. White space is ignored.
 fn find(text: &str, pattern: &str) -> Vec<Range<usize>> {
     let is_text = |c: &char| !c.is_whitespace();
     let dense: String = text.chars().filter(is_text).collect();
     let pattern: String = pattern.chars().filter(is_text).collect();
-    // For each byte of the dense text, the place in the text that it comes from.
+    // For each byte of the dense text: its position in the text.
     let places: Vec<usize> =
         text.char_indices().filter(|(_, c)| is_text(c)).flat_map(|(place, c)| place..place + c.len_utf8()).collect();
     let range = |start: usize| places[start]..places[start + pattern.len() - 1] + 1;

@@ -1,5 +1,5 @@
-//! Copies the source of lambda-lock and edits the copy: the known mistakes, each behind a switch, and the simulated
-//! network. The crate itself knows of neither.
+//! Copies the source of lambda-lock and edits the copy. The edits add the known mistakes, each behind a switch, and the
+//! simulated network. The crate itself contains neither.
 
 mod edit;
 mod mistakes;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
 
-/// Where the crate's source is, seen from this package.
+/// The crate's source, relative to this package.
 const SOURCE: &str = "../../src";
 
 #[allow(clippy::print_stdout, reason = "this is how a build script talks to Cargo")]
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes the edited copy. Returns one complaint for each edit that does not apply.
+/// Writes the edited copy. Returns one message for each edit that does not apply.
 fn copy() -> io::Result<Vec<String>> {
     let target = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("src");
     if target.exists() {
@@ -67,7 +67,7 @@ fn list(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> 
     Ok(())
 }
 
-/// `include!` takes no attributes and docs of the crate as a whole.
+/// Removes inner attributes and inner docs, because `include!` does not accept them.
 fn without_inner_attributes(text: &str) -> String {
     let is_inner = |line: &&str| line.starts_with("//!") || line.starts_with("#![");
     text.lines().filter(|line| !is_inner(line)).flat_map(|line| [line, "\n"]).collect()

@@ -1,10 +1,10 @@
-//! The known mistakes that are made in the source. Those that only change what a request asks of DynamoDB are in
-//! `src/requests.rs` of this package; what each of them means is said in `src/mistakes.rs`.
+//! The known mistakes that are made in the source. Mistakes that only change the expression of a request are in
+//! `src/requests.rs` of this package. `src/mistakes.rs` describes each of them.
 
 use crate::edit::Edit;
 
 pub(crate) const EDITS: &[Edit] = &[
-    // What a request says.
+    // Requests.
     Edit {
         name: "TokenNotBumped",
         file: "protocol/expression.rs",
@@ -78,7 +78,19 @@ pub(crate) const EDITS: &[Edit] = &[
             let floor = last.map_or(0, |stamp| stamp.millis() + 1);
         ",
     },
-    // What an answer means.
+    Edit {
+        name: "GrantOfAClockBehind",
+        file: "protocol/acquire.rs",
+        find: "renew_first: is_late ||",
+        put: "renew_first: is_late || !MISTAKEN &&",
+    },
+    Edit {
+        name: "RenewalOfAClockBehind",
+        file: "protocol/renew.rs",
+        find: "if now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
+        put: "if !MISTAKEN && now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
+    },
+    // Responses.
     Edit {
         name: "NoRecognition",
         file: "protocol/acquire.rs",
@@ -291,7 +303,7 @@ pub(crate) const EDITS: &[Edit] = &[
         find: "if !over && settled {",
         put: "if !over && settled && !MISTAKEN {",
     },
-    // All the others, in what a request asks of DynamoDB.
+    // All other mistakes: they change the expression of a request.
     Edit {
         name: "mistakes in requests",
         file: "protocol/expression.rs",

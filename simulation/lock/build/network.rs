@@ -1,4 +1,4 @@
-//! Puts a simulated network under the client: `src/simulation.rs` of this package has the rest.
+//! Puts a simulated network under the client. The network itself is in `src/simulation.rs` of this package.
 
 use crate::edit::Edit;
 

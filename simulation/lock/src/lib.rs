@@ -1,5 +1,5 @@
-//! lambda-lock as the simulation drives it: a copy of its source, edited by the build script, with known mistakes
-//! that can be switched on and a simulated network under the client.
+//! The copy of lambda-lock that the simulation drives. The build script adds known mistakes that can be switched on,
+//! and a simulated network under the client.
 
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
 

@@ -1,7 +1,7 @@
-//! Known mistakes, to be switched on one at a time: a simulation that does not notice them proves nothing.
+//! Known mistakes. One at a time can be switched on. A simulation that does not notice them proves nothing.
 //!
-//! Most are edits of the source, in `build/mistakes.rs` of this package. Those that only change what a request asks of
-//! DynamoDB are in `requests.rs`.
+//! Most are edits of the source, see `build/mistakes.rs` of this package. Mistakes that only change the expression of a
+//! request are in `requests.rs`.
 
 use std::cell::Cell;
 
@@ -13,85 +13,90 @@ macro_rules! mistakes {
             $($(#[$what])* $name,)*
         }
 
-        /// All of them.
+        /// All mistakes.
         pub const ALL: &[Mistake] = &[$(Mistake::$name,)*];
     };
 }
 
 mistakes! {
-    // What a request says.
+    // Requests.
 
     /// A grant has the token of the grant before it.
     TokenNotBumped
-    /// The token of a row that is new or a peer's does not start from the clock.
+    /// For a new row or the row of a peer, the token does not start from the clock.
     TokenNotFromTheClock
-    /// A Claim also takes released rows of the Java and the Go client, whose tokens may be stale.
+    /// A Claim also acquires released rows of the Java and the Go client, whose tokens may be stale.
     ClaimOfPeersRows
     /// A delayed Claim is applied after a release that is newer than it.
     ClaimIgnoresWhenReleased
-    /// A takeover does not ask whether the row still has the version that was seen.
+    /// A Take does not require that the row still has the version that was seen.
     TakeOfAnyVersion
-    /// A takeover leaves the mark of an earlier release on the row, so that others take the lock for free.
+    /// A takeover leaves the mark of an earlier release on the row, so that others can acquire the lock at once.
     TakeKeepsReleased
-    /// A takeover of a peer's row counts on from its token, and ignores the clock.
+    /// A takeover of a peer's row adds 1 to its token and ignores the clock.
     PeersRowWithoutMaximum
-    /// A renewal asks for the version that it saw last, although a renewal whose answer was lost has replaced it.
+    /// A renewal requires the version that it saw last, although an earlier renewal whose response was lost has
+    /// replaced it.
     RenewOnExactVersion
     /// A delayed renewal is applied over a newer one.
     RenewWithoutUpperBound
-    /// A renewal does not ask for the token of its grant.
+    /// A renewal does not require the token of its grant.
     RenewWithoutToken
-    /// A renewal brings the end of the lease forward.
+    /// A renewal moves the end of the lease to an earlier time.
     RenewShortens
-    /// A release ends whatever grant is on the row.
+    /// A release ends any grant that is on the row.
     ReleaseUnconditional
-    /// A release ends a later grant of the same owner too.
+    /// A release also ends a later grant of the same owner.
     ReleaseOnOwnerOnly
     /// A delayed release ends a lease that was renewed after it was sent.
     ReleaseOfUnseenVersions
-    /// Versions of a grant are counted, and two copies of a lock write the same ones.
+    /// Stamps are counted instead of taken from the clock, so two copies of a lock write the same versions.
     CountersInsteadOfStamps
 
-    // What an answer means.
+    // Responses.
 
-    /// An acquire takes its own grant, whose answer was lost, for somebody else's.
+    /// An acquire does not recognise its own grant after the response was lost.
     NoRecognition
-    /// A grant that is recognised late lasts a whole lease from then on.
+    /// A grant that is recognised late gets a whole lease from then on.
     RecognisedCountsFromPoll
-    /// An acquire of unknown outcome does not release what it may have got.
+    /// An acquire of unknown outcome does not release what it may have acquired.
     NoCleanup
-    /// An acquire of unknown outcome says that somebody else holds the lock.
+    /// An acquire of unknown outcome reports that somebody else holds the lock.
     HeldAfterUnknown
-    /// A renewal that is refused twice by its own earlier writes says that the lock is lost.
+    /// A renewal that is refused twice because of its own earlier writes reports that the lock is lost.
     RenewGivesUpAfterTwoRefusals
-    /// A renewal of unknown outcome says that the lock is lost.
+    /// A renewal of unknown outcome reports that the lock is lost.
     RenewUnknownIsLost
-    /// A release of unknown outcome says that the lock is free.
+    /// A release of unknown outcome reports that the lock is free.
     ReleaseUnknownIsReleased
 
     // Clocks.
 
-    /// A lease counts from its answer instead of from before its request.
+    /// A lease counts from its response instead of from before its request.
     LeaseCountsFromReceipt
-    /// A guard never runs out.
+    /// A grant that was written by a clock that was behind is handed out as it is.
+    GrantOfAClockBehind
+    /// A renewal that was written by a clock that was behind is relied on.
+    RenewalOfAClockBehind
+    /// A guard never expires.
     HolderIgnoresItsEnd
-    /// A guard that ran out says "mine" again when a clock is set back.
+    /// A guard that has expired is valid again when a clock is set back.
     ExpiredGuardComesBack
-    /// A holder does not see time in which the monotonic clock stood still.
+    /// A holder ignores the time in which its monotonic clock stood still.
     MonotonicClockOnly
-    /// A holder does not see time by which the wall clock was set back.
+    /// A holder ignores the time by which its wall clock was set back.
     WallClockOnly
-    /// The clock that a lease counts from is read after the one that is written on the row.
+    /// The clock that a lease counts from is read after the clock that is written to the row.
     ClocksReadAfterNow
-    /// Clocks are taken to run at the same rate.
+    /// Clock drift is ignored: all clocks are assumed to run at the same rate.
     NoDriftMargin
-    /// Wall clocks are taken to agree.
+    /// Clock skew is ignored: all wall clocks are assumed to show the same time.
     NoSkewMargin
-    /// A contender counts time that passed on one of its clocks only.
+    /// A contender counts time that passed on only one of its clocks.
     ContenderUsesLargerClock
-    /// A contender counts time from before it saw the version that it watches.
+    /// A contender counts time from before it saw the version that it observes.
     SpanBeginsBeforeAnswer
-    /// An observation that a caller carries counts for another version too.
+    /// An observation that a caller carries also counts for another version.
     ObservationOfAnotherVersion
     /// An observation that a caller carries counts from when the version was written.
     UnvouchedTimeCounts
@@ -100,25 +105,25 @@ mistakes! {
 
     /// A commit of unknown outcome is sent again as a new transaction.
     CommitSentAnew
-    /// A delayed commit is applied over a newer version of its grant.
+    /// A delayed commit is applied over a newer version of the same grant.
     CommitWithoutUpperBound
-    /// A fence lets every grant through.
+    /// A fence accepts every grant.
     FenceWithoutGrant
 
     // Idempotent work.
 
-    /// A result is stored although the work is another caller's by now.
+    /// A result is stored although another caller does the work by now.
     SettleUnconditional
     /// A work that has a result is done again.
     SettledIsFree
 }
 
 thread_local! {
-    /// Of this thread alone, so that tests do not disturb each other.
+    /// For this thread only, so that tests do not influence each other.
     static CURRENT: Cell<Option<Mistake>> = const { Cell::new(None) };
 }
 
-/// Makes this mistake, and no other one, on this thread from now on.
+/// Switches this mistake on for this thread, and all others off.
 pub fn set(mistake: Option<Mistake>) {
     CURRENT.set(mistake);
 }

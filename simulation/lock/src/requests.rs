@@ -1,12 +1,12 @@
-//! Mistakes in what a request asks of DynamoDB. They are made in the finished expression.
+//! Mistakes in the expressions of requests. They are made in the finished expression.
 
 use crate::mistakes::{self, Mistake};
 use crate::protocol::{Action, Expression, OURS, Request, Value, Version};
 use std::cell::Cell;
 
-/// "Nothing newer than this", of a grant.
+/// The versions of a grant up to a stamp.
 const UP_TO: &str = "recordVersionNumber BETWEEN :first AND :rvn";
-/// Any version of a grant.
+/// All versions of a grant.
 const ANY_STAMP: &str = "begins_with(recordVersionNumber, :first)";
 const WITH_TOKEN: &str = " AND fencingToken = :token";
 const ANY_ROW: &str = "attribute_exists(recordVersionNumber)";
@@ -15,12 +15,12 @@ thread_local! {
     static SEEN: Cell<Option<Version>> = const { Cell::new(None) };
 }
 
-/// Remembers which version the next renewal was made on.
+/// Remembers the version that the next renewal is based on.
 pub(crate) fn note(seen: Version) {
     SEEN.set(Some(seen));
 }
 
-/// The expression of this request, with the mistake that is switched on.
+/// The expression of this request with the mistake that is switched on.
 pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
     let Some(mistake) = mistakes::current() else { return out };
     let in_transaction = request.transaction.is_some();
@@ -73,7 +73,7 @@ fn give(values: &mut [(&'static str, Value)], name: &str, text: String) {
     }
 }
 
-/// DynamoDB refuses values and names that an expression does not use: a mistake must be a request that it takes.
+/// Removes unused values and names, because DynamoDB refuses a request that has them.
 fn drop_unused(expression: &mut Expression) {
     let Expression { update, condition, names, values, .. } = expression;
     let between_words = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, ':' | '#');

@@ -1,5 +1,5 @@
-//! Where the project's own simulation is plugged in: a network of its own under the real client, and the
-//! real way to DynamoDB to compare it with. Not part of the public interface.
+//! The interface for this project's simulation: a simulated network under the real client, and the real transport to
+//! DynamoDB to compare it with. Not part of the public interface.
 
 use crate::client::LockClientBuilder;
 use crate::engine::answer;
@@ -13,31 +13,31 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::SystemTime;
 
-/// What a simulated request is waited for with.
+/// The future of a simulated request.
 pub type Replying<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
 
-/// Carries requests to a table, each of them once.
+/// Carries requests to a table. Each call sends one request.
 pub trait Network: fmt::Debug + Send + Sync {
     /// Sends one request.
-    /// `writes` are the caller's own, where the request is part of a transaction.
+    /// `writes` are the caller's own writes if the request is part of a transaction.
     fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a>;
 }
 
-/// What came back, and the server's clock where the answer told it.
+/// The response to a request.
 #[derive(Debug)]
 pub struct Reply {
-    /// What is known afterwards.
+    /// What is known about the request afterwards.
     pub answer: Answer,
-    /// The server's clock.
+    /// The server's clock, if the response contains it.
     pub server_time: Option<SystemTime>,
 }
 
-/// What a cancelled transaction means by its reasons, of which that at `ours` is for the lock's own write.
+/// The meaning of a cancelled transaction, by its reasons. The reason at `ours` belongs to the lock's own write.
 pub fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
     answer::answer_of_cancellation(reasons, ours)
 }
 
-/// A network under the client's own seam.
+/// A network as a transport of the client.
 #[derive(Debug)]
 pub(crate) struct Plugged(Box<dyn Network>);
 
@@ -63,7 +63,7 @@ impl LockClientBuilder {
     }
 }
 
-/// The real way: through the SDK.
+/// The real transport through the SDK.
 #[derive(Debug)]
 pub struct Real {
     dynamodb: DynamoDb,
@@ -72,7 +72,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// To this table.
+    /// A transport to this table.
     pub fn new(client: aws_sdk_dynamodb::Client, table: &str, schema: Schema) -> Self {
         let dynamodb = DynamoDb::new(client.config(), table.to_owned(), schema.clone());
         Self { dynamodb, table: table.to_owned(), schema }

@@ -1,6 +1,6 @@
-//! What DynamoDB refuses of a request before it looks at any row: `ValidationException`.
+//! The requests that DynamoDB refuses before it reads any row, with `ValidationException`.
 //!
-//! A condition that is evaluated here but refused there would show nothing of the code that is delivered.
+//! If the simulation accepted a condition that DynamoDB refuses, its result would mean nothing for the real code.
 
 use super::number::Decimal;
 use super::parse::{Condition, Operand, Set, Update};
@@ -8,11 +8,10 @@ use super::{Order, changes, condition, named};
 use lambda_lock::protocol::{Expression, Value};
 use std::cmp::Ordering;
 
-/// The longest expression, in bytes.
+/// The maximum length of an expression, in bytes.
 const LONGEST: usize = 4096;
 
-/// What DynamoDB would say of a request that it does not take, whatever is on the row; `keys` are the attributes
-/// of the table's key.
+/// The reason why DynamoDB refuses this request, whatever is on the row. `keys` are the attributes of the table's key.
 pub fn complaint(expression: &Expression, keys: &[&str]) -> Option<String> {
     let (condition, changes) = (condition(expression), changes(expression));
     if expression.condition.len() > LONGEST || expression.update.len() > LONGEST {
@@ -52,7 +51,7 @@ fn given<'a>(operand: &Operand, expression: &'a Expression) -> Option<&'a Value>
     expression.values.iter().find(|(placeholder, _)| placeholder == name).map(|(_, value)| value)
 }
 
-/// Operands of a wrong type, and ones that make no sense together.
+/// Operands of a wrong type, and operands that do not fit together.
 fn operands(condition: &Condition, expression: &Expression) -> Option<String> {
     match condition {
         Condition::Or(parts) | Condition::And(parts) => parts.iter().find_map(|part| operands(part, expression)),
@@ -93,7 +92,7 @@ fn operands(condition: &Condition, expression: &Expression) -> Option<String> {
     }
 }
 
-/// An attribute that is written twice, or that belongs to the key; and sums of what is no number.
+/// An attribute that is written twice or belongs to the key, and sums of values that are not numbers.
 fn paths(update: &Update, expression: &Expression, keys: &[&str]) -> Option<String> {
     let written: Vec<&str> =
         update.sets.iter().map(|(name, _)| name).chain(&update.removes).map(|name| named(expression, name)).collect();
@@ -126,7 +125,7 @@ fn sums(set: &Set, expression: &Expression, added: bool) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A request with these values; names are those of the placeholders.
+    /// The complaint about a request with these values. Names and placeholders are the same.
     fn said(condition: &str, update: &str, values: &[(&'static str, Value)]) -> Option<String> {
         let names = [("#pk", "key".to_owned())].into_iter().filter(|(name, _)| condition.contains(name)).collect();
         let (condition, update) = (condition.to_owned(), update.to_owned());
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_dynamodb_takes_is_not_complained_of() {
+    fn a_request_that_dynamodb_accepts_has_no_complaint() {
         let condition = "attribute_not_exists(#pk) OR begins_with(a, :s) AND (b <= :n OR b BETWEEN :n AND :n)";
         assert_eq!(
             said(condition, "SET c = if_not_exists(c, :n) + :n REMOVE d", &[(":s", s("x")), (":n", n("7"))]),
@@ -151,11 +150,11 @@ mod tests {
         );
     }
 
-    /// Condition, update and values, and what is said of them.
+    /// Condition, update, values, and the expected complaint.
     type Refused<'a> = (&'a str, &'a str, &'a [(&'static str, Value)], &'a str);
 
     #[test]
-    fn what_dynamodb_refuses_before_it_looks_at_a_row_is_refused() {
+    fn requests_that_dynamodb_refuses_without_reading_a_row_have_a_complaint() {
         let one = [(":n", n("1"))];
         let two = [(":n", n("1")), (":m", s("x"))];
         let no_number = [(":n", n("7e")), (":m", s("x"))];

@@ -1,8 +1,8 @@
-//! DynamoDB's condition and update expressions, evaluated on a row without any DynamoDB.
+//! Evaluates DynamoDB's condition and update expressions on a row, without a DynamoDB.
 //!
-//! Only what this project's requests say is understood; anything else is a panic, because a simulation
-//! that misunderstands its requests is worth nothing. Tests hold it against the embedded DynamoDB and,
-//! where there is Java, against AWS's own emulator.
+//! It understands only the expressions of this project's requests. Anything else is a panic, because a simulation that
+//! misunderstands its requests proves nothing. Tests compare it with the embedded DynamoDB and, if Java is installed,
+//! with AWS's own emulator.
 
 mod check;
 mod number;
@@ -17,14 +17,14 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Applied; what it was asked to return.
+    /// Applied, with the item that it was asked to return.
     Applied(Item),
     /// The condition did not hold.
     Refused,
-    /// The update met a value on the row that it cannot work with, or made one that DynamoDB does not keep.
+    /// The update met a value on the row that it cannot use, or its result is a value that DynamoDB does not store.
     Invalid(&'static str),
 }
 
@@ -33,7 +33,7 @@ pub fn holds(expression: &Expression, row: Option<&Item>) -> bool {
     expression.condition.is_empty() || condition(expression).says.holds(&Scene { expression, row })
 }
 
-/// `UpdateItem`: `key` is what a row has that is made by it.
+/// `UpdateItem`. `key` returns the attributes of a row that the update creates.
 pub fn update(expression: &Expression, row: &mut Option<Item>, key: impl FnOnce() -> Item) -> Outcome {
     if !holds(expression, row.as_ref()) {
         return Outcome::Refused;
@@ -66,7 +66,7 @@ pub fn update(expression: &Expression, row: &mut Option<Item>, key: impl FnOnce(
     })
 }
 
-/// `DeleteItem`. A condition that holds where there is no row is none of this project's.
+/// `DeleteItem`. Conditions that hold without a row are not supported, because this project has none.
 pub fn delete(expression: &Expression, row: &mut Option<Item>) -> Outcome {
     if !holds(expression, row.as_ref()) {
         return Outcome::Refused;
@@ -75,10 +75,10 @@ pub fn delete(expression: &Expression, row: &mut Option<Item>) -> Outcome {
     Outcome::Applied(Item::default())
 }
 
-/// In bytes: names and values.
+/// In bytes, names and values together.
 const LARGEST_ITEM: usize = 400 * 1024;
 
-/// What a row comes to with these changes, about as DynamoDB counts; the key itself is small.
+/// The approximate size of a row after these changes, as DynamoDB counts. The key itself is small and not counted.
 fn grown(row: Option<&Item>, changes: &[(&str, Option<Value>)]) -> usize {
     let of = |(name, value): (&str, &Value)| match value {
         Value::S(text) => name.len() + text.len(),
@@ -94,7 +94,7 @@ fn grown(row: Option<&Item>, changes: &[(&str, Option<Value>)]) -> usize {
 type Cache<T> = RefCell<HashMap<String, Rc<Text<T>>>>;
 
 thread_local! {
-    // There is a handful of different texts, and millions of evaluations.
+    // There are few different texts, and millions of evaluations.
     static CONDITIONS: Cache<Condition> = RefCell::default();
     static UPDATES: Cache<Update> = RefCell::default();
 }
@@ -114,7 +114,7 @@ fn changes(expression: &Expression) -> Rc<Text<Update>> {
     parsed(&UPDATES, &expression.update, parse::update)
 }
 
-/// What an expression is evaluated on.
+/// The row that an expression is evaluated on.
 struct Scene<'a> {
     expression: &'a Expression,
     row: Option<&'a Item>,
@@ -125,7 +125,7 @@ impl<'a> Scene<'a> {
         self.row?.get(named(self.expression, name))
     }
 
-    /// `None`: an attribute that the row does not have.
+    /// `None`: the row does not have the attribute.
     fn value(&self, operand: &Operand) -> Option<&'a Value> {
         match operand {
             Operand::Attribute(name) => self.attribute(name),
@@ -136,7 +136,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// `None` where they cannot be compared: one is missing, or their types differ.
+    /// `None` if they cannot be compared: one is missing, or their types differ.
     fn compare(&self, left: &Operand, right: &Operand) -> Option<Ordering> {
         match (self.value(left)?, self.value(right)?) {
             (Value::S(left), Value::S(right)) => Some(left.as_bytes().cmp(right.as_bytes())),
@@ -150,7 +150,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The attribute that a name, or its placeholder, stands for.
+/// The attribute for a name or its placeholder.
 fn named<'a>(expression: &'a Expression, name: &'a str) -> &'a str {
     if !name.starts_with('#') {
         return name;
@@ -159,9 +159,9 @@ fn named<'a>(expression: &'a Expression, name: &'a str) -> &'a str {
     found.map_or_else(|| panic!("no name for {name}"), |(_, name)| name)
 }
 
-/// Of a number that came through the table's own check.
+/// Reads a number that the table has already checked.
 fn decimal(text: &str) -> Decimal {
-    Decimal::parse(text).unwrap_or_else(|| panic!("not a number of DynamoDB's: {text}"))
+    Decimal::parse(text).unwrap_or_else(|| panic!("DynamoDB does not accept this number: {text}"))
 }
 
 impl Condition {
@@ -194,7 +194,7 @@ impl Condition {
     }
 }
 
-/// How two values are compared.
+/// The operator of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Equal,
@@ -219,7 +219,7 @@ impl Order {
 }
 
 impl Update {
-    /// What becomes of which attributes, all of it computed from the row as it was.
+    /// The new values of the attributes. All of them are computed from the row before the update.
     fn changes<'a>(
         &'a self,
         expression: &'a Expression,

@@ -1,25 +1,25 @@
-//! DynamoDB's numbers: decimal, with up to 38 significant digits.
+//! DynamoDB's numbers: decimal, with at most 38 significant digits.
 
 use std::cmp::Ordering;
 
-/// So many significant digits a number may have.
+/// The maximum number of significant digits.
 const MOST_DIGITS: u32 = 38;
 
 /// The largest power of ten, and the smallest.
 const LARGEST: i32 = 125;
 const SMALLEST: i32 = -130;
 
-/// A number as DynamoDB keeps it.
+/// A number as DynamoDB stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
     negative: bool,
-    /// Without zeros at its end.
+    /// Without trailing zeros.
     digits: u128,
     exponent: i32,
 }
 
 impl Decimal {
-    /// `None`: DynamoDB takes no such number.
+    /// `None`: DynamoDB does not accept this number.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (negative, unsigned) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -59,7 +59,7 @@ impl Decimal {
         self.digits.checked_ilog10().map_or(1, |log| log + 1)
     }
 
-    /// The power of ten of its first digit.
+    /// The power of ten of the first digit.
     fn magnitude(self) -> i32 {
         self.exponent + self.length() as i32 - 1
     }
@@ -68,7 +68,7 @@ impl Decimal {
         self.digits == 0
     }
 
-    /// `None`: more digits than DynamoDB keeps.
+    /// `None`: the sum has more digits than DynamoDB stores.
     pub(super) fn plus(self, other: Self) -> Option<Self> {
         if self.is_zero() || other.is_zero() {
             return Some(if self.is_zero() { other } else { self });
@@ -88,7 +88,7 @@ impl Ord for Decimal {
     fn cmp(&self, other: &Self) -> Ordering {
         let sign = |one: &Self| if one.is_zero() { 0 } else { 1 - 2 * i32::from(one.negative) };
         let by_size = || {
-            // As many digits as there may be, so that both begin at the same place.
+            // Pads both numbers to the maximum number of digits, so that their first digits line up.
             let padded = |one: &Self| one.digits * 10_u128.pow(MOST_DIGITS - one.length());
             let order = self.magnitude().cmp(&other.magnitude()).then_with(|| padded(self).cmp(&padded(other)));
             if self.negative { order.reverse() } else { order }
@@ -103,7 +103,7 @@ impl PartialOrd for Decimal {
     }
 }
 
-/// As DynamoDB returns it: without an exponent, and without zeros that say nothing.
+/// As DynamoDB returns it: without an exponent and without redundant zeros.
 impl std::fmt::Display for Decimal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let digits = self.digits.to_string();
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn number(text: &str) -> Decimal {
-        Decimal::parse(text).unwrap_or_else(|| panic!("{text} is no number"))
+        Decimal::parse(text).unwrap_or_else(|| panic!("{text} is not a number"))
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dynamodb_does_not_take_is_no_number() {
+    fn values_that_dynamodb_does_not_accept_are_not_numbers() {
         for text in ["", "-", "1.2.3", "ten", "1E126", "1E-131", &"1".repeat(39), "0x10", "1e", "1E99999999999"] {
             assert_eq!(Decimal::parse(text), None, "{text}");
         }

@@ -1,12 +1,12 @@
-//! From the text of an expression to what it says.
+//! Parses the text of an expression.
 
 use super::Order;
 
-/// What a text says, and what else DynamoDB looks at in it.
+/// A parsed text, with what else DynamoDB checks in it.
 #[derive(Debug)]
 pub(super) struct Text<T> {
     pub(super) says: T,
-    /// The placeholders in it, `#` and `:`.
+    /// The placeholders in the text, `#` and `:`.
     pub(super) placeholders: Vec<String>,
     pub(super) redundant_parentheses: bool,
 }
@@ -23,7 +23,7 @@ impl<T> Text<T> {
     }
 }
 
-/// A pair of parentheses with nothing in it but another pair.
+/// Whether a pair of parentheses contains nothing but another pair.
 fn redundant_parentheses(words: &[&str]) -> bool {
     let closes = |open: usize| {
         let mut depth = 0;
@@ -63,7 +63,7 @@ pub(super) enum Set {
     Sum(Box<Set>, Box<Set>),
 }
 
-/// An attribute, perhaps behind a `#` placeholder, or a `:` placeholder.
+/// An attribute, by its name or a `#` placeholder, or a `:` placeholder.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     Attribute(String),
@@ -84,7 +84,7 @@ pub(super) fn update(text: &str) -> Update {
         match clause {
             "SET" => update.sets = reader.list(Reader::assignment),
             "REMOVE" => update.removes = reader.list(Reader::word),
-            other => panic!("{other} in the update {text:?}"),
+            other => panic!("unknown word {other} in the update {text:?}"),
         }
     }
     update
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 
     fn word(&mut self) -> String {
-        self.take().unwrap_or_else(|| panic!("{:?} ends too early", self.text)).to_owned()
+        self.take().unwrap_or_else(|| panic!("the expression {:?} ends too early", self.text)).to_owned()
     }
 
     fn list<T>(&mut self, one: fn(&mut Self) -> T) -> Vec<T> {

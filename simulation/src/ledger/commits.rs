@@ -1,20 +1,21 @@
-//! P5 for transactions: applied once or not at all, and what is said of them is so.
+//! P5 for transactions: each is applied once or not at all, and the reported outcome is correct.
 
 use super::{Invariant, Ledger, Written};
 use crate::plan::Plan;
 
-/// A transaction of a caller's.
+/// One of the caller's transactions.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
     granted: usize,
     pub(crate) applied: usize,
-    /// It was said that it was not applied.
+    /// The caller was told that it was not applied.
     denied: bool,
-    /// It was refused for what can change while the lock stays ours: the caller's own writes, or a row that is no
-    /// lock record until somebody repairs it. What P5 excepts is a late copy, for which it has changed.
+    /// It was refused for a reason that can change while the lock is still held: the caller's own writes, or a row that
+    /// is no lock record until it is repaired. If the reason has changed, a late copy may be applied. P5 excepts that
+    /// copy.
     cancelled: bool,
     by_copy: bool,
-    /// Its caller knows what became of it.
+    /// The caller knows the outcome.
     said: bool,
 }
 
@@ -24,7 +25,7 @@ impl Ledger {
         self.commits.len() - 1
     }
 
-    /// Whether nothing was said of this one yet.
+    /// Whether the outcome was not reported yet.
     pub(crate) fn is_open(&self, number: usize) -> bool {
         !self.commits[number].said
     }
@@ -35,7 +36,7 @@ impl Ledger {
         let newer = self.is_newer(plan, written);
         let commit = &mut self.commits[number];
         if written.copy && cancelled && !newer {
-            // A copy of one that was cancelled: not until the lock is renewed or released can it be refused.
+            // A late copy of a cancelled transaction can be refused only after the lock was renewed or released.
             self.counts.commits_by_late_copies += 1;
             commit.by_copy = true;
             let granted = commit.granted;
@@ -44,7 +45,7 @@ impl Ledger {
         commit.applied += 1;
         let (granted, again) = (commit.granted, commit.applied > 1);
         commit.by_copy = written.copy;
-        // Until the lock is renewed or released, which says that no such copy is to be applied any more.
+        // The exception ends when the lock is renewed or released. After that no copy may be applied.
         let excepted = written.copy && commit.cancelled && !newer;
         let denied = commit.denied && !excepted;
         self.counts.commits_by_late_copies += u64::from(commit.denied && excepted);
@@ -55,7 +56,7 @@ impl Ledger {
         self.effect(plan, granted, false);
     }
 
-    /// What was said of a transaction: that it was applied, or that it was not and never will be.
+    /// The caller was told that a transaction was applied, or that it was not applied and never will be.
     pub(crate) fn said_committed(&mut self, number: usize, said: bool, cancelled: bool) {
         let commit = &mut self.commits[number];
         let granted = commit.granted;

@@ -1,4 +1,4 @@
-//! P2: one holder at a time, and nobody changes another one's row.
+//! P2: one holder at a time, and nobody changes another holder's row.
 
 use super::{CallKind, Granted, Invariant, Ledger, MILLI, Written};
 use crate::clocks::Nanos;
@@ -7,7 +7,7 @@ use crate::table::Mark;
 use std::time::Duration;
 
 impl Ledger {
-    /// Whether this call may change the row's grant.
+    /// Whether this call may change the row of this grant.
     pub(super) fn may_change(&self, written: Written, before: &Mark) -> bool {
         let current = self.current[written.key].map(|current| &self.grants[current]);
         let is = |grant, token| before.own.is_some_and(|own| own.grant == grant) && before.token == Some(token);
@@ -45,7 +45,7 @@ impl Ledger {
 
     pub(super) fn released(&mut self, written: Written, before: &Mark, after: &Mark) {
         if before.released {
-            // One that was asked for earlier and lands later takes back when the lease ended.
+            // A write that was requested earlier and is applied later moves the end of the lease back.
             let earlier = &mut self.written[written.key];
             *earlier = written.begun.min(*earlier);
             return;
@@ -72,7 +72,7 @@ impl Ledger {
     pub(crate) fn works(&mut self, plan: &Plan, granted: usize, now: Nanos) {
         self.counts.works_polled += 1;
         let own = &self.grants[granted];
-        // A late copy of its Claim that outlives the row is a grant of its own in the books, and so are its renewals.
+        // A late copy of the Claim may outlive the row. It counts as a grant of its own, and so do its renewals.
         if now > own.until && !self.is_haunted(own.key) {
             let late = Duration::from_nanos(now - own.until);
             let what = format!("a work was polled {late:?} after the lease of its grant's last write");
@@ -92,7 +92,7 @@ impl Ledger {
         self.grants[granted].worked = Some(now);
     }
 
-    /// A guard of this grant said at `now` that the lock is its own.
+    /// A guard of this grant was valid at `now`.
     pub(crate) fn mine(&mut self, plan: &Plan, granted: usize, now: Nanos) {
         self.counts.checks += 1;
         let own = &self.grants[granted];

@@ -1,11 +1,11 @@
-//! P1: tokens grow from grant to grant, and a resource that is fenced by them sees effects in order.
+//! P1: tokens grow from grant to grant, and a resource that checks them applies effects in order.
 
 use super::{Granted, Invariant, Ledger, Written};
 use crate::plan::Plan;
 use crate::table::Mark;
 use lambda_lock::protocol::Grant;
 
-/// Something outside of the lock table that refuses smaller tokens.
+/// A resource outside of the lock table that refuses smaller tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Resource {
     token: u64,
@@ -13,7 +13,8 @@ pub(super) struct Resource {
 }
 
 impl Ledger {
-    /// Where rows vanish or are written by others, only as far as clocks can tell, and within an unbroken chain.
+    /// Where rows are deleted or written by others, this holds only as far as clocks can tell, and within an unbroken
+    /// chain.
     pub(super) fn token_grows(
         &mut self,
         plan: &Plan,
@@ -33,7 +34,8 @@ impl Ledger {
         }
     }
 
-    /// The first grant of the chain that a new one continues, if the row carries a grant of ours; else its own.
+    /// The first grant of the chain that a new grant continues, if the row has one of our grants. Otherwise the new
+    /// grant itself.
     pub(super) fn unbroken(&self, key: usize, before: Option<&Mark>) -> usize {
         let current = self.current[key].filter(|_| before.is_some_and(|before| before.own.is_some()));
         current
@@ -42,9 +44,9 @@ impl Ledger {
             .map_or(self.grants.len(), |one| one.unbroken)
     }
 
-    /// The first grant that a new one's token can be told from. Where the row has no token of ours, one that
-    /// follows a grant too closely for the clocks, or a late copy of a Claim, brings back a smaller one; and
-    /// later ones are counted on from it.
+    /// The first grant that a new token is compared with. If the row has none of our tokens, a grant that follows
+    /// another too closely for the clocks, or a late copy of a Claim, can bring back a smaller token. Later tokens are
+    /// then counted from it.
     pub(super) fn forgotten(&self, plan: &Plan, written: Written, before: Option<&Mark>) -> usize {
         let earlier = self.grants.iter().rev().find(|one| one.key == written.key && one.grant.is_some());
         match earlier {
@@ -59,7 +61,7 @@ impl Ledger {
         }
     }
 
-    /// An effect reaches the resource; `fenced`: it refuses smaller tokens.
+    /// An effect reaches the resource. `fenced`: the resource refuses smaller tokens.
     pub(crate) fn effect(&mut self, plan: &Plan, granted: usize, fenced: bool) {
         let Granted { key, token, .. } = self.grants[granted];
         let resource = &mut self.resource[key];

@@ -1,4 +1,4 @@
-//! P5, and what it excepts: grants that are applied when nobody waits for them any more.
+//! P5 and its exception: grants that are applied when nobody waits for them any more.
 
 use super::{Ended, Invariant, Ledger, Written};
 use crate::plan::Plan;
@@ -6,13 +6,13 @@ use crate::table::Mark;
 use lambda_lock::protocol::Grant;
 
 impl Ledger {
-    /// A grant that lands when nobody waits for it any more.
+    /// A grant that is applied when nobody waits for it any more.
     pub(super) fn after_its_call(&mut self, written: Written, grant: Grant, ghost: bool) {
         let ended = self.calls[written.call].ended;
         let again = self.grants.iter().any(|one| one.grant == Some(grant));
         match ended {
             Ended::Running => {}
-            // Whoever was told "unknown" knows that it may still come.
+            // A caller with an unknown outcome knows that the request may still be applied.
             Ended::Unknown => self.counts.ghosts += 1,
             Ended::Refused if ghost && written.refused => self.counts.ghosts_of_refused += 1,
             Ended::Refused | Ended::Done if ghost && again => self.counts.ghosts += 1,
@@ -23,7 +23,7 @@ impl Ledger {
         }
     }
 
-    /// A release stops what was asked for before it, whatever its caller was told.
+    /// A release prevents grants that were requested before it, whatever their callers were told.
     pub(super) fn not_over_a_release(&mut self, written: Written, grant: Grant, ghost: bool, before: Option<&Mark>) {
         let over = self.calls[written.call].ended == Ended::Unknown && written.late && !ghost;
         if over && before.is_some_and(|before| before.released) {
@@ -32,27 +32,26 @@ impl Ledger {
         }
     }
 
-    /// Whether a late Claim is one of those that the protocol cannot refuse: its row was deleted, or what is on
-    /// it (a release, mostly) was asked for before the Claim, and so was in flight then; as far as clocks can
-    /// tell.
+    /// Whether the protocol cannot refuse a late Claim. That is so if its row was deleted, or if the last write of the
+    /// row (mostly a release) was requested before the Claim and was in flight at that time, as far as clocks can tell.
     pub(super) fn cannot_be_refused(&self, plan: &Plan, written: Written, before: Option<&Mark>) -> bool {
         before.is_none() || !self.is_newer(plan, written)
     }
 
-    /// Whether what is on the row was asked for later than this request, by more than clocks disagree: the
-    /// protocol has to refuse it then.
+    /// Whether the last write of the row was requested later than this request, by more than the clock difference. Then
+    /// the protocol must refuse this request.
     pub(super) fn is_newer(&self, plan: &Plan, written: Written) -> bool {
         self.written[written.key] > written.read + plan.disagreement()
     }
 
-    /// Whether the row was deleted, and a late copy of its Claim has brought it back: then what was said before
-    /// is over.
+    /// Whether the row was deleted and a late copy of its Claim created it again. Then earlier reports are no longer
+    /// valid.
     pub(crate) fn is_resurrected(&self, key: usize) -> bool {
         self.current[key].is_some_and(|current| self.grants[current].resurrected)
     }
 
-    /// Whether a late copy of a Claim outlived the row: it brings back its grant, perhaps with its token, and
-    /// fencing no longer tells it from the ones that followed. The crate's docs say so of deleting rows.
+    /// Whether a late copy of a Claim outlived the row. The copy creates the grant again, perhaps with the same token,
+    /// so fencing cannot tell it from the grants that followed. The crate's docs on deleting rows say so.
     pub(super) fn is_haunted(&self, key: usize) -> bool {
         self.grants.iter().any(|one| one.key == key && one.resurrected)
     }

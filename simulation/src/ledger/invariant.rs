@@ -1,11 +1,11 @@
-//! Every invariant by name, with the promise that it is part of.
+//! Every invariant with its name and its promise.
 
 use std::fmt;
 
-/// A promise that was broken: which one, and how.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which invariant.
+    /// The invariant that was broken.
     pub invariant: Invariant,
     /// What was seen.
     pub what: String,
@@ -29,12 +29,12 @@ macro_rules! invariants {
         }
 
         impl Invariant {
-            /// In words.
+            /// The invariant in words.
             pub fn name(self) -> &'static str {
                 match self { $(Invariant::$name => $text,)* }
             }
 
-            /// The promise that it is part of.
+            /// The promise that the invariant is part of.
             pub fn promise(self) -> &'static str {
                 match self { $(Invariant::$name => $promise,)* }
             }
@@ -45,36 +45,36 @@ macro_rules! invariants {
 invariants! {
     TokenGrows: "a grant's token is larger than every earlier one's", "P1";
     EffectsInOrder: "a fenced resource never applies an older grant's effect after a newer one's", "P1";
-    OneHolder: "at most one grant's guards say mine", "P2";
-    OneWork: "no two works are polled under one key at one instant", "P2";
+    OneHolder: "the guards of at most one grant are valid at a time", "P2";
+    OneWork: "two works of one key are never polled at the same instant", "P2";
     WorkEndsWithLease: "no work is polled after the lease of its guard", "P2";
     WorkIsNotCutShort: "a guarded work is dropped only when the lock is lost or its lease is over", "P3";
-    NotHeldByOurselves: "never held by another when the row carries our grant", "P3";
-    TakesWhatItMay: "never held or lost because of a row that the call itself would take", "P3";
-    NotLostWhileOurs: "never lost while the row is ours", "P3";
-    OwnRowOnly: "renew and release change no other grant's row", "P2";
-    ExpiredStaysExpired: "a guard that ran out stays so until it is renewed", "P2";
-    NoDelayedRelease: "a release ends no version that was asked for after it", "P2";
-    LeaseNeverShrinks: "a renewal shortens neither the lease nor its end", "P2";
+    NotHeldByOurselves: "a call does not report another holder while the row has its own grant", "P3";
+    TakesWhatItMay: "a call does not report held or lost because of a row that it may acquire", "P3";
+    NotLostWhileOurs: "a call does not report lost while the row has its grant", "P3";
+    OwnRowOnly: "a renewal or release does not change the row of another grant", "P2";
+    ExpiredStaysExpired: "an expired guard stays expired until it is renewed", "P2";
+    NoDelayedRelease: "a release does not end a version that was requested later", "P2";
+    LeaseNeverShrinks: "a renewal does not shorten the lease or move its end back", "P2";
     NoGrantAfterRefusal: "no grant is applied for a call that ended definitively", "P5";
-    NoGhostAfterRelease: "no grant is applied late over a release that was asked for after it", "P3";
-    CancelledIsOurs: "that the lock was still ours is said of a cancelled transaction only if it was", "P5";
-    GivenBack: "an acquire that was given up gives back what it got", "P3";
-    ReleasedIsFree: "released is said only of a lock that is not held by the grant", "P5";
-    UnknownHasACause: "unknown or unavailable is said only after something went wrong", "P5";
-    OnceUnknown: "that nothing was applied is said only if nothing was", "P5";
+    NoGhostAfterRelease: "a late grant is not applied over a release that was requested after it", "P3";
+    CancelledIsOurs: "a cancelled transaction is reported only if the lock was still held", "P5";
+    GivenBack: "an acquire that fails releases what it acquired", "P3";
+    ReleasedIsFree: "released is reported only if the grant does not hold the lock", "P5";
+    UnknownHasACause: "unknown or unavailable is reported only after a fault", "P5";
+    OnceUnknown: "a call reports that nothing was applied only if that is so", "P5";
     UnreadableIsLeft: "a row that is not a lock record is never taken over", "P2";
-    RunEnds: "every call comes to an end", "every call";
+    RunEnds: "every call ends", "every call";
     NoPanic: "nothing panics", "every call";
-    GuardMatchesRow: "a guard stands for a grant that was applied, with its token", "P1";
+    GuardMatchesRow: "every guard belongs to a grant that was applied, with its token", "P1";
     TakenOver: "a dead holder is replaced within its bound", "P4";
     ReturnsInTime: "a call returns by its budget plus one request timeout", "P4";
-    CommittedOnce: "a transaction is applied once, and not after it was said not to be", "P5";
-    CommittedIsSo: "what is said of a transaction is so", "P5";
-    OnceIsOnce: "a work whose result is stored is not begun again, and its result stays", "idempotent work";
-    DataIsKept: "the payload on the row is what was left there last", "every request";
+    CommittedOnce: "a transaction is applied once, and never after it was reported as not applied", "P5";
+    CommittedIsSo: "the reported outcome of a transaction is correct", "P5";
+    OnceIsOnce: "work with a stored result is not started again, and its result stays", "idempotent work";
+    DataIsKept: "the payload on the row is the one that was written last", "every request";
     RowOutlivesItsLease: "a row is kept until its lease has been over for the retention", "every request";
-    WellFormed: "no request is one that DynamoDB refuses whatever is on the row", "every request";
+    WellFormed: "no request is invalid whatever is on the row", "every request";
     SameSeedSameRun: "the same seed runs the same", "the simulation itself";
     SdkAgrees: "the real SDK and a DynamoDB engine give the same run", "the simulation itself";
 }

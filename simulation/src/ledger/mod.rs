@@ -1,4 +1,4 @@
-//! The books: who was granted what and when. What must never be found in them is in a file for each promise.
+//! The ledger: who was granted what, and when. Each promise has a file that checks it.
 
 mod commits;
 mod exclusion;
@@ -21,7 +21,7 @@ pub(crate) type ProcessId = usize;
 /// A millisecond.
 const MILLI: Nanos = 1_000_000;
 
-/// Stands for a token that nobody may be given.
+/// Stands for a token that no grant may get.
 const NONSENSE: u64 = u64::MAX;
 
 pub(crate) type CallId = usize;
@@ -29,40 +29,40 @@ pub(crate) type CallId = usize;
 /// A grant that was applied.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
-    /// Grants before this one are no longer remembered by the row's token.
+    /// The row's token no longer accounts for grants before this one.
     forgotten: usize,
     pub(crate) key: usize,
-    /// `None`: of another client.
+    /// `None`: a grant of another client.
     pub(crate) grant: Option<Grant>,
     pub(crate) token: u64,
-    /// Counted on from what is no number of grants: nobody may be given it.
+    /// Counted from a value that is not a number of grants, so no grant may get this token.
     pub(super) nonsense: bool,
     pub(crate) call: CallId,
-    /// Grants that were reclaimed from each other have one holder.
+    /// Grants that were reclaimed from each other have the same holder.
     lineage: usize,
-    /// The first grant of an unbroken chain of rows up to this one: from each to the next the row's own token
-    /// grows, whatever clocks say.
+    /// The first grant of an unbroken chain of rows up to this grant. Within the chain the row's own token grows,
+    /// whatever the clocks show.
     unbroken: usize,
     begun: Nanos,
     applied: Nanos,
-    /// Applied late, in one of the two ways in which the protocol cannot refuse it: what P5 excepts.
+    /// Applied late, in one of the two ways that the protocol cannot refuse. P5 excepts it.
     pub(crate) ghost: bool,
-    /// Applied again by a late copy of its Claim, which outlived its row.
+    /// Applied again by a late copy of its Claim that outlived its row.
     resurrected: bool,
-    /// Which request it was.
+    /// The request of the grant.
     pub(crate) slot: usize,
-    /// Ended by a release, or with its row: other copies of the guard may not know.
+    /// Ended by a release, or with its row. Other copies of the guard may not know it.
     ended: bool,
-    /// When a guard of it said mine last.
+    /// When one of its guards was valid last.
     said_mine: Option<Nanos>,
-    /// When a work under a guard of it was polled last.
+    /// When a work under one of its guards was polled last.
     worked: Option<Nanos>,
-    /// When the lease of its last write is over, whoever counts it.
+    /// When the lease of its last write is over for everybody.
     until: Nanos,
     pub(crate) renewed: Nanos,
-    /// Its owner's name was given by its caller.
+    /// The caller named the owner.
     named: bool,
-    /// What the row carried when it was granted.
+    /// The payload of the row at the time of the grant.
     pub(crate) data: Option<Vec<u8>>,
 }
 
@@ -72,26 +72,26 @@ impl Granted {
     }
 }
 
-/// Which living holders an acquire may replace.
+/// The living holders that an acquire may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reclaims {
     Nobody,
-    /// Those of its own owner.
+    /// Holders with its own owner.
     Owner,
     /// The holder of this grant, and later ones of the same owner.
     Grant(Grant),
 }
 
-/// What kind of call sends a request, and what it may change.
+/// The kind of a call, and what it may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Acquire {
         owner: String,
-        /// Its caller has named the owner: whoever has the same name is the same holder.
+        /// The caller named the owner, so everybody with the same name is the same holder.
         named: bool,
         reclaims: Reclaims,
     },
-    /// Of this grant with this token.
+    /// A call for this grant with this token.
     Hold(Grant, u64),
     Release {
         grant: Grant,
@@ -105,9 +105,9 @@ pub(crate) enum CallKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Running,
-    /// Granted, renewed, released: as was asked.
+    /// Granted, renewed or released, as requested.
     Done,
-    /// A definite no.
+    /// Definitely not done.
     Refused,
     /// Unknown, cancelled or crashed.
     Unknown,
@@ -118,27 +118,27 @@ pub(crate) struct Call {
     pub(crate) kind: CallKind,
     pub(crate) ended: Ended,
     pub(crate) started: Nanos,
-    /// When a pause of its process, or the setting of its clocks, ended last.
+    /// When the last pause of its process, or the last change of its clocks, ended.
     pub(crate) disturbed: Option<Nanos>,
     pub(crate) sent_release: bool,
     /// One of its writes was applied.
     pub(crate) applied: bool,
     /// The lock's own condition held for its last transaction.
     pub(crate) owned: bool,
-    /// Something went wrong with one of its requests.
+    /// One of its requests had a fault.
     pub(crate) faulted: bool,
     /// How often it was refused.
     pub(crate) refusals: u32,
-    /// What it is to leave in the row, if not what is there.
+    /// The payload that it is to leave in the row, if it changes the payload.
     pub(crate) wants: Option<Vec<u8>>,
-    /// Its transaction writes it, and no other request of it.
+    /// Only its transaction writes the payload.
     pub(crate) commits: bool,
-    /// The row that it was shown last, by an answer that it heard.
+    /// The last row that a response showed to it.
     pub(crate) shown: Option<Mark>,
 }
 
 impl Call {
-    /// Whether this call takes this row, even from a living holder. (Not one that it wrote itself.)
+    /// Whether this call acquires this row even from a living holder. A row that the call itself wrote does not count.
     pub(crate) fn takes(&self, row: &Mark) -> bool {
         let CallKind::Acquire { owner, reclaims, .. } = &self.kind else { return false };
         let same_owner = row.owner == *owner;
@@ -150,21 +150,21 @@ impl Call {
     }
 }
 
-/// A request as the books see it.
+/// A request as the ledger sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     pub(crate) key: usize,
     pub(crate) call: CallId,
     pub(crate) slot: usize,
-    /// Its sender's clocks were read for it no earlier than this,
+    /// The sender read its clocks for it at this time at the earliest,
     pub(crate) begun: Nanos,
-    /// and no later than this: a process may be paused in between.
+    /// and at this time at the latest. The process may be paused in between.
     pub(crate) read: Nanos,
     pub(crate) now: Nanos,
     pub(crate) copy: bool,
-    /// Its sender does not wait for it, or not any more.
+    /// Its sender does not wait for it, or no longer waits.
     pub(crate) late: bool,
-    /// The original had been refused, and its sender knows it.
+    /// The original was refused, and its sender knows that.
     pub(crate) refused: bool,
 }
 
@@ -174,13 +174,13 @@ pub(crate) struct Ledger {
     pub(crate) calls: Vec<Call>,
     /// The grant on each row.
     pub(crate) current: Vec<Option<usize>>,
-    /// For what is on each row: its writer's clocks were read no earlier than this.
+    /// The writer of each row read its clocks at this time at the earliest.
     written: Vec<Nanos>,
-    /// For each row: grants before this one are no longer told from its token, since somebody wrote the row by hand.
+    /// For each row: the token does not account for grants before this one, because somebody wrote the row by hand.
     by_hand: Vec<usize>,
     resource: Vec<Resource>,
     pub(crate) commits: Vec<Commit>,
-    /// The results of idempotent works, by key.
+    /// The results of idempotent work, by key.
     pub(crate) results: Vec<Option<String>>,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
@@ -206,7 +206,7 @@ impl Ledger {
         self.grants.iter().rposition(|one| one.key == key && one.grant == Some(grant) && one.token == token)
     }
 
-    /// A write of ours was applied.
+    /// One of our writes was applied.
     pub(crate) fn applied(&mut self, plan: &Plan, written: Written, before: Option<&Mark>, after: Option<&Mark>) {
         if written.copy {
             self.counts.duplicates += 1;
@@ -215,7 +215,7 @@ impl Ledger {
         }
         let Some(after) = after else { return self.deleted(written, before) };
         let Some(own) = after.own else { return self.settled(written, before, after) };
-        // One that counts on from nonsense is no token: nobody may be given it.
+        // A token that is counted from nonsense is not a token, so no grant may get it.
         let token = after.token.unwrap_or(NONSENSE);
         self.counts.tokens_of_nonsense += u64::from(after.token.is_none());
         let same =
@@ -270,7 +270,7 @@ impl Ledger {
             Reclaims::Owner | Reclaims::Nobody => named,
         };
         let reclaims = reclaims != Reclaims::Nobody && same_holder;
-        // The name that the request went by: somebody may have written another one over it since it was seen.
+        // The owner in the request is used, because somebody may have changed the name on the row since it was seen.
         let granted_to = previous.and_then(|previous| match &self.calls.get(previous.call)?.kind {
             CallKind::Acquire { owner, .. } => Some(owner),
             _ => None,
@@ -284,7 +284,7 @@ impl Ledger {
         self.counts.takeovers_of_peers += u64::from(alive && of_peer);
         self.counts.claims_applied_twice += u64::from(again);
         if let (true, Some(previous)) = (inherited, self.current[key]) {
-            // Whoever still holds it as the earlier grant is the same holder.
+            // Copies of the earlier grant belong to the same holder.
             self.grants[previous].ended = true;
         }
         self.push(Granted {
@@ -345,7 +345,7 @@ impl Ledger {
     pub(crate) fn written_by_hand(&mut self, key: usize, ends_at_ms: bool) {
         self.by_hand[key] = self.grants.len();
         if ends_at_ms {
-            // It no longer tells what was asked for before it.
+            // The row no longer shows when the replaced write was requested.
             self.written[key] = 0;
         }
     }

@@ -1,4 +1,4 @@
-//! Idempotent work: done once, and its result stays.
+//! Idempotent work: it is done once, and its result stays.
 
 use super::{Invariant, Ledger, Written};
 use crate::table::Mark;
@@ -12,7 +12,7 @@ impl Ledger {
         }
     }
 
-    /// An idempotent work has its result.
+    /// The result of idempotent work was stored.
     pub(super) fn settled(&mut self, written: Written, before: Option<&Mark>, after: &Mark) {
         let Some(before) = before.filter(|before| before.version != after.version) else { return };
         self.counts.settled += 1;

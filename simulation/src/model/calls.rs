@@ -1,4 +1,4 @@
-//! How calls go on, and what must hold when they have ended.
+//! Advances calls, and checks what must hold when they have ended.
 
 use super::Lock;
 use super::operations::{Next, replay};
@@ -16,7 +16,7 @@ impl Lock {
         self.go_on(state, caller, call, held, Vec::new());
     }
 
-    /// The caller's operation makes its next step now.
+    /// The caller's operation makes its next step.
     pub(super) fn go_on(
         &self,
         state: &mut State,
@@ -75,7 +75,8 @@ impl Lock {
         }
     }
 
-    /// How the versions of a caller's present call begin: its grants are made of its number and the call's.
+    /// The first part of the versions that the caller's present call writes. It is made of the caller's number and the
+    /// call's number.
     fn grant_of(&self, state: &State, caller: usize) -> String {
         format!("ll1-{:02x}00", state.calls[caller]) + &format!("{:02x}", caller + 1)
     }

@@ -1,8 +1,8 @@
-//! The exhaustive model: two callers, one key, small abstract time, and every order of what may happen.
+//! The exhaustive model: two callers, one key, a small abstract time, and every order of events.
 //!
-//! The operations are the protocol's own, the table is the pure evaluation of the protocol's
-//! own expressions. A request may be applied and answered, applied unheard, applied twice, or arrive at any
-//! later time; callers time out, crash, and come back as somebody else; leases run out and are taken over.
+//! The operations are the protocol's own, and the table evaluates the protocol's own expressions. A request may be
+//! applied with or without a response, be applied twice, or arrive at any later time. Callers time out, crash, and
+//! restart as a new caller. Leases expire and are taken over.
 
 mod calls;
 mod operations;
@@ -19,7 +19,7 @@ use std::fmt::{Debug, Write as _};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// How long a tick of the abstract time is.
+/// The length of a tick of the abstract time.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A lease of two ticks.
@@ -29,7 +29,7 @@ const EPOCH: u64 = 1_800_000_000_000;
 
 const CALLERS: usize = 2;
 
-/// How many requests a call may send before its time is over.
+/// The number of requests that a call may send before its time is over.
 const REQUESTS: usize = 3;
 
 static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
@@ -37,20 +37,20 @@ static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     ..Settings::default()
 });
 
-/// How far it goes.
+/// The bounds of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Happenings in a row.
+    /// The maximum number of events in a sequence.
     pub depth: usize,
-    /// Ticks.
+    /// The maximum number of ticks.
     pub time: u8,
-    /// Calls of each caller.
+    /// The maximum number of calls of each caller.
     pub calls: u8,
-    /// Requests on their way at the same time.
+    /// The maximum number of requests in flight at the same time.
     pub messages: usize,
-    /// Requests that are applied twice.
+    /// The maximum number of requests that are applied twice.
     pub duplicates: u8,
-    /// Crashes.
+    /// The maximum number of crashes.
     pub crashes: u8,
 }
 
@@ -61,17 +61,17 @@ pub enum Happening {
     Tick,
     /// A caller begins a call.
     Begins(usize, u8),
-    /// A caller goes on after a pause.
+    /// A caller continues after a pause.
     GoesOn(usize),
-    /// A request is applied and answered.
+    /// A request is applied, and the caller gets the response.
     Answered(usize),
-    /// A request is applied; nobody hears of it, or it is not waited for any more.
+    /// A request is applied, and nobody gets the response.
     Unheard(usize),
-    /// A request is applied, and a copy of it stays on its way.
+    /// A request is applied, and a copy of it stays in flight.
     Doubled(usize),
-    /// A caller waits no longer for an answer.
+    /// A caller stops waiting for a response.
     TimesOut(usize),
-    /// A caller dies, and comes back as somebody else.
+    /// A caller crashes, and restarts as a new caller.
     Crashes(usize),
 }
 
@@ -79,7 +79,7 @@ pub enum Happening {
 #[derive(Debug)]
 pub struct Lock {
     bounds: Bounds,
-    /// The mistake to be made.
+    /// The mistake that is switched on.
     mistake: Option<Mistake>,
     sometimes: Sometimes,
 }
@@ -172,7 +172,7 @@ impl Model for Lock {
                 self.apply(&mut state, &message, false);
             }
             Happening::TimesOut(caller) => {
-                // A read that nobody waits for does nothing any more.
+                // A read that nobody waits for has no effect.
                 state.messages.retain(|message| message.caller != caller || message.request.action != Action::Peek);
                 self.answer(&mut state, caller, Answer::Unknown);
             }
@@ -204,18 +204,18 @@ impl Model for Lock {
     }
 }
 
-/// What checking the model came to.
+/// The result of checking the model.
 #[derive(Debug)]
 pub struct Checked {
-    /// How many different states there are.
+    /// The number of different states.
     pub states: usize,
-    /// What was broken, and how it came to that.
+    /// Broken promises, each with the events that led to it.
     pub broken: Vec<String>,
-    /// What should happen sometimes, and how often it did.
+    /// Events that should happen sometimes, and how often they did.
     pub sometimes: Vec<(&'static str, u64)>,
 }
 
-/// Looks at every state. `tick` hears now and then how many there are so far.
+/// Checks every state. `tick` is called now and then with the number of states so far.
 pub fn check(bounds: Bounds, mistake: Option<Mistake>, threads: usize, tick: impl Fn(usize)) -> Checked {
     let model = Lock { bounds, mistake, sometimes: Sometimes::default() };
     let checker = model.checker().threads(threads).target_max_depth(bounds.depth);

@@ -1,4 +1,5 @@
-//! The protocol's own operations, begun anew and told all that they were told, as a future cannot be copied.
+//! Runs the protocol's own operations. A future cannot be copied, so an operation is started again with the same
+//! inputs.
 
 use super::state::{Call, Input, print_of};
 use super::{EPOCH, LEASE, REQUESTS, SETTINGS, TICK};
@@ -8,7 +9,7 @@ use lambda_lock::protocol::{
 };
 use std::time::Duration;
 
-/// The clocks of a caller: the second one's wall clock is half a tick ahead, the first one's half behind.
+/// The clocks of a caller. The second caller's wall clock is half a tick ahead, the first caller's half a tick behind.
 pub(super) fn instants(caller: usize, now: u8) -> Instants {
     let ticks = TICK * u32::from(now);
     let off = if caller == 0 { TICK / 2 } else { TICK * 3 / 2 };
@@ -27,7 +28,7 @@ fn options(caller: usize) -> AcquireOptions {
     }
 }
 
-/// How a call went on.
+/// The next step of a call.
 pub(super) enum Next {
     Sends(Request),
     Pauses,
@@ -37,8 +38,8 @@ pub(super) enum Next {
     Released(Result<Released, Failure>),
 }
 
-/// Begins an operation anew, tells it what it was told, and returns what it does after that, and what tells it from
-/// another one: an operation is the same as another that was told the same.
+/// Starts an operation again with the inputs that it had, and returns its next step and a fingerprint. Two operations
+/// with the same inputs have the same fingerprint.
 pub(super) fn replay(caller: usize, serial: u8, call: Call, held: Option<&Holding>, inputs: &[Input]) -> (Next, u64) {
     let print = print_of(&(held, inputs));
     let steps = match (call, held.cloned()) {
@@ -68,7 +69,7 @@ fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) ->
                 let millis = now.wall.as_millis() as u64;
                 let now = Now {
                     instants: now,
-                    wall: WallClock { millis, written: millis, trusted: true },
+                    wall: WallClock { millis, written: millis, latest: millis, trusted: true },
                     wait_left: left,
                     time_left: left,
                     lease: LEASE,

@@ -1,4 +1,4 @@
-//! Requests that reach the table, and what they must not have done.
+//! Requests that reach the table, and checks of what they wrote.
 
 use super::sometimes::count;
 use super::state::{Message, State, print_of, sorted};
@@ -35,7 +35,7 @@ impl Lock {
         Answer::Applied(returned)
     }
 
-    /// What an applied write must not have done.
+    /// Checks an applied write.
     fn note(&self, state: &mut State, message: &Message, before: Option<String>, (token, alive): (u64, bool)) {
         let grant = |version: &str| version[..36].to_owned();
         match &message.request.action {

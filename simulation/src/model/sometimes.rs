@@ -1,20 +1,19 @@
-//! What should happen sometimes, so that "no violation" is not said of nothing.
+//! Counts events that should happen sometimes. A check without violations proves nothing if they never happened.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What happened at all.
+/// How often each event happened.
 #[derive(Debug, Default)]
 pub(super) struct Sometimes {
-    /// Grants.
     pub(super) granted: AtomicU64,
     /// Holders replaced after their lease.
     pub(super) takeovers: AtomicU64,
-    /// Own writes recognised after a lost answer.
+    /// Own writes recognised after a lost response.
     pub(super) recognised: AtomicU64,
-    /// Renewals applied after the lease had run out.
+    /// Renewals applied after the lease had ended.
     pub(super) renewed_late: AtomicU64,
-    /// Guards that learnt that they are lost.
+    /// Guards that learnt that their lock is lost.
     pub(super) lost: AtomicU64,
     /// Calls of unknown outcome.
     pub(super) unknown: AtomicU64,
@@ -22,9 +21,8 @@ pub(super) struct Sometimes {
     pub(super) held: AtomicU64,
     /// Late requests that were refused.
     pub(super) late_refused: AtomicU64,
-    /// Grants that nobody was told of.
+    /// Grants of which no caller was told.
     pub(super) ghosts: AtomicU64,
-    /// Releases applied.
     pub(super) released: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! One state of the model, and what can be read from it.
+//! One state of the model, and what can be derived from it.
 
 use super::CALLERS;
 use super::operations::instants;
@@ -6,7 +6,7 @@ use lambda_lock::protocol::{Answer, Holding, Item, Request, Value, schema};
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What is called.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Call {
     Acquire,
@@ -14,7 +14,7 @@ pub(super) enum Call {
     Release,
 }
 
-/// What an operation was told, and when: enough to begin it anew, as a future cannot be copied.
+/// The inputs of an operation and their times. They are enough to start it again, because a future cannot be copied.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
     Step(u8),
@@ -30,13 +30,13 @@ pub(super) enum Caller {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WaitsFor {
-    /// The answer to the request with this number.
+    /// The response to the request with this number.
     Answer(u8),
     /// Time to pass.
     Time,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) caller: usize,
@@ -45,7 +45,7 @@ pub(super) struct Message {
     pub(super) print: u64,
 }
 
-/// Everything, at one moment.
+/// The whole state at one moment.
 #[derive(Clone, Debug)]
 pub struct State {
     pub(super) now: u8,
@@ -53,7 +53,7 @@ pub struct State {
     pub(super) row_print: u64,
     pub(super) callers: [Caller; CALLERS],
     pub(super) calls: [u8; CALLERS],
-    /// How many requests each caller has sent: it numbers them, and makes their randomness.
+    /// The number of requests that each caller has sent. It numbers the requests and seeds their random numbers.
     pub(super) sent: [u8; CALLERS],
     pub(super) messages: Vec<Message>,
     pub(super) duplicates: u8,
@@ -93,11 +93,11 @@ impl PartialEq for State {
 }
 
 impl State {
-    /// What a guard says now.
+    /// Whether the guard is valid now.
     pub(super) fn says_mine(&self, caller: usize) -> bool {
         match &self.callers[caller] {
             Caller::Holding(holding) => !holding.validity.remaining(instants(caller, self.now)).is_zero(),
-            // A call that renews leaves the guard what it was until it is answered.
+            // A renewal does not change the guard until its response arrives.
             Caller::Calling { call: Call::Renew, held: Some(holding), .. } => {
                 !holding.validity.remaining(instants(caller, self.now)).is_zero()
             }
@@ -134,7 +134,7 @@ impl State {
     }
 }
 
-/// A number for whatever can be printed.
+/// A hash of the debug text of a value.
 pub(super) fn print_of(value: &impl Debug) -> u64 {
     struct Printer(u64);
     impl std::fmt::Write for Printer {

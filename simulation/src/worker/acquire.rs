@@ -20,7 +20,7 @@ impl Me {
         let lasting = lease * 2;
         let within = self.budget(lasting).reserve(lease / 2).grace(lease / 8);
         let kind = if reclaims { Reclaims::Owner } else { Reclaims::Nobody };
-        // Without a name each acquire has one of its own.
+        // Without a name each acquire gets a name of its own.
         let named = reclaims || self.one_in(2);
         self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), named, reclaims: kind });
         let data = self.some_data();
@@ -57,7 +57,7 @@ impl Me {
         self.acquire_ended(key, reclaimed.map(|lock| lock.map(TryAcquired::Granted)), Some(self.call_limit() * 3))
     }
 
-    /// The grant of a guard that a work was given; its acquire has ended.
+    /// The grant of a guard that a work received when its acquire had ended.
     pub(super) fn granted_here(&self, key: usize, lock: &Lock, limit: Duration) -> Option<(Grant, u64, usize)> {
         let (grant, token) = grant_of(&lock.to_saved());
         let mut state = self.state();
@@ -71,7 +71,7 @@ impl Me {
         Some((grant, token, granted))
     }
 
-    /// Writes into the books how an acquire ended.
+    /// Enters the end of an acquire into the ledger.
     pub(crate) fn acquire_ended(
         &self,
         key: usize,
@@ -96,7 +96,7 @@ impl Me {
         match tried? {
             Ok(TryAcquired::Granted(lock)) => {
                 let good = self.stands_for_a_grant(&mut state, key, &lock);
-                // A guard says so when it is dropped, and reads the clock.
+                // A guard logs when it is dropped, and reads the clock for that.
                 drop(state);
                 good.then_some(lock)
             }
@@ -119,16 +119,16 @@ impl Me {
         }
     }
 
-    /// Whoever was told no has no grant, and whoever was told "unknown" has tried to give it back; but for what
-    /// lands late.
+    /// A caller that was refused has no grant. A caller with an unknown outcome has tried to release what it may have
+    /// got. Requests that arrive late are excepted.
     fn left_nothing(&self, state: &mut State, key: usize, call: CallId, tried: &Option<Result<TryAcquired, Error>>) {
         let left = state.ledger.current[key].map(|current| &state.ledger.grants[current]);
         if !left.is_some_and(|left| left.call == call && !left.is_over() && !left.ghost) {
             return;
         }
         let Call { ended, sent_release, .. } = state.ledger.calls[call];
-        // What was written over nonsense, or cannot be renewed, is given back if that can be done; and why is what is
-        // said.
+        // A grant that was written over nonsense, or that cannot be renewed, is released if possible. The error names
+        // the cause.
         let why =
             matches!(tried, Some(Err(error)) if matches!(error.kind(), ErrorKind::InvalidRecord | ErrorKind::Denied));
         if ended == Ended::Refused && !(why && sent_release) {
@@ -157,7 +157,7 @@ impl Me {
         true
     }
 
-    /// A reclaim that is told that the lock is lost was shown a row that it may not take.
+    /// If a reclaim reports that the lock is lost, it was shown a row that it may not acquire.
     fn is_not_to_be_taken(&self, state: &mut State, call: CallId, error: &Error) {
         state.counts().lost += 1;
         let Some(shown) = state.ledger.calls[call].shown.clone() else { return };

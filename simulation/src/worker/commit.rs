@@ -1,4 +1,4 @@
-//! What holders write together with the lock, and what must hold of what is said of it.
+//! What holders write together with the lock, and what must hold for the reported outcome.
 
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{CallKind, Ended, Invariant};
@@ -9,7 +9,7 @@ use lambda_lock::protocol::{Expression, Grant, Value};
 use lambda_lock::{CommitOutcome, Error, Lock};
 use std::time::Duration;
 
-/// A write of a caller's own, told apart by its number.
+/// One of the caller's own writes, identified by its number.
 pub(super) fn write(number: usize) -> TransactWriteItem {
     let put = Put::builder().table_name("work").item("key", AttributeValue::S("k".to_owned()));
     let put = put
@@ -21,7 +21,7 @@ pub(super) fn write(number: usize) -> TransactWriteItem {
 }
 
 impl Me {
-    /// A commit may use all of its budget.
+    /// How long a commit may take: all of its budget.
     fn commit_limit(&self) -> Duration {
         let lease = self.state().plan.lease;
         self.call_limit() + lease.mul_f64(3.3)
@@ -46,11 +46,11 @@ impl Me {
             state.plan.handing_over && state.ledger.is_open(number)
         };
         if carries && self.one_in(3) {
-            // It is for whoever goes on with the lock to ask.
+            // The process that continues with the lock has to find out the outcome.
             self.state().processes[self.id].unsettled = Some(number);
             return ended;
         }
-        // What was said of already is another one, which came with the lock.
+        // If the outcome was reported already, it belongs to another commit that came with the lock.
         let open = self.state().ledger.is_open(number).then_some(number);
         self.settle(key, lock, open).await
     }
@@ -76,7 +76,8 @@ impl Me {
         self.commit_ended(key, (grant, token), number, &answer, Duration::ZERO)
     }
 
-    /// Does once more what an earlier holder of this lock did not hear of, unless the lock says that it may be done.
+    /// Repeats a commit whose outcome an earlier holder of this lock did not learn. If the lock refuses, because the
+    /// commit may have been applied, settles it instead.
     pub(super) async fn commits_again(&self, key: usize, lock: &mut Lock, number: usize) {
         if !self.state().ledger.is_open(number) {
             return;
@@ -119,7 +120,7 @@ impl Me {
         };
         let call = state.processes[self.id].call;
         if let (Some(Err(error)), Some(call)) = (answer, call) {
-            // What became of the writes is asked of the books; a release may have followed.
+            // The ledger tells whether the writes were applied, because a release may have followed.
             state.ledger.calls[call].applied = false;
             let still = error.is_cancelled() && error.to_string().contains("still ours");
             if still && !state.ledger.calls[call].owned && !ours {
@@ -132,20 +133,21 @@ impl Me {
             Ended::Done => state.ledger.said_committed(number, true, false),
             Ended::Refused => {
                 let failed = answer.as_ref().and_then(|answer| answer.as_ref().err());
-                // A row that is no lock record is not past the transaction either: somebody repairs it.
+                // A row that is no lock record does not exclude the transaction for good either, because it may be
+                // repaired.
                 let cancelled = failed.is_some_and(|error| error.is_cancelled() || error.is_invalid_record());
                 state.ledger.said_committed(number, false, cancelled);
             }
             Ended::Unknown | Ended::Running => state.counts().commits_unknown += 1,
         }
-        // Only a lock that is lost is not held as before.
+        // After any error other than a lost lock, the lock is still held.
         if answer.as_ref().is_some_and(|answer| answer.as_ref().is_err_and(|error| !error.is_lost())) {
             return Ended::Unknown;
         }
         ended
     }
 
-    /// Asks what became of the last commit, as long as it takes.
+    /// Asks for the outcome of the last commit until it is known.
     async fn settle(&self, key: usize, lock: &mut Lock, number: Option<usize>) -> Ended {
         for _ in 0..4 {
             let (grant, token) = grant_of(&lock.to_saved());
@@ -159,7 +161,7 @@ impl Me {
         Ended::Refused
     }
 
-    /// `None`: nobody knows yet.
+    /// `None`: the outcome is not known yet.
     fn settling_ended(&self, number: Option<usize>, answer: Option<Result<CommitOutcome, Error>>) -> Option<Ended> {
         let limit = self.commit_limit();
         let mut state = self.state();
@@ -183,7 +185,7 @@ impl Me {
                 Some(Ended::Unknown)
             }
             Some(Err(error)) if error.is_lost() => Some(Ended::Refused),
-            // There is nothing to settle: what refused the commit refused all of it.
+            // There is nothing to settle: the commit was refused as a whole.
             Some(Err(error)) if error.is_invalid_request() => Some(Ended::Unknown),
             _ => None,
         }
@@ -197,11 +199,11 @@ impl Me {
         self.state().processes[self.id].commits = true;
         let answer = self.perhaps(lock.commit_and_release([write(number)]).into_future()).await;
         self.state().processes[self.id].commits = false;
-        // The release that follows a failure has its own time.
+        // The release that follows a failure has a time limit of its own.
         self.commit_ended(key, (grant, token), number, &answer, self.call_limit());
     }
 
-    /// Sends a write of its own in a transaction of its own, with a Fence; now and then it takes long.
+    /// Sends one of the caller's own writes in a transaction with a Fence. Sometimes it arrives late.
     pub(crate) fn fenced_write(&self, key: usize, lock: &Lock, granted: usize) {
         let Ok(fence) = lock.condition_check() else { return };
         let condition = condition_of(&fence);
@@ -219,7 +221,7 @@ fn condition_of(fence: &TransactWriteItem) -> Expression {
     let value = |value: &AttributeValue| match value {
         AttributeValue::S(text) => Value::S(text.clone()),
         AttributeValue::N(number) => Value::N(number.clone()),
-        other => panic!("{other:?} in a fence"),
+        other => panic!("unexpected value {other:?} in a fence"),
     };
     let given = check.expression_attribute_values().unwrap();
     let known = [":first", ":last", ":rvn", ":token"];

@@ -1,7 +1,7 @@
-//! Works that run under a guard: polled only while it is valid, whoever guards them.
+//! Works that run under a guard. They are polled only while the guard is valid, in every kind of call.
 //!
-//! A work is polled at an instant of its process's clock, the one at which the guard was looked at in the same turn.
-//! A process can be paused between the look and the poll; only fencing covers that, so both are one instant here.
+//! A work is polled at the instant at which its guard was checked in the same turn, by its process's clock. A process
+//! can be paused between the check and the poll. Only fencing covers that pause, so both are one instant here.
 
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Whether `with_lock` and `run` end their work with the lease, as `keep_alive` does.
+/// Whether `with_lock` and `run` stop their work at the end of the lease, as `keep_alive` does.
 const WITH_LOCK_TOO: bool = true;
 
-/// What a guarded work failed with.
+/// Why a guarded work failed.
 #[derive(Debug)]
 pub(super) struct Failed(pub(super) Option<Error>);
 
@@ -26,12 +26,12 @@ impl From<Error> for Failed {
     }
 }
 
-/// A part of a work, each poll of which is written into the books.
+/// A part of a work. Each poll of it is entered into the ledger.
 struct Polled<'a, F> {
     me: &'a Me,
     granted: usize,
     begun: bool,
-    /// Whether the guard is to stop it.
+    /// Whether the guard must stop it.
     by_guard: bool,
     work: Pin<&'a mut F>,
 }
@@ -48,7 +48,7 @@ impl<F: Future> Future for Polled<'_, F> {
     }
 }
 
-/// What the books need when a work that has the lock itself ends, or is dropped.
+/// What the ledger needs when a work that owns its lock ends or is dropped.
 struct AtWork<'a> {
     me: &'a Me,
     key: usize,
@@ -62,7 +62,7 @@ impl Drop for AtWork<'_> {
         let mut state = me.state();
         state.processes[me.id].holds = None;
         if state.processes[me.id].alive {
-            // Where the work was dropped in the middle of a call.
+            // The work was dropped in the middle of a call.
             state.call_ends(me.id, Ended::Unknown, None);
             state.call_begins(me.id, key, CallKind::Release { grant, token, later_of: None });
         }
@@ -70,7 +70,7 @@ impl Drop for AtWork<'_> {
 }
 
 impl Me {
-    /// Naps, each poll of which counts as a poll of the work.
+    /// Naps. Each poll of a nap counts as a poll of the work.
     async fn works(&self, granted: usize, naps: u32, most: f64, by_guard: bool) {
         let work = pin!(async {
             for _ in 0..naps {
@@ -114,7 +114,7 @@ impl Me {
         ended
     }
 
-    /// A whole work under `with_lock`, or under an acquire's `run`.
+    /// A whole work under `with_lock` or under the `run` of an acquire.
     pub(super) async fn runs_guarded(&self, key: usize) {
         let lasting = self.part_of_lease(2.0) + self.state().plan.lease / 2;
         let lease = self.part_of_lease(1.0) + self.state().plan.lease / 4;
@@ -149,7 +149,7 @@ impl Me {
     fn never_began(&self, key: usize, failed: Option<Result<(), Option<Error>>>, limit: Duration) {
         let tried = match failed {
             Some(Err(Some(error))) if error.is_cut_short() => {
-                // Granted, and over before the work began.
+                // Granted, but the lease ended before the work began.
                 let mut state = self.state();
                 return state.call_ends(self.id, Ended::Unknown, Some(limit));
             }
@@ -163,7 +163,7 @@ impl Me {
         let _ = self.acquire_ended(key, tried, Some(limit));
     }
 
-    /// The work itself, which has the lock.
+    /// The work itself. It has the lock.
     async fn works_with(&self, key: usize, lock: &mut Lock, steps: u32, limit: Duration) -> Result<(), Failed> {
         let Some((grant, token, granted)) = self.granted_here(key, lock, limit) else { return Err(Failed(None)) };
         let _over = AtWork { me: self, key, grant, token };

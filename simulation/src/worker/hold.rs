@@ -1,4 +1,4 @@
-//! What a holder does from step to step, and what its guard says meanwhile.
+//! The steps of a holder, and what its guard reports in each of them.
 
 use super::{Me, grant_of};
 use crate::clocks::Nanos;
@@ -34,7 +34,7 @@ impl Me {
         self.stop(key, lock, granted).await;
     }
 
-    /// Between two looks at the guard; breaks when the lock is lost.
+    /// One step between two checks of the guard. It breaks when the lock is lost.
     async fn step(&self, key: usize, lock: &mut Lock, granted: usize, expired: &mut bool) -> ControlFlow<()> {
         let (renews, copies, transacts) = {
             let mut state = self.state();
@@ -48,13 +48,13 @@ impl Me {
                     *expired = false;
                     self.check(lock, granted, true);
                 }
-                // To ask what became of it may have renewed it.
+                // The settling may have renewed it.
                 Ended::Unknown | Ended::Running => *expired = false,
             },
             1 => self.fenced_write(key, lock, granted),
             2 => match self.keeps_alive(key, lock, granted).await {
                 Ended::Refused => return ControlFlow::Break(()),
-                // It has renewed the lock meanwhile, or not.
+                // It may have renewed the lock or not.
                 Ended::Done | Ended::Unknown | Ended::Running => *expired = false,
             },
             _ => {}
@@ -91,7 +91,7 @@ impl Me {
             9 => return self.commit_and_release(key, lock, granted).await,
             _ => return self.release(key, lock).await,
         }
-        // Forgotten: nobody releases it.
+        // The lock is abandoned without a release.
         self.state().processes[self.id].holds = None;
     }
 
@@ -102,7 +102,7 @@ impl Me {
         state.at(local, Event::Hand(token, unsettled));
     }
 
-    /// Asks the guard. `fresh`: others are asked at the same instant.
+    /// Checks the guard. `fresh`: other guards are checked at the same instant.
     pub(crate) fn check(&self, lock: &Lock, granted: usize, fresh: bool) -> bool {
         let mine = !lock.remaining().is_zero();
         let mut state = self.state();
@@ -110,7 +110,7 @@ impl Me {
             state.says_mine(self.id, granted, fresh);
         } else {
             state.counts().expired += 1;
-            // Whoever sets the clock back just now would find out whether the guard believes it again.
+            // A clock that is set back now must not make the guard valid again.
             if state.plan.clocks.jumps > 0.0 && !state.calm && state.rng.u8(..4) == 0 {
                 state.jump(self.id);
             }
@@ -118,7 +118,7 @@ impl Me {
         mine
     }
 
-    /// Writes something, fenced by the token; now and then it takes long to arrive.
+    /// Writes to the fenced resource with the token. Sometimes the write arrives late.
     fn affect(&self, granted: usize) {
         let mut state = self.state();
         let lease = nanos(state.plan.lease);

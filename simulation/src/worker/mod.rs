@@ -1,5 +1,5 @@
-//! Processes from their own point of view: callers of the real client, who hold locks, lose them, hand them
-//! over and die. A file for each call, with what must hold when it has ended.
+//! Processes from their own point of view: callers of the real client that hold locks, lose them, hand them over and
+//! die. Each call has a file with what must hold when it has ended.
 
 mod acquire;
 mod commit;
@@ -29,10 +29,10 @@ pub(crate) enum Role {
     Worker,
     Watcher,
     Cleaner,
-    /// Does idempotent works.
+    /// Does idempotent work.
     Doer,
     Peer(Peer),
-    /// Waits for this key when all is over.
+    /// Waits for this key at the end.
     Last(usize),
 }
 
@@ -41,7 +41,7 @@ impl Role {
         !matches!(self, Role::Last(_))
     }
 
-    /// What such a process does until it ends.
+    /// What a process of this role does until it ends.
     pub(crate) fn live(self, me: Me) -> Pin<Box<dyn Future<Output = ()>>> {
         match self {
             Role::Worker => Box::pin(async move { me.work().await }),
@@ -63,14 +63,14 @@ pub(crate) struct Me {
     pub(crate) locks: LockClient,
 }
 
-/// Never asked for anything: its requests go over the simulated network.
+/// Never receives a request, because all requests go over the simulated network.
 static NOBODY: LazyLock<aws_sdk_dynamodb::Client> = LazyLock::new(|| {
     let config = Config::builder().behavior_version(BehaviorVersion::latest()).build();
     aws_sdk_dynamodb::Client::from_conf(config)
 });
 
 impl Me {
-    /// With a client of its own, or with one that another process has.
+    /// A process with a client of its own, or with the client of another process.
     pub(crate) fn new(world: World, id: ProcessId, shared: Option<LockClient>) -> Self {
         let clock = SharedClock::new(ProcessClock { world: world.clone() });
         let state = world.state();
@@ -105,7 +105,7 @@ impl Me {
         self.state().rng.u32(..many) == 0
     }
 
-    /// A random part of the usual lease, up to so many of them.
+    /// A random duration of at most `most` usual leases.
     pub(crate) fn part_of_lease(&self, most: f64) -> Duration {
         let mut state = self.state();
         state.plan.lease.mul_f64(state.rng.f64() * most).max(Duration::from_millis(1))
@@ -115,7 +115,7 @@ impl Me {
         Nap::new(&self.world, self.id, duration)
     }
 
-    /// Sleeps, or until somebody else says that the lock is his.
+    /// Sleeps, or stops sleeping when another process reports that it holds the lock.
     pub(crate) async fn rest(&self, duration: Duration) {
         let mut nap = pin!(self.sleep(duration));
         self.state().processes[self.id].nudged = false;
@@ -129,14 +129,14 @@ impl Me {
         self.state().processes[self.id].nudged = false;
     }
 
-    /// Time for a call: so long, or until a point in time by the wall clock.
+    /// The budget of a call: this duration, or until a point in time by the wall clock.
     pub(crate) fn budget(&self, lasting: Duration) -> Budget {
         if self.one_in(2) {
             return Budget::lasting_on(self.clock.clone(), lasting);
         }
         let end = self.clock.now().wall + lasting;
         self.state().counts().budgets_until += 1;
-        // As a budget until then is made: from what the wall clock says when it is made.
+        // Computed as the budget does it: from the wall clock when the budget is made.
         let left = end.saturating_sub(self.clock.now().wall);
         Budget::lasting_on(self.clock.clone(), left)
     }
@@ -164,14 +164,14 @@ impl Me {
         self.state().call_limit()
     }
 
-    /// What the next call is to leave in the row, if anything.
+    /// The payload that the next call leaves in the row, if any.
     pub(crate) fn some_data(&self) -> Option<Vec<u8>> {
         let mut state = self.state();
         let some = state.plan.data && state.rng.u8(..3) == 0;
         some.then(|| state.rng.u32(..).to_le_bytes().to_vec())
     }
 
-    /// The call that has begun is to leave this in the row.
+    /// Notes that the current call leaves this payload in the row.
     pub(crate) fn wants(&self, data: Option<&Vec<u8>>) {
         let mut state = self.state();
         if let (Some(call), Some(data)) = (state.processes[self.id].call, data) {
@@ -180,7 +180,7 @@ impl Me {
         }
     }
 
-    /// The call that has begun is a transaction.
+    /// Notes that the current call is a transaction.
     pub(crate) fn commits(&self) {
         let mut state = self.state();
         if let Some(call) = state.processes[self.id].call {
@@ -188,7 +188,7 @@ impl Me {
         }
     }
 
-    /// Lets a call finish, or drops its future somewhere in the middle.
+    /// Lets a call finish, or drops its future at some point.
     pub(crate) async fn perhaps<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         let cancelled = {
             let mut state = self.state();
@@ -212,14 +212,14 @@ impl Me {
     }
 }
 
-/// The grant and the fencing token in a written-down lock.
+/// The grant and the fencing token of a saved lock.
 pub(crate) fn grant_of(token: &SavedLock) -> (Grant, u64) {
     let version = Version::parse(token.version()).unwrap();
     (version.grant, token.fencing_token())
 }
 
 impl State {
-    /// What may be said of a call that failed.
+    /// What a failed call may report.
     pub(crate) fn failed(&mut self, id: ProcessId, call: CallId, error: &Error) {
         let Call { applied, faulted, refusals, disturbed, ref kind, .. } = self.ledger.calls[call];
         let acquires = matches!(kind, CallKind::Acquire { .. });
@@ -232,14 +232,17 @@ impl State {
             error.kind(),
             ErrorKind::Denied | ErrorKind::Table | ErrorKind::InvalidRequest | ErrorKind::Unavailable
         );
-        // An acquire that was denied the renewal of a late grant gives it back; that is looked at elsewhere.
+        // An acquire whose late grant could not be renewed releases it. That is checked elsewhere.
         if nothing && applied && !acquires {
-            self.ledger.violate(Invariant::OnceUnknown, format!("{error}, by {id}, of which a write was applied"));
+            self.ledger.violate(
+                Invariant::OnceUnknown,
+                format!("process {id} reported \"{error}\", but one of its writes was applied"),
+            );
         }
         let unclear = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
-        // Rivals that are faster can refuse a call until its time is over, as can copies of the same grant.
+        // Faster contenders, or copies of the same grant, can refuse a call until its time is over.
         if unclear && !faulted && disturbed.is_none() && refusals == 0 {
-            self.ledger.violate(Invariant::UnknownHasACause, format!("{error}, by {id}"));
+            self.ledger.violate(Invariant::UnknownHasACause, format!("process {id} reported \"{error}\""));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Idempotent works that several callers do.
+//! Idempotent work that several callers do.
 
 use super::commit::write;
 use super::{Me, grant_of};
@@ -7,7 +7,7 @@ use lambda_lock::once::{Attempt, Started};
 use lambda_lock::{Budget, LockKey, TryAcquired};
 
 impl Me {
-    /// Does idempotent works that others do too.
+    /// Does idempotent work that others do too.
     pub(crate) async fn does_once(&self) {
         while !self.is_calm() {
             let (job, key) = {
@@ -81,7 +81,7 @@ impl Me {
         self.state().processes[self.id].holds = None;
         self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
         let answer = match choice {
-            // Forgotten.
+            // The attempt is abandoned.
             0..2 => None,
             2..4 => self.perhaps(attempt.give_back()).await.map(|answer| answer.map(|_| false)),
             4..6 => {

@@ -16,7 +16,7 @@ impl Me {
         };
         let later_of = later.then(|| lock.owner().to_owned());
         self.state().call_begins(self.id, key, CallKind::Release { grant, token, later_of });
-        // Over from here on.
+        // The guard ends here.
         self.state().processes[self.id].holds = None;
         let data = self.some_data().filter(|_| !deleting);
         self.wants(data.as_ref());

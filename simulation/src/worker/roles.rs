@@ -6,7 +6,7 @@ use crate::world::Event;
 use lambda_lock::{Budget, Lock, SavedLock, TryAcquired};
 use std::time::Duration;
 
-/// The workflow that locks are held for, now and then.
+/// The workflow for which some locks are held.
 pub(super) const WORKFLOW: &str = "arn:workflow";
 
 impl Me {
@@ -45,11 +45,11 @@ impl Me {
             return None;
         }
         let choice = state.rng.usize(..left);
-        // Tokens are data: now and then one is used twice.
+        // Saved locks are data, so one of them is sometimes used twice.
         if state.rng.u8(..4) == 0 { Some(state.handed[choice].clone()) } else { Some(state.handed.swap_remove(choice)) }
     }
 
-    /// Goes on with a lock that another process wrote down.
+    /// Continues with a lock that another process saved.
     async fn take_up(&self, (token, unsettled): (SavedLock, Option<usize>)) -> Option<(usize, Lock)> {
         let key = self.key_of(&token);
         let choice = self.state().rng.u8(..20);
@@ -73,14 +73,14 @@ impl Me {
         Some((key, lock?))
     }
 
-    /// One try, with what the last watcher saw.
+    /// One try, with the observation of the last watcher.
     pub(super) async fn watch(&self) {
         let key = 0;
         let observation = {
             let mut state = self.state();
             let local = state.processes[self.id].local;
             match state.observed.clone() {
-                // A wait of a state machine proves that so much time has passed, by a clock of its own.
+                // The wait of a state machine proves, by a clock of its own, that this much time has passed.
                 Some((seen, at)) if state.rng.u8(..3) > 0 => {
                     let proven = Duration::from_nanos(local.saturating_sub(at)).mul_f64(0.97);
                     Some(seen.and_waited(proven))
@@ -102,7 +102,7 @@ impl Me {
         let takeovers = self.state().counts().takeovers;
         let tried = self.perhaps(async { tried.await }).await;
         if let Some(Ok(TryAcquired::Held(held))) = &tried {
-            // At its own present, which may lie ahead where it was paused.
+            // At the present of the process, which may be ahead of true time after a pause.
             let mut state = self.state();
             let local = state.processes[self.id].local;
             state.at(local, Event::Observed(held.observation.clone()));
@@ -130,7 +130,7 @@ impl Me {
         }
     }
 
-    /// Waits for a lock whose holders are all gone, without any faults.
+    /// Waits without faults for a lock whose holders have all died.
     pub(super) async fn comes_last(&self, key: usize) {
         let bound = self.state().takeover_bound(key);
         let started = self.state().processes[self.id].local;

@@ -1,4 +1,4 @@
-//! What an event does when its time has come.
+//! What each event does.
 
 use super::processes::Process;
 use super::queue::{Event, Fenced};
@@ -111,7 +111,7 @@ impl State {
     }
 
     fn nudge_others(&mut self, granted: usize) {
-        // Whoever else holds the key is asked at the same instant.
+        // All other processes that hold the key are asked at the same instant.
         let key = self.ledger.grants[granted].key;
         for id in 0..self.processes.len() {
             let holds = self.processes[id].holds.filter(|holds| *holds != granted);
@@ -122,15 +122,15 @@ impl State {
         }
     }
 
-    /// A work under a guard is polled now: at the instant at which its process has looked at its clock in this turn,
-    /// if it has.
+    /// A work under a guard is polled now. The instant is the one at which its process read its clock in this turn, if
+    /// it did.
     pub(crate) fn works(&mut self, id: ProcessId, granted: usize, fresh: bool) {
         let Process { looked, woken, local, .. } = self.processes[id];
         let at = if looked >= woken { looked } else { local };
         self.at(at, Event::Work { granted, fresh });
     }
 
-    /// A guard was asked just now and said mine.
+    /// A guard was checked just now and was valid.
     pub(crate) fn says_mine(&mut self, id: ProcessId, granted: usize, fresh: bool) {
         let read = self.processes[id].read;
         self.at(read, Event::Claim { granted, fresh });

@@ -1,5 +1,5 @@
-//! Everything that a simulation consists of: true time, what is going to happen, processes, network, table
-//! and books. One seed decides all of it.
+//! The whole simulated world: true time, future events, processes, network, table and ledger. One seed decides all of
+//! it.
 
 mod happenings;
 mod processes;
@@ -51,11 +51,11 @@ impl World {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // One thread has it to itself: to wait would be to wait for ever.
+        // Only one thread uses it, so waiting would never end.
         match self.0.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => panic!("whoever asks for the world has it already"),
+            Err(TryLockError::WouldBlock) => panic!("the world is already locked by the caller"),
         }
     }
 }
@@ -68,26 +68,26 @@ pub(crate) struct State {
     pub(crate) plan: Plan,
     pub(crate) schema: Schema,
     pub(crate) processes: Vec<Process>,
-    /// Which of them runs.
+    /// The process that runs now.
     pub(crate) running: ProcessId,
     pub(crate) alive: usize,
     timers: Vec<bool>,
     pub(crate) slots: Vec<Slot>,
-    /// When the clocks were read for each transaction.
+    /// For each transaction: when the clocks were read for it.
     transactions: HashMap<String, (Nanos, Nanos)>,
     pub(crate) rows: Rows,
     pub(crate) engine: Option<Engine>,
     pub(crate) keys: Vec<LockKey>,
     pub(crate) ledger: Ledger,
-    /// Locks on their way to other processes.
+    /// Locks that are being handed over to other processes.
     pub(crate) handed: Vec<(SavedLock, Option<usize>)>,
     /// The watchers' last observation, and when it was made.
     pub(crate) observed: Option<(Observation, Nanos)>,
     throttled_until: Nanos,
     mute_until: Nanos,
-    /// What somebody wrote into rows by hand, by key.
+    /// For each key: what somebody wrote into the row by hand.
     spoiled: Vec<Option<Spoiled>>,
-    /// No more faults.
+    /// The faults have stopped.
     pub(crate) calm: bool,
     pub(crate) fenced: bool,
     pub(crate) hash: u64,
@@ -167,7 +167,7 @@ impl State {
         }
     }
 
-    /// Schedules what happens so often in a minute.
+    /// Schedules the next event that happens `often` times in a minute.
     fn again(&mut self, often: f64, event: Event) {
         if often > 0.0 {
             let mean = 60.0 / often;
@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// Says what a process does, at its own present.
+    /// Traces what a process does, with the time at which the process is.
     pub(crate) fn say_of(&mut self, process: ProcessId, what: impl FnOnce() -> String) {
         if self.trace.is_some() {
             let local = self.processes[process].local;
@@ -217,7 +217,7 @@ impl State {
         nanos(self.plan.longest)
     }
 
-    /// The row's mark as it is now.
+    /// The content of the row now.
     pub(crate) fn mark(&self, key: usize) -> Option<Mark> {
         self.rows.get(&self.keys[key]).map(Mark::of)
     }
@@ -233,24 +233,24 @@ impl State {
         self.ledger.find(key, grant, token)
     }
 
-    /// Within which time whoever waits for this key gets it, when nobody lives who could hold it.
+    /// The time within which a waiter gets this key if no living process can hold it.
     pub(crate) fn takeover_bound(&self, key: usize) -> Duration {
-        // One poll and its jitter, and some requests.
+        // One poll with its jitter, and some requests.
         let polls = Duration::from_millis(280) + self.plan.latency * 8;
         let Some(mark) = self.mark(key).filter(|mark| !mark.released) else { return polls };
         if self.plan.clocks.beyond_bounds {
             return Duration::MAX;
         }
-        // By clocks that may be slow, and one that somebody sets back meanwhile.
+        // Clocks may be slow, and one may be set back during the wait.
         let watched = Duration::from_millis(mark.lease).mul_f64(1.05 * 1.025) + self.plan.skew + polls;
         let ends_at_ms = mark.ends_at_ms.filter(|_| mark.own.is_some() && self.plan.by_wall_clock);
-        let Some(ends_at_ms) = ends_at_ms else { return watched };
+        let Some(ends_at_ms) = ends_at_ms.filter(|_| !self.plan.clocks.behind) else { return watched };
         let left = (Duration::from_millis(ends_at_ms)).saturating_sub(EPOCH + Duration::from_nanos(self.now));
         watched.min(left.mul_f64(1.025) + self.plan.skew * 2 + polls)
     }
 }
 
-/// Locks, then idempotent works.
+/// The locks first, then the idempotent works.
 fn keys(plan: &Plan) -> Vec<LockKey> {
     let key = |key: String| LockKey::new(key, plan.sort_key.then(|| "s".to_owned()));
     let locks = (0..plan.keys).map(|lock| key(["a", "b"][lock].to_owned()));

@@ -13,31 +13,31 @@ use std::time::Duration;
 pub(crate) struct Process {
     pub(crate) role: Role,
     clocks: Clocks,
-    /// Whose clocks and client it uses: its own, or those of another one beside it.
+    /// The process whose clocks and client it uses: itself, or another one.
     pub(crate) shares: ProcessId,
     beside: bool,
-    /// It does nothing before this point in time; while it runs, this is its present.
+    /// The process does nothing before this point in time. While it runs, this is its present.
     pub(crate) local: Nanos,
     /// When its clocks were read last.
     pub(super) read: Nanos,
-    /// And first since it was woken.
+    /// When its clocks were read first since it was woken.
     pub(super) looked: Nanos,
-    /// When it was woken last: what it sends was made up no earlier, and pauses may lie in between.
+    /// When it was woken last. It prepared its next request no earlier, and pauses may lie in between.
     pub(super) woken: Nanos,
     pub(crate) alive: bool,
     pub(crate) call: Option<CallId>,
-    /// Which grant it believes to hold, and on which key.
+    /// The grant that it believes to hold.
     pub(crate) holds: Option<usize>,
     pub(crate) nudged: bool,
-    /// A transaction of the lock that it holds has an outcome that it does not know.
+    /// A transaction of the lock that it holds, if it does not know the outcome.
     pub(crate) unsettled: Option<usize>,
-    /// It is about to send a transaction, perhaps once more.
+    /// It is about to send a transaction, perhaps again.
     pub(crate) commits: bool,
-    /// Its credentials are no good before this point in time.
+    /// Its credentials are invalid before this point in time.
     pub(super) denied_until: Nanos,
-    /// How many wrong dates its client has seen, where that client is its own.
+    /// The number of wrong dates that its client has seen, if the client is its own.
     pub(super) wrong_dates: u32,
-    /// What the request is that the SDK is about to send.
+    /// The request that the SDK is about to send.
     pub(crate) noted: Option<Typed>,
 }
 
@@ -51,6 +51,7 @@ pub(crate) enum Turn {
 impl State {
     pub(crate) fn spawn(&mut self, role: Role) -> ProcessId {
         let clocks = Clocks::new(&self.plan.clocks, self.plan.skew, self.now, &mut self.rng);
+        self.counts().behind += u64::from(clocks.is_behind());
         self.processes.push(Process {
             role,
             clocks,
@@ -73,7 +74,7 @@ impl State {
         self.alive += 1;
         let id = self.processes.len() - 1;
         if self.plan.shared && role == Role::Worker && self.rng.bool() {
-            // Not of one that is paused, and perhaps frozen with its clocks.
+            // Not a process that is paused, and perhaps frozen together with its clocks.
             let goes = |other: &Process| other.alive && other.role == role && other.local <= self.now;
             let living = (0..id).filter(|other| goes(&self.processes[*other]));
             let living: Vec<_> = living.collect();
@@ -87,7 +88,7 @@ impl State {
         id
     }
 
-    /// Whether a process goes on now, is paused first, or crashes.
+    /// Whether a process continues now, is paused first, or crashes.
     pub(crate) fn turn(&mut self, id: ProcessId, timer: Option<usize>) -> Turn {
         let process = &self.processes[id];
         if !process.alive || timer.is_some_and(|timer| !self.timers[timer]) {
@@ -111,19 +112,19 @@ impl State {
         Turn::Go
     }
 
-    /// The process stands still from its present on.
+    /// The process is paused from its present on.
     pub(super) fn pause(&mut self, id: ProcessId) {
         let lease = nanos(self.plan.lease);
         let longest = [lease / 8, lease, 3 * lease][self.rng.usize(..3)];
         let mut lasting = self.rng.u64(1..=longest);
         if self.processes[id].commits && self.plan.faults.long_freezes && !self.calm && self.rng.u8(..3) == 0 {
-            // About as long as DynamoDB remembers a transaction, and longer.
+            // About as long as DynamoDB remembers a transaction, or longer.
             lasting = nanos(TOKEN_MEMORY) * self.rng.u64(75..=130) / 100;
             self.counts().long_freezes += 1;
         }
-        // Peers look at one clock only, so that one has to keep its rate.
+        // Peers read only one clock, so that clock must keep its rate.
         let looks_at_both = !matches!(self.processes[id].role, Role::Peer(_));
-        // A sandbox is frozen with all that is in it.
+        // A sandbox is frozen with everything in it.
         let alone = !self.processes[id].beside;
         let freezes = self.plan.clocks.freezes && looks_at_both && self.rng.bool() && alone;
         let process = &mut self.processes[id];
@@ -186,7 +187,7 @@ impl State {
         (timer, until, at)
     }
 
-    /// `Ok` when it has run out, else for when it is scheduled now.
+    /// `Ok` if the timer has expired, otherwise the time for which it is scheduled now.
     pub(crate) fn poll_timer(
         &mut self,
         id: ProcessId,
@@ -199,7 +200,7 @@ impl State {
         if clocks.monotonic(local) >= until {
             return Ok(());
         }
-        // The clock stood still meanwhile.
+        // The clock stood still in between.
         let at = clocks.when(until);
         if at > scheduled {
             self.at(at, Event::Wake(id, Some(timer)));
@@ -233,8 +234,8 @@ impl State {
         call
     }
 
-    /// How long a call may take that waits for nobody: three timeouts for faults, then at most one
-    /// request more, by a clock that may be slow.
+    /// How long a call may take that does not wait for another holder: three timeouts for faults, then at most one more
+    /// request, by a clock that may be slow.
     pub(crate) fn call_limit(&self) -> Duration {
         let timeout = self.plan.timeout;
         (timeout * 4).max(timeout * 3 + Duration::from_millis(250)).mul_f64(1.03) + Duration::from_millis(2)
@@ -248,8 +249,8 @@ impl State {
         let record = &mut self.ledger.calls[call];
         record.ended = ended;
         let Some(limit) = limit else { return };
-        // A pause takes from the caller's time like anything else. When it ends after that, what is on its way is
-        // still waited for, given back, and no more.
+        // A pause uses up the caller's time. If it ends later than that, the call still waits for requests in flight,
+        // releases what they acquired, and does nothing else.
         let rest = record.disturbed.map_or(0, |disturbed| disturbed + nanos(call_limit * 3));
         let (took, late) = (local - record.started, local > (record.started + nanos(limit)).max(rest));
         let (disturbed, kind) = (record.disturbed.is_some(), record.kind.clone());

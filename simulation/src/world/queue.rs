@@ -1,4 +1,4 @@
-//! What is going to happen, in the order of true time.
+//! Future events in the order of true time.
 
 use super::State;
 use super::traffic::Message;
@@ -11,7 +11,7 @@ use lambda_lock::{Observation, SavedLock};
 use std::cmp::Reverse;
 
 pub(crate) enum Event {
-    /// A process may go on; with the number of the timer that says so.
+    /// A process may continue. The number is that of the timer that wakes it.
     Wake(ProcessId, Option<usize>),
     Arrive(Box<Message>),
     ArrivePeers(usize, Box<Op>),
@@ -26,23 +26,23 @@ pub(crate) enum Event {
         fresh: bool,
     },
     Effect(usize),
-    /// A lock was written down, for whoever goes on with it.
+    /// A lock was saved for another process.
     Hand(SavedLock, Option<usize>),
-    /// A watcher's observation is there for the next one.
+    /// A watcher's observation is ready for the next watcher.
     Observed(Observation),
-    /// A transaction of a caller's own, with a Fence.
+    /// A caller's own transaction with a Fence.
     Fenced(Box<Fenced>),
     DeleteRow,
-    /// Somebody writes nonsense into a row,
+    /// Somebody writes nonsense into a row.
     Spoil,
-    /// and repairs it.
+    /// Somebody repairs the row.
     Repair(usize),
     Jump,
     Throttle,
     Spawn(Role),
 }
 
-/// A caller's own write, under the condition that a grant is current.
+/// A caller's own write with the condition that a grant is current.
 pub(crate) struct Fenced {
     pub(crate) key: usize,
     pub(crate) granted: usize,

@@ -1,4 +1,4 @@
-//! Rows that somebody has written nonsense into, and repairs later.
+//! Rows into which somebody writes nonsense, and repairs it later.
 
 use super::queue::Event;
 use super::{State, nanos};
@@ -8,7 +8,7 @@ use crate::table::Mark;
 use lambda_lock::protocol::{Value, schema};
 use std::time::Duration;
 
-/// What was written, and what stood there before.
+/// What was written, and what was there before.
 #[derive(Clone, Debug)]
 pub(super) struct Spoiled {
     attribute: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Spoiled {
     unreadable: bool,
 }
 
-/// No `u64`, or one that cannot be counted on from.
+/// Values that are not a `u64`, or that cannot be increased.
 const NUMBERS: [&str; 6] = [
     "7.5",
     "-3",
@@ -27,7 +27,7 @@ const NUMBERS: [&str; 6] = [
     "0.1",
 ];
 
-/// None of them a lease, for numbers of any size.
+/// None of these is a lease, whatever the size of its number.
 const LEASES: [&str; 8] = [
     "",
     "soon",
@@ -39,7 +39,7 @@ const LEASES: [&str; 8] = [
     "1h 5",
 ];
 
-/// Ends of leases that lie far ahead, the last of them in no year that a clock can say.
+/// Ends of leases far in the future. The last one is beyond all years that a clock can show.
 const ENDS: [&str; 3] = ["4102444800000", "9000000000000000", "99999999999999999999999999999999999999"];
 
 impl State {
@@ -58,7 +58,7 @@ impl State {
             }
             4 => (schema::TOKEN, Value::S("seven".to_owned()), true),
             5..7 => (schema::LEASE, Value::S(LEASES[self.rng.usize(..LEASES.len())].to_owned()), true),
-            // That a held lease ended long ago is what anybody may believe.
+            // Not for a held lease, because everybody may believe that such a lease ended long ago.
             7 if !held => (schema::ENDS, number("-1"), true),
             7..9 => {
                 let which = self.rng.usize(..ENDS.len());
@@ -75,7 +75,7 @@ impl State {
         self.at(at, Event::Repair(key));
     }
 
-    /// What was there before, if nobody else has written it since.
+    /// Restores the earlier value, unless somebody else has written the row since.
     pub(crate) fn repair(&mut self, key: usize) {
         let Some(spoiled) = self.spoiled[key].take() else { return };
         let Some(row) = self.rows.get(&self.keys[key]) else { return };
@@ -85,7 +85,7 @@ impl State {
         let counted_on =
             attribute == schema::TOKEN && found.as_ref().is_some_and(no_u64) && found.as_ref() != Some(written);
         if counted_on && row.get(schema::RELEASED).is_none() {
-            // Who wrote that gives it back, and would otherwise take what is written now for its token.
+            // The writer of that grant releases it, and would otherwise take the new value for its token.
             if self.calm {
                 return self.delete(key);
             }
@@ -94,7 +94,7 @@ impl State {
         }
         let (written, mut before) = (written.clone(), before.clone());
         if attribute == schema::ENDS && row.get(schema::RELEASED).is_none() {
-            // As late as whoever holds the lock can believe by now.
+            // As late as the holder of the lock can accept by now.
             let lease = Duration::from_millis(Mark::of(row).lease);
             let latest = EPOCH + Duration::from_nanos(self.now) + lease + self.plan.skew * 2;
             before = Some(Value::N(latest.as_millis().to_string()));
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-/// Whether two values are the same to DynamoDB.
+/// Whether two values are equal for DynamoDB.
 pub(crate) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::N(one), Value::N(other)) => one == other || Decimal::parse(one) == Decimal::parse(other),

@@ -1,11 +1,11 @@
-//! Requests on their way to the table and answers on their way back, with all that becomes of them.
+//! Requests on their way to the table, responses on their way back, and the faults that happen to them.
 
 use super::processes::Process;
 use super::queue::Event;
 use super::{State, TTL, nanos};
 use crate::clocks::{EPOCH, Nanos};
 use crate::ledger::{CallKind, Invariant, ProcessId, Written};
-use crate::network::{Fate, Outcome, REJECTIONS, Slot};
+use crate::network::{Fate, Outcome, REJECTIONS, Slot, throttling};
 use crate::peer::{Op, What};
 use crate::plan::RETENTION;
 use crate::sdk::{self, Http};
@@ -16,16 +16,16 @@ use lambda_lock::protocol::{Value, schema};
 use lambda_lock::simulation::meaning_of_reasons;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) slot: usize,
     pub(crate) request: Typed,
-    /// The same as the real SDK wrote it.
+    /// The same request as the real SDK sent it.
     pub(crate) http: Option<Http>,
     pub(crate) fate: Fate,
     pub(crate) copy: bool,
-    /// Its sender's clocks were read for it in this time.
+    /// The sender read its clocks for it in this time.
     pub(crate) begun: Nanos,
     pub(crate) read: Nanos,
 }
@@ -36,7 +36,7 @@ impl State {
         let (sent, mut begun, mut read) = (process.local, process.woken, process.read);
         let call = process.call.unwrap_or_default();
         if let Some(transaction) = &request.transaction {
-            // Sent again it must be what it was, with the times of its first attempt.
+            // A repeated transaction must be identical, so it has the times of its first attempt.
             (begun, read) = *self.transactions.entry(transaction.as_str().to_owned()).or_insert((begun, read));
         }
         let write = request.kind != Kind::Peek;
@@ -57,13 +57,8 @@ impl State {
         let by_sdk = http.is_some();
         let message = Message { slot, request, http, fate, copy: false, begun, read };
         match fate {
-            Fate::Throttled if by_sdk => self.answer_at(sent + way, slot, sdk::throttled()),
-            Fate::Throttled => self.answer_at(sent + way, slot, Outcome::Answer(Answer::Throttled)),
-            Fate::Rejected(code) if by_sdk => self.answer_at(sent + way, slot, sdk::rejected(REJECTIONS[code])),
-            Fate::Rejected(code) => {
-                let answer = Answer::of_error(Some(REJECTIONS[code]), None);
-                self.answer_at(sent + way, slot, Outcome::Answer(answer));
-            }
+            Fate::Throttled => self.refuse_at(sent + way, slot, by_sdk, throttling(slot, write)),
+            Fate::Rejected(code) => self.refuse_at(sent + way, slot, by_sdk, REJECTIONS[code]),
             Fate::Stranger => self.answer_at(sent + way, slot, Outcome::Stranger),
             Fate::RequestLost => self.reset_at(sent + way, slot),
             Fate::Arrives | Fate::AnswerLost | Fate::SaysFailure => {
@@ -88,7 +83,7 @@ impl State {
         if (now < self.processes[id].denied_until && !self.calm) || self.chance(faults.rejected) {
             self.counts().rejected += 1;
             if self.rng.u8(..4) == 0 {
-                // Until somebody renews the credentials.
+                // This lasts until somebody renews the credentials.
                 self.processes[id].denied_until = now + self.rng.u64(0..=nanos(self.plan.lease));
             }
             return Fate::Rejected(self.rng.usize(..REJECTIONS.len()));
@@ -116,7 +111,7 @@ impl State {
         Fate::Arrives
     }
 
-    /// Which items of a transaction others have, the lock's last; `None`: nobody has any.
+    /// Which items of a transaction others have, with the lock's item last. `None`: nobody has any.
     fn taken_items(&mut self, request: &Typed) -> Option<Vec<Option<&'static str>>> {
         request.transaction.as_ref()?;
         if !self.chance(self.plan.faults.conflicts) {
@@ -134,7 +129,7 @@ impl State {
         Some(taken)
     }
 
-    /// Whether a refusal is to bring no row; for a while, now and then.
+    /// Whether a refusal must not contain the row. Sometimes this lasts for a while.
     fn is_mute(&mut self) -> bool {
         let mute = (self.now < self.mute_until && !self.calm) || self.chance(self.plan.faults.mute);
         if mute {
@@ -146,17 +141,23 @@ impl State {
         mute
     }
 
-    /// How long a message travels.
+    /// The time that a message travels.
     pub(crate) fn way(&mut self) -> Nanos {
         let longest = nanos(self.plan.latency);
         self.rng.u64(longest / 4..=longest)
     }
 
     fn reset_at(&mut self, at: Nanos, slot: usize) {
-        // Half of the time nobody says anything at all.
+        // Half of the time nobody gets any response.
         if self.rng.bool() {
             self.answer_at(at, slot, Outcome::Reset);
         }
+    }
+
+    /// Nobody has looked at the row.
+    fn refuse_at(&mut self, at: Nanos, slot: usize, by_sdk: bool, code: &str) {
+        let refused = if by_sdk { sdk::refused(code) } else { Outcome::Answer(Answer::of_error(Some(code), None)) };
+        self.answer_at(at, slot, refused);
     }
 
     fn answer_at(&mut self, at: Nanos, slot: usize, outcome: Outcome) {
@@ -176,7 +177,8 @@ impl State {
         let recognised = self.rows.knows(request);
         let forgotten = self.rows.forgotten(request) > 0;
         self.counts().commits_forgotten += u64::from(forgotten);
-        // Also where the row is past this transaction: a copy of it, or a renewal, is of the same grant.
+        // This includes a row with a newer version than this transaction: a copy of it, or a renewal, is of the same
+        // grant.
         let call = self.slots[slot].call;
         let held = match self.ledger.calls[call].kind {
             CallKind::Hold(grant, token) => request.transaction.is_some() && self.is_held_by(key, grant, token),
@@ -221,7 +223,7 @@ impl State {
             format!("{of}{:?} of {process} arrives: {}", request.kind, brief(&answer))
         });
         if !copy && request.transaction.is_some() {
-            // Or refused by nonsense, which is repaired before a copy of it arrives.
+            // Or it was refused because of nonsense that is repaired before a copy of it arrives.
             let by_nonsense = matches!(answer, Answer::ConditionFailed(_)) && self.is_unreadable(key, before.as_ref());
             self.slots[slot].cancelled = by_nonsense || matches!(answer, Answer::Cancelled(_) | Answer::Throttled);
         }
@@ -252,11 +254,11 @@ impl State {
         }
     }
 
-    /// Enters what was applied into the books.
+    /// Enters what was applied into the ledger.
     fn enter(&mut self, message: &Message, key: usize, before: Option<&Mark>) {
         let Message { slot, begun, read, copy, .. } = *message;
         let Slot { call, refused, means, dropped, cancelled, .. } = self.slots[slot];
-        // Also while the refusal is on its way to the sender.
+        // This includes a refusal that is still on its way to the sender.
         let refused = refused || means.is_some_and(|(_, refused)| refused);
         let written = Written { key, call, slot, begun, read, now: self.now, copy, late: copy || dropped, refused };
         for number in message.request.writes.iter().filter_map(|write| write.number) {
@@ -278,7 +280,7 @@ impl State {
         }
     }
 
-    /// What a write did to the payload and to the TTL attribute; `known` grants were there before.
+    /// Checks what a write did to the payload and to the TTL attribute. `known`: the number of grants before it.
     fn extras(&mut self, message: &Message, key: usize, before: Option<Vec<u8>>, known: usize) {
         let call = &self.ledger.calls[self.slots[message.slot].call];
         let kind = message.request.kind;
@@ -345,7 +347,7 @@ impl State {
         }
     }
 
-    /// Peers have a good network: what they do on a bad one is their affair.
+    /// Peers have a network without faults. What they do on a bad network is not checked.
     pub(crate) fn send_peers(&mut self, id: ProcessId, op: Op) -> usize {
         let Process { local, woken, call, .. } = self.processes[id];
         self.slots.push(Slot::new(id, call.unwrap_or_default()));
@@ -381,8 +383,8 @@ impl State {
         self.answer_at(self.now + way, slot, answer.into());
     }
 
-    /// The server's clock as a `Date` header says it to a process: in whole seconds, and now and then wrong. No two
-    /// wrong ones that a client sees agree.
+    /// The server's clock as a `Date` header shows it to a process: in whole seconds, and sometimes wrong. A client
+    /// never sees two wrong dates that agree.
     pub(crate) fn server_time(&mut self, id: ProcessId) -> SystemTime {
         let right = UNIX_EPOCH + EPOCH + Duration::from_secs(self.now / 1_000_000_000);
         if !self.chance(self.plan.faults.wrong_date) {

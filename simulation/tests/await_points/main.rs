@@ -1,5 +1,5 @@
-//! Every call, cut at every point where it waits: its future dropped there, as by a crash or a cancellation,
-//! and each of its requests lost before or after it was applied, or arriving when all is over.
+//! Every call is cut at every point where it waits. The call's future is dropped there, as by a crash or a
+//! cancellation. Each of its requests is lost before or after it was applied, or arrives after the end.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use world::{Arrival, Fault, Shared, drive, faults};
 
 const LEASE: Duration = Duration::from_secs(10);
-/// After so long anybody may have the lock of whoever was cut: its lease, and a little more than
+/// After this time anybody may acquire the lock of a caller that was cut: its lease, and a little more than
 /// `max_clock_skew`.
 const OVER: Duration = Duration::from_millis(12_001);
 
@@ -25,8 +25,8 @@ fn acquired(shared: &Shared, owner: &str) -> Lock {
     }
 }
 
-/// What the caller learnt: nothing where its call was dropped, or where nobody answers any more. One lost
-/// message is made up for; and as long as the lock is its own, a caller never hears that it is lost.
+/// What the caller learnt. It learns nothing if its call was dropped or if no response arrives any more. A call
+/// recovers from one lost message, and never reports a held lock as lost.
 fn learnt<T>(fault: Fault, answer: Option<Result<T, Error>>) -> Option<T> {
     match answer? {
         Ok(answer) => Some(answer),
@@ -35,26 +35,26 @@ fn learnt<T>(fault: Fault, answer: Option<Result<T, Error>>) -> Option<T> {
     }
 }
 
-/// The row says what this guard says, and nobody else is granted the lock.
+/// The row agrees with this guard, and nobody else can acquire the lock.
 fn is_held_by(guard: &Lock, shared: &Shared, what: &str) {
     assert!(!guard.remaining().is_zero(), "{what}");
-    let (version, token) = shared.held().unwrap_or_else(|| panic!("{what}: a guard says mine, the row says free"));
+    let (version, token) = shared.held().unwrap_or_else(|| panic!("{what}: the guard is valid, but the row is free"));
     assert_eq!(token, guard.fencing_token(), "{what}");
     assert_eq!(Version::parse(guard.to_saved().version()).unwrap().grant, version.grant, "{what}");
     let other = drive(shared, async { shared.locks("other").try_acquire("k").lease(LEASE).await });
     assert!(matches!(other, Some(Ok(TryAcquired::Held(_)))), "{what}: {other:?}");
 }
 
-/// What must hold after any fault, whatever became of the call. `tokens`: the largest one so far.
+/// What must hold after any fault, whatever the call returned. `tokens`: the largest token so far.
 fn ends_well(shared: &Shared, guard: Option<&Lock>, tokens: u64, what: &str) {
     shared.fails(Fault::default());
     if let Some(guard) = guard {
         is_held_by(guard, shared, what);
     }
-    // Whatever was left behind ends with its lease, like any dead holder.
+    // Everything that was left behind ends with its lease, like the lease of a dead holder.
     shared.world().now += OVER;
     let next = drive(shared, async { shared.locks("next").try_acquire("k").lease(LEASE).await });
-    let Some(Ok(TryAcquired::Granted(next))) = next else { panic!("{what}: still not free: {next:?}") };
+    let Some(Ok(TryAcquired::Granted(next))) = next else { panic!("{what}: the lock is still held: {next:?}") };
     assert!(next.fencing_token() > tokens, "{what}: {} after {tokens}", next.fencing_token());
     assert!(guard.is_none_or(|guard| guard.remaining().is_zero()), "{what}");
     let written = shared.world().written;
@@ -62,13 +62,13 @@ fn ends_well(shared: &Shared, guard: Option<&Lock>, tokens: u64, what: &str) {
     is_held_by(&next, shared, what);
     drive(shared, next.release().into_future()).unwrap().unwrap();
     shared.arrives(Arrival::AfterAnother);
-    assert_eq!(shared.held(), None, "{what}: taken by a request that came late");
-    assert_eq!(shared.world().written, written, "{what}: written by a request that came late");
+    assert_eq!(shared.held(), None, "{what}: a late request acquired the lock");
+    assert_eq!(shared.world().written, written, "{what}: a late request applied a write");
 }
 
 #[test]
 fn an_acquire_cut_anywhere_leaves_no_more_than_a_dead_holder() {
-    // Free, released before, and a holder of ours that died.
+    // A new row, a released row, and a row of a dead holder.
     for (prepared, name) in [(0, "no row"), (1, "released"), (2, "dead")] {
         for fault in faults() {
             let shared = Shared::new();
@@ -85,7 +85,9 @@ fn an_acquire_cut_anywhere_leaves_no_more_than_a_dead_holder() {
             shared.fails(fault);
             let locks = shared.locks("me");
             let answer = learnt(fault, drive(&shared, async { locks.try_acquire("k").lease(LEASE).await }));
-            let guard = answer.map(|answer| answer.granted().unwrap_or_else(|| panic!("{what}: there is nobody else")));
+            let guard = answer.map(|answer| {
+                answer.granted().unwrap_or_else(|| panic!("{what}: held, although no other caller exists"))
+            });
             assert!(guard.as_ref().is_none_or(|guard| guard.fencing_token() > tokens), "{what}");
             let tokens = guard.as_ref().map_or(tokens, Lock::fencing_token);
             ends_well(&shared, guard.as_ref(), tokens, &what);
@@ -94,7 +96,7 @@ fn an_acquire_cut_anywhere_leaves_no_more_than_a_dead_holder() {
 }
 
 #[test]
-fn a_renewal_cut_anywhere_leaves_a_guard_that_says_no_more_than_the_row() {
+fn a_renewal_cut_anywhere_leaves_a_guard_that_agrees_with_the_row() {
     for fault in faults() {
         let shared = Shared::new();
         let mut lock = acquired(&shared, "me");
@@ -105,9 +107,9 @@ fn a_renewal_cut_anywhere_leaves_a_guard_that_says_no_more_than_the_row() {
         let what = format!("{fault:?}: {renewed:?}");
         match renewed {
             Some(()) => assert!(lock.remaining() > before, "{what}"),
-            None => assert!(lock.remaining() <= before, "{what}: nobody learnt that it was renewed"),
+            None => assert!(lock.remaining() <= before, "{what}: the guard was extended without a response"),
         }
-        // It goes on all the same.
+        // The lock can still be used.
         shared.fails(Fault::default());
         drive(&shared, async { lock.checkpoint().await }).unwrap().unwrap();
         shared.arrives(Arrival::AfterRepetition);
@@ -116,7 +118,7 @@ fn a_renewal_cut_anywhere_leaves_a_guard_that_says_no_more_than_the_row() {
 }
 
 #[test]
-fn a_release_cut_anywhere_is_repeated_from_its_token_or_ends_with_the_lease() {
+fn a_release_cut_anywhere_can_be_repeated_from_the_saved_lock_or_the_lease_ends() {
     for repeats in [true, false] {
         for fault in faults() {
             let shared = Shared::new();
@@ -142,7 +144,7 @@ fn a_release_cut_anywhere_is_repeated_from_its_token_or_ends_with_the_lease() {
 }
 
 #[test]
-fn a_resume_and_a_reclaim_cut_anywhere_leave_the_token_good() {
+fn a_saved_lock_can_still_be_used_after_a_resume_or_reclaim_cut_anywhere() {
     for reclaims in [false, true] {
         for fault in faults() {
             let shared = Shared::new();
@@ -158,7 +160,7 @@ fn a_resume_and_a_reclaim_cut_anywhere_leave_the_token_good() {
             let what = format!("reclaims: {reclaims}, {fault:?}: {taken:?}");
             let guard = taken.unwrap_or_else(|| {
                 shared.fails(Fault::default());
-                // Also where the reclaim that was cut was applied: the lock is still the same owner's.
+                // This also holds if the reclaim that was cut was applied, because the owner is the same.
                 drive(&shared, go_on(token)).unwrap().unwrap_or_else(|error| panic!("{what}: then {error}"))
             });
             shared.arrives(Arrival::AfterRepetition);

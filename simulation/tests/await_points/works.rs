@@ -1,4 +1,5 @@
-//! Idempotent works that are cut: done by one at a time, their result stored once, their writes applied once.
+//! Idempotent works that are cut: one caller at a time does the work, the result is stored once, and the writes are
+//! applied once.
 
 use crate::commits::write;
 use crate::world::{Arrival, Fault, Shared, drive, faults};
@@ -7,7 +8,7 @@ use lambda_lock::Error;
 use lambda_lock::once::{Attempt, Started};
 use lambda_lock::protocol::{OnceRecord, Schema};
 
-/// Asks for the work, without waiting for somebody else who does it.
+/// Starts the work without waiting for another caller that does it.
 fn start(shared: &Shared, owner: &str) -> Option<Result<Started<u32>, Error>> {
     let locks = shared.locks(owner);
     drive(shared, locks.once("k").owner(owner).lease(LEASE).without_waiting().start())
@@ -32,7 +33,7 @@ fn is_settled(shared: &Shared) -> bool {
     record(shared).is_some_and(|record| record.settled.is_some())
 }
 
-/// What there was of the work when it was asked for.
+/// The state of the work before it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Nothing,
@@ -57,7 +58,7 @@ impl Before {
 }
 
 #[test]
-fn a_work_whose_start_is_cut_anywhere_waits_for_no_more_than_the_lease_and_is_then_done_once() {
+fn a_work_whose_start_is_cut_anywhere_is_done_once_after_its_lease_at_the_latest() {
     for before in [Before::Nothing, Before::GivenBack, Before::Crashed, Before::Done] {
         for fault in faults() {
             let shared = Shared::new();
@@ -72,7 +73,7 @@ fn a_work_whose_start_is_cut_anywhere_waits_for_no_more_than_the_lease_and_is_th
                 assert_eq!(attempt.number(), attempts_before + 1, "{what}");
                 let other = start(&shared, "other").unwrap();
                 let held = matches!(&other, Err(error) if error.is_held());
-                assert!(held && !attempt.remaining().is_zero(), "{what}: then {other:?}");
+                assert!(held && !attempt.remaining().is_zero(), "{what}: the next call returned {other:?}");
             }
             shared.arrives(Arrival::AfterRepetition);
             assert!(before == Before::Done || !matches!(started, Some(Started::Replayed(_))), "{what}");
@@ -93,7 +94,7 @@ fn a_result_cut_anywhere_is_stored_once_or_the_work_is_done_again() {
             let completed = learnt(fault, drive(&shared, completes(attempt, 1, with_a_write)));
             let what = format!("with a write: {with_a_write}, {fault:?}: {completed:?}");
             let stored = is_settled(&shared);
-            assert!(stored || completed.is_none(), "{what}: said to be stored");
+            assert!(stored || completed.is_none(), "{what}: reported as stored, but not stored");
             assert_eq!(shared.world().written, usize::from(stored && with_a_write), "{what}");
             shared.fails(Fault::default());
             shared.world().now += OVER;
@@ -109,25 +110,27 @@ async fn completes(attempt: Attempt, result: u32, with_a_write: bool) -> Result<
     }
 }
 
-/// Whoever asks now gets the result that was stored, or does the work; and there it ends, whatever arrives
-/// late.
+/// The next caller gets the stored result, or does the work. After that nothing changes, even if requests arrive late.
 fn is_done_at_last(shared: &Shared, stored: bool, result: u32, with_a_write: bool, what: &str) {
     let result = match start(shared, "next") {
         Some(Ok(Started::Replayed(replayed))) => {
-            assert!(stored && replayed == result, "{what}: then replayed {replayed}");
+            assert!(stored && replayed == result, "{what}: replayed {replayed}");
             replayed
         }
         Some(Ok(Started::Attempt(attempt))) => {
-            assert!(!stored, "{what}: begun again");
+            assert!(!stored, "{what}: started again, although a result is stored");
             shared.arrives(Arrival::UnderAnother);
-            assert!(!is_settled(shared), "{what}: settled by a request that came late");
+            assert!(!is_settled(shared), "{what}: a late request settled the work");
             drive(shared, completes(attempt, 2, with_a_write)).unwrap().unwrap();
             2
         }
-        other => panic!("{what}: then {other:?}"),
+        other => panic!("{what}: the next call returned {other:?}"),
     };
     shared.arrives(Arrival::AfterAnother);
     let last = start(shared, "last");
-    assert!(matches!(last, Some(Ok(Started::Replayed(replayed))) if replayed == result), "{what}: at last {last:?}");
+    assert!(
+        matches!(last, Some(Ok(Started::Replayed(replayed))) if replayed == result),
+        "{what}: the last call returned {last:?}"
+    );
     assert_eq!(shared.world().written, usize::from(with_a_write), "{what}");
 }

@@ -1,5 +1,4 @@
-//! What the calls that are cut run on: a table, a time that passes when somebody waits for it, and all that
-//! can go wrong with one call.
+//! The world of the calls that are cut: a table, a clock that advances when a call waits, and the faults of one call.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::protocol::{Answer, Instants, Item, LockKey, Record, Request, Schema, Version};
@@ -12,43 +11,43 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How many requests a call may send, and how often it may wait, for every place in it to be looked at.
+/// The number of requests that a call may send, and of waits that it may have, so that every place in it is tested.
 const REQUESTS: usize = 3;
 const WAITS: usize = 12;
 
-/// A call is over by then: it has three request timeouts for answers, and again for giving back what it may
-/// have got.
+/// A call must have ended by then: three request timeouts for responses, and three more to release what it may have
+/// acquired.
 const LONGEST: Duration = Duration::from_secs(7);
 
-/// What becomes of one request.
+/// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     LostBefore,
     LostAfter,
 }
 
-/// When requests arrive that had not arrived when the call was over.
+/// When requests arrive that did not arrive during the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Arrival {
     #[default]
     Never,
     AtOnce,
-    /// After its caller has asked again.
+    /// After the caller has repeated the call.
     AfterRepetition,
-    /// While somebody else has the lock.
+    /// While another caller has the lock.
     UnderAnother,
-    /// When that one has ended it.
+    /// After that caller has released it.
     AfterAnother,
 }
 
-/// One way in which a call goes wrong.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fault {
-    /// The request with this number, counted from 0.
+    /// What happens to the request with this number, counted from 0.
     pub(crate) request: Option<(usize, Fate)>,
-    /// And all after it: nobody answers any more.
+    /// The same happens to all later requests: no response arrives any more.
     pub(crate) for_good: bool,
-    /// The future is dropped when it waits for the time with this number.
+    /// The future is dropped at the wait with this number.
     pub(crate) dropped: Option<usize>,
     pub(crate) arrival: Arrival,
 }
@@ -67,7 +66,7 @@ impl Fault {
 const ARRIVALS: [Arrival; 5] =
     [Arrival::Never, Arrival::AtOnce, Arrival::AfterRepetition, Arrival::UnderAnother, Arrival::AfterAnother];
 
-/// A table, and a time that passes when somebody waits for it.
+/// A table, and a clock that advances when a call waits.
 #[derive(Debug)]
 pub(crate) struct World {
     rows: Rows,
@@ -75,9 +74,9 @@ pub(crate) struct World {
     random: u128,
     requests: usize,
     fault: Fault,
-    /// Requests that were sent and have not arrived, and whether they have writes of the caller's.
+    /// Requests that were sent and have not arrived, and whether they contain writes of the caller's.
     on_their_way: Vec<(Request, bool)>,
-    /// And when they will.
+    /// When they will arrive.
     arrival: Arrival,
     /// How often the caller's own write was applied.
     pub(crate) written: usize,
@@ -97,7 +96,7 @@ impl World {
         }
     }
 
-    /// The call that went wrong is over.
+    /// The call with the fault has ended.
     fn call_ends(&mut self) {
         match self.fault.arrival {
             _ if self.fault.is_none() => {}
@@ -139,13 +138,13 @@ impl Shared {
         LockClient::builder(nobody, "locks").owner(owner).clock(clock).network(self.clone()).build().unwrap()
     }
 
-    /// The next call goes wrong in this way.
+    /// The next call gets this fault.
     pub(crate) fn fails(&self, fault: Fault) {
         let mut world = self.world();
         (world.requests, world.fault) = (0, fault);
     }
 
-    /// Where this is the time for it, what is still on its way arrives.
+    /// Delivers the requests in flight if this is the time for it.
     pub(crate) fn arrives(&self, now: Arrival) {
         let mut world = self.world();
         if world.arrival == now {
@@ -157,7 +156,7 @@ impl Shared {
         self.world().rows.get(&LockKey::from(key)).cloned()
     }
 
-    /// The grant on the row, with its token, unless it was released.
+    /// The version and the token of the grant on the row, unless it was released.
     pub(crate) fn held(&self) -> Option<(Version, u64)> {
         let record = Record::read(self.row("k")?, &Schema::default()).unwrap();
         if record.released { None } else { Some((record.own_version?, record.token?)) }
@@ -174,7 +173,7 @@ impl Clock for Shared {
         let until = self.world().now + duration;
         let shared = self.clone();
         let mut waited = false;
-        // Time passes only when there is nothing else to do, see `drive`.
+        // Time advances only when there is nothing else to do, see `drive`.
         Box::pin(std::future::poll_fn(move |_| {
             let now = shared.world().now;
             if waited && now >= until {
@@ -207,7 +206,7 @@ impl Network for Shared {
                 return Reply { answer: Answer::Unknown, server_time: None };
             }
             let answer = {
-                // A call sends one request after the other: the last one is this one.
+                // A call sends its requests one after the other, so the last request is this one.
                 let mut world = self.world();
                 world.on_their_way.pop();
                 world.apply(&request, !writes.is_empty())
@@ -219,14 +218,14 @@ impl Network for Shared {
     }
 }
 
-/// Is not ready the first time.
+/// Is pending the first time.
 async fn a_turn() {
     let mut waited = false;
     std::future::poll_fn(move |_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending })
         .await;
 }
 
-/// Drives a call; `None`: its future was dropped where it waited.
+/// Drives a call. `None`: its future was dropped while it waited.
 pub(crate) fn drive<T>(shared: &Shared, call: impl Future<Output = T>) -> Option<T> {
     let mut call: Pin<&mut _> = pin!(call);
     let mut context = Context::from_waker(Waker::noop());
@@ -236,7 +235,11 @@ pub(crate) fn drive<T>(shared: &Shared, call: impl Future<Output = T>) -> Option
             let mut world = shared.world();
             let looked_at = world.requests <= REQUESTS && waits <= WAITS;
             let asked = !world.fault.is_none() && !world.fault.for_good;
-            assert!(looked_at || !asked, "{} requests, {waits} waits: not all of them were tried", world.requests);
+            assert!(
+                looked_at || !asked,
+                "{} requests, {waits} waits: a place in the call was not tested",
+                world.requests
+            );
             world.call_ends();
             return Some(output);
         }
@@ -251,8 +254,8 @@ pub(crate) fn drive<T>(shared: &Shared, call: impl Future<Output = T>) -> Option
     None
 }
 
-/// Every fault of one call: each of its first requests lost, each place to drop it, and both, or nobody
-/// answers any more; and what was lost never arrives, or late.
+/// Every fault of one call. Each of its first requests is lost; the call is dropped at each wait; both happen together;
+/// or no response arrives any more. Lost requests never arrive, or arrive late.
 pub(crate) fn faults() -> impl Iterator<Item = Fault> {
     let numbered = || (0..REQUESTS).flat_map(|number| [(number, Fate::LostBefore), (number, Fate::LostAfter)]);
     let drops = || std::iter::once(None).chain((0..WAITS).map(Some));

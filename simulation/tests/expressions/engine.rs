@@ -1,4 +1,4 @@
-//! One DynamoDB: what it answers to the crate's requests, and what its rows then are.
+//! One DynamoDB engine: its responses to the crate's requests, and its rows afterwards.
 
 use crate::evaluation::{Attributes, Outcome, sorted};
 use crate::requests::Operation;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 const LOCKS: &str = "locks";
 
-/// The lock table, and the table of the caller's own.
+/// Creates the lock table and the caller's own table.
 pub(crate) async fn create_tables(dynamodb: &Client) {
     LockClient::builder(dynamodb.clone(), LOCKS).build().unwrap().create_table().await.unwrap();
     let id = AttributeDefinition::builder().attribute_name(ID).attribute_type(ScalarAttributeType::S);
@@ -30,7 +30,7 @@ pub(crate) async fn create_tables(dynamodb: &Client) {
     create.send().await.unwrap();
 }
 
-/// A client of one DynamoDB, for one request at a time.
+/// A client of one engine. It sends one request at a time.
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
     dynamodb: Client,
@@ -44,7 +44,7 @@ impl Engine {
         Self { name, dynamodb, listening }
     }
 
-    /// The way that the crate's own requests go.
+    /// Sends it as the crate sends its requests.
     async fn send(&self, request: Request, operation: &Operation, schema: &Schema) -> Answer {
         let writes: Vec<_> = operation.writes.iter().map(crate::writes::Write::item).collect();
         Real::new(self.dynamodb.clone(), LOCKS, schema.clone()).send(request, &writes).await.answer
@@ -71,17 +71,17 @@ impl Engine {
         let value = |value: AttributeValue| match value {
             AttributeValue::S(text) => Value::S(text),
             AttributeValue::N(number) => Value::N(number),
-            other => panic!("{other:?} in a row of the caller's"),
+            other => panic!("unexpected value {other:?} in the caller's row"),
         };
         Some(sorted(found.into_iter().map(|(name, found)| (name, value(found))).collect()))
     }
 }
 
-/// Hears why a transaction was cancelled, which the crate tells its callers only in part.
+/// Records why a transaction was cancelled. The crate tells its callers only a part of it.
 #[derive(Clone, Debug, Default)]
 struct Listening(Arc<Mutex<Vec<Reason>>>);
 
-/// The code, and the row where it was asked for.
+/// The code, and the row if it was requested.
 type Reason = (String, Option<Attributes>);
 
 impl Intercept for Listening {

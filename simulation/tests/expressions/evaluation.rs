@@ -1,4 +1,4 @@
-//! What an operation must come to, without any DynamoDB.
+//! The expected outcome of an operation, computed without a DynamoDB.
 
 use crate::requests::Operation;
 use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Schema, Value};
@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 /// The attributes of an item, in order.
 pub(crate) type Attributes = Vec<(String, Value)>;
 
-/// What came of an operation, as far as it is the same everywhere.
+/// The outcome of an operation, as far as it must be the same everywhere.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) what: String,
     /// What was returned or found.
     pub(crate) row: Attributes,
-    /// Of a cancelled transaction: of each write why it was refused, and by which item, where it asked.
+    /// For a cancelled transaction: why each write was refused, and the item if the write requested it.
     pub(crate) reasons: Vec<(String, Option<Attributes>)>,
 }
 
 impl Outcome {
-    /// Attributes have no order, and error texts are everybody's own.
+    /// Without the order of attributes, and without error texts, because each engine has its own.
     pub(crate) fn of(answer: Answer) -> Self {
         let there = |row: &Option<Item>| if row.is_some() { "a row" } else { "no row" };
         let (what, row) = match answer {
@@ -52,7 +52,7 @@ pub(crate) struct Evaluation {
     schema: Schema,
     rows: Rows,
     work: BTreeMap<String, Option<Item>>,
-    /// The transactions that were applied.
+    /// Transactions that were applied.
     applied: Vec<Operation>,
 }
 
@@ -74,7 +74,7 @@ impl Evaluation {
         let Some(transaction) = &operation.request.transaction else {
             return Outcome::of(self.rows.apply(&operation.request));
         };
-        // A token stands for one content, for ten minutes after it was applied.
+        // A token stands for one content for ten minutes after it was applied.
         let earlier = self.applied.iter().find(|earlier| earlier.request.transaction.as_ref() == Some(transaction));
         if let Some(earlier) = earlier {
             let same = (&earlier.request, &earlier.writes) == (&operation.request, &operation.writes);
@@ -88,14 +88,14 @@ impl Evaluation {
                 write.apply(self.work.entry(write.id.clone()).or_default());
             }
             return match self.rows.apply(&operation.request) {
-                // A Fence, which writes nothing.
+                // A Fence writes nothing.
                 Answer::Found(_) if matches!(operation.request.action, Action::Fence { .. }) => {
                     Outcome::named("applied")
                 }
                 answer => Outcome::of(answer),
             };
         }
-        // The lock's own condition comes first.
+        // The lock's own condition counts first.
         if refused.iter().any(|(index, _)| *index == operation.writes.len()) {
             return Outcome { reasons, ..Outcome::of(self.rows.apply(&operation.request)) };
         }
@@ -103,7 +103,7 @@ impl Evaluation {
         Outcome { what: format!("cancelled by {failed:?}"), row: Vec::new(), reasons }
     }
 
-    /// Of each write, the lock's last, why it is refused.
+    /// For each write, with the lock's write last: why it is refused.
     fn reasons(&self, operation: &Operation) -> Vec<(String, Option<Attributes>)> {
         let mut reasons: Vec<_> = operation
             .writes

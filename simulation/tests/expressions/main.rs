@@ -1,19 +1,19 @@
-//! The same requests, evaluated purely, on the embedded DynamoDB and on AWS's DynamoDB Local: the same
-//! outcome, the same items returned and the same rows left behind, on sequences made up at random.
+//! Sends the same random requests to the pure evaluation, the embedded DynamoDB and AWS's DynamoDB Local. The outcomes,
+//! the returned items and the rows afterwards must be the same.
 //!
-//! What is known to differ, and why nothing here depends on it:
+//! Known differences, and why nothing here depends on them:
 //!
-//! * A transaction is repeated with the same token and the same content, but with the names in its JSON in
-//!   another order: they come out of hash maps. AWS documents that a token with other *parameters* is an
-//!   `IdempotentParameterMismatchException`, and says nothing of their order. Both engines here take it for
-//!   the same transaction, as DynamoDB did when LocalStack held its own test against it
-//!   (github.com/localstack/localstack/pull/6596); older versions of DynamoDB Local did not. Where it is
-//!   refused, a commit says that its outcome is unknown, and the next renewal settles it.
-//! * A token whose transaction was refused or cancelled may be used again: both engines look at the
-//!   conditions anew. AWS documents it only of requests that were completed. This crate never does it.
-//! * Two writes on one item: DynamoDB refuses the request as a whole (documented); DynamoDB Local looks at
-//!   the conditions first. Not made up here; nothing is applied either way.
-//! * Each engine words its messages its own way: only codes are compared.
+//! * A transaction is repeated with the same token and the same content, but the names in its JSON have another order,
+//!   because they come from hash maps. AWS documents that a token with other *parameters* is an
+//!   `IdempotentParameterMismatchException`, and does not mention their order. Both engines here accept it as the same
+//!   transaction. DynamoDB did so too when LocalStack compared its own test with it
+//!   (github.com/localstack/localstack/pull/6596). Older versions of DynamoDB Local did not. If it is refused, a commit
+//!   reports that its outcome is unknown, and the next renewal settles it.
+//! * A token whose transaction was refused or cancelled may be used again: both engines evaluate the conditions again.
+//!   AWS documents this only for requests that were completed. This crate never does it.
+//! * Two writes on one item: DynamoDB refuses the whole request (documented), and DynamoDB Local evaluates the
+//!   conditions first. This test does not generate such requests. Nothing is applied in both cases.
+//! * Each engine has its own error messages, so only codes are compared.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -35,19 +35,19 @@ use tokio::time::timeout;
 
 const SEQUENCES: u64 = 1_000;
 const LONGEST: usize = 30;
-/// Sequences that go on beside each other: each has rows of its own.
+/// The number of sequences that run at the same time. Each has rows of its own.
 const AT_ONCE: u64 = 8;
 
-/// The names on the rows: with a TTL attribute in every third sequence.
+/// The attribute names of the rows. Every third sequence has a TTL attribute.
 fn names(seed: u64) -> Schema {
     let ttl = Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(2) };
     Schema { ttl: seed.is_multiple_of(3).then_some(ttl), ..Schema::default() }
 }
 
-/// How often what came out, over all sequences.
+/// How often each outcome occurred in all sequences.
 type Outcomes = BTreeMap<String, usize>;
 
-/// One sequence, on all engines; each operation must come out the same everywhere.
+/// Runs one sequence on all engines. Each operation must have the same outcome everywhere.
 async fn run(seed: u64, engines: &[Engine], outcomes: &mut Outcomes) {
     let mut rng = Rng::with_seed(seed);
     let schema = names(seed);
@@ -72,10 +72,10 @@ async fn run(seed: u64, engines: &[Engine], outcomes: &mut Outcomes) {
     }
 }
 
-/// What was asked for, and how it ended.
+/// The operation and its outcome as text.
 fn summary(operation: &Operation, outcome: &Outcome) -> String {
     let repeated = if operation.repeats { "repeated, " } else { "" };
-    // What a later call of a settled work gets: its claim is refused, and brings the outcome.
+    // A later call of settled work: its Claim is refused, and the row contains the outcome.
     let replays = matches!(operation.request.action, Action::Claim { .. })
         && outcome.row.iter().any(|(name, _)| name == schema::OUTCOME)
         && outcome.what == "refused, a row";
@@ -83,11 +83,11 @@ fn summary(operation: &Operation, outcome: &Outcome) -> String {
     format!("{} {repeated}{what}", operation.name())
 }
 
-/// Some times as long as it takes on a busy machine.
+/// Several times as long as the test takes on a busy machine.
 const LONGEST_RUN: Duration = Duration::from_secs(900);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_mean_the_same_everywhere() {
+async fn all_engines_and_the_evaluation_give_the_same_outcomes() {
     timeout(LONGEST_RUN, all_sequences()).await.unwrap();
 }
 
@@ -114,12 +114,12 @@ async fn all_sequences() {
     for (what, often) in beside.join_all().await.into_iter().flatten() {
         *outcomes.entry(what).or_default() += often;
     }
-    // Sequences in which something never happens show nothing of it.
+    // An outcome that never occurs is not tested.
     for (what, at_least) in OFTEN {
         let often = outcomes.get(*what).copied().unwrap_or_default();
         assert!(often >= *at_least, "{what}: {often} times, of {outcomes:#?}");
     }
 }
 
-/// What must have been seen, and how often at least.
+/// Outcomes that must occur, with their minimum number.
 const OFTEN: &[(&str, usize)] = &[];

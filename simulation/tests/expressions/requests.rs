@@ -1,4 +1,4 @@
-//! Requests made up at random, of few values, so that conditions hold about as often as not.
+//! Random requests with few different values, so that conditions hold about as often as not.
 
 use crate::writes::{self, Write};
 use fastrand::Rng;
@@ -8,12 +8,12 @@ use lambda_lock::protocol::{
 };
 use std::time::Duration;
 
-/// One request as it is sent, with the caller's own writes where it is part of a transaction.
+/// One request as it is sent, with the caller's own writes if it is part of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Operation {
     pub(crate) request: Request,
     pub(crate) writes: Vec<Write>,
-    /// Its transaction's token was used before.
+    /// The token of its transaction was used before.
     pub(crate) repeats: bool,
 }
 
@@ -43,11 +43,11 @@ fn claimed(plain: &'static str, grant: &NewGrant) -> &'static str {
     }
 }
 
-/// What happens to one row, and to two rows of the caller's.
+/// The operations on one row of the lock table and two rows of the caller's.
 pub(crate) struct Sequence {
     pub(crate) key: LockKey,
     pub(crate) work: [String; 2],
-    /// Whether the row is an idempotent work's.
+    /// Whether the row belongs to idempotent work.
     once: bool,
     transactions: Vec<Operation>,
 }
@@ -59,12 +59,12 @@ impl Sequence {
         Self { key, work: ["a", "b"].map(|id| format!("{seed}/{id}")), once, transactions: Vec::new() }
     }
 
-    /// The next operation; `row` is what there is.
+    /// The next operation. `row` is the current row.
     pub(crate) fn next(&mut self, row: Option<&Item>, rng: &mut Rng) -> Operation {
         if rng.u8(..10) == 0
             && let Some(earlier) = rng.choice(&self.transactions)
         {
-            // As it was after a lost answer; or, which this crate never does, with other content.
+            // Unchanged, as after a lost response; or with other content, which this crate never sends.
             let mut again = Operation { repeats: true, ..earlier.clone() };
             if rng.u8(..4) == 0 {
                 again.writes = writes::any(&self.work, rng);
@@ -94,7 +94,7 @@ impl Sequence {
 
     fn action(&self, row: Option<&Item>, rng: &mut Rng) -> Action {
         let seen = text(row, "recordVersionNumber").filter(|_| rng.u8(..4) > 0);
-        // Mostly the grant and the token that are there.
+        // Mostly the grant and the token that are on the row.
         let own = seen.as_deref().and_then(|seen| Version::parse(&seen.replacen("lo1-", "ll1-", 1)));
         let there = text(row, "fencingToken").and_then(|token| token.parse().ok()).filter(|_| rng.u8(..8) > 0);
         let token = there.unwrap_or_else(|| rng.u64(1000..1008));
@@ -104,7 +104,7 @@ impl Sequence {
             current.stamp = current.stamp.max(own.stamp);
         }
         let keep = self.once.then(|| keep(rng));
-        // There is not much to be done without a row.
+        // Few operations make sense without a row.
         let choice = if row.is_none() && rng.u8(..4) > 0 { 0 } else { rng.u8(..15) };
         match choice {
             0..2 => Action::Claim { grant: self.grant(rng), trusted: rng.bool().then(|| rng.u64(1000..1010)) },
@@ -186,7 +186,7 @@ fn lease(rng: &mut Rng) -> Lease {
     Lease::new(Duration::from_millis(rng.u64(1..4) * 100), Dialect::Java)
 }
 
-/// For how long a record counts: about as long as the clocks differ.
+/// How long a record is kept: about as long as the clock difference.
 fn keep(rng: &mut Rng) -> Duration {
     Duration::from_millis(rng.u64(..6))
 }

@@ -12,14 +12,14 @@ use std::collections::HashMap;
 pub(crate) const TABLE: &str = "work";
 pub(crate) const ID: &str = "id";
 
-/// One write of the caller's.
+/// One of the caller's writes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Write {
     pub(crate) id: String,
     what: What,
-    /// What its update and its condition say.
+    /// Its update and its condition.
     expression: Expression,
-    /// Whether it asks for the item that it is refused by.
+    /// Whether it requests the item that refuses it.
     pub(crate) all_old: bool,
 }
 
@@ -31,7 +31,7 @@ enum What {
     Check,
 }
 
-/// None, one, or two.
+/// No write, one, or two.
 pub(crate) fn any(ids: &[String; 2], rng: &mut Rng) -> Vec<Write> {
     let mut writes = Vec::new();
     for id in ids {
@@ -60,7 +60,7 @@ fn write(id: &str, rng: &mut Rng) -> Write {
     let conditions = [
         "attribute_not_exists(id)",
         "attribute_exists(id)",
-        // A resource that refuses older tokens.
+        // A resource that refuses smaller tokens.
         "attribute_not_exists(lastToken) OR lastToken <= :token",
         "#count >= :least AND NOT #count IN (:one, :zero)",
         "#count BETWEEN :zero AND :least",
@@ -85,7 +85,7 @@ impl Write {
         expression::holds(&self.expression, row)
     }
 
-    /// Applies it, where its condition holds.
+    /// Applies it if its condition holds.
     pub(crate) fn apply(&self, row: &mut Option<Item>) {
         match self.what {
             What::Put { count } => {
@@ -103,7 +103,7 @@ impl Write {
         Item::from_iter([(ID.to_owned(), Value::S(self.id.clone()))])
     }
 
-    /// As the SDK takes it.
+    /// The write for the SDK.
     pub(crate) fn item(&self) -> TransactWriteItem {
         use ReturnValuesOnConditionCheckFailure::{AllOld, None as Nothing};
         let key = AttributeValue::S(self.id.clone());
@@ -147,6 +147,6 @@ impl Write {
 fn number(value: &Value) -> AttributeValue {
     match value {
         Value::N(number) => AttributeValue::N(number.clone()),
-        other => panic!("{other:?} is no number"),
+        other => panic!("{other:?} is not a number"),
     }
 }

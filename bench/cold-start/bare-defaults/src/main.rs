@@ -1,4 +1,4 @@
-//! As the template of `cargo lambda new` and the SDK's guide write it.
+//! A function as the template of `cargo lambda new` and the SDK's guide write it.
 
 use aws_config::BehaviorVersion;
 use aws_sdk_dynamodb::Client;

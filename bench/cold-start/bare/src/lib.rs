@@ -1,7 +1,6 @@
-//! Claim and release by hand: the two requests of lock-task, with the same expressions, for the same
-//! payloads, and nothing else.
+//! The two requests of lock-task written by hand, with the same expressions and the same payloads, and nothing else.
 //!
-//! Nothing is checked and nothing is repeated. This is what a lock costs at least, not how to write one.
+//! It checks nothing and repeats nothing. It shows the minimum cost of a lock, and is not an example to copy.
 #![allow(clippy::disallowed_methods, reason = "a bare function has no clock but the system's")]
 
 use aws_sdk_dynamodb::Client;
@@ -20,7 +19,7 @@ const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingTo
 
 const SKEW_MILLIS: u64 = 2_000;
 
-/// A client, and the table it is about.
+/// A client and its table.
 #[derive(Debug)]
 pub struct Bare {
     dynamodb: Client,
@@ -28,18 +27,18 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Of the table that `LOCK_TABLE` names.
+    /// A client for the table in `LOCK_TABLE`.
     ///
     /// # Errors
-    /// When it names none.
+    /// If `LOCK_TABLE` is not set.
     pub fn new(dynamodb: Client) -> Result<Self, Error> {
         Ok(Self { dynamodb, table: std::env::var("LOCK_TABLE")? })
     }
 
-    /// Answers `{"action":"acquire",…}` and `{"action":"release",…}` in the shape of lock-task.
+    /// Handles `{"action":"acquire",…}` and `{"action":"release",…}` as lock-task does.
     ///
     /// # Errors
-    /// When the payload is none of them, or DynamoDB refuses.
+    /// If the payload is neither of them, or if DynamoDB refuses the request.
     pub async fn handle(&self, event: LambdaEvent<Value>) -> Result<Value, Error> {
         let event = event.payload;
         match text(&event, "action")? {

@@ -1,4 +1,4 @@
-//! Getting a lock: free, held, contended for, dead.
+//! Acquiring a lock that is free, held, contended for, or held by a dead holder.
 
 use super::{Scene, is_by};
 use crate::plays::{lease, waiting};
@@ -75,19 +75,18 @@ pub(super) async fn waiting_ends_within_the_budget_and_says_who_holds(scene: &Sc
     let failure = subject.fails("held", crate::Ask::Acquire(waiting(key, 600, 5_000))).await?;
     let took = started.elapsed();
     ensure!(took >= Duration::from_millis(550) && took < Duration::from_millis(2_000), "took {took:?}");
-    let holds = failure.held.context("nothing is said of the holder")?;
+    let holds = failure.held.context("the error does not name the holder")?;
     ensure!(holds["holder"].as_str().is_some_and(|holder| is_by(holder, "the native")), "{holds}");
     native.release(&holder).await?;
     Ok(())
 }
 
-/// Adds one to a counter in another row by reading and writing it, so that two holders at once lose an
-/// increment.
+/// Increments a counter in another row with a read and a write, so that two holders at a time lose an increment.
 async fn increment(scene: &Scene<'_>) -> anyhow::Result<()> {
     let (dynamodb, counter) = (scene.stage.dynamodb(), AttributeValue::S(format!("{} counter", scene.key)));
     let row = dynamodb.get_item().table_name(TABLE).key("key", counter.clone()).consistent_read(true).send().await?;
     let count = count_in(row.item)?;
-    // Where nothing excludes anybody, this makes sure that it shows.
+    // Without a lock, this pause makes sure that an increment is lost.
     sleep(Duration::from_millis(3)).await;
     let put = dynamodb.put_item().table_name(TABLE).item("key", counter);
     put.item("n", AttributeValue::N((count + 1).to_string())).send().await?;
@@ -100,7 +99,7 @@ fn count_in(row: Option<std::collections::HashMap<String, AttributeValue>>) -> a
     Ok(number.parse()?)
 }
 
-/// Both acquire, increment and release, `rounds` times each, and neither disturbs the other.
+/// Both acquire, increment and release `rounds` times, and no increment is lost.
 async fn take_turns(scene: &Scene<'_>, rounds: usize, lease: u64) -> anyhow::Result<()> {
     let turns = async |player: &crate::plays::Player<'_>| -> anyhow::Result<Vec<u64>> {
         let mut tokens = Vec::new();
@@ -121,7 +120,7 @@ async fn take_turns(scene: &Scene<'_>, rounds: usize, lease: u64) -> anyhow::Res
     let counter = AttributeValue::S(format!("{} counter", scene.key));
     let row = scene.stage.dynamodb().get_item().table_name(TABLE).key("key", counter).send().await?;
     let count = count_in(row.item)?;
-    ensure!(count == 2 * rounds as u64, "{count} of {} increments are left", 2 * rounds);
+    ensure!(count == 2 * rounds as u64, "{count} of {} increments are in the counter", 2 * rounds);
     Ok(())
 }
 
@@ -146,8 +145,8 @@ pub(super) async fn no_increment_is_lost_while_answers_are_lost_under_contention
     let started = Instant::now();
     take_turns(scene, 5, 20_000).await?;
     let took = started.elapsed();
-    ensure!(took < Duration::from_secs(15), "a grant was not recognised, and had to run out: took {took:?}");
-    ensure!(scene.stage.take_sent().len() >= fates.len(), "not all of these fates came to pass");
+    ensure!(took < Duration::from_secs(15), "a grant was not recognised and its lease had to end: took {took:?}");
+    ensure!(scene.stage.take_sent().len() >= fates.len(), "not all of the planned faults happened");
     Ok(())
 }
 
@@ -189,7 +188,7 @@ pub(super) async fn a_dead_subject_is_replaced_by_a_native_contender(scene: &Sce
 
 pub(super) async fn observations_of_two_calls_together_prove_a_holder_dead(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { stage, subject, key, .. } = scene;
-    // A row of the Java client: it tells no end of its lease, so it has to be watched.
+    // A row of the Java client has no end of its lease, so it must be observed.
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let row =
         [("ownerName", text("a-java-host")), ("leaseDuration", text("800")), ("recordVersionNumber", text("a-uuid"))];
@@ -197,7 +196,7 @@ pub(super) async fn observations_of_two_calls_together_prove_a_holder_dead(scene
     let held = subject.refused(lease(key, 5_000)).await?;
     ensure!(held.holder == "a-java-host" && held.lease_ends_at.is_none(), "{held:?}");
     sleep(Duration::from_millis(900)).await;
-    // The time between two calls counts only when the caller vouches for it.
+    // The time between two calls counts only if the caller adds it to the observation.
     let again = Acquire { observation: Some(held.observation.clone()), ..lease(key, 5_000) };
     subject.refused(again).await?;
     let mut vouched = held.observation;
@@ -226,7 +225,7 @@ pub(super) async fn the_lease_covers_the_budget_its_grace_and_the_drift(scene: &
     let budget = Acquire { key: (*key).to_owned(), remaining: Some(9_000), ..Acquire::default() };
     let grant = subject.acquire(budget).await?;
     let row = subject.peek(key).await?.context("there is no row")?;
-    // (9000 + 1000) × 1.05, less what passed until the request.
+    // (9000 + 1000) × 1.05, less the time until the request.
     ensure!(row.lease > 10_000 && row.lease <= 10_500, "{row:?}");
     subject.release(&grant).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What is wrong is said, by kind and in a sentence.
+//! Errors are reported by kind and with a sentence.
 
 use super::Scene;
 use crate::Ask;

@@ -1,4 +1,4 @@
-//! Writes of the host's own that apply only while the lock is ours.
+//! Writes of the host that are applied only while it holds the lock.
 
 use super::Scene;
 use crate::Ask;
@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 
-/// Writes an order under a condition: whether it was applied.
+/// Writes an order under a condition. Returns whether it was applied.
 async fn write(scene: &Scene<'_>, condition: &TransactWriteItem, order: &str) -> anyhow::Result<bool> {
     let put = Put::builder().table_name(TABLE).item("key", AttributeValue::S(order.to_owned())).build()?;
     let put = TransactWriteItem::builder().put(put).build();
@@ -37,9 +37,9 @@ pub(super) async fn a_condition_check_lets_writes_through_while_the_lock_is_ours
     let condition = subject.condition_check(&grant).await?;
     ensure!(write(scene, &condition, &format!("{key} order 1")).await?);
     subject.renew(&grant).await?;
-    ensure!(write(scene, &condition, &format!("{key} order 2")).await?, "a renewed lock is the same grant");
+    ensure!(write(scene, &condition, &format!("{key} order 2")).await?, "a write under a renewed lock was refused");
     subject.release(&grant).await?;
-    ensure!(!write(scene, &condition, &format!("{key} order 3")).await?, "a released lock is nobody's");
+    ensure!(!write(scene, &condition, &format!("{key} order 3")).await?, "a write under a released lock was applied");
     ensure!(native.peek(&format!("{key} order 3")).await?.is_none());
     Ok(())
 }

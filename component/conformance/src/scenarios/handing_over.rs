@@ -1,4 +1,4 @@
-//! Passing a lock on, between native clients and the subject, and giving it back.
+//! Handing a lock over between native clients and the subject, and releasing it.
 
 use super::{Scene, is_by};
 use crate::Ask;
@@ -25,7 +25,7 @@ pub(super) async fn the_subjects_lock_is_resumed_by_a_native_client_as_the_same_
     let grant = subject.granted(lease(key, 20_000)).await?;
     let resumed = native.resume(subject.to_saved(&grant).await?).await?;
     ensure!(resumed.fencing_token == grant.fencing_token && is_by(&resumed.owner, "the subject"), "{resumed:?}");
-    // Both hold it as one holder.
+    // Both copies hold the lock as one holder.
     subject.renew(&grant).await?;
     native.renew(&resumed).await?;
     ensure!(native.release(&resumed).await? == "released");
@@ -117,7 +117,12 @@ pub(super) async fn a_deleted_row_is_gone_and_the_next_token_still_grows(scene: 
     ensure!(stage.take_sent() == ["DeleteItem"]);
     ensure!(native.peek(key).await?.is_none());
     let next = native.granted(lease(key, 20_000)).await?;
-    ensure!(next.fencing_token > grant.fencing_token, "by the clock");
+    ensure!(
+        next.fencing_token > grant.fencing_token,
+        "the next token is not larger: {} after {}",
+        next.fencing_token,
+        grant.fencing_token
+    );
     native.release(&next).await.context("the end")?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Having a lock: what is left of it, renewals, its payload.
+//! Holding a lock: its remaining lease, renewals, and its payload.
 
 use super::{Scene, is_by};
 use crate::Ask;
@@ -33,7 +33,7 @@ pub(super) async fn a_renewal_takes_one_request_and_keeps_the_token(scene: &Scen
     ensure!(after.fencing_token == Some(grant.fencing_token) && after.version != before.version);
     ensure!(after.lease_ends_at > before.lease_ends_at && after.renewed_at > before.renewed_at);
     subject.told(Ask::Renew { lock: grant.lock, lease: Some(30_000), data: None }).await?;
-    ensure!(subject.remaining(&grant).await? > 25_000, "a longer lease was asked for");
+    ensure!(subject.remaining(&grant).await? > 25_000, "the longer lease was not granted");
     subject.release(&grant).await?;
     Ok(())
 }
@@ -46,7 +46,7 @@ pub(super) async fn a_renewal_after_a_takeover_says_lost_and_stays_lost(scene: &
     ensure!(subject.remaining(&lost).await? == 0);
     stage.take_sent();
     subject.fails("lost", renew(&lost)).await?;
-    ensure!(stage.take_sent().is_empty(), "what is lost needs no request to be so");
+    ensure!(stage.take_sent().is_empty(), "a request was sent for a lock that is known to be lost");
     let holder = native.peek(key).await?.context("there is no row")?.holder;
     ensure!(is_by(&holder, "the native"), "{holder}");
     native.release(&grant).await?;

@@ -1,4 +1,4 @@
-//! What is said after answers were lost, late or refused, and which requests that takes.
+//! What a call returns, and which requests it sends, after responses were lost, late or refused.
 
 use super::Scene;
 use crate::Ask;
@@ -67,7 +67,7 @@ pub(super) async fn an_answer_lost_before_a_native_holder_came_is_unknown_and_no
     let Scene { stage, subject, native, key, .. } = scene;
     let holder = native.granted(lease(key, 20_000)).await?;
     stage.next([Fate::AnswerLost]);
-    // The attempt may land even now: that somebody else holds the lock is not the whole truth.
+    // The first attempt may still be applied, so "held by somebody else" would not be the whole outcome.
     subject.fails("unknown", Ask::TryAcquire(lease(key, 5_000))).await?;
     native.renew(&holder).await?;
     native.release(&holder).await?;
@@ -81,8 +81,11 @@ pub(super) async fn nothing_gets_through_at_all(scene: &Scene<'_>) -> anyhow::Re
     let started = Instant::now();
     subject.fails("unknown", renew(&grant)).await?;
     let took = started.elapsed();
-    ensure!(took < Duration::from_millis(5 * REQUEST_TIMEOUT), "three request timeouts are the limit, took {took:?}");
-    ensure!(subject.remaining(&grant).await? > 10_000, "what was believed before is believed still");
+    ensure!(
+        took < Duration::from_millis(5 * REQUEST_TIMEOUT),
+        "the call took {took:?}, longer than three request timeouts"
+    );
+    ensure!(subject.remaining(&grant).await? > 10_000, "the remaining lease became shorter");
     subject.fails("unknown", Ask::Peek { key: (*key).to_owned() }).await?;
     subject.fails("unknown", Ask::Release { lock: grant.lock, delete_row: false }).await?;
     ensure!(!native.peek(key).await?.context("there is no row")?.released);

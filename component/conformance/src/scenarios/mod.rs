@@ -1,4 +1,4 @@
-//! The list: each scenario is named after the promise that it looks at.
+//! The list of scenarios. The name of each scenario is the promise that it checks.
 
 mod acquire;
 mod errors;
@@ -14,11 +14,11 @@ use crate::subject::{BoxFuture, Subject, World};
 use anyhow::Context;
 use std::time::{Duration, Instant};
 
-/// One promise, and how to see whether it is kept.
+/// One promise, and how to check it.
 pub struct Scenario {
     /// The promise.
     pub name: &'static str,
-    /// Whether only the world `client` makes it.
+    /// Whether only the world `client` makes this promise.
     pub of_clients_only: bool,
     play: for<'a> fn(&'a Scene<'a>) -> BoxFuture<'a, anyhow::Result<()>>,
 }
@@ -29,12 +29,12 @@ impl std::fmt::Debug for Scenario {
     }
 }
 
-/// What a scenario has to play with.
+/// What a scenario plays with.
 pub(crate) struct Scene<'a> {
     pub(crate) stage: &'a Stage,
-    /// Who is under test.
+    /// The player under test.
     pub(crate) subject: Player<'a>,
-    /// Somebody else, who uses the crate itself.
+    /// Another player that uses the crate itself.
     pub(crate) native: Player<'a>,
     /// The key of this scenario's lock.
     pub(crate) key: &'a str,
@@ -42,18 +42,19 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The subject again, as another caller or on another table.
+    /// The subject, opened again as another caller or on another table.
     pub(crate) async fn reopened(&self, caller: &str, table: &str) -> anyhow::Result<Player<'_>> {
         Player::opened(self.stage, self.under_test, caller, table).await
     }
 }
 
-/// Whether a caller of this name is the owner: named so by itself, or with what the crate adds for each acquire.
+/// Whether this caller is the owner: by its own name, or by its name with the suffix that the crate adds for each
+/// acquire.
 fn is_by(owner: &str, caller: &str) -> bool {
     owner.strip_prefix(caller).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The list, from modules that each name their functions once.
+/// Makes the list from modules that name each of their functions once.
 macro_rules! scenarios {
     ($($module:ident: { $($name:ident),* $(,)? } $(+ of_clients_only { $($only:ident),* $(,)? })?)*) => {
         [
@@ -63,7 +64,7 @@ macro_rules! scenarios {
     };
 }
 
-/// All scenarios, in the order in which they are played.
+/// All scenarios in the order in which they are played.
 pub fn all() -> Vec<Scenario> {
     Vec::from(scenarios! {
         acquire: {
@@ -128,21 +129,21 @@ pub fn all() -> Vec<Scenario> {
     })
 }
 
-/// How one scenario went.
+/// The result of one scenario.
 #[derive(Debug)]
 pub struct Played {
-    /// Which.
+    /// The name of the scenario.
     pub name: &'static str,
-    /// `None`: it is not for this subject's world.
+    /// `None`: the scenario does not apply to this subject's world.
     pub result: Option<anyhow::Result<()>>,
-    /// How long it took.
+    /// The duration of the scenario.
     pub took: Duration,
 }
 
 /// Plays the scenarios whose names contain a text, one after the other.
 ///
 /// # Errors
-/// When the stage cannot be set; what scenarios find is in what they return.
+/// If the stage cannot be set. Failures of scenarios are in the returned list.
 pub async fn play(subject: &dyn Subject, only: &str, mut tell: impl FnMut(&Played)) -> anyhow::Result<Vec<Played>> {
     let stage = Stage::set().await?;
     let native = Native::default();

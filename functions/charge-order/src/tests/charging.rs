@@ -47,7 +47,7 @@ async fn a_second_call_returns_the_stored_result_and_charges_nothing() {
     let second = function.call(order_with(json!({ "simulate": { "failAt": "reserve" } }))).await.unwrap();
     let mut expected = first;
     expected["replayed"] = true.into();
-    assert_eq!(second, expected, "what is simulated is no part of the payload");
+    assert_eq!(second, expected, "`simulate` is no part of the payload");
     assert_eq!(function.charged(), (1, 1));
 }
 
@@ -96,7 +96,7 @@ async fn an_order_that_was_charged_longer_ago_than_results_are_kept_is_not_charg
     expected["replayed"] = true.into();
     assert_eq!(again, expected);
     assert_eq!(function.charged(), (1, 1));
-    // And another payload is refused as ever.
+    // Another payload is still refused.
     function.server.delete("locks", "key", KEY).await;
     let other = function.call(order_with(json!({ "amount": 1251 }))).await;
     assert_failure(other, "InvalidRequest", "orderId belongs to an order");
@@ -105,7 +105,7 @@ async fn an_order_that_was_charged_longer_ago_than_results_are_kept_is_not_charg
 #[tokio::test]
 async fn while_the_first_call_works_the_second_one_gets_its_holder() {
     let function = Function::start().await;
-    // The gateway fails until the second call has been told.
+    // The gateway fails until the second call has its response.
     let (asked, told) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let (asks, tells) = (asked.clone(), told.clone());
     function.gateway.decide(move |_| {
@@ -125,9 +125,9 @@ async fn while_the_first_call_works_the_second_one_gets_its_holder() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_was_overtaken_records_nothing() {
+async fn an_attempt_that_was_taken_over_records_nothing() {
     let function = Function::start().await;
-    // The gateway leaves the first request without an answer, and so the first attempt waits while it is overtaken.
+    // The gateway does not respond to the first request. So the first attempt waits while another one takes over.
     let (asked, requests) = (Arc::new(Notify::new()), AtomicU32::new(0));
     let asks = asked.clone();
     function.gateway.decide(move |_| {
@@ -136,7 +136,7 @@ async fn an_attempt_that_was_overtaken_records_nothing() {
     });
     let overtaken = async {
         asked.notified().await;
-        // Somebody whose clock says that the lease is over.
+        // Sets the end of the lease into the past, so that the second call takes the lock over.
         function.server.set("locks", ("key", KEY), ("leaseEndsAt", number(1))).await;
         function.call(order()).await
     };
@@ -146,7 +146,7 @@ async fn an_attempt_that_was_overtaken_records_nothing() {
     assert_eq!(second["replayed"], false);
     let row = function.order("o-1").await.unwrap();
     assert_eq!(row["fencingToken"], number(&second["fencingToken"]));
-    assert_eq!(function.charged(), (2, 1), "the gateway forgives the repeat");
+    assert_eq!(function.charged(), (2, 1), "the gateway got two requests and charged once");
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_table_with_a_sort_key_works_too() {
 }
 
 #[tokio::test]
-async fn order_and_a_lock_of_the_same_name_are_two_locks() {
+async fn an_order_and_a_lock_of_the_same_name_are_two_locks() {
     let function = Function::start().await;
     let budget = Budget::lasting(Duration::from_secs(30));
     let lock = function.deps.locks.try_acquire("order/o-1").within(&budget).await.unwrap().granted().unwrap();

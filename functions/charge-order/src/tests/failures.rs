@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 #[tokio::test]
-async fn work_that_fails_gives_the_attempt_back_and_the_next_call_charges() {
+async fn work_that_fails_releases_the_attempt_and_the_next_call_charges() {
     let function = Function::start().await;
     for step in ["reserve", "charge", "record"] {
         let failed = function.call(order_with(json!({ "simulate": { "failAt": step } }))).await;
@@ -22,12 +22,12 @@ async fn work_that_fails_gives_the_attempt_back_and_the_next_call_charges() {
 }
 
 #[tokio::test]
-async fn work_that_fails_says_that_the_attempt_is_free_again_only_when_it_is() {
+async fn failed_work_reports_a_free_attempt_only_when_it_was_released() {
     let function = Function::start().await;
     let failed = function.call(order_with(json!({ "simulate": { "failAt": "charge" } }))).await;
     assert_failure(failed, "WorkFailed", "the lock is free again: charge failed");
 
-    // The gateway hesitates until the lock table is gone, and then says no.
+    // The gateway refuses the charge only after the lock table is deleted.
     let (asked, hears) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let (asks, gone) = (asked.clone(), hears.clone());
     function.gateway.decide(move |_| {
@@ -47,7 +47,7 @@ async fn work_that_fails_says_that_the_attempt_is_free_again_only_when_it_is() {
 }
 
 #[tokio::test]
-async fn a_result_that_was_not_stored_says_when_the_attempt_is_over_at_the_latest() {
+async fn a_result_that_was_not_stored_reports_when_the_lease_ends() {
     let function = Function::start().await;
     function.gateway.decide(|_| Conduct::Calls("x".repeat(500_000)));
     assert_failure(function.call(order()).await, "WorkFailed", "free at the latest when its lease ends, at 20");
@@ -64,7 +64,7 @@ async fn a_charge_id_that_is_too_large_to_be_stored_is_failed_work_and_nothing_i
 }
 
 #[tokio::test]
-async fn an_invocation_without_time_asks_for_another_one() {
+async fn an_invocation_without_time_left_is_lock_unknown() {
     let function = Function::start().await;
     assert_failure(function.call_within(order(), -1.0).await, "LockUnknown", "has 0ns left");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Conducts itself like this first, and then as it should.
+/// The gateway behaves this way once, and correctly afterwards.
 fn first(conduct: Conduct) -> impl Fn(&str) -> Conduct + Send + Sync {
     let asked = AtomicUsize::new(0);
     move |_| if asked.fetch_add(1, Ordering::SeqCst) == 0 { conduct.clone() } else { Conduct::Answers }
@@ -16,7 +16,7 @@ fn first(conduct: Conduct) -> impl Fn(&str) -> Conduct + Send + Sync {
 #[tokio::test]
 async fn the_key_depends_on_the_order_id_alone() {
     let function = Function::start().await;
-    // Two attempts at one order, and two orders with ids that are no header.
+    // Two attempts at one order, and two orders whose ids cannot be a header value.
     let _ = function.call(order_with(json!({ "simulate": { "failAt": "record" } }))).await;
     function.call(order()).await.unwrap();
     for id in ["ö 1", "o-1\n"] {
@@ -29,7 +29,7 @@ async fn the_key_depends_on_the_order_id_alone() {
 }
 
 #[tokio::test]
-async fn no_answer_and_a_5xx_are_asked_again_with_the_same_key() {
+async fn no_response_and_a_5xx_are_retried_with_the_same_key() {
     for conduct in [Conduct::AnswerLost, Conduct::Refuses(500), Conduct::Refuses(503)] {
         let function = Function::start().await;
         function.gateway.decide(first(conduct.clone()));
@@ -48,16 +48,16 @@ async fn a_gateway_that_fails_until_the_time_is_over_is_failed_work_before_the_d
         function.gateway.decide(move |_| conduct.clone());
         let started = Instant::now();
         let failed = function.call_within(order(), 2.0).await;
-        assert_failure(failed, "WorkFailed", "whether it charged the order is not known");
+        assert_failure(failed, "WorkFailed", "may or may not have been charged");
         assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
         assert!(function.is_open().await);
     }
 }
 
-/// A frozen process, or a machine that has much else to do.
+/// The process may be frozen, or the machine may be busy.
 #[tokio::test]
-#[expect(clippy::disallowed_methods, reason = "the whole process is to stand still")]
-async fn a_pause_that_lasts_too_long_does_not_forget_that_the_gateway_was_asked() {
+#[expect(clippy::disallowed_methods, reason = "the whole process must stand still")]
+async fn a_pause_that_lasts_too_long_does_not_hide_that_the_outcome_is_unknown() {
     let function = Function::start().await;
     let asked = std::sync::Arc::new(tokio::sync::Notify::new());
     let asks = asked.clone();
@@ -71,7 +71,7 @@ async fn a_pause_that_lasts_too_long_does_not_forget_that_the_gateway_was_asked(
         std::thread::sleep(Duration::from_millis(900));
     };
     let (failed, ()) = tokio::join!(function.call_within(order(), 2.0), stands_still);
-    assert_failure(failed, "WorkFailed", "whether it charged the order is not known");
+    assert_failure(failed, "WorkFailed", "may or may not have been charged");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ async fn refused(request: Value, says: &str) {
         other => panic!("{request}: {other:?}"),
     };
     assert!(message.starts_with(says), "{request}: {message}");
-    assert_eq!(function.server.row("once/order/o-1").await, None, "nothing was begun");
+    assert_eq!(function.server.row("once/order/o-1").await, None, "no attempt was started");
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn an_unknown_field_is_refused() {
 }
 
 #[tokio::test]
-async fn the_longest_id_that_is_taken_can_be_charged() {
+async fn the_longest_permitted_id_can_be_charged() {
     let function = Function::with(&[("LOCK_SORT_KEY_ATTRIBUTE", "sk")]).await;
     let longest = "x".repeat(1018);
     assert_eq!(function.call(order_with(json!({ "orderId": longest }))).await.unwrap()["orderId"], longest);

@@ -1,4 +1,4 @@
-//! The contract of charge-order, on an embedded DynamoDB and beside a payment gateway.
+//! The contract of charge-order, tested on an embedded DynamoDB with a local payment gateway.
 
 mod charging;
 mod failures;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 /// The key of o-1 in the lock table.
 const KEY: &str = "once/order/o-1";
 
-/// A function beside its own tables and payment gateway.
+/// A function with its own tables and payment gateway.
 struct Function {
     server: DynamoDb,
     gateway: PaymentGateway,
@@ -49,13 +49,13 @@ impl Function {
         self.server.item("orders", "orderId", id).await
     }
 
-    /// How often the gateway was asked, and how often it charged.
+    /// How many requests the gateway got, and how many charges it made.
     fn charged(&self) -> (usize, usize) {
         let ledger = self.gateway.ledger();
         (ledger.len(), ledger.iter().filter(|entry| entry.executed).count())
     }
 
-    /// Whether nobody holds the attempt at o-1, and it has no outcome.
+    /// Whether the lock of o-1 is free and no outcome is stored.
     async fn is_open(&self) -> bool {
         let row = self.server.row(KEY).await.unwrap();
         row.contains_key("isReleased") && !row.contains_key("onceState")

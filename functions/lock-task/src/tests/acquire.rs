@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 #[tokio::test]
-async fn a_free_lock_is_answered_as_the_contract_says() {
+async fn a_free_lock_is_granted_with_the_documented_response() {
     let function = Function::start().await;
     let before = epoch_millis();
     let answer = function.answer(acquire("me")).await;
@@ -56,7 +56,7 @@ async fn leases_are_decimal_seconds_rounded_up_to_milliseconds() {
 }
 
 #[tokio::test]
-async fn the_same_text_on_a_peer_s_row_is_held() {
+async fn the_same_owner_text_on_a_peers_row_is_held() {
     let function = Function::start().await;
     let peer =
         [("key", "customer-7"), ("ownerName", "me"), ("leaseDuration", "20000"), ("recordVersionNumber", "b2c6")];
@@ -76,11 +76,11 @@ async fn data_travels_from_holder_to_holder() {
 }
 
 #[tokio::test]
-async fn an_execution_stands_on_the_row_until_the_release() {
+async fn the_row_names_the_execution_until_the_release() {
     let function = Function::start().await;
     let arn = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
     let lock = function.answer(with(acquire("me"), json!({ "execution": arn }))).await["lock"].clone();
-    assert_eq!(lock.get("workflow"), None, "it stands on the row, nobody carries it");
+    assert_eq!(lock.get("workflow"), None, "the workflow is in the row and not in the response");
     assert_eq!(function.server.row("customer-7").await.unwrap()["workflow"].as_s().unwrap(), arn);
     let renewed = function.answer(json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 })).await;
     assert_eq!(renewed["lock"].get("workflow"), None);
@@ -99,7 +99,7 @@ async fn waiting_gets_a_lock_that_is_released_meanwhile() {
     let wait = with(acquire("me"), json!({ "waitSeconds": 5 }));
     let (release, waited) = tokio::join!(
         async {
-            // The waiter looks first, and then again.
+            // Gives the waiter time for its first read.
             lambda_lock_functions::test_support::pause(Duration::from_millis(100)).await;
             function.call(json!({ "action": "release", "lock": lock })).await
         },
@@ -108,7 +108,7 @@ async fn waiting_gets_a_lock_that_is_released_meanwhile() {
     assert_eq!(release.unwrap(), json!({ "released": true }));
     let waited = waited.unwrap();
     assert_eq!(waited["acquired"], true);
-    assert_eq!(waited["lock"]["leaseSeconds"], 300, "the lease outlives the invocation");
+    assert_eq!(waited["lock"]["leaseSeconds"], 300, "the lease is longer than the invocation");
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn a_wait_beyond_the_deadline_is_cut_and_not_refused() {
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
-async fn no_longer_is_waited_than_was_asked() {
+async fn a_call_waits_no_longer_than_requested() {
     let function = Function::start().await;
     function.lock("somebody").await;
     let started = Instant::now();
@@ -135,7 +135,7 @@ async fn no_longer_is_waited_than_was_asked() {
 }
 
 #[tokio::test]
-async fn an_observation_that_is_carried_proves_a_silent_holder_dead() {
+async fn a_carried_observation_proves_a_silent_holder_dead() {
     let function = Function::with(&[("LOCK_MAX_CLOCK_SKEW_MS", "off")]).await;
     function.lock("somebody").await;
     let ask = with(acquire("me"), json!({ "whenHeld": "report" }));
@@ -148,7 +148,7 @@ async fn an_observation_that_is_carried_proves_a_silent_holder_dead() {
 }
 
 #[tokio::test]
-async fn the_first_loop_of_a_state_machine_has_seen_nothing_yet() {
+async fn the_first_loop_of_a_state_machine_has_no_observation() {
     let function = Function::start().await;
     for nothing in [
         json!({ "observation": null }),
@@ -161,7 +161,7 @@ async fn the_first_loop_of_a_state_machine_has_seen_nothing_yet() {
 }
 
 #[tokio::test]
-async fn an_unknown_deadline_is_no_obstacle() {
+async fn an_acquire_works_without_a_known_deadline() {
     let function = Function::start().await;
     let mut event = super::event(&acquire("me"), 30.0);
     event.context.deadline = 0;

@@ -1,5 +1,5 @@
-//! What leaves the function is small, whatever came in and whatever stands on the row: Step Functions fails a
-//! state whose answer has more than 256 KB, and a lock that nobody heard of stays taken.
+//! Responses and errors are small, however large the request or the row is. Step Functions fails a state
+//! whose response has more than 256 KB, and then the lock stays held by a caller that does not know it.
 
 use super::{Function, acquire, with};
 use crate::lock::{LONGEST_ANSWER, LONGEST_DATA};
@@ -9,10 +9,10 @@ use lambda_lock_functions::test_support::{assert_failure, pause};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The most that a DynamoDB item can hold, less the rest of the row.
+/// The most bytes that fit into a DynamoDB item, without the rest of the row.
 const HUGE: usize = 380_000;
 const LONGEST_MESSAGE: usize = lambda_lock_functions::LONGEST_MESSAGE;
-/// Of what came in, or stood on a row.
+/// The most bytes of a text from a request or a row that an error quotes.
 const LONGEST_QUOTE: usize = 64;
 
 fn huge() -> String {
@@ -23,7 +23,7 @@ fn longest_run(text: &str, of: char) -> usize {
     text.split(|c| c != of).map(str::len).max().unwrap_or(0)
 }
 
-/// Asserts that an answer or an error is small, and an error quotes little.
+/// Asserts that a response or an error is small, and that an error quotes little.
 #[track_caller]
 fn assert_small(what: &str, result: &Result<Value, Failure>) {
     match result {
@@ -37,7 +37,7 @@ fn assert_small(what: &str, result: &Result<Value, Failure>) {
     }
 }
 
-/// A row of ours that is held, and each of its attributes grown to the largest that fits.
+/// Returns a held row of ours in which this attribute has this value.
 async fn spoilt(attribute: &str, value: AttributeValue) -> (Function, Value) {
     let function = Function::start().await;
     let lock = function.lock("somebody").await;
@@ -119,7 +119,7 @@ async fn the_longest_key_and_owner_are_quoted_in_part() {
     let (key, owner) = ("k".repeat(2048), "x".repeat(2048));
     let request = with(acquire(&owner), json!({ "key": key }));
     let lock = function.answer(request.clone()).await["lock"].clone();
-    assert_eq!((&lock["key"], &lock["owner"]), (&json!(key), &json!(owner)), "an answer has them whole");
+    assert_eq!((&lock["key"], &lock["owner"]), (&json!(key), &json!(owner)), "a response has them in full");
     let held = function.call(with(request.clone(), json!({ "owner": "me" }))).await;
     assert_small("held", &held);
     assert_failure(held, "LockHeld", "(64 of 2048 bytes)");
@@ -157,9 +157,9 @@ async fn data_of_more_than_32_kb_is_an_invalid_request() {
 async fn a_larger_payload_on_the_row_is_left_out_and_the_answer_says_so() {
     let small = AttributeValue::B(vec![b'x'; LONGEST_DATA].into());
     let large = AttributeValue::B(vec![b'x'; LONGEST_DATA + 1].into());
-    // Each byte becomes a replacement character of three.
+    // Each byte becomes a replacement character of three bytes.
     let no_text = AttributeValue::B(vec![0xff; LONGEST_DATA / 2].into());
-    // Each byte is six in JSON.
+    // Each byte becomes six bytes in JSON.
     let escaped = AttributeValue::B(vec![1; LONGEST_DATA].into());
     for (data, omitted) in [(small, false), (large, true), (no_text, true), (escaped, true)] {
         let function = Function::start().await;
@@ -171,7 +171,7 @@ async fn a_larger_payload_on_the_row_is_left_out_and_the_answer_says_so() {
         assert_eq!(answer.get("dataOmitted"), omitted.then_some(&Value::Bool(true)));
         assert_eq!(answer["lock"].get("data").is_none(), omitted);
         assert!(answer.to_string().len() <= LONGEST_ANSWER);
-        assert_eq!(function.server.row("customer-7").await.unwrap()["data"], data, "the row keeps it");
+        assert_eq!(function.server.row("customer-7").await.unwrap()["data"], data, "the row keeps its payload");
         let renewed = function.answer(json!({ "action": "renew", "lock": answer["lock"], "leaseSeconds": 300 })).await;
         assert_eq!(renewed["lock"].get("data"), answer["lock"].get("data"));
     }
@@ -195,7 +195,7 @@ async fn a_huge_owner_of_another_client_is_cut_in_a_report_and_a_huge_version_is
     function.server.put(&row).await;
     let report = function.answer(ask.clone()).await;
     assert_eq!((&report["observation"], &report["retryAfterSeconds"]), (&Value::Null, &json!(1)));
-    // And the answer can be carried as every other one: by waiting inside the function it is taken over.
+    // The observation in the response is still usable: a call that waits takes the lock over.
     pause(Duration::from_millis(10)).await;
     let again = json!({ "observation": report["observation"], "waitedSeconds": 1, "waitSeconds": 5 });
     assert_eq!(function.answer(with(ask, again)).await["acquired"], true);

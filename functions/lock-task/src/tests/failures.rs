@@ -5,7 +5,7 @@ use lambda_lock::LockClient;
 use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, locks_answered};
 use serde_json::{Value, json};
 
-/// One request of every action, with a lock that was real once.
+/// Returns one request of every action, with a lock that was once granted.
 async fn every_action() -> [Value; 3] {
     let lock = Function::start().await.lock("me").await;
     [
@@ -49,7 +49,7 @@ async fn throttling_that_outlasts_the_time_is_unknown() {
 }
 
 #[tokio::test]
-async fn answers_that_say_nothing_are_unknown() {
+async fn responses_that_prove_nothing_are_unknown() {
     all_fail(locks_answered(500, "InternalServerError"), "LockUnknown", "outcome unknown").await;
 }
 

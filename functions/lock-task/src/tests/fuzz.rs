@@ -1,4 +1,4 @@
-//! Events and rows that nobody would think of. `LAMBDA_LOCK_FUZZ=20` draws twenty times as many as usual.
+//! Random events and rows. `LAMBDA_LOCK_FUZZ=20` draws twenty times as many as usual.
 
 use super::{Function, acquire, with};
 use crate::deps::Deps;
@@ -13,21 +13,21 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::fmt::Debug;
 
-/// What a caller may see, see `docs/errors.md`.
+/// The error names that a caller may get, see `docs/errors.md`.
 const ERRORS: [&str; 5] = ["LockHeld", "LockLost", "InvalidRequest", "InvalidRecord", "LockTableError"];
-/// What Step Functions takes as the answer of a task, in bytes.
+/// The largest response that Step Functions accepts from a task, in bytes.
 const LARGEST_ANSWER: usize = 256 * 1024;
-/// What `data` may have in an answer, in bytes.
+/// The largest `data` in a response, in bytes.
 const LARGEST_DATA: usize = 32 * 1024;
 
-/// Draws this many cases, times what the environment asks for, and says the smallest one that fails.
+/// Draws this many cases, times the factor in the environment. Reports the smallest case that fails.
 #[track_caller]
 fn fuzz<S: Strategy>(cases: u32, strategy: S, check: impl Fn(S::Value) -> Result<(), TestCaseError>)
 where
     S::Value: Debug,
 {
     let times = std::env::var("LAMBDA_LOCK_FUZZ").map_or(1, |times| times.parse().unwrap());
-    // What was found goes into the source as a case that people can read, so no file of seeds is written.
+    // Writes no file of seeds: a case that was found is added to the source in a readable form.
     let config = Config { cases: cases * times, failure_persistence: None, ..Config::default() };
     if let Err(found) = TestRunner::new(config).run(&strategy, check) {
         panic!("{found}");
@@ -38,7 +38,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A function that is allowed nothing: whatever passes as a request ends as `LockTableError`.
+/// A function without permissions. Each valid request ends as `LockTableError`.
 fn refused() -> Deps {
     Deps { locks: locks_answered(400, "AccessDeniedException"), sort_key: false, per_tenant: false }
 }
@@ -46,15 +46,15 @@ fn refused() -> Deps {
 fn is_short(failure: &Failure) -> Result<(), TestCaseError> {
     let (bytes, known) = (failure.message().len(), ERRORS.contains(&failure.error_type()));
     prop_assert!(known, "{}", failure);
-    // A key or an owner, of up to 2048 bytes, may be named whole.
+    // A message may contain a whole key or owner of up to 2,048 bytes.
     prop_assert!(bytes < 3000, "a message of {} bytes", bytes);
     Ok(())
 }
 
-/// A field: its name, its value, and whether it is as it must be.
+/// A field: its name, its value, and whether the value is valid.
 type Field = (&'static str, Option<Value>, bool);
 
-/// A field that must be there, or may be missing.
+/// A field that is required or optional.
 fn field(
     name: &'static str,
     required: bool,
@@ -101,7 +101,7 @@ fn seconds(name: &'static str, required: bool, least: f64, most: f64) -> BoxedSt
 }
 
 fn whole(name: &'static str) -> BoxedStrategy<Field> {
-    // Larger ones with a fraction of zero are not read exactly.
+    // Larger numbers with a fraction of zero are not read exactly.
     let float = (0..900_000_000_000_000_u64).prop_map(|whole| json!(whole as f64));
     let right = prop_oneof![any::<u64>().prop_map(Value::from), float].boxed();
     field(name, true, right, one_of(vec![json!(-1), json!(0.5), json!(1e300), json!("7"), json!(null), json!(-0.5)]))
@@ -146,7 +146,7 @@ fn lock() -> BoxedStrategy<(Value, Vec<String>)> {
     object(fields)
 }
 
-/// An event, and which of its fields are wrong.
+/// An event, and the names of its wrong fields.
 fn events() -> BoxedStrategy<(Value, Vec<String>)> {
     let asks = vec![
         name("key", true),
@@ -186,7 +186,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
 }
 
 #[test]
-fn an_event_is_refused_by_the_name_of_a_wrong_field_or_is_asked_of_dynamodb() {
+fn an_event_is_refused_by_the_name_of_a_wrong_field_or_sent_to_dynamodb() {
     let (runtime, deps) = (runtime(), refused());
     fuzz(1000, events(), |(request, wrong)| {
         let failure = runtime.block_on(handler(event(&request, 5.0), &deps)).unwrap_err();
@@ -203,7 +203,7 @@ fn an_event_is_refused_by_the_name_of_a_wrong_field_or_is_asked_of_dynamodb() {
     });
 }
 
-/// JSON as text: numbers of any spelling, the same field twice, whatever.
+/// JSON as text, with numbers in any notation and repeated fields.
 fn texts() -> impl Strategy<Value = String> {
     let number = "-?(0|[1-9][0-9]{0,40})(\\.[0-9]{1,40})?([eE][+-]?[0-9]{1,5})?";
     let value = prop_oneof![
@@ -247,7 +247,7 @@ fn no_json_text_breaks_the_function() {
     };
     fuzz(1000, texts(), check);
     fuzz(300, "\\PC{0,40}", check);
-    // A field whose name is long.
+    // A field with a long name.
     check(format!(
         "{{\"action\":\"acquire\",\"key\":\"k\",\"owner\":\"me\",\"leaseSeconds\":1,\"{}\":1}}",
         "x".repeat(100_000)
@@ -255,7 +255,7 @@ fn no_json_text_breaks_the_function() {
     .unwrap();
 }
 
-/// A row: any of its attributes may be long, of another type, or a number that is no whole one.
+/// A row. Any attribute may be long, of another type, or a number that is not whole.
 fn rows() -> impl Strategy<Value = Vec<(&'static str, AttributeValue)>> {
     let text = |texts: Vec<&'static str>| {
         let usual = prop::sample::select(texts).prop_map(|text| AttributeValue::S(text.to_owned()));
@@ -299,7 +299,7 @@ async fn put(function: &Function, row: &[(&'static str, AttributeValue)]) {
     put.send().await.unwrap();
 }
 
-/// Asks for the lock of this row, by name or by report.
+/// Tries to acquire the lock of this row, with an error or with a report when it is held.
 async fn ask(
     function: &Function,
     row: &[(&'static str, AttributeValue)],
@@ -325,14 +325,14 @@ async fn ask(
     let answered = answer["lock"].get("data").and_then(Value::as_str).map(str::as_bytes);
     prop_assert_eq!(answered.map(<[u8]>::len), short.map(<[u8]>::len), "bytes of data");
     let omitted = answer.to_string().contains("\"dataOmitted\":true");
-    prop_assert_eq!(omitted, data.is_some() && short.is_none(), "whether it says that data was left out");
+    prop_assert_eq!(omitted, data.is_some() && short.is_none(), "dataOmitted is wrong");
     let released = function.call(json!({ "action": "release", "lock": answer["lock"] })).await;
     prop_assert_eq!(released.unwrap(), json!({ "released": true }));
     Ok(())
 }
 
 #[test]
-fn whatever_stands_on_a_row_the_answer_is_short_and_says_what_is_wrong() {
+fn the_response_is_short_and_reports_what_is_wrong_for_any_row() {
     let runtime = runtime();
     let function = runtime.block_on(Function::start());
     let when_held = prop::sample::select(vec!["fail", "report"]);
@@ -340,7 +340,7 @@ fn whatever_stands_on_a_row_the_answer_is_short_and_says_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_predecessors_payload_of_any_size_does_not_make_an_answer_that_step_functions_refuses() {
+async fn a_payload_of_any_size_never_makes_the_response_too_large_for_step_functions() {
     let function = Function::start().await;
     for bytes in [0, LARGEST_DATA, LARGEST_DATA + 1, 390_000] {
         let row = [

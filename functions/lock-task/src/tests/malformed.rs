@@ -2,7 +2,7 @@ use super::{Function, acquire, with};
 use lambda_lock_functions::test_support::assert_failure;
 use serde_json::{Value, json};
 
-/// Refused by the name of the field, and nothing was written.
+/// Asserts that the request is refused by the name of this field, and that nothing was written.
 async fn refused(function: &Function, request: Value, field: &str) {
     let result = function.call(request.clone()).await;
     let message = result.as_ref().err().map(|failure| failure.message().to_owned());
@@ -16,7 +16,7 @@ fn without(mut request: Value, field: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn a_missing_field_is_named() {
     let function = Function::start().await;
     let lock = function.lock("me").await;
     for field in ["action", "key", "owner", "leaseSeconds"] {
@@ -35,7 +35,7 @@ async fn what_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_malformed_in_an_acquire_is_named() {
+async fn a_malformed_field_of_an_acquire_is_named() {
     let function = Function::start().await;
     let (long, observation) = ("x".repeat(2049), json!({ "version": "v", "leaseMillis": 1, "unchangedForMillis": 0 }));
     for (field, value) in [
@@ -96,7 +96,7 @@ async fn what_is_malformed_in_an_acquire_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_malformed_in_a_lock_is_named() {
+async fn a_malformed_field_of_a_lock_is_named() {
     let function = Function::start().await;
     let lock = function.lock("me").await;
     for (field, value) in [
@@ -137,7 +137,7 @@ async fn fields_of_another_action_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_is_an_invalid_request() {
+async fn an_event_that_is_not_an_object_is_an_invalid_request() {
     let function = Function::start().await;
     for event in [json!([]), json!(null), json!("acquire"), json!(7)] {
         assert_failure(function.call(event).await, "InvalidRequest", "the event is no JSON object");

@@ -1,4 +1,5 @@
-//! The contract of lock-task, on an embedded DynamoDB, as a caller without Rust sees it.
+//! The contract of lock-task, tested on an embedded DynamoDB from the view of a caller without
+//! Rust.
 
 mod acquire;
 mod bounds;
@@ -17,7 +18,7 @@ use lambda_lock_functions::test_support::{DynamoDb, event};
 use lambda_lock_functions::{ConfigError, Failure};
 use serde_json::{Value, json};
 
-/// A function beside its own lock table.
+/// A function with its own lock table.
 struct Function {
     server: DynamoDb,
     deps: Deps,
@@ -42,7 +43,7 @@ impl Function {
         self.call(request).await.unwrap()
     }
 
-    /// Acquires `customer-7` for 300 s and answers the lock.
+    /// Acquires `customer-7` for 300 s and returns the lock.
     async fn lock(&self, owner: &str) -> Value {
         self.answer(acquire(owner)).await["lock"].clone()
     }

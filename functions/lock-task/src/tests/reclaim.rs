@@ -1,5 +1,5 @@
-//! Whose lock is it when two ask under one name: the first one's, unless the second one says that both are
-//! the same holder.
+//! Two requests use the same owner. The first one keeps the lock, unless the second one sends `reclaim`
+//! because both are the same holder.
 
 use super::{Function, acquire, with};
 use lambda_lock_functions::test_support::assert_failure;
@@ -14,7 +14,7 @@ fn release(lock: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_living_holder_of_the_same_name_is_held_like_anybody() {
+async fn a_lock_of_a_living_holder_is_held_for_its_own_name_too() {
     let function = Function::start().await;
     let first = function.lock("billing").await;
     for says_no in [json!({}), json!({ "reclaim": false })] {
@@ -24,17 +24,17 @@ async fn a_living_holder_of_the_same_name_is_held_like_anybody() {
     let report = function.answer(with(acquire("billing"), json!({ "whenHeld": "report" }))).await;
     assert_eq!((&report["acquired"], &report["holder"]["owner"]), (&json!(false), &json!("billing")));
     let renewed = function.answer(json!({ "action": "renew", "lock": first, "leaseSeconds": 300 })).await;
-    assert_eq!(renewed["lock"]["fencingToken"], first["fencingToken"], "the first one has its lock still");
+    assert_eq!(renewed["lock"]["fencingToken"], first["fencingToken"], "the first holder still has its lock");
 }
 
 #[tokio::test]
-async fn a_refusal_by_the_same_name_says_what_a_retry_of_the_same_task_sends() {
+async fn a_refusal_because_of_the_same_name_explains_reclaim() {
     let function = Function::start().await;
     function.lock("billing").await;
     assert_failure(function.call(acquire("billing")).await, "LockHeld", r#""reclaim": true"#);
     let by_another = function.call(acquire("shipping")).await;
-    assert!(!by_another.unwrap_err().message().contains("reclaim"), "it would not help");
-    // On another client's row reclaim would not help either.
+    assert!(!by_another.unwrap_err().message().contains("reclaim"), "reclaim would not help here");
+    // On the row of another client reclaim would not help either.
     let peer = [("key", "k-2"), ("ownerName", "billing"), ("leaseDuration", "20000"), ("recordVersionNumber", "b2c6")];
     function.server.put(&peer).await;
     let by_a_peer = function.call(with(acquire("billing"), json!({ "key": "k-2" }))).await;
@@ -60,7 +60,7 @@ async fn reclaim_takes_no_other_owners_lock() {
 }
 
 #[tokio::test]
-async fn with_reclaim_the_same_text_on_a_peer_s_row_is_held() {
+async fn with_reclaim_the_same_owner_text_on_a_peers_row_is_held() {
     let function = Function::start().await;
     let peer =
         [("key", "customer-7"), ("ownerName", "me"), ("leaseDuration", "20000"), ("recordVersionNumber", "b2c6")];
@@ -91,13 +91,14 @@ async fn reclaim_releases_no_other_owners_lock() {
     assert!(!function.is_free().await);
 }
 
-/// The script of the manual, started twice under one name.
+/// Runs the script of the manual twice under the same name.
 #[tokio::test]
 async fn a_second_run_under_the_same_name_neither_takes_nor_releases_the_lock_of_the_first() {
     let function = Function::start().await;
     let first = function.lock("billing-2026-07").await;
     assert_failure(function.call(acquire("billing-2026-07")).await, "LockHeld", "billing-2026-07");
-    // The first one ends, a third run begins, and the first one's `finally` comes again.
+    // The first run releases its lock, a third run acquires it, and the first run's `finally` releases
+    // once more.
     function.answer(release(&first)).await;
     let third = function.lock("billing-2026-07").await;
     assert_eq!(function.answer(release(&first)).await, json!({ "released": false, "reason": "gone" }));

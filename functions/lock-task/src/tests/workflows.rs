@@ -1,5 +1,5 @@
-//! What a state machine relies on: its `Wait` lands when the lock can be free, what it waited counts, and
-//! the row says which execution holds the lock.
+//! What a state machine relies on: its `Wait` ends when the lock can be free, its waiting time counts,
+//! and the row names the execution that holds the lock.
 
 use super::{Function, acquire, with};
 use lambda_lock_functions::test_support::{assert_failure, pause};
@@ -12,7 +12,7 @@ fn ask(owner: &str) -> Value {
     with(acquire(owner), json!({ "whenHeld": "report", "observation": null }))
 }
 
-/// The same again, after a `Wait` state of this many seconds.
+/// Returns the next request, after a `Wait` state of this many seconds.
 fn again(report: &Value, waited: f64) -> Value {
     with(ask("me"), json!({ "observation": report["observation"], "waitedSeconds": waited }))
 }
@@ -23,7 +23,7 @@ async fn peer_row(function: &Function, lease: &str, version: &str) {
     function.server.put(&row).await;
 }
 
-/// 20 s, and by default 5 % more because clocks' rates may differ that much.
+/// The lease of 20 s, and 5 % more for clock drift (the default).
 const WATCHED: u64 = 21;
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_living_java_holder_is_watched_anew_after_each_heartbeat() {
 }
 
 #[tokio::test]
-async fn waits_that_were_cut_short_add_up() {
+async fn the_times_of_short_waits_are_added() {
     let function = Function::start().await;
     peer_row(&function, "20000", "b2c6").await;
     let mut report = function.answer(with(ask("me"), json!({ "maxRetryAfterSeconds": 8.9 }))).await;
@@ -63,7 +63,7 @@ async fn waits_that_were_cut_short_add_up() {
 }
 
 #[tokio::test]
-async fn a_wait_for_a_dead_holder_of_ours_lands_when_its_lease_has_ended() {
+async fn a_wait_for_a_dead_holder_of_ours_ends_after_its_lease() {
     for wall_clock in ["300", "off"] {
         let function = Function::with(&[("LOCK_MAX_CLOCK_SKEW_MS", wall_clock)]).await;
         function.answer(with(acquire("somebody"), json!({ "leaseSeconds": 0.6 }))).await;
@@ -81,13 +81,14 @@ async fn the_row_names_the_execution_that_holds_the_lock_now_and_no_other() {
         let row = function.server.row("customer-7").await.unwrap();
         row.get("workflow").map(|workflow| workflow.as_s().unwrap().clone())
     };
-    // A retried task gets its own lock again, and it is still the execution's.
+    // A retried task gets its own lock again. The row still names the execution.
     let own = json!({ "reclaim": true });
     for _ in 0..2 {
         function.answer(with(acquire("me"), json!({ "execution": EXECUTION, "reclaim": true }))).await;
         assert_eq!(workflow().await.as_deref(), Some(EXECUTION));
     }
-    // The same owner without an execution: nobody's end is to free this lock.
+    // The same owner acquires without an execution. Then the end of an execution does not release the
+    // lock.
     let lock = function.answer(with(acquire("me"), own)).await["lock"].clone();
     assert_eq!(workflow().await, None);
     function.answer(json!({ "action": "release", "lock": lock })).await;

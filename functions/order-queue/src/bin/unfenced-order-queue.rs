@@ -1,8 +1,7 @@
-//! order-queue as it would be without fencing: the same lock, steps and checkpoints, but the writes ask
-//! nobody whether the lock is still ours.
+//! order-queue without fencing. It has the same lock, steps and checkpoints, but its writes have no
+//! condition that the lock is still ours.
 //!
-//! For the tests alone, which must notice the difference. The template builds `order-queue` and nothing
-//! else.
+//! Only for the tests, which must notice the difference. The template builds `order-queue` alone.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -12,6 +11,7 @@ use lambda_lock::once::{Attempt, Started};
 use lambda_lock_functions::{Failure, process, serve, start};
 use order_queue::run;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 struct Unfenced {
     deps: Deps,
@@ -21,9 +21,15 @@ struct Unfenced {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     start(async |config| {
-        let unfenced = Unfenced { deps: Deps::new(config, &process)?, dynamodb: config.dynamodb()? };
-        let work = async |request, budget| unfenced.charge(request, &budget).await;
-        serve(async |event| Box::pin(run(event, &work)).await).await
+        let unfenced = Arc::new(Unfenced { deps: Deps::new(config, &process)?, dynamodb: config.dynamodb()? });
+        serve(move |event| {
+            let unfenced = Arc::clone(&unfenced);
+            async move {
+                let unfenced = &*unfenced;
+                Box::pin(run(event, |request, budget| async move { unfenced.charge(request, &budget).await })).await
+            }
+        })
+        .await
     })
     .await
 }

@@ -10,7 +10,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 
-/** Puts the Java lock client behind the line protocol that interop/README.md describes. */
+/** Runs the Java lock client with the line protocol that interop/README.md describes. */
 public final class Driver {
     private static final Gson GSON = new Gson();
     private LockClient client;
@@ -22,7 +22,7 @@ public final class Driver {
             System.out.println(GSON.toJson(driver.answer(JsonParser.parseString(line).getAsJsonObject())));
             System.out.flush();
         }
-        // Whoever started this has gone: the client's own threads must not keep it alive.
+        // The parent process has ended. The client's own threads must not keep this process alive.
         Runtime.getRuntime().halt(0);
     }
 

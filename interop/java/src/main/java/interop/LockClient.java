@@ -22,9 +22,9 @@ import software.amazon.awssdk.regions.Region;
 import software.amazon.awssdk.services.dynamodb.DynamoDbClient;
 import software.amazon.awssdk.services.dynamodb.model.AttributeValue;
 
-/** One lock client as the protocol's {@code open} asks for it, and the locks that it holds. */
+/** One lock client with the settings of the protocol's {@code open}, and the locks that it holds. */
 final class LockClient {
-    /** The library's own default for waiting and polling, which with milliseconds as the unit must be said. */
+    /** The library's own default for waiting and polling. It must be set, because the unit is milliseconds here. */
     private static final long ONE_SECOND = 1000;
 
     private final JsonObject settings;
@@ -54,7 +54,7 @@ final class LockClient {
                 .build();
     }
 
-    /** A client with the same settings, of another owner. */
+    /** Returns a client with the same settings and another owner. */
     LockClient another(int contender) {
         JsonObject changed = settings.deepCopy();
         changed.addProperty("owner", settings.get("owner").getAsString() + "-" + contender);
@@ -93,7 +93,7 @@ final class LockClient {
                         .build())
                 : locks.releaseLock(lock);
         if (!released) {
-            throw new Driver.Lost("releaseLock answered false");
+            throw new Driver.Lost("releaseLock returned false");
         }
         return new JsonObject();
     }
@@ -113,7 +113,7 @@ final class LockClient {
                 .withShouldSkipBlockingWait(wait == 0)
                 .withReplaceData(flag(request, "replaceData"))
                 .withUpdateExistingLockRecord(flag(request, "update"))
-                // The library's default is to delete; the protocol's is to keep.
+                // The library deletes the row by default. The protocol keeps it.
                 .withDeleteLockOnRelease(flag(request, "deleteOnRelease"));
         if (request.has("data")) {
             options.withData(bytes(request.get("data")));

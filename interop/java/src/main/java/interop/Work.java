@@ -10,11 +10,11 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** What is measured: loops inside the driver, so that the line protocol is no part of a figure. */
+/** Loops for measurements. They run inside the driver, so that the measured time does not include the line protocol. */
 final class Work {
     private Work() {}
 
-    /** Acquires and releases free locks, one pair after the other. */
+    /** Acquires and releases free locks, one pair after another. */
     static JsonObject pairs(LockClient client, JsonObject request) throws Exception {
         JsonArray acquire = new JsonArray();
         JsonArray release = new JsonArray();
@@ -35,7 +35,7 @@ final class Work {
         return answer;
     }
 
-    /** So many clients take so many turns each at one key. */
+    /** Lets each contender acquire and release the same key once per round. */
     static JsonObject contend(LockClient client, JsonObject request) throws Exception {
         List<LockClient> contenders = new ArrayList<>();
         for (int contender = 0; contender < request.get("contenders").getAsInt(); contender++) {

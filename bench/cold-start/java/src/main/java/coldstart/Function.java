@@ -16,8 +16,8 @@ import software.amazon.awssdk.regions.Region;
 import software.amazon.awssdk.services.dynamodb.DynamoDbClient;
 
 /**
- * The Java lock client in a function: acquire and release in the payloads of lock-task, as far as the
- * runner looks at them. What is acquired is kept in the process for the release.
+ * The Java lock client in a function: acquire and release with the payloads of lock-task, as far as the runner
+ * reads them. The process keeps the acquired lock for the release.
  */
 public final class Function implements RequestHandler<Map<String, Object>, Map<String, Object>> {
     private final AmazonDynamoDBLockClient locks;
