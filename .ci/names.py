@@ -232,7 +232,7 @@ def everything_else():
         known.update(re.findall(r"\w+", Path(path).read_text(errors="ignore")))
     for page in pages():
         prose, blocks = prose_and_blocks(page)
-        words = {word for name in ticked(prose) for word in re.findall(r"[A-Za-z_]\w{3,}", name)}
+        words = {word for name in ticked(prose) for word in re.findall(r"\b[A-Za-z_]\w{3,}", name)}
         unknown = words - known - set(re.findall(r"\w+", blocks))
         found.extend(f"{page}: `{word}` occurs nowhere in the code" for word in sorted(unknown))
 

@@ -1,4 +1,4 @@
-"""The template as CloudFormation would expand it: python deploy/template/expansion.py TEMPLATE
+"""The template as CloudFormation would expand it: python deploy/template/expansion.py TEMPLATE [PARAMETER=VALUE …]
 
 Prints, as JSON, what a copy of the sample on one machine needs: per function (by the name of its
 binary) the timeout, memory, environment and what its role allows, every table as CreateTable takes it, and
@@ -29,7 +29,11 @@ class Expansion:
         os.environ.setdefault("AWS_DEFAULT_REGION", REGION)
         with open(path, encoding="utf-8") as file:
             source = yaml_parse(file.read())
-        self.parameters = {name: one.get("Default") for name, one in source["Parameters"].items()} | parameters
+        self.parameters = {name: one.get("Default") for name, one in source["Parameters"].items()}
+        unknown = set(parameters) - set(self.parameters)
+        if unknown:
+            raise ValueError(f"the template has no parameter {', '.join(sorted(unknown))}")
+        self.parameters |= parameters
         self.conditions = {name: self.is_true(one) for name, one in source["Conditions"].items()}
         self.binaries = {}
         for name, resource in source["Resources"].items():
@@ -47,9 +51,12 @@ class Expansion:
 
     def is_true(self, condition):
         """Whether a condition of the template holds."""
-        ((how, (one, other)),) = condition.items()
-        assert how == "Fn::Equals", condition
-        return self.parameters[one["Ref"]] == other
+        ((how, what),) = condition.items()
+        if how == "Fn::Equals":
+            return self.resolve(what[0]) == self.resolve(what[1])
+        if how == "Fn::Not":
+            return not self.is_true(what[0])
+        raise ValueError(f"{condition} cannot be decided here")
 
     def decided(self, value):
         """The same without Fn::If."""
@@ -71,8 +78,12 @@ class Expansion:
 
     def resolve(self, value):
         """The text that a reference would become."""
+        if isinstance(value, list):
+            return [self.resolve(one) for one in value]
         if not isinstance(value, dict):
             return value
+        if len(value) != 1 or not (set(value) <= {"Ref"} or next(iter(value)).startswith("Fn::")):
+            return {name: self.resolve(one) for name, one in value.items()}
         ((how, what),) = value.items()
         if how == "Ref":
             return self.name(what)
@@ -88,7 +99,7 @@ class Expansion:
         return self.attribute(*name.split(".", 1)) if "." in name else self.name(name)
 
     def name(self, name):
-        pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws"}
+        pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws", "AWS::NoValue": None}
         if name in pseudo:
             return pseudo[name]
         if name in self.parameters:
@@ -108,15 +119,15 @@ def as_list(value):
 
 
 def grants(role):
-    """Every (action, resource) of a role's own policies, apart from its managed ones."""
+    """Every (action, resource, condition) of a role's own policies, apart from its managed ones."""
     for policy in role.get("Policies", []):
         for statement in as_list(policy["PolicyDocument"]["Statement"]):
-            # Whoever reads the list need not know of denials and conditions, while there are none.
+            # Whoever reads the list need not know of denials, while there are none.
             assert statement["Effect"] == "Allow", statement
-            assert set(statement) <= {"Sid", "Effect", "Action", "Resource"}, statement
+            assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}, statement
             for action in as_list(statement["Action"]):
                 for resource in as_list(statement["Resource"]):
-                    yield action, resource
+                    yield action, resource, statement.get("Condition")
 
 
 def function(expansion, name):
@@ -127,8 +138,8 @@ def function(expansion, name):
         "memoryMb": properties["MemorySize"],
         "environment": {key: str(expansion.resolve(value)) for key, value in variables.items()},
         "allows": [
-            {"action": action, "resource": expansion.resolve(resource)}
-            for action, resource in grants(expansion.role_of(name))
+            {"action": action, "resource": expansion.resolve(resource), "condition": expansion.resolve(condition)}
+            for action, resource, condition in grants(expansion.role_of(name))
         ],
     }
 
@@ -151,8 +162,8 @@ def table(expansion, name, properties):
     return {"TableName": expansion.name(name)} | {key: properties[key] for key in CREATE_TABLE if key in properties}
 
 
-def main(path):
-    expansion = Expansion(path)
+def main(path, *parameters):
+    expansion = Expansion(path, **dict(one.split("=", 1) for one in parameters))
     tables = expansion.of_type("AWS::DynamoDB::Table").items()
     expanded = {
         "functions": {binary: function(expansion, name) for name, binary in expansion.binaries.items()},
@@ -164,4 +175,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

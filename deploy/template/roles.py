@@ -1,7 +1,8 @@
 """What may the functions do? python deploy/template/roles.py TEMPLATE
 
 Holds every role of the expanded template against the list below: these actions, on these resources,
-and nothing else, with a lock table of the stack's own and with one that exists already. A role that is not listed fails, as does a function that runs another program than the one
+and nothing else, with a lock table of the stack's own and with one that exists already, without and with a prefix for
+the keys of lock-task. A role that is not listed fails, as does a function that runs another program than the one
 of its own name: beside order-queue there is one that writes without fences, for a test to compare with.
 The table of actions in docs/settings.md has to be the same list.
 """
@@ -46,12 +47,22 @@ STATE_MACHINES = ["ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 
+# Roles that may only use keys with the prefix, where there is one.
+CONFINED = ["LockTaskRole"]
+PREFIX = "orders/"
+KEYS = {
+    "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{PREFIX}*"]},
+    "Null": {"dynamodb:LeadingKeys": "false"},
+}
+
+
 def on_existing_table(granted):
     """The same actions, on a lock table that exists already."""
     return [(action, next((new for own, new in EXISTING if own == on), on)) for action, on in granted]
 
 
 def findings(expansion, expected):
+    is_confined = expansion.parameters["LockKeyPrefix"] == PREFIX
     roles = expansion.of_type("AWS::IAM::Role")
     for name in sorted(set(expected) ^ set(roles)):
         yield f"{name} is {'expected and missing' if name in expected else 'not expected'}"
@@ -60,8 +71,11 @@ def findings(expansion, expected):
         for arn in role.get("ManagedPolicyArns", []):
             if not str(arn).rstrip("'}").endswith(LOGS):
                 yield f"{name} has the managed policy {arn}"
-        found = list(grants(role))
-        for action, resource in found:
+        found = [(action, resource) for action, resource, _ in grants(role)]
+        condition = KEYS if is_confined and name in CONFINED else None
+        for action, resource, other in grants(role):
+            if expansion.resolve(other) != condition:
+                yield f"{name} may do {action} under the condition {expansion.resolve(other)}, expected {condition}"
             if "*" in action:
                 yield f"{name} may do {action}"
             if resource == "*" or "*" in str(resource):
@@ -104,11 +118,14 @@ def own_name(function):
 
 
 def main(path):
-    own, existing = Expansion(path), Expansion(path, ExistingLockTable="locks")
-    found = [*findings(own, EXPECTED), *findings_on_the_page()]
-    found += findings(existing, {name: on_existing_table(granted) for name, granted in EXPECTED.items()})
-    if "LockTable" in existing.resources:
-        found.append("LockTable is created although there is an existing lock table")
+    on_existing = {name: on_existing_table(granted) for name, granted in EXPECTED.items()}
+    found = list(findings_on_the_page())
+    for prefix in ("", PREFIX):
+        own = Expansion(path, LockKeyPrefix=prefix)
+        existing = Expansion(path, LockKeyPrefix=prefix, ExistingLockTable="locks")
+        found += [*findings(own, EXPECTED), *findings(existing, on_existing)]
+        if "LockTable" in existing.resources:
+            found.append("LockTable is created although there is an existing lock table")
     for finding in found:
         print(finding, file=sys.stderr)
     if found:

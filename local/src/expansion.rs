@@ -63,11 +63,20 @@ impl Expansion {
     /// Returns an error if the template cannot be expanded. With `LAMBDA_LOCK_CI` also if the tools
     /// are missing.
     pub fn expand() -> anyhow::Result<Option<Self>> {
+        Self::expand_with(&[])
+    }
+
+    /// The same with these values of parameters, such as `LockKeyPrefix=orders/`.
+    ///
+    /// # Errors
+    /// As [`expand`](Self::expand), and when there is no such parameter.
+    pub fn expand_with(parameters: &[&str]) -> anyhow::Result<Option<Self>> {
         let Some(python) = tools::python("template-tools", "deploy/template/tools")? else { return Ok(None) };
         let output = Command::new(python)
             .current_dir(workspace())
             // Writes no compiled files next to the sources.
             .args(["-B", "deploy/template/expansion.py", "template.yaml"])
+            .args(parameters)
             .output()
             .context("deploy/template/expansion.py could not be run")?;
         if !output.status.success() {
@@ -109,8 +118,8 @@ mod tests {
         let json = r#"{"functions":{"a":{"timeoutSeconds":1,"memoryMb":1,"environment":{},
             "allows":[{"action":"dynamodb:GetItem","resource":"arn"}]}},"tables":[]}"#;
         assert_eq!(Expansion::read(json.as_bytes()).unwrap().function("a").unwrap().allows.len(), 1);
-        let condition = json.replace(r#""resource":"arn""#, r#""resource":"arn","condition":{}"#);
-        assert!(Expansion::read(condition.as_bytes()).is_err());
+        let condition = r#""resource":"arn","condition":{"Bool":{"aws:SecureTransport":"true"}}"#;
+        assert!(Expansion::read(json.replace(r#""resource":"arn""#, condition).as_bytes()).is_err());
         assert!(Expansion::read(br#"{"functions":{},"tables":[]}"#).is_err());
     }
 }

@@ -92,7 +92,7 @@ impl Queue {
 
     /// Returns what Lambda needs on a queue from the function's role.
     pub fn needs(settings: &ExpandedQueue) -> Role {
-        let grant = |action: &str| Grant { action: action.to_owned(), resource: settings.arn.clone() };
+        let grant = |action: &str| Grant::new(action, &settings.arn);
         ACTIONS.into_iter().map(grant).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Tests of the authorising proxy in front of the embedded DynamoDB, with the SDK and the lock.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "the tests read the clock")]
 
 use aws_sdk_dynamodb::Client;
@@ -9,18 +9,17 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
-use lambda_lock::LockClient;
+use lambda_lock::once::Started;
+use lambda_lock::{Budget, Error, Lock, LockClient};
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
 use lambda_lock_local::{LocalDynamoDb, client, config};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 fn on(table: &str, action: &str) -> Grant {
-    Grant {
-        action: format!("dynamodb:{action}"),
-        resource: format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{table}"),
-    }
+    Grant::new(format!("dynamodb:{action}"), format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{table}"))
 }
 
 /// Starts the embedded server with a lock table, and a proxy in front of it that knows one caller.
@@ -147,4 +146,148 @@ async fn a_request_can_be_lost_or_applied_after_its_caller_has_given_up() {
     assert_eq!((is_there("lost").await, is_there("late").await), (false, false));
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!((is_there("lost").await, is_there("late").await), (false, true));
+}
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// The role of docs/tenants.md in a session with this tag, with the actions that not every caller needs.
+fn role_of(tenant: &str) -> Role {
+    let page = include_str!("../../docs/tenants.md");
+    let (_, policy) = page.split_once("```json\n").unwrap();
+    let (policy, _) = policy.split_once("\n```").unwrap();
+    let policy = policy.replace("REGION", "eu-central-1").replace("ACCOUNT", "123456789012");
+    let mut statement: Value = serde_json::from_str(&policy.replace("${aws:PrincipalTag/tenant}", tenant)).unwrap();
+    // The tag is there: it was put in above.
+    let tag = statement["Condition"]["Null"].as_object_mut().unwrap().remove("aws:PrincipalTag/tenant");
+    assert_eq!(tag, Some(json!("false")));
+    statement["Action"].as_array_mut().unwrap().extend(
+        ["ConditionCheckItem", "DeleteItem", "Query", "Scan"].map(|action| json!(format!("dynamodb:{action}"))),
+    );
+    let grant = |action: &Value| {
+        let grant = json!({"action": action, "resource": statement["Resource"], "condition": statement["Condition"]});
+        serde_json::from_value(grant).unwrap()
+    };
+    statement["Action"].as_array().unwrap().iter().map(grant).collect()
+}
+
+/// The lock table and a proxy in front of it, whose caller is in a session of this tenant.
+async fn session_of(tenant: &str) -> (LocalDynamoDb, AuthorizingProxy) {
+    let (dynamodb, proxy) = proxy(&[]).await;
+    proxy.allow("a-function", role_of(tenant));
+    (dynamodb, proxy)
+}
+
+async fn held(locks: &LockClient, key: &str) -> Lock {
+    locks.try_acquire(key).lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap()
+}
+
+async fn rows(dynamodb: &LocalDynamoDb) -> Vec<String> {
+    let scanned = client(dynamodb.endpoint()).scan().table_name("locks").send().await.unwrap();
+    let mut rows: Vec<_> = scanned.items().iter().map(|item| format!("{:?}", BTreeMap::from_iter(item))).collect();
+    rows.sort();
+    rows
+}
+
+fn put(key: &str) -> TransactWriteItem {
+    let update = Update::builder()
+        .table_name("locks")
+        .key("key", AttributeValue::S(key.to_owned()))
+        .update_expression("SET a = :a")
+        .expression_attribute_values(":a", AttributeValue::S("a".into()));
+    TransactWriteItem::builder().update(update.build().unwrap()).build()
+}
+
+#[tokio::test]
+async fn a_client_of_one_tenant_is_refused_at_every_operation_on_another_s_row() {
+    let (dynamodb, proxy) = session_of("red").await;
+    let red = locks(&proxy).prefixed("red/").unwrap();
+    let mut lock = held(&red, "k").await;
+    let saved = held(&red, "saved").await.save();
+    let [released, deleted, committed] = [held(&red, "a").await, held(&red, "b").await, held(&red, "c").await];
+    let Started::Attempt(attempt) = red.once("work").lease(LEASE).start::<u8>().await.unwrap() else { panic!() };
+    let before = rows(&dynamodb).await;
+    let budget = Budget::lasting(Duration::from_secs(5));
+
+    proxy.allow("a-function", role_of("blue"));
+    let refused: Vec<(&str, Result<(), Error>)> = vec![
+        ("acquire", red.acquire("k").within(&budget).await.map(drop)),
+        ("acquire of what is free", red.acquire("free").within(&budget).await.map(drop)),
+        ("try_acquire", red.try_acquire("k").lease(LEASE).await.map(drop)),
+        ("with_lock", red.with_lock("free", &budget, async |_| Ok(())).await),
+        ("resume", red.resume(saved.clone()).await.map(drop)),
+        ("reclaim", red.reclaim(saved.clone()).lease(LEASE).await.map(drop)),
+        ("release of a saved lock", red.release(saved.clone()).await.map(drop)),
+        ("release_workflow", red.release_workflow("k", "arn:1").await.map(drop)),
+        ("peek", red.peek("k").await.map(drop)),
+        ("once", red.once("other work").lease(LEASE).start::<u8>().await.map(drop)),
+        ("status", red.once("work").status().await.map(drop)),
+        ("complete", attempt.complete(&1).await),
+        ("checkpoint", lock.checkpoint().await),
+        ("commit", lock.commit([put("blue/order")]).await),
+        ("commit_and_release", committed.commit_and_release([put("blue/order")]).await),
+        ("release", released.release().await.map(drop)),
+        ("release that deletes the row", deleted.release().delete_row().await.map(drop)),
+    ];
+
+    for (operation, refused) in refused {
+        let error = refused.expect_err(operation);
+        assert!(error.is_denied(), "{operation}: {error}");
+    }
+    let fenced = through(&proxy, "a-function").transact_write_items().transact_items(put("blue/order"));
+    let fenced = fenced.transact_items(red.condition_check(&saved).unwrap()).send().await.unwrap_err();
+    assert_eq!(fenced.code(), Some("AccessDeniedException"), "condition_check");
+    assert_eq!(rows(&dynamodb).await, before, "nothing was written");
+    let _ = lock.save();
+}
+
+#[tokio::test]
+async fn a_client_of_a_tenant_can_do_everything_on_its_own_rows_and_commits_nothing_to_another_s() {
+    let (dynamodb, proxy) = session_of("blue").await;
+    let blue = locks(&proxy).prefixed("blue/").unwrap();
+
+    let mut lock = held(&blue, "k").await;
+    lock.commit([put("blue/order")]).await.unwrap();
+    let before = rows(&dynamodb).await;
+    let refused = lock.commit([put("blue/order"), put("red/order")]).await.unwrap_err();
+    assert!(refused.is_denied(), "{refused}");
+    assert_eq!(rows(&dynamodb).await, before);
+    lock.checkpoint().await.unwrap();
+    lock.release().delete_row().await.unwrap();
+    let outcome = blue.once("work").lease(LEASE).run(async |_| Ok::<_, Error>(7)).await.unwrap();
+    assert_eq!(outcome.into_result(), 7);
+    assert!(blue.peek("k").await.unwrap().is_none());
+
+    let used = proxy.used("a-function");
+    assert!(used.is_subset(&role_of("blue")), "with the condition under which it was allowed: {used:?}");
+}
+
+#[tokio::test]
+async fn a_request_without_a_partition_key_is_refused_under_a_condition_on_it() {
+    let (_dynamodb, proxy) = session_of("blue").await;
+    let client = through(&proxy, "a-function");
+
+    let scan = client.scan().table_name("locks").send().await.unwrap_err();
+    assert_eq!(scan.code(), Some("AccessDeniedException"));
+
+    // What its keys are is not read here, so that nobody takes it for allowed.
+    let query = client.query().table_name("locks").key_condition_expression("#k = :k");
+    let query = query.expression_attribute_names("#k", "key");
+    let query = query.expression_attribute_values(":k", AttributeValue::S("blue/k".into())).send().await.unwrap_err();
+    assert_eq!(query.code(), Some("ValidationException"));
+}
+
+#[tokio::test]
+async fn the_partition_key_is_that_of_the_table_and_the_sort_key_does_not_count() {
+    let (dynamodb, proxy) = proxy(&[]).await;
+    let builder = |client| LockClient::builder(client, "pairs").key_attribute("pk").sort_key_attribute("sk");
+    builder(client(dynamodb.endpoint())).build().unwrap().create_table().await.unwrap();
+    let pairs = |grant: Grant| Grant { resource: grant.resource.replace("/locks", "/pairs"), ..grant };
+    proxy.allow("a-function", role_of("blue").into_iter().map(pairs).collect());
+    let locks = builder(through(&proxy, "a-function")).build().unwrap();
+
+    let refused = locks.try_acquire(("red/k", "blue/k")).lease(LEASE).await.map(drop).unwrap_err();
+    let granted = locks.try_acquire(("blue/k", "red/k")).lease(LEASE).await.unwrap().granted().unwrap();
+
+    assert!(refused.is_denied(), "{refused}");
+    granted.release().await.unwrap();
 }

@@ -5,12 +5,13 @@ use crate::engine::Engine;
 use crate::engine::clock::SharedClock;
 use crate::engine::dynamodb::DynamoDb;
 use crate::engine::error::Error;
+use crate::engine::prefix::KeyPrefix;
 use crate::engine::wall_clock::WallClockCheck;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use aws_sdk_dynamodb::config::SharedAsyncSleep;
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_async::rt::sleep::default_async_sleep;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The default of [`request_timeout`](LockClientBuilder::request_timeout): how long one request may take.
@@ -228,10 +229,21 @@ impl LockClientBuilder {
             settings.check_owner_prefix(owner)?;
         }
         let owner = owner.map_or_else(OnceLock::new, OnceLock::from);
-        let transport = Box::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));
-        let wall_clock = WallClockCheck::new(settings.clock_bounds.max_clock_skew());
-        let engine =
-            Engine { transport, config, table, settings, owner, one_home_region, request_timeout, clock, wall_clock };
+        let transport = Arc::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));
+        let wall_clock = Arc::new(WallClockCheck::new(settings.clock_bounds.max_clock_skew()));
+        let (config, key_prefix) = (Arc::new(config), KeyPrefix::default());
+        let engine = Engine {
+            transport,
+            config,
+            table,
+            settings,
+            owner,
+            one_home_region,
+            request_timeout,
+            clock,
+            wall_clock,
+            key_prefix,
+        };
         Ok(LockClient::new(engine))
     }
 }

@@ -47,6 +47,37 @@ impl LockClient {
         Self { engine: Arc::new(engine) }
     }
 
+    /// Returns a client of the same table whose keys all begin with this prefix, such as one for each tenant. It is
+    /// cheap, shares the connections of this client, and sends no request.
+    ///
+    /// ```no_run
+    /// # fn example(locks: &lambda_lock::LockClient) -> Result<(), lambda_lock::Error> {
+    /// let blue = locks.prefixed("blue/")?;
+    /// let request = blue.acquire("customer-7"); // the row's key is blue/customer-7
+    /// # let _ = request;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Callers give keys without the prefix. Rows, guards, saved locks, errors and logs have the whole key. The key of
+    /// idempotent work has the prefix before the namespace of `once`: `blue/once/order-42`. Calls with a saved lock
+    /// whose key begins otherwise return `InvalidRequest`. A prefix of a client that has one is put behind it.
+    ///
+    /// A prefix keeps names apart. It stops no code that has permission for the whole table: see the page on tenants
+    /// in the book.
+    ///
+    /// # Errors
+    /// Returns `InvalidRequest` when the prefix does not end with a slash, when one of its parts is `once`, or when it
+    /// leaves no room for a key: both together have at most 2,048 bytes.
+    pub fn prefixed(&self, prefix: &str) -> Result<LockClient, Error> {
+        Ok(Self::new(self.engine.prefixed(prefix)?))
+    }
+
+    /// The prefix of this client's keys. It is empty unless the client is [prefixed](LockClient::prefixed).
+    pub fn key_prefix(&self) -> &str {
+        self.engine.key_prefix().as_str()
+    }
+
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
     ///
     /// The lease covers the rest of the budget and its grace. A function that is killed at its deadline blocks others
@@ -122,7 +153,7 @@ impl LockClient {
     /// It is not cancel safe. If the future is dropped after its request was sent, the lock may be held, and then stays
     /// held until its lease ends.
     pub fn acquire(&self, key: impl Into<LockKey>) -> Acquire<'_> {
-        AcquireRequest::new(&self.engine, key.into())
+        AcquireRequest::new(&self.engine, self.row_of(key))
     }
 
     /// Tries once to acquire a lock. Returns at once when another caller holds it.
@@ -143,7 +174,7 @@ impl LockClient {
     /// # Cancel safety
     /// The same holds as for [`acquire`](LockClient::acquire).
     pub fn try_acquire(&self, key: impl Into<LockKey>) -> TryAcquire<'_> {
-        AcquireRequest::new(&self.engine, key.into())
+        AcquireRequest::new(&self.engine, self.row_of(key))
     }
 
     /// Continues to hold a lock that was saved with [`Lock::save`]. The grant and the fencing token stay the same, and
@@ -191,9 +222,8 @@ impl LockClient {
     /// # IAM actions
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
     pub fn condition_check(&self, saved: &SavedLock) -> Result<TransactWriteItem, Error> {
-        let settings = self.engine.settings();
-        saved.check(settings)?;
-        commit::fence(&self.engine, &saved.holding(self.engine.clock().now(), settings)?)
+        self.engine.check_saved(saved)?;
+        commit::fence(&self.engine, &saved.holding(self.engine.clock().now(), self.engine.settings())?)
     }
 
     /// Releases a saved lock without renewing it first.
@@ -212,7 +242,7 @@ impl LockClient {
     /// See [`Release`] for errors and cancel safety. The call sends one consistent read (`dynamodb:GetItem`), then one
     /// write if the lock is held (`dynamodb:UpdateItem`).
     pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> ReleaseWorkflow {
-        ReleaseWorkflow::new(&self.engine, key.into(), workflow.into())
+        ReleaseWorkflow::new(&self.engine, self.row_of(key), workflow.into())
     }
 
     /// Reads who holds a lock, until when, and with which token. Returns `None` when the lock has no row.
@@ -229,7 +259,7 @@ impl LockClient {
     /// # Cancel safety
     /// It is cancel safe, because it changes nothing.
     pub async fn peek(&self, key: impl Into<LockKey>) -> Result<Option<PeekedLock>, Error> {
-        peek::peek(&self.engine, key.into()).await
+        peek::peek(&self.engine, self.row_of(key)).await
     }
 
     /// Creates the lock table if it is missing. The table is billed on demand and has this client's key attributes. TTL
@@ -276,5 +306,10 @@ impl LockClient {
     /// The name of the lock table.
     pub fn table(&self) -> &str {
         self.engine.table()
+    }
+
+    /// Returns the key as it is in the row.
+    pub(crate) fn row_of(&self, key: impl Into<LockKey>) -> LockKey {
+        self.engine.key_prefix().before(key.into())
     }
 }

@@ -9,17 +9,19 @@ pub(crate) mod deadline;
 pub(crate) mod dynamodb;
 pub(crate) mod error;
 mod interceptor;
+pub(crate) mod prefix;
 pub(crate) mod table;
 pub(crate) mod transaction;
 pub(crate) mod transport;
 pub(crate) mod wall_clock;
 
-use crate::protocol::{ClockBounds, Settings};
+use crate::protocol::{ClockBounds, Invalid, LockKey, SavedLock, Settings};
 use aws_sdk_dynamodb::Config;
 use budget::Budget;
 use clock::SharedClock;
 use deadline::{Deadline, LeasePolicy};
-use std::sync::OnceLock;
+use prefix::KeyPrefix;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::Transport;
 use wall_clock::WallClockCheck;
@@ -27,12 +29,13 @@ use wall_clock::WallClockCheck;
 /// How many request timeouts a call without a budget may spend on retries.
 const TIMEOUTS_PER_CALL: u32 = 3;
 
-/// Runs operations on one lock table. A client, its clones, and the guards of its locks share it.
-#[derive(Debug)]
+/// Runs operations on one lock table. A client, its clones, and the guards of its locks share it. A client with a
+/// [prefix](KeyPrefix) has a copy, which shares the connections and what is known about the wall clock.
+#[derive(Clone, Debug)]
 pub(crate) struct Engine {
-    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) transport: Arc<dyn Transport>,
     /// As the caller gave it.
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     pub(crate) table: String,
     pub(crate) settings: Settings,
     /// As the caller gave it, or drawn at its first use.
@@ -40,7 +43,8 @@ pub(crate) struct Engine {
     pub(crate) one_home_region: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) clock: SharedClock,
-    pub(crate) wall_clock: WallClockCheck,
+    pub(crate) wall_clock: Arc<WallClockCheck>,
+    pub(crate) key_prefix: KeyPrefix,
 }
 
 impl Engine {
@@ -63,6 +67,31 @@ impl Engine {
 
     pub(crate) fn clock_bounds(&self) -> &ClockBounds {
         &self.settings.clock_bounds
+    }
+
+    /// Returns an engine of the same table whose keys all begin with this prefix, after the prefix that they have.
+    pub(crate) fn prefixed(&self, prefix: &str) -> Result<Self, Invalid> {
+        Ok(Self { key_prefix: self.key_prefix.then(prefix)?, ..self.clone() })
+    }
+
+    pub(crate) fn key_prefix(&self) -> &KeyPrefix {
+        &self.key_prefix
+    }
+
+    /// Checks the key of a plain lock, as it is in the row.
+    pub(crate) fn check_lock_key(&self, row: &LockKey) -> Result<(), Invalid> {
+        if self.key_prefix.as_str().is_empty() {
+            return self.settings.check_lock_key(row);
+        }
+        self.settings.check_lock_key(&self.key_prefix.behind(row)?)?;
+        // With its prefix the key may be too long.
+        self.settings.check_key(row)
+    }
+
+    /// Checks that a saved lock belongs to this client.
+    pub(crate) fn check_saved(&self, saved: &SavedLock) -> Result<(), Invalid> {
+        self.check_lock_key(&saved.key())?;
+        saved.check(&self.settings)
     }
 
     /// The owner of the lock that a call acquires. This is the owner that the caller names. Otherwise it is a name

@@ -38,7 +38,8 @@ pub(crate) struct WallClockCheck {
 struct Difference {
     /// The most likely value.
     probable: i64,
-    /// The largest value that the header's second and the round trip allow.
+    /// The smallest and the largest value that the header's second and the round trip allow.
+    smallest: i64,
     largest: i64,
 }
 
@@ -64,11 +65,13 @@ impl WallClockCheck {
             if ahead <= LONGEST_LEAD_MILLIS { millis.max(released) } else { millis }
         };
         let shown = *self.shown();
-        let latest = shown.map_or(0, |shown| local.saturating_add_signed(shown.largest));
+        let allowed =
+            |offset: fn(Difference) -> i64| shown.map_or(0, |shown| local.saturating_add_signed(offset(shown)));
         WallClock {
             millis: leading(corrected),
             written: leading(corrected.max(local)),
-            latest: leading(corrected.max(local).max(latest)),
+            latest: leading(corrected.max(local).max(allowed(|shown| shown.largest))),
+            earliest: allowed(|shown| shown.smallest),
             trusted: !self.distrusted.load(Ordering::Relaxed) && shown.is_none(),
         }
     }
@@ -119,7 +122,7 @@ impl WallClockCheck {
         let ahead = sent_wall.saturating_sub(latest_server);
         let behind = server.saturating_sub(received_wall);
         let probable = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
-        let difference = Difference { probable, largest: latest_server.saturating_sub(sent_wall) };
+        let difference = Difference { probable, smallest: behind, largest: latest_server.saturating_sub(sent_wall) };
         (ahead.max(behind) > self.max_skew_millis).then_some(difference)
     }
 }
@@ -151,6 +154,12 @@ mod tests {
         check.reading(at(received))
     }
 
+    /// What an untrusted clock shows: the time, the time to write, and the time from which a lease counts.
+    fn untrusted(read: WallClock) -> (u64, u64, u64) {
+        assert!(!read.trusted);
+        (read.millis, read.written, read.latest)
+    }
+
     #[test]
     fn a_clock_within_skew_second_and_round_trip_is_trusted() {
         let server = SERVER * 1000;
@@ -161,7 +170,7 @@ mod tests {
             (server - 9_000, server + 1_000),
             (server + 2_990, server + 9_000),
         ] {
-            let right = WallClock { millis: received, written: received, latest: received, trusted: true };
+            let right = WallClock { millis: received, written: received, latest: received, earliest: 0, trusted: true };
             assert_eq!(after(2, sent, received), right);
         }
     }
@@ -187,7 +196,10 @@ mod tests {
             WallClock { millis: right, written: right, latest: right, trusted: false }
         );
         check.compare(at(right), at(right), server(SERVER));
-        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, latest: right, trusted: true });
+        assert_eq!(
+            check.reading(at(right)),
+            WallClock { millis: right, written: right, latest: right, earliest: 0, trusted: true }
+        );
     }
 
     #[test]
@@ -224,7 +236,7 @@ mod tests {
     fn after_one_answer_a_lease_ends_no_earlier_than_by_the_latest_time_that_dynamodb_s_clock_can_show() {
         let server = SERVER * 1000;
         let read = after(1, server - 60_100, server - 60_000);
-        assert_eq!((read.millis, read.latest), (server - 60_000, server + 1000 + 100));
+        assert_eq!((read.millis, read.earliest, read.latest), (server - 60_000, server, server + 1000 + 100));
     }
 
     #[test]

@@ -58,6 +58,11 @@
 //!
 //! [`LockLayer`] takes the key from the event, so the handler itself does not need to acquire the lock.
 //!
+//! # Tenants
+//!
+//! A function in Lambda's tenant isolation mode can give each tenant locks of its own: see
+//! [`LockLayer::per_tenant`] and [`tenant_prefix`].
+//!
 //! # Errors by name
 //!
 //! [`Error`](crate::Error) is converted into a [`Diagnostic`](lambda_runtime::Diagnostic) whose `errorType` is a name
@@ -71,9 +76,11 @@
 mod budget;
 mod diagnostic;
 mod guard;
+mod tenant;
 
 pub use diagnostic::{diagnostic, error_type};
 pub use guard::{LockLayer, LockService, LockServiceError, Locked, Refuse, WhenHeld};
+pub use tenant::tenant_prefix;
 
 #[cfg(test)]
 mod tests {

@@ -164,7 +164,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         }
         let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
         let settings = self.engine.settings();
-        settings.check_lock_key(&self.key)?;
+        self.engine.check_lock_key(&self.key)?;
         settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
         let reclaim = match &self.reclaimed {
             Some(saved) => protocol::Reclaim::Only(saved.parsed_version()?),

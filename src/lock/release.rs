@@ -178,7 +178,7 @@ impl Release {
 
     pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
         let settings = engine.settings();
-        let holding = saved.check(settings).and_then(|()| saved.holding(engine.clock().now(), settings));
+        let holding = engine.check_saved(&saved).and_then(|()| saved.holding(engine.clock().now(), settings));
         let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
         Self(Releasing::new(engine.clone(), what, None))
     }
@@ -226,7 +226,7 @@ impl Release {
 impl ReleaseWorkflow {
     pub(crate) fn new(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
         let settings = engine.settings();
-        let checked = settings
+        let checked = engine
             .check_lock_key(&key)
             .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
         let what =

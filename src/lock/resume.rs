@@ -50,7 +50,7 @@ impl<'a> Resume<'a> {
     async fn go(self) -> Result<Lock, Error> {
         let Self { engine, saved, lease, budget, data } = self;
         let settings = engine.settings();
-        saved.check(settings)?;
+        engine.check_saved(&saved)?;
         settings.check_write(&saved.key(), saved.owner(), saved.workflow(), &data)?;
         lease.map_or(Ok(()), Lease::check)?;
         let holding = saved.holding(engine.clock().now(), settings)?;

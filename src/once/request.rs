@@ -9,7 +9,6 @@ use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Held};
 use crate::lock::guard::Lock;
-use crate::protocol::once::NAMESPACE;
 use crate::protocol::{
     self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, OnceRecord, Operation, Reclaim,
     StoredOutcome,
@@ -30,8 +29,11 @@ pub const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 #[must_use = "an idempotent work does nothing until it is run or started"]
 pub struct Once<'a> {
     engine: &'a Arc<Engine>,
-    /// The key as the caller gave it.
+    /// The key as the caller gave it, after the prefix of the client.
     name: LockKey,
+    /// The key of the row.
+    row: LockKey,
+    is_nameless: bool,
     payload: Option<Result<String, Invalid>>,
     keep: Duration,
     lease: Option<Duration>,
@@ -74,10 +76,13 @@ pub enum Started<T> {
 }
 
 impl<'a> Once<'a> {
-    pub(crate) fn new(engine: &'a Arc<Engine>, name: LockKey) -> Self {
+    pub(crate) fn new(engine: &'a Arc<Engine>, key: LockKey) -> Self {
+        let prefix = engine.key_prefix();
         Self {
             engine,
-            name,
+            row: prefix.before_work(&key),
+            is_nameless: key.key().is_empty(),
+            name: prefix.before(key),
             payload: None,
             keep: DEFAULT_KEEP_FOR,
             lease: None,
@@ -285,22 +290,17 @@ impl<'a> Once<'a> {
     /// # Cancel safety
     /// It is cancel safe, because it changes nothing.
     pub async fn status(self) -> Result<Option<OnceStatus>, Error> {
-        status::read(self.engine, &self.name, self.key()).await
-    }
-
-    fn key(&self) -> LockKey {
-        LockKey::new(format!("{NAMESPACE}{}", self.name.key()), self.name.sort_key().map(str::to_owned))
+        status::read(self.engine, &self.name, self.row).await
     }
 
     fn options(&mut self) -> Result<AcquireOptions, Error> {
-        if self.name.key().is_empty() {
+        if self.is_nameless {
             return Err(Invalid::new("the key of the work is empty: give text that names it").into());
         }
         let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
-        let key = self.key();
-        self.engine.settings().check_write(&key, &owner, None, &DataChange::Keep)?;
+        self.engine.settings().check_write(&self.row, &owner, None, &DataChange::Keep)?;
         Ok(AcquireOptions {
-            key,
+            key: self.row.clone(),
             owner,
             workflow: None,
             data: DataChange::Keep,

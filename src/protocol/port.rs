@@ -4,7 +4,7 @@
 //! awaits the operation. A driver that cannot await runs it by [steps](super::Steps).
 
 use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
-use super::instants::{Instants, millis_rounded_up};
+use super::instants::Instants;
 use super::request::Request;
 use super::value::Item;
 use std::future::Future;
@@ -54,17 +54,15 @@ pub struct Now {
     pub latest_end: Option<u64>,
 }
 
-/// DynamoDB's responses show its time in whole seconds.
-const DATE_RESOLUTION: Duration = Duration::from_secs(1);
-
 impl Now {
     /// Whether a response has shown, since `latest` was read, that the wall clock was behind by more than others allow
     /// for. The end of a lease that was written then is too early: others may take the lock while its holder still
     /// relies on it.
     pub(super) fn found_behind_since(&self, started: Instants, latest: u64, clock_bounds: &ClockBounds) -> bool {
         let skew = clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
-        let expected = self.instants.longest_since(started).saturating_add(skew).saturating_add(DATE_RESOLUTION);
-        self.wall.latest > latest.saturating_add(millis_rounded_up(expected))
+        let expected = self.instants.longest_since(started).saturating_add(skew);
+        let expected = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+        self.wall.earliest > latest.saturating_add(expected)
     }
 }
 
@@ -80,6 +78,8 @@ pub struct WallClock {
     /// The time from which the end of a lease counts: `written`, but never earlier than the latest time that the last
     /// response allows. So a clock that is behind cannot make a living holder look dead either.
     pub latest: u64,
+    /// The earliest time that the last response allows. 0 where it showed no difference to the local clock.
+    pub earliest: u64,
     /// Whether this clock may prove that another holder is dead.
     pub trusted: bool,
 }

@@ -70,6 +70,8 @@ pub(super) async fn renew_unless(
                     return Ok(Renewed::Renewed);
                 }
                 call.retry.repeat();
+                // It was applied, so a later failure must not say that nothing was.
+                call.outcome_unknown = true;
                 continue;
             }
             Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => Some(row),

@@ -44,6 +44,29 @@ async fn the_record_follows_its_wire_format() {
     assert_eq!((&settled["attempts"], &settled["payloadHash"]), (&open["attempts"], &open["payloadHash"]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_s_prefix_comes_before_the_namespace_and_clients_with_different_prefixes_do_not_meet() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let (blue, red) = (locks.prefixed("blue/").unwrap(), locks.prefixed("red/").unwrap());
+
+    attempt(once(&blue)).await.complete(&1).await.unwrap();
+    let theirs = attempt(once(&red)).await;
+
+    assert_eq!(theirs.lock().key(), &"red/once/order-42".into());
+    theirs.give_back().await.unwrap();
+    attempt(once(&locks)).await.complete(&2).await.unwrap();
+    assert_eq!((replayed(once(&blue)).await, replayed(once(&locks)).await), (json!(1), json!(2)));
+    assert!(table.row("blue/once/order-42").is_some() && table.row(ROW).is_some());
+
+    assert_eq!(blue.once("order-42").status().await.unwrap().unwrap().attempts, 1);
+    attempt(once(&red)).await.fail("no").await.unwrap();
+    let failed_before = once(&red).start::<Value>().await.map(drop).unwrap_err();
+    assert!(failed_before.to_string().contains("the work red/order-42 failed"), "{failed_before}");
+    let nameless = blue.once("").lease(LEASE).start::<Value>().await.map(drop).unwrap_err();
+    assert!(nameless.is_invalid_request(), "{nameless}");
+}
+
 mod a_record_whose_time_is_over_is_as_if_it_had_never_been {
     use super::*;
 

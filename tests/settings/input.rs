@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const LEASE: Duration = secs(20);
 
-fn is_invalid(error: &Error, names: &str) {
+pub(crate) fn is_invalid(error: &Error, names: &str) {
     assert!(error.is_invalid_request(), "{error:?}");
     assert!(error.to_string().contains(names), "{error} does not name {names}");
 }

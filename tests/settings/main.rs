@@ -6,4 +6,5 @@ mod auto_traits;
 mod error_kinds;
 mod input;
 mod limits;
+mod prefixes;
 mod table;

@@ -117,9 +117,9 @@ impl Way {
 fn role(actions: &[&str]) -> Role {
     let grants = actions.iter().flat_map(|action| [TABLE, MISSING_TABLE].map(|table| (action, table)));
     grants
-        .map(|(action, table)| Grant {
-            action: format!("dynamodb:{action}"),
-            resource: format!("arn:aws:dynamodb:local:123456789012:table/{table}"),
+        .map(|(action, table)| {
+            let resource = format!("arn:aws:dynamodb:local:123456789012:table/{table}");
+            Grant::new(format!("dynamodb:{action}"), resource)
         })
         .collect()
 }

@@ -116,6 +116,17 @@ impl Failure {
         Self { message, key: Some(key), ..self }
     }
 
+    /// Sets the lock that the failure is about, if its caller knows the lock by another key than its row has. The
+    /// sentence has the caller's key, and the log line has the row's key. A sentence about the row itself does not
+    /// change.
+    #[must_use]
+    pub fn of_row(self, row: &LockKey, key: &LockKey) -> Self {
+        let whole = row.to_string();
+        let message = self.message.replace(&format!("lock {whole}"), &format!("lock {key}"));
+        let told = Self { message, ..self }.of_lock(key);
+        Self { key: Some(short(&whole).to_string()), ..told }
+    }
+
     /// Whether this is the failure of the work.
     pub fn is_of_the_work(&self) -> bool {
         self.error_type == "WorkFailed"
@@ -219,5 +230,20 @@ mod tests {
         let (first, last) = ("k".repeat(16), "k".repeat(48));
         let expected = format!("the lock {first}…{last} (64 of 2048 bytes) is no longer ours: stop");
         assert_eq!(failure.message(), expected);
+    }
+
+    #[test]
+    fn the_sentence_has_the_caller_s_key_and_the_log_line_the_row_s() {
+        for (row, key) in [
+            (LockKey::from("blue/customer-7"), LockKey::from("customer-7")),
+            (("blue/customer-7", "invoice-12").into(), ("customer-7", "invoice-12").into()),
+        ] {
+            let failure = Failure::lost(format!("the lock {row} is no longer ours: stop")).of_row(&row, &key);
+
+            assert_eq!(failure.message(), format!("the lock {key} is no longer ours: stop"));
+            assert_eq!(failure.key, Some(row.to_string()));
+            let about_the_row = format!("the row {row} is not a lock record");
+            assert_eq!(Failure::invalid_record(about_the_row.as_str()).of_row(&row, &key).message(), about_the_row);
+        }
     }
 }

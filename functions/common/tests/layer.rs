@@ -6,7 +6,7 @@ use lambda_lock_functions::test_support::{DynamoDb, context, pause};
 use lambda_runtime::{Context, Diagnostic, Error, LambdaEvent, service_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Barrier;
 use tower::{Layer, Service, ServiceExt};
 
@@ -78,6 +78,96 @@ async fn a_handler_is_not_polled_after_the_end_of_its_lease() {
     // The deadline is in whole milliseconds. It is counted from a moment before `started`.
     assert!((300..=502).contains(&last), "polled until {last} ms");
     assert_eq!(holder(&locks, "k").await, None);
+}
+
+#[tokio::test]
+async fn a_handler_without_cut_goes_on_after_the_end_of_its_lease() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let inside = locks.clone();
+    let handler = service_fn(move |event: LambdaEvent<Locked<String>>| {
+        let locks = inside.clone();
+        async move {
+            pause(Duration::from_millis(700)).await;
+            let held = locks.peek(&event.payload.payload).await?.unwrap();
+            assert!(!held.released && held.lease_ends_at.unwrap() < SystemTime::now(), "{held:?}");
+            Ok::<_, Error>("done")
+        }
+    });
+
+    let guard = by_payload(&locks).grace(Duration::from_millis(100)).without_cut();
+    let answer = guard.layer(handler).oneshot(event("k", context(0.4))).await;
+
+    assert_eq!(answer.unwrap(), "done");
+    assert_eq!(holder(&locks, "k").await, None, "it was released");
+}
+
+fn of_tenant(tenant: &str, seconds: f64) -> Context {
+    let mut context = context(seconds);
+    context.tenant_id = Some(tenant.to_owned());
+    context
+}
+
+#[tokio::test]
+async fn each_tenant_has_a_lock_of_its_own() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    // Both are inside their handlers at once, with one service, client and process.
+    let (both, inside) = (Arc::new(Barrier::new(2)), locks.clone());
+    let mut service = by_payload(&locks).per_tenant().layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
+        let (both, locks) = (both.clone(), inside.clone());
+        async move {
+            both.wait().await;
+            // The grant has the key of the row, so that any client of the table can resume it.
+            let grant = event.payload.grant;
+            let _ = locks.resume(grant.clone()).await?.save();
+            Ok::<_, Error>(grant.key().to_string())
+        }
+    }));
+
+    let first = service.ready().await.unwrap().call(event("k", of_tenant("blue", 30.0)));
+    let second = service.ready().await.unwrap().call(event("k", of_tenant("a/b", 30.0)));
+    let (first, second) = tokio::join!(first, second);
+
+    assert_eq!((first.unwrap().as_str(), second.unwrap().as_str()), ("blue/k", "a=2Fb/k"));
+    for row in ["blue/k", "a=2Fb/k"] {
+        assert!(locks.peek(row).await.unwrap().unwrap().released, "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_s_lock_that_is_held_is_named_by_its_row() {
+    let locks = DynamoDb::start().await.locks(&[]);
+    let lease = Duration::from_secs(30);
+    let held = locks.prefixed("blue/").unwrap().try_acquire("k").lease(lease).await.unwrap().granted().unwrap();
+    let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
+    let guard = by_payload(&locks).per_tenant();
+
+    for (waits, guard) in
+        [(true, guard.clone().reserve(Duration::from_millis(9_900))), (false, guard.without_waiting())]
+    {
+        let error = guard.layer(handler).oneshot(event("k", of_tenant("blue", 10.0))).await.unwrap_err();
+
+        assert!(error.to_string().starts_with("the lock blue/k is held by "), "waits: {waits}: {error}");
+    }
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_layer_per_tenant_refuses_an_invocation_without_one() {
+    let (server, runs) = (DynamoDb::start().await, Arc::new(AtomicU32::new(0)));
+    let counted = runs.clone();
+    let handler = service_fn(move |_: LambdaEvent<Locked<String>>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, Error>(()) }
+    });
+
+    let guarded = by_payload(&server.locks(&[])).per_tenant().layer(handler);
+    let diagnostic = Diagnostic::from(guarded.oneshot(event("k", context(10.0))).await.unwrap_err());
+
+    assert_eq!(diagnostic.error_type, "InvalidRequest");
+    assert!(diagnostic.error_message.contains("no tenant id"), "{diagnostic:?}");
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+    let rows = server.client().scan().table_name("locks").send().await.unwrap();
+    assert_eq!(rows.count, 0, "no request was sent");
 }
 
 #[tokio::test]

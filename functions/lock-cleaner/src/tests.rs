@@ -93,6 +93,21 @@ async fn exactly_the_locks_of_the_ended_execution_are_freed() {
     }
 }
 
+/// The keys in the index are those of the rows, with every prefix.
+#[tokio::test]
+async fn the_locks_of_clients_with_a_prefix_are_freed_too() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    for prefix in ["orders/", "orders/blue/"] {
+        leave(&locks.prefixed(prefix).unwrap(), "a", "me", Some(ENDED)).await;
+    }
+    let deps = deps(&server, &[ONE_LOOK]).unwrap();
+
+    assert_eq!(clean_up(&deps, "FAILED").await.unwrap(), json!({ "released": 2 }));
+
+    assert!(is_free(&locks, "orders/a").await && is_free(&locks, "orders/blue/a").await);
+}
+
 #[tokio::test]
 async fn other_statuses_release_nothing() {
     let server = server(None).await;

@@ -1,9 +1,9 @@
 //! `acquire`: acquires a lock, or reports its holder.
 
 use crate::deps::Deps;
-use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, lease, sort_key};
+use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, key, lease};
 use crate::time::Time;
-use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
+use lambda_lock::protocol::LONGEST_NAME;
 use lambda_lock::{Held, LockKey, Observation};
 use lambda_lock_functions::{Failure, Fields, beginning, quoted};
 use serde_json::{Value, json};
@@ -25,9 +25,9 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn read(mut fields: Fields, with_sort_key: bool) -> Result<Self, Failure> {
+    pub(crate) fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
         let request = Self {
-            key: LockKey::new(fields.name("key", LONGEST_KEY)?, sort_key(&mut fields, with_sort_key)?),
+            key: key(&mut fields, deps)?,
             owner: fields.name("owner", LONGEST_NAME)?,
             reclaim: fields.flag("reclaim")?,
             lease: lease(&mut fields)?,
@@ -115,7 +115,7 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
             let on_row = lock.data();
             let data = on_row.and_then(answerable);
             let omitted = on_row.is_some() && data.is_none();
-            let lock = LockJson { token: lock.save(), data }.json();
+            let lock = LockJson { token: lock.save(), data }.json(deps);
             let mut answer = json!({ "acquired": true, "lock": lock });
             if omitted {
                 answer["dataOmitted"] = true.into();

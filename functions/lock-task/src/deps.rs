@@ -1,17 +1,64 @@
-//! Clients and settings that all invocations of a process share.
+//! Clients and settings that all invocations of a process share, and those of one tenant.
 
-use lambda_lock::LockClient;
-use lambda_lock_functions::{Config, ConfigError};
+use lambda_lock::lambda::tenant_prefix;
+use lambda_lock::protocol::LONGEST_KEY;
+use lambda_lock::{LockClient, LockKey};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional};
+use lambda_runtime::Context;
 
 /// Clients and settings that all invocations of a process share.
+#[derive(Clone)]
 pub(crate) struct Deps {
+    /// Its keys begin with `LOCK_KEY_PREFIX`, and during an invocation with the prefix of the tenant behind it.
     pub(crate) locks: LockClient,
     /// Whether the lock table has a sort key.
     pub(crate) sort_key: bool,
+    /// Whether each tenant has locks of its own.
+    pub(crate) per_tenant: bool,
 }
 
 impl Deps {
-    pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
-        Ok(Self { locks: config.locks()?, sort_key: config.has_sort_key() })
+    pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        let mut locks = config.locks()?;
+        if let Some(prefix) = optional(environment, "LOCK_KEY_PREFIX")? {
+            locks = locks
+                .prefixed(&prefix)
+                .map_err(|error| ConfigError::new(format!("LOCK_KEY_PREFIX cannot be used: {error}")))?;
+        }
+        Ok(Self { locks, sort_key: config.has_sort_key(), per_tenant: per_tenant(environment)? })
+    }
+
+    /// The same for one invocation: where each tenant has locks of its own, those of the invocation's tenant.
+    pub(crate) fn of_tenant(&self, context: &Context) -> Result<Self, Failure> {
+        let mut deps = self.clone();
+        if self.per_tenant {
+            let prefix = tenant_prefix(context).ok_or_else(|| {
+                Failure::invalid_request(
+                    "the invocation has no tenant id, and LOCK_PER_TENANT is true: create the function with tenant \
+                     isolation and invoke it with a tenant id, or set LOCK_PER_TENANT to false",
+                )
+            })?;
+            deps.locks = self.locks.prefixed(&prefix)?;
+        }
+        Ok(deps)
+    }
+
+    /// The most bytes of a key in a request: its prefix comes before it in the row.
+    pub(crate) fn longest_key(&self) -> usize {
+        LONGEST_KEY - self.locks.key_prefix().len()
+    }
+
+    /// The key of a request as it is in the row.
+    pub(crate) fn row(&self, key: &LockKey) -> LockKey {
+        let prefix = self.locks.key_prefix();
+        LockKey::new(format!("{prefix}{}", key.key()), key.sort_key().map(str::to_owned))
+    }
+}
+
+fn per_tenant(environment: &Environment<'_>) -> Result<bool, ConfigError> {
+    match optional(environment, "LOCK_PER_TENANT")?.as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(ConfigError::new(format!("LOCK_PER_TENANT is {other:?}: give true or false"))),
     }
 }

@@ -11,18 +11,19 @@ use serde_json::Value;
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
     let fields = Fields::of_event(&event.payload)?;
     let key = key(&fields);
-    let done = run(fields, &Time::of(&event.context), deps).await;
+    let deps = deps.of_tenant(&event.context)?;
+    let done = run(fields, &Time::of(&event.context), &deps).await;
     done.map_err(|failure| match &key {
-        Some(key) => failure.of_lock(key),
+        Some(key) => failure.of_row(&deps.row(key), key),
         None => failure,
     })
 }
 
 async fn run(mut fields: Fields, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     match fields.text("action")?.as_str() {
-        "acquire" => acquire::run(acquire::Request::read(fields, deps.sort_key)?, time, deps).await,
-        "renew" => renew::run(renew::Request::read(fields, deps.sort_key)?, time, deps).await,
-        "release" => release::run(release::Request::read(fields, deps.sort_key)?, time, deps).await,
+        "acquire" => acquire::run(acquire::Request::read(fields, deps)?, time, deps).await,
+        "renew" => renew::run(renew::Request::read(fields, deps)?, time, deps).await,
+        "release" => release::run(release::Request::read(fields, deps)?, time, deps).await,
         _ => Err(fields.malformed("action", "give acquire, renew or release")),
     }
 }

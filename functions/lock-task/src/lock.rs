@@ -1,6 +1,7 @@
 //! A lock in the form that the caller passes around: the saved lock of the crate, and the payload.
 
-use lambda_lock::protocol::{LONGEST_KEY, LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
+use crate::deps::Deps;
+use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
 use lambda_lock::{LockKey, SavedLock};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Value, json};
@@ -38,10 +39,10 @@ pub(crate) struct LockJson {
 }
 
 impl LockJson {
-    /// Reads the field `lock`, in the form that an earlier response had.
-    pub(crate) fn read(request: &mut Fields, with_sort_key: bool) -> Result<Self, Failure> {
+    /// Reads the field `lock`, in the form that an earlier response had. Its key has no prefix.
+    pub(crate) fn read(request: &mut Fields, deps: &Deps) -> Result<Self, Failure> {
         let mut fields = request.object("lock", "lock.")?;
-        let key = LockKey::new(fields.name("key", LONGEST_KEY)?, sort_key(&mut fields, with_sort_key)?);
+        let key = deps.row(&key(&mut fields, deps)?);
         let owner = fields.name("owner", LONGEST_NAME)?;
         let version = fields.text("version")?;
         if Version::parse(&version).is_none() {
@@ -58,12 +59,12 @@ impl LockJson {
         Ok(Self { token, data })
     }
 
-    /// Returns the lock as JSON.
-    pub(crate) fn json(&self) -> Value {
+    /// Returns the lock as JSON. Its key has no prefix.
+    pub(crate) fn json(&self, deps: &Deps) -> Value {
         let token = &self.token;
         let key = token.key();
         let mut json = json!({
-            "key": key.key(),
+            "key": key.key().strip_prefix(deps.locks.key_prefix()),
             "owner": token.owner(),
             "version": token.version(),
             "fencingToken": token.fencing_token(),
@@ -85,8 +86,13 @@ pub(crate) fn epoch_millis(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// Takes the key and the sort key, as they are in requests and responses. The key has no prefix.
+pub(crate) fn key(fields: &mut Fields, deps: &Deps) -> Result<LockKey, Failure> {
+    Ok(LockKey::new(fields.name("key", deps.longest_key())?, sort_key(fields, deps.sort_key)?))
+}
+
 /// Takes the sort key. It is required if the table has one, and refused if not.
-pub(crate) fn sort_key(fields: &mut Fields, with_sort_key: bool) -> Result<Option<String>, Failure> {
+fn sort_key(fields: &mut Fields, with_sort_key: bool) -> Result<Option<String>, Failure> {
     match (with_sort_key, fields.has("sortKey")) {
         (true, _) => fields.name("sortKey", LONGEST_SORT_KEY).map(Some),
         (false, false) => Ok(None),

@@ -17,8 +17,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn read(mut fields: Fields, with_sort_key: bool) -> Result<Self, Failure> {
-        let request = Self { lock: LockJson::read(&mut fields, with_sort_key)?, reclaim: fields.flag("reclaim")? };
+    pub(crate) fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
+        let request = Self { lock: LockJson::read(&mut fields, deps)?, reclaim: fields.flag("reclaim")? };
         fields.nothing_else()?;
         Ok(request)
     }

@@ -16,8 +16,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn read(mut fields: Fields, with_sort_key: bool) -> Result<Self, Failure> {
-        let request = Self { lock: LockJson::read(&mut fields, with_sort_key)?, lease: lease(&mut fields)? };
+    pub(crate) fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
+        let request = Self { lock: LockJson::read(&mut fields, deps)?, lease: lease(&mut fields)? };
         fields.nothing_else()?;
         Ok(request)
     }
@@ -29,5 +29,5 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     // the longest lease.
     let budget = time.waiting(Duration::ZERO, LONGEST_LEASE);
     let lock = deps.locks.resume(token).lease(lease).within(&budget).await?;
-    Ok(json!({ "lock": LockJson { token: lock.save(), data }.json() }))
+    Ok(json!({ "lock": LockJson { token: lock.save(), data }.json(deps) }))
 }

@@ -75,6 +75,23 @@ async fn without_any_one_of_its_permissions_it_fails() {
 }
 
 #[tokio::test]
+async fn with_a_key_prefix_every_action_works_and_the_role_allows_no_other_key() {
+    let Some(template) = Expansion::expand_with(&["LockKeyPrefix=orders/"]).unwrap() else { return };
+
+    let sample = deploy(&template).await;
+    everything(&sample).await.unwrap();
+    assert_eq!(&sample.proxy.used(NAME), template.allows(NAME), "what is used, and what is allowed");
+    let rows = client(sample.dynamodb.endpoint()).scan().table_name(TABLE).send().await.unwrap();
+    let keys: Vec<_> = rows.items().iter().map(|row| row["key"].as_s().unwrap().as_str()).collect();
+    assert_eq!(keys, ["orders/k"]);
+
+    // The role confines the function, whatever prefix it puts before its keys.
+    let without = deploy(&template.with(NAME, &[("LOCK_KEY_PREFIX", "")])).await;
+    assert_error(ask(&without, acquire("k", "a")).await, "LockTableError", "access is denied");
+    assert_eq!(ask(&without, acquire("orders/k", "a")).await.unwrap()["acquired"], true);
+}
+
+#[tokio::test]
 async fn held_lost_and_malformed_are_reported_by_name() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;

@@ -1,5 +1,6 @@
-//! The actions and resources that a request needs.
+//! The actions and resources that a request needs, and those that a role grants.
 
+use super::Condition;
 use crate::lambda::ACCOUNT;
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -15,10 +16,60 @@ pub struct Grant {
     pub action: String,
     /// The ARN of the resource. It must be the exact ARN; wildcards have no effect.
     pub resource: String,
+    /// For which requests. Without one, for all.
+    #[serde(default)]
+    pub condition: Option<Condition>,
 }
 
 /// All actions that a function is permitted.
 pub type Role = BTreeSet<Grant>;
+
+/// One action on one resource that a request needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Service and action.
+    pub action: String,
+    /// The ARN.
+    pub resource: String,
+    /// The keys or whole items that the request names, in DynamoDB's JSON.
+    pub(super) items: Vec<Value>,
+}
+
+impl Grant {
+    /// An action on a resource, without a condition.
+    pub fn new(action: impl Into<String>, resource: impl Into<String>) -> Self {
+        Self { action: action.into(), resource: resource.into(), condition: None }
+    }
+
+    /// Whether it is about that action on that resource.
+    pub(super) fn is_about(&self, need: &Need) -> bool {
+        (&self.action, &self.resource) == (&need.action, &need.resource)
+    }
+}
+
+impl Need {
+    fn new(action: &str, resource: String, items: Vec<Value>) -> Self {
+        Self { action: format!("dynamodb:{action}"), resource, items }
+    }
+
+    /// The name of the table.
+    pub(super) fn table(&self) -> Option<&str> {
+        self.resource.split_once(":table/").and_then(|(_, table)| table.split('/').next())
+    }
+
+    /// The values of the partition key of this name, as IAM compares them.
+    pub(super) fn leading_keys(&self, partition_key: &str) -> anyhow::Result<Vec<String>> {
+        if self.action == "dynamodb:Query" {
+            bail!("the partition keys of a Query cannot be read here");
+        }
+        let key = |item: &Value| {
+            let value = &item[partition_key];
+            let text = value["S"].as_str().or_else(|| value["N"].as_str());
+            Ok(text.with_context(|| format!("{item} has no {partition_key} that can be compared"))?.to_owned())
+        };
+        self.items.iter().map(key).collect()
+    }
+}
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,25 +79,39 @@ impl fmt::Display for Grant {
 
 /// Returns what this operation of DynamoDB needs, by the IAM reference. A transaction or a batch
 /// needs the action of each of its items.
-pub(super) fn needed(operation: &str, request: &Value, region: &str) -> anyhow::Result<Vec<Grant>> {
+pub(super) fn needed(operation: &str, request: &Value, region: &str) -> anyhow::Result<Vec<Need>> {
     let arns = Arns { region };
     match operation {
         "TransactWriteItems" | "TransactGetItems" => {
             let mut needed = Vec::new();
             for item in array(request, "TransactItems")? {
                 for (part, item) in item.as_object().context("an item of the transaction is not an object")? {
-                    needed.push(arns.grant(action_of_part(part)?, item)?);
+                    needed.push(arns.need(action_of_part(part)?, item)?);
                 }
             }
             Ok(needed)
         }
         "BatchGetItem" | "BatchWriteItem" => {
             let tables = request["RequestItems"].as_object().context("RequestItems is missing")?;
-            Ok(tables.keys().map(|table| grant(operation, arns.table(table))).collect())
+            let need =
+                |(table, items): (&String, &Value)| Need::new(operation, arns.table(table), items_of_batch(items));
+            Ok(tables.iter().map(need).collect())
         }
-        "ListTables" => Ok(vec![grant(operation, "*".to_owned())]),
-        _ => Ok(vec![arns.grant(operation, request)?]),
+        "ListTables" => Ok(vec![Need::new(operation, "*".to_owned(), Vec::new())]),
+        _ => Ok(vec![arns.need(operation, request)?]),
     }
+}
+
+/// The keys or items of one table in a batch.
+fn items_of_batch(batch: &Value) -> Vec<Value> {
+    let writes = batch.as_array().into_iter().flatten().filter_map(|write| write.as_object()?.values().next());
+    let reads = batch["Keys"].as_array().into_iter().flatten().cloned();
+    writes.filter_map(item).chain(reads).collect()
+}
+
+/// The key or the item that a request or its part names, if it names one.
+fn item(request: &Value) -> Option<Value> {
+    request.get("Key").or_else(|| request.get("Item")).cloned()
 }
 
 fn action_of_part(part: &str) -> anyhow::Result<&'static str> {
@@ -60,10 +125,6 @@ fn action_of_part(part: &str) -> anyhow::Result<&'static str> {
     }
 }
 
-fn grant(action: &str, resource: String) -> Grant {
-    Grant { action: format!("dynamodb:{action}"), resource }
-}
-
 fn array<'a>(request: &'a Value, name: &str) -> anyhow::Result<&'a Vec<Value>> {
     request[name].as_array().with_context(|| format!("{name} is missing"))
 }
@@ -73,16 +134,16 @@ struct Arns<'a> {
 }
 
 impl Arns<'_> {
-    fn grant(&self, action: &str, request: &Value) -> anyhow::Result<Grant> {
+    fn need(&self, action: &str, request: &Value) -> anyhow::Result<Need> {
         let empty = Map::new();
-        let request = request.as_object().unwrap_or(&empty);
-        let table = request.get("TableName").and_then(Value::as_str).context("TableName is missing")?;
+        let fields = request.as_object().unwrap_or(&empty);
+        let table = fields.get("TableName").and_then(Value::as_str).context("TableName is missing")?;
         let table = self.table(table);
-        let resource = match request.get("IndexName").and_then(Value::as_str) {
+        let resource = match fields.get("IndexName").and_then(Value::as_str) {
             Some(index) => format!("{table}/index/{index}"),
             None => table,
         };
-        Ok(grant(action, resource))
+        Ok(Need::new(action, resource, item(request).into_iter().collect()))
     }
 
     /// Returns the ARN of a table. A request may also name the table by its ARN.
@@ -101,10 +162,8 @@ mod tests {
 
     fn needed_by(operation: &str, request: &Value) -> Vec<String> {
         let needed = needed(operation, request, "eu-central-1").unwrap();
-        needed
-            .iter()
-            .map(|grant| grant.to_string().replace("arn:aws:dynamodb:eu-central-1:123456789012:", ""))
-            .collect()
+        let short = |need: &Need| need.resource.replace("arn:aws:dynamodb:eu-central-1:123456789012:", "");
+        needed.iter().map(|need| format!("{} on {}", need.action, short(need))).collect()
     }
 
     #[test]
@@ -144,6 +203,51 @@ mod tests {
         let batch = json!({"RequestItems": {"a": [], "b": []}});
         let expected = ["dynamodb:BatchWriteItem on table/a", "dynamodb:BatchWriteItem on table/b"];
         assert_eq!(needed_by("BatchWriteItem", &batch), expected);
+    }
+
+    #[test]
+    fn the_partition_keys_are_those_of_every_key_and_item() {
+        let key = |text: &str| json!({"id": {"S": text}, "other": {"S": "no"}});
+        for (operation, request, expected) in [
+            ("GetItem", json!({"TableName": "t", "Key": key("a")}), vec!["a"]),
+            ("PutItem", json!({"TableName": "t", "Item": key("a")}), vec!["a"]),
+            ("UpdateItem", json!({"TableName": "t", "Key": {"id": {"N": "7"}}}), vec!["7"]),
+            ("Scan", json!({"TableName": "t"}), vec![]),
+            ("BatchGetItem", json!({"RequestItems": {"t": {"Keys": [key("a"), key("b")]}}}), vec!["a", "b"]),
+            (
+                "BatchWriteItem",
+                json!({"RequestItems": {"t": [{"PutRequest": {"Item": key("a")}}, {"DeleteRequest": {"Key": key("b")}}]}}),
+                vec!["a", "b"],
+            ),
+        ] {
+            let needed = needed(operation, &request, "eu-central-1").unwrap();
+            assert_eq!(needed[0].leading_keys("id").unwrap(), expected, "{operation}");
+            assert_eq!(needed[0].table(), Some("t"), "{operation}");
+        }
+    }
+
+    #[test]
+    fn a_transaction_names_a_partition_key_for_each_item() {
+        let key = |text: &str| json!({"id": {"S": text}});
+        let transaction = json!({"TransactItems": [
+            {"Update": {"TableName": "t", "Key": key("a")}},
+            {"Put": {"TableName": "t", "Item": key("b")}},
+        ]});
+        let needed = needed("TransactWriteItems", &transaction, "eu-central-1").unwrap();
+        let keys: Vec<_> = needed.iter().map(|need| need.leading_keys("id").unwrap()).collect();
+        assert_eq!(keys, [["a"], ["b"]]);
+    }
+
+    #[test]
+    fn partition_keys_that_cannot_be_read_are_no_partition_keys() {
+        for (operation, request) in [
+            ("Query", json!({"TableName": "t", "KeyConditionExpression": "id = :id"})),
+            ("GetItem", json!({"TableName": "t", "Key": {"another": {"S": "a"}}})),
+            ("GetItem", json!({"TableName": "t", "Key": {"id": {"B": "YQ=="}}})),
+        ] {
+            let needed = needed(operation, &request, "eu-central-1").unwrap();
+            assert!(needed[0].leading_keys("id").is_err(), "{operation} {request}");
+        }
     }
 
     #[test]

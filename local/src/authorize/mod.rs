@@ -5,11 +5,14 @@
 //! this machine and fail on AWS. [`AuthorizingProxy`] checks each request before the server. It knows
 //! the caller by the access key id in the signature, so every function has its own id. It reads which
 //! table or index the request uses and how. If the caller's role does not permit exactly that, it
-//! responds as AWS does. It does not verify signatures.
+//! responds as AWS does. A role may permit it for some partition keys only (`dynamodb:LeadingKeys`).
+//! The proxy does not verify signatures.
 
+mod condition;
 mod grant;
 mod proxy;
 pub(crate) mod refusal;
 
-pub use grant::{Grant, Role};
+pub use condition::Condition;
+pub use grant::{Grant, Need, Role};
 pub use proxy::{AuthorizingProxy, Call, Fate};

@@ -1,15 +1,17 @@
 //! The proxy: reads the caller and the needs of a request, checks the role, and decides what happens
 //! to the response.
 
-use super::grant::{Grant, Role, needed};
+use super::grant::{Grant, Need, Role, needed};
 use super::refusal;
+use crate::aws_json;
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
+use anyhow::Context;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::http::request::Parts;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +31,7 @@ pub struct Call {
     /// The access key id of the sender.
     pub caller: String,
     /// The permissions that the request needs.
-    pub needs: Vec<Grant>,
+    pub needs: Vec<Need>,
 }
 
 /// What happens to a request that is permitted.
@@ -58,10 +60,13 @@ pub enum Fate {
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
 
 struct Shared {
+    endpoint: String,
     upstream: Arc<Upstream>,
+    /// The name of each table's partition key, once it was asked for.
+    partition_keys: Mutex<BTreeMap<String, String>>,
     errors: Arc<Mutex<BTreeMap<String, u64>>>,
     /// The role of each access key id.
-    roles: BTreeMap<String, Role>,
+    roles: Mutex<BTreeMap<String, Role>>,
     used: Mutex<BTreeMap<String, Role>>,
     decide: Mutex<Decide>,
 }
@@ -74,9 +79,11 @@ impl AuthorizingProxy {
     /// Returns an error if the endpoint is not valid, or if there is no free loopback port.
     pub async fn start(upstream: &str, roles: BTreeMap<String, Role>) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
+            endpoint: upstream.to_owned(),
             upstream: Arc::new(Upstream::new(upstream)?),
+            partition_keys: Mutex::default(),
             errors: Arc::default(),
-            roles,
+            roles: Mutex::new(roles),
             used: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
         });
@@ -99,6 +106,11 @@ impl AuthorizingProxy {
         lock(&self.shared.errors).clone()
     }
 
+    /// Sets what the caller is permitted, from now on.
+    pub fn allow(&self, caller: &str, role: Role) {
+        lock(&self.shared.roles).insert(caller.to_owned(), role);
+    }
+
     /// Sets what decides about requests that are permitted, from now on.
     pub fn decide(&self, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) {
         *lock(&self.shared.decide) = Box::new(decide);
@@ -118,11 +130,17 @@ impl Handle for Shared {
             Ok(call) => call,
             Err(refusal) => return Ok(*refusal),
         };
-        let Some(role) = self.roles.get(&call.caller) else { return Ok(refusal::unknown_caller()) };
-        if let Some(grant) = call.needs.iter().find(|grant| !role.contains(grant)) {
-            return Ok(refusal::denied(&call.caller, grant));
+        let role = lock(&self.roles).get(&call.caller).cloned();
+        let Some(role) = role else { return Ok(refusal::unknown_caller()) };
+        let mut used = Role::new();
+        for need in &call.needs {
+            match self.grant(&role, need).await {
+                Ok(Some(grant)) => used.insert(grant.clone()),
+                Ok(None) => return Ok(refusal::denied(&call.caller, need)),
+                Err(error) => return Ok(refusal::not_understood(&format!("{}: {error:#}", need.action))),
+            };
         }
-        lock(&self.used).entry(call.caller.clone()).or_default().extend(call.needs.iter().cloned());
+        lock(&self.used).entry(call.caller.clone()).or_default().append(&mut used);
         let fate = lock(&self.decide)(&call);
         match fate {
             Fate::Swallowed => return std::future::pending().await,
@@ -147,6 +165,33 @@ impl Handle for Shared {
 }
 
 impl Shared {
+    /// Returns the part of the role that permits this, if there is one.
+    async fn grant<'r>(&self, role: &'r Role, need: &Need) -> anyhow::Result<Option<&'r Grant>> {
+        for grant in role.iter().filter(|grant| grant.is_about(need)) {
+            let Some(condition) = &grant.condition else { return Ok(Some(grant)) };
+            let table = need.table().with_context(|| format!("{} has no partition keys", need.resource))?;
+            if condition.holds(&need.leading_keys(&self.partition_key(table).await?)?) {
+                return Ok(Some(grant));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the name of a table's partition key.
+    async fn partition_key(&self, table: &str) -> anyhow::Result<String> {
+        if let Some(known) = lock(&self.partition_keys).get(table) {
+            return Ok(known.clone());
+        }
+        let describe = json!({ "TableName": table });
+        let described =
+            aws_json::call(&self.endpoint, "dynamodb", "DynamoDB_20120810.DescribeTable", &describe).await?;
+        let keys = described["Table"]["KeySchema"].as_array().into_iter().flatten();
+        let name = keys.filter(|key| key["KeyType"] == "HASH").find_map(|key| key["AttributeName"].as_str());
+        let name = name.with_context(|| format!("the table {table} has no partition key"))?.to_owned();
+        lock(&self.partition_keys).insert(table.to_owned(), name.clone());
+        Ok(name)
+    }
+
     /// Applies the request later, even if the caller has ended.
     fn apply_after(&self, delay: Duration, headers: HeaderMap, body: Bytes) {
         let (upstream, errors) = (Arc::clone(&self.upstream), Arc::clone(&self.errors));

@@ -1,6 +1,6 @@
 //! Errors in the form that AWS gives them: a status, mostly 400, and the reason as JSON.
 
-use super::Grant;
+use super::Need;
 use crate::lambda::ACCOUNT;
 use crate::proxy::Answer;
 use http_body_util::Full;
@@ -9,8 +9,8 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 /// The role does not permit this.
-pub(super) fn denied(caller: &str, grant: &Grant) -> Answer {
-    let Grant { action, resource } = grant;
+pub(super) fn denied(caller: &str, need: &Need) -> Answer {
+    let Need { action, resource, .. } = need;
     let sentence = format!(
         "User: arn:aws:sts::{ACCOUNT}:assumed-role/{caller}/{caller} is not authorized to perform: {action} \
          on resource: {resource} because no identity-based policy allows the {action} action"

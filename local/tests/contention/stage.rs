@@ -46,7 +46,7 @@ impl Stage {
 
 fn grant(table: &str, action: &str) -> Grant {
     let resource = format!("arn:aws:dynamodb:local:123456789012:table/{table}");
-    Grant { action: format!("dynamodb:{action}"), resource }
+    Grant::new(format!("dynamodb:{action}"), resource)
 }
 
 async fn create_counters(endpoint: &str) {

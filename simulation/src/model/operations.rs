@@ -69,7 +69,7 @@ fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) ->
                 let millis = now.wall.as_millis() as u64;
                 let now = Now {
                     instants: now,
-                    wall: WallClock { millis, written: millis, latest: millis, trusted: true },
+                    wall: WallClock { millis, written: millis, latest: millis, earliest: 0, trusted: true },
                     wait_left: left,
                     time_left: left,
                     lease: LEASE,

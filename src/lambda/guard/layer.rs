@@ -23,6 +23,8 @@ use tower::Layer;
 /// | [`reserve`](LockLayer::reserve) | half of the invocation | as much time for the handler as for waiting |
 /// | [`without_waiting`](LockLayer::without_waiting) | waits | most events should be handled, not refused |
 /// | [`when_held`](LockLayer::when_held) | error `LockHeld` | the caller of the function retries |
+/// | [`per_tenant`](LockLayer::per_tenant) | one lock for all tenants | most functions have no tenants |
+/// | [`without_cut`](LockLayer::without_cut) | the handler is dropped when its lease ends | another caller may be granted the lock from then on |
 ///
 /// ```no_run
 /// use lambda_lock::LockClient;
@@ -51,7 +53,8 @@ use tower::Layer;
 /// Returns the errors of [`acquire`](LockClient::acquire) as [`LockServiceError::Lock`](super::LockServiceError), and
 /// the errors of the handler. Each error leaves the function under its [name](super::super::error_type), including a
 /// lock's error that the handler returns in a box. An empty key is `InvalidRequest`, and so is a context without a
-/// deadline. Returns `CutShort` when the lease ended while the handler ran, and the handler was dropped at that point.
+/// deadline, and with [`per_tenant`](LockLayer::per_tenant) one without a tenant. Returns `CutShort` when the lease ended
+/// while the handler ran, and the handler was dropped at that point.
 /// Returns `Lost` when the handler succeeded, but its lock was lost meanwhile. A release that fails is logged as a
 /// warning, because the lease frees the lock.
 ///
@@ -109,6 +112,28 @@ impl<K, H> LockLayer<K, H> {
     #[must_use]
     pub fn reserve(mut self, reserve: Duration) -> Self {
         self.settings.reserve = Some(reserve);
+        self
+    }
+
+    /// Acquires a lock of its own for each tenant: its key begins with the [prefix](super::super::tenant_prefix) of the
+    /// invocation's tenant. Default: no prefix. An invocation without a tenant is refused as `InvalidRequest`, and no
+    /// request is sent. Every client of this table can resume the grant in [`Locked`](super::Locked), except one with
+    /// another prefix.
+    #[must_use]
+    pub fn per_tenant(mut self) -> Self {
+        self.settings.per_tenant = true;
+        self
+    }
+
+    /// Lets the handler continue when its lease has ended. Default: the handler is dropped at that point, because
+    /// another caller may be granted the lock from then on. Use this for a handler whose writes are fenced. When it has
+    /// succeeded and its lock was lost meanwhile, the error is `Lost`.
+    ///
+    /// The layer does not see when the handler resumes the grant and renews it. Within the invocation's budget such a
+    /// renewal reaches no further than the layer's own lease, so the default stops no handler too early.
+    #[must_use]
+    pub fn without_cut(mut self) -> Self {
+        self.settings.is_cut = false;
         self
     }
 }

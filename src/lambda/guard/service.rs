@@ -71,7 +71,8 @@ where
             };
             let locked = Locked { payload, grant: lock.to_saved() };
             let handled = inner.call(LambdaEvent::new(locked, context));
-            match lock.validity().run(handled).await {
+            let handled = if settings.is_cut { lock.validity().run(handled).await } else { Some(handled.await) };
+            match handled {
                 Some(Ok(answer)) => lock.finish_work().await.map(|()| answer).map_err(LockServiceError::Lock),
                 Some(Err(error)) => {
                     lock.finish().await;
@@ -84,13 +85,14 @@ where
 }
 
 async fn acquire(settings: &Settings, key: LockKey, context: &Context) -> Result<Lock, Error> {
-    let budget = settings.budget(context);
+    let (locks, budget) = (settings.locks(context)?, settings.budget(context));
     if settings.waits {
-        return settings.locks.acquire(key).within(&budget).await;
+        return locks.acquire(key).within(&budget).await;
     }
-    match settings.locks.try_acquire(key.clone()).within(&budget).await? {
+    let row = locks.row_of(&key);
+    match locks.try_acquire(key).within(&budget).await? {
         TryAcquired::Granted(lock) => Ok(lock),
-        TryAcquired::Held(held) => Err(Error::from_held(&key, held)),
+        TryAcquired::Held(held) => Err(Error::from_held(&row, held)),
     }
 }
 

@@ -40,7 +40,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// A function without permissions. Each valid request ends as `LockTableError`.
 fn refused() -> Deps {
-    Deps { locks: locks_answered(400, "AccessDeniedException"), sort_key: false }
+    Deps { locks: locks_answered(400, "AccessDeniedException"), sort_key: false, per_tenant: false }
 }
 
 fn is_short(failure: &Failure) -> Result<(), TestCaseError> {

@@ -9,12 +9,13 @@ mod malformed;
 mod reclaim;
 mod release;
 mod renew;
+mod tenants;
 mod workflows;
 
 use crate::deps::Deps;
 use crate::handler::handler;
-use lambda_lock_functions::Failure;
 use lambda_lock_functions::test_support::{DynamoDb, event};
+use lambda_lock_functions::{ConfigError, Failure};
 use serde_json::{Value, json};
 
 /// A function with its own lock table.
@@ -30,7 +31,7 @@ impl Function {
 
     async fn with(environment: &[(&str, &str)]) -> Self {
         let server = DynamoDb::with_table(environment).await;
-        let deps = Deps::new(&server.config(environment).unwrap()).unwrap();
+        let deps = deps(&server, environment).unwrap();
         Self { server, deps }
     }
 
@@ -50,6 +51,11 @@ impl Function {
     async fn is_free(&self) -> bool {
         self.server.row("customer-7").await.unwrap().contains_key("isReleased")
     }
+}
+
+fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
+    let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
 }
 
 fn acquire(owner: &str) -> Value {
