@@ -12,7 +12,8 @@ const MILLION: u64 = 1_000_000;
 /// What correct wall clocks show when a simulation begins.
 pub(crate) const EPOCH: Duration = Duration::from_secs(1_800_000_000);
 const EPOCH_NANOS: Nanos = EPOCH.as_nanos() as Nanos;
-/// As far as a wall clock may be behind that comes from a snapshot.
+/// By how much a wall clock that comes from a snapshot is behind: so much that any response shows it.
+const LEAST_BEHIND: Duration = Duration::from_secs(60);
 pub(crate) const MOST_BEHIND: Duration = Duration::from_secs(7200);
 /// Two clocks at the two ends differ in rate by a little less than 5 %.
 const MOST_DRIFT: i64 = 24_000;
@@ -44,7 +45,7 @@ impl Clocks {
             (true, _) => rng.i64(-MOST_DRIFT..=MOST_DRIFT),
         };
         if faults.behind && rng.bool() {
-            let behind = rng.u64(skew.as_nanos() as Nanos * 2..=MOST_BEHIND.as_nanos() as Nanos);
+            let behind = rng.u64(LEAST_BEHIND.as_nanos() as Nanos..=MOST_BEHIND.as_nanos() as Nanos);
             return Self { fast, wall_fast: 0, frozen: 0, off: 0, set: now, bound: 0, behind };
         }
         let half = skew.as_nanos() as i64 / 2;

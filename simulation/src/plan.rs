@@ -197,6 +197,11 @@ impl Plan {
 }
 
 impl Plan {
+    /// Whether a response may show that a clock is behind by more than the rules allow, rightly or with a wrong date.
+    pub(crate) fn shows_clocks_behind(&self) -> bool {
+        self.clocks.behind || self.clocks.beyond_bounds || self.faults.wrong_date > 0.0
+    }
+
     /// Whether rows are deleted.
     fn rows_vanish(&self) -> bool {
         self.deleting || self.faults.row_deleted > 0.0

@@ -84,12 +84,6 @@ pub(crate) const EDITS: &[Edit] = &[
         find: "renew_first: is_late ||",
         put: "renew_first: is_late || !MISTAKEN &&",
     },
-    Edit {
-        name: "RenewalOfAClockBehind",
-        file: "protocol/renew.rs",
-        find: "if now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
-        put: "if !MISTAKEN && now.found_behind_since(self.started, self.now, &settings.clock_bounds) {",
-    },
     // Responses.
     Edit {
         name: "NoRecognition",

@@ -79,7 +79,7 @@ fn acquire(key: &str) -> Value {
 
 fn role() -> Role {
     let resource = "arn:aws:dynamodb:eu-central-1:123456789012:table/LockTable";
-    let grant = |action: &str| Grant { action: action.to_owned(), resource: resource.to_owned() };
+    let grant = |action: &str| Grant { action: action.to_owned(), resource: resource.to_owned(), condition: None };
     ["dynamodb:GetItem", "dynamodb:UpdateItem"].map(grant).into()
 }
 
