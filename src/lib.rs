@@ -108,6 +108,7 @@ pub use crate::{
     lock::release::{Release, ReleaseOutcome, ReleaseWorkflow},
     lock::renew::Renew,
     lock::resume::Resume,
+    lock::watch::LockWatch,
 };
 
 /// The examples of README and book, compiled with the doc tests.

@@ -1,6 +1,6 @@
 //! Commit: applies the caller's writes and the lock's own write in one transaction.
 
-use super::guard::{HELD, LOST, Lock};
+use super::guard::Lock;
 use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
@@ -15,7 +15,6 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -76,8 +75,8 @@ impl<'a> Commit<'a> {
         let committed = protocol::commit(&mut call, lock.engine.settings(), &mut lock.hold.holding, data).await;
         let cause = call.end();
         match &committed {
-            Ok(()) => lock.is_now(HELD),
-            Err(Failure::Lost) => lock.is_now(LOST),
+            Ok(()) => lock.is_held(),
+            Err(Failure::Lost) => lock.lose(),
             Err(_) => lock.passes_on_its_end(),
         }
         ended(lock.key(), &span, committed, Operation::Commit, cause)
@@ -224,7 +223,7 @@ impl Lock {
     /// # IAM actions
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, and the actions of its other items.
     pub fn condition_check(&self) -> Result<TransactWriteItem, Error> {
-        if self.hold.state.load(Ordering::Relaxed) == LOST {
+        if self.is_lost() {
             return Err(Error::lost(self.key()));
         }
         fence(&self.engine, &self.hold.holding)
@@ -302,7 +301,7 @@ impl Lock {
     }
 
     fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
-        if self.hold.state.load(Ordering::Relaxed) == LOST {
+        if self.is_lost() {
             return Err(Error::lost(self.key()));
         }
         if self.hold.holding.pending.is_some() {
@@ -365,7 +364,7 @@ fn over(
     cause: Option<BoxError>,
 ) -> Result<(), Error> {
     if ended == Err(Failure::Lost) {
-        lock.hold.state.store(LOST, Ordering::Relaxed);
+        lock.lose();
     }
     self::ended(lock.key(), span, ended, operation, cause)
 }

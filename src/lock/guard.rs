@@ -1,13 +1,14 @@
 //! The guard: a held lock, and for how long the caller may rely on it. Each operation on it has a file of its own.
 
-use super::validity::SharedValidity;
+use super::validity::{SharedValidity, Standing};
+use super::watch::LockWatch;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
+use crate::engine::clock::SharedClock;
 use crate::engine::error::Error;
 use crate::protocol::{Holding, LockKey, SavedLock, from_epoch_millis};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// A held lock.
@@ -27,24 +28,13 @@ pub struct Lock {
     pub(crate) hold: Hold,
     pub(crate) budget: Option<Budget>,
     data: Option<Vec<u8>>,
-    /// Shared with the code that polls work under this lock, once there is such work.
-    validity: Option<SharedValidity>,
 }
 
 /// The part of the guard that it passes on to its release. Logs a warning when it is dropped before that.
 pub(crate) struct Hold {
     pub(crate) holding: Box<Holding>,
-    pub(crate) state: AtomicU8,
+    pub(crate) validity: SharedValidity,
 }
-
-/// The guard relies on the lock until the lease ends.
-pub(crate) const HELD: u8 = 0;
-/// The guard found that the lease had ended. The lock is not ours again until a renewal succeeds.
-const EXPIRED: u8 = 1;
-/// Another grant has the lock, or it was released.
-pub(crate) const LOST: u8 = 2;
-/// The lock was released or saved. The guard is at its end, whatever the response to a release is.
-pub(crate) const OVER: u8 = 3;
 
 impl Lock {
     pub(crate) fn granted(
@@ -53,7 +43,8 @@ impl Lock {
         budget: Option<Budget>,
         data: Option<Vec<u8>>,
     ) -> Self {
-        Self { engine, hold: Hold { holding, state: AtomicU8::new(HELD) }, budget, data, validity: None }
+        let validity = SharedValidity::new(engine.clock().clone(), Standing::Held(holding.validity));
+        Self { engine, hold: Hold { holding, validity }, budget, data }
     }
 
     /// The key of the lock.
@@ -86,17 +77,13 @@ impl Lock {
     /// Returns the rest of the lease, by the clock that shows less time left. Returns zero once this guard found that
     /// the lease had ended, until a checkpoint succeeds. Returns zero when the lock is lost. Sends no request.
     pub fn remaining(&self) -> Duration {
-        if self.hold.state.load(Ordering::Relaxed) != HELD {
-            return Duration::ZERO;
-        }
-        let remaining = match &self.validity {
-            Some(validity) => validity.remaining(),
-            None => self.hold.holding.validity.remaining(self.engine.clock().now()),
-        };
-        if remaining.is_zero() {
-            self.hold.state.store(EXPIRED, Ordering::Relaxed);
-        }
-        remaining
+        self.hold.validity.remaining()
+    }
+
+    /// Returns a handle that tells other code how long this lock is ours, and that wakes it before the lease ends. Code
+    /// inside [`keep_alive`](Lock::keep_alive) can use it, where the guard itself is lent. Sends no request.
+    pub fn watch(&self) -> LockWatch {
+        LockWatch::new(self.hold.validity.clone(), self.fencing_token())
     }
 
     /// When the lease ends by our wall clock, as the row shows it to other callers.
@@ -129,26 +116,29 @@ impl Lock {
     }
 
     /// Returns the validity for the code that polls the work, because the guard is lent to the work meanwhile.
-    pub(crate) fn validity(&mut self) -> SharedValidity {
-        let validity = (!self.remaining().is_zero()).then_some(self.hold.holding.validity);
-        let clock = self.engine.clock();
-        self.validity.get_or_insert_with(|| SharedValidity::new(clock.clone(), validity)).clone()
+    pub(crate) fn validity(&self) -> SharedValidity {
+        self.hold.validity.clone()
     }
 
-    /// Sets the state that a response showed: the lock is held again, or it is lost.
-    pub(crate) fn is_now(&self, state: u8) {
-        self.hold.state.store(state, Ordering::Relaxed);
-        if let Some(validity) = &self.validity {
-            validity.is_now((state == HELD).then_some(self.hold.holding.validity));
-        }
+    /// Whether a response showed that the lock is lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.hold.validity.standing() == Standing::Lost
     }
 
-    /// Tells the code that polls the work when a call has found that the lease is over, although the outcome of the
-    /// call itself is another one.
+    /// A response showed that the lock is ours, for as long as the holding says.
+    pub(crate) fn is_held(&self) {
+        self.hold.validity.is_now(Standing::Held(self.hold.holding.validity));
+    }
+
+    /// A response showed that the lock is lost.
+    pub(crate) fn lose(&self) {
+        self.hold.validity.is_now(Standing::Lost);
+    }
+
+    /// Passes on that a call has found that the lease is over, although the outcome of the call itself is another one.
     pub(crate) fn passes_on_its_end(&self) {
-        let is_over = self.hold.holding.validity.remaining(self.engine.clock().now()).is_zero();
-        if let Some(validity) = self.validity.as_ref().filter(|_| is_over) {
-            validity.is_now(None);
+        if self.hold.holding.validity.remaining(self.engine.clock().now()).is_zero() {
+            self.hold.validity.is_now(Standing::Expired);
         }
     }
 
@@ -173,7 +163,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn save(self) -> SavedLock {
-        self.hold.state.store(OVER, Ordering::Relaxed);
+        self.abandon();
         SavedLock::of(&self.hold.holding)
     }
 
@@ -184,20 +174,20 @@ impl Lock {
 
     /// Ends the guard without a release.
     pub(crate) fn abandon(&self) {
-        self.hold.state.store(OVER, Ordering::Relaxed);
+        self.hold.validity.is_now(Standing::Over);
     }
 }
 
 impl Hold {
     /// Makes a `Hold` for the release of a lock that no guard holds.
-    pub(crate) fn of_nobody(holding: Holding) -> Self {
-        Self { holding: Box::new(holding), state: AtomicU8::new(OVER) }
+    pub(crate) fn of_nobody(clock: SharedClock, holding: Holding) -> Self {
+        Self { holding: Box::new(holding), validity: SharedValidity::new(clock, Standing::Over) }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if matches!(*self.state.get_mut(), HELD | EXPIRED) {
+        if matches!(self.validity.standing(), Standing::Held(_) | Standing::Expired) {
             let Holding { key, token, ends_at_ms, .. } = &*self.holding;
             tracing::warn!(
                 %key, token, taken_until_epoch_millis = ends_at_ms,

@@ -8,3 +8,4 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod resume;
 pub(crate) mod validity;
+pub(crate) mod watch;

@@ -1,6 +1,6 @@
 //! Release: ends a grant, from its guard, from a saved lock, or for a workflow that ended.
 
-use super::guard::{Hold, LOST, Lock, OVER};
+use super::guard::{Hold, Lock};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
@@ -11,7 +11,6 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tracing::field::Empty;
 
 impl Lock {
@@ -28,7 +27,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn release(self) -> Release {
-        self.hold.state.store(OVER, Ordering::Relaxed);
+        self.abandon();
         Release::of_hold(self.engine, self.hold, self.budget)
     }
 
@@ -50,7 +49,7 @@ impl Lock {
     /// may have worked at the same time.
     pub(crate) async fn finish_work(self) -> Result<(), Error> {
         let key = self.key().clone();
-        if self.hold.state.load(Ordering::Relaxed) == LOST {
+        if self.is_lost() {
             self.abandon();
             return Err(Error::lost_by_work(&key));
         }
@@ -68,7 +67,7 @@ impl Lock {
     pub(crate) async fn cut_short(self) -> Error {
         let key = self.key().clone();
         tracing::warn!(%key, token = self.fencing_token(), "the lease ended while the work ran: the work was stopped");
-        if self.hold.state.load(Ordering::Relaxed) == LOST {
+        if self.is_lost() {
             self.abandon();
             return Error::lost(&key);
         }
@@ -84,7 +83,7 @@ impl Lock {
     /// Releases after the work, unless the lock is known to be lost. A failure is only logged, because the work has
     /// ended and the lease frees the lock.
     pub(crate) async fn finish(self) {
-        if self.hold.state.load(Ordering::Relaxed) == LOST {
+        if self.is_lost() {
             return self.abandon();
         }
         let key = self.key().clone();
@@ -178,8 +177,9 @@ impl Release {
 
     pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
         let settings = engine.settings();
-        let holding = engine.check_saved(&saved).and_then(|()| saved.holding(engine.clock().now(), settings));
-        let what = holding.map(|holding| What::Held(Hold::of_nobody(holding))).map_err(Error::from);
+        let clock = engine.clock();
+        let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
+        let what = holding.map(|holding| What::Held(Hold::of_nobody(clock.clone(), holding))).map_err(Error::from);
         Self(Releasing::new(engine.clone(), what, None))
     }
 

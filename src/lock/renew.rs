@@ -1,6 +1,6 @@
 //! Renew: extends the lease, by a checkpoint between two steps or while a future runs.
 
-use super::guard::{HELD, Hold, LOST, Lock};
+use super::guard::{Hold, Lock};
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
@@ -8,7 +8,6 @@ use crate::protocol::{self, DataChange, Failure, Lease, Operation};
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 use tracing::field::Empty;
@@ -112,7 +111,7 @@ impl Lock {
 
     /// Sends one renewal, for checkpoint and resume.
     pub(crate) async fn renew_for(&mut self, lease: LeasePolicy, data: &DataChange) -> Result<(), Error> {
-        if self.hold.state.load(Ordering::Relaxed) == LOST {
+        if self.is_lost() {
             return Err(Error::lost(self.key()));
         }
         let deadline = self.engine.deadline(lease, self.budget.as_ref());
@@ -126,14 +125,16 @@ impl Lock {
         let cause = call.end();
         match renewed {
             Ok(()) => {
-                self.is_now(HELD);
+                self.is_held();
                 span.record("outcome", "renewed");
                 Ok(())
             }
             Err(failure) => {
                 if failure == Failure::Lost {
-                    self.is_now(LOST);
+                    self.lose();
                     tracing::warn!(%key, token = self.fencing_token(), "the lock was lost");
+                } else {
+                    self.passes_on_its_end();
                 }
                 let error = Error::of_failure(failure, Operation::Renew, &key, cause);
                 span.record("outcome", tracing::field::debug(error.kind()));

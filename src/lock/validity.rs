@@ -1,9 +1,8 @@
-//! Stops work when its lease ends. The work is polled only as long as its lock is ours.
+//! How long the guard relies on its lock, shared with the code that polls the work and with each watch.
 //!
-//! The guard itself is lent to the work or to a renewal, so other code cannot read it meanwhile. For this reason, the
-//! guard shares how long it relies on the lock with the code that polls the work. That code checks it against both
-//! clocks before each poll. A process that resumes after a freeze therefore does not continue its work beside the next
-//! holder.
+//! The guard itself is lent to the work or to a renewal, so other code cannot read it meanwhile. What the guard knows
+//! is therefore shared. The code that polls the work checks it against both clocks before each poll. A process that
+//! resumes after a freeze therefore does not continue its work beside the next holder.
 
 use crate::engine::clock::SharedClock;
 use crate::protocol::{Instants, LeaseValidity};
@@ -12,26 +11,45 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::Notify;
 
-/// How long the guard relies on the lock. The guard and the code that polls the work share it.
+/// What the guard knows about its lock.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedValidity(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     clock: SharedClock,
-    /// `None` means that the lease was seen to have ended, until a renewal succeeds.
-    validity: Mutex<Option<LeaseValidity>>,
+    standing: Mutex<Standing>,
+    changed: Notify,
+}
+
+/// Whether the guard relies on the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It relies on the lock until this validity ends.
+    Held(LeaseValidity),
+    /// The lease was seen to have ended. The lock is not ours again until a renewal succeeds.
+    Expired,
+    /// Another grant has the lock, or it was released.
+    Lost,
+    /// The lock was released or saved. The guard is at its end, whatever the response to a release is.
+    Over,
 }
 
 impl SharedValidity {
-    pub(crate) fn new(clock: SharedClock, validity: Option<LeaseValidity>) -> Self {
-        Self(Arc::new(Inner { clock, validity: Mutex::new(validity) }))
+    pub(crate) fn new(clock: SharedClock, standing: Standing) -> Self {
+        Self(Arc::new(Inner { clock, standing: Mutex::new(standing), changed: Notify::new() }))
     }
 
-    /// Sets the new validity, after a renewal or when the lock was lost.
-    pub(crate) fn is_now(&self, validity: Option<LeaseValidity>) {
-        *self.validity() = validity;
+    pub(crate) fn standing(&self) -> Standing {
+        *self.lock()
+    }
+
+    /// Sets what a response showed, or what the caller did with the guard.
+    pub(crate) fn is_now(&self, standing: Standing) {
+        *self.lock() = standing;
+        self.0.changed.notify_waiters();
     }
 
     /// Returns the time that is left, by the clock that shows less.
@@ -40,16 +58,17 @@ impl SharedValidity {
     }
 
     fn remaining_at(&self, now: Instants) -> Duration {
-        let mut validity = self.validity();
-        let remaining = validity.map_or(Duration::ZERO, |validity| validity.remaining(now));
+        let mut standing = self.lock();
+        let Standing::Held(validity) = *standing else { return Duration::ZERO };
+        let remaining = validity.remaining(now);
         if remaining.is_zero() {
-            *validity = None;
+            *standing = Standing::Expired;
         }
         remaining
     }
 
-    fn validity(&self) -> std::sync::MutexGuard<'_, Option<LeaseValidity>> {
-        self.0.validity.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Standing> {
+        self.0.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the work if the lock is ours. Returns `None` if it is not.
@@ -81,5 +100,28 @@ impl SharedValidity {
             Poll::Pending
         })
         .await
+    }
+
+    /// Completes when no more than this time is left.
+    pub(crate) async fn left_at_most(&self, rest: Duration) {
+        loop {
+            // Made before the first look, so that it misses no change after that.
+            let mut changed = pin!(self.0.changed.notified());
+            let mut alarm = self.0.clock.sleep(self.remaining().saturating_sub(rest));
+            let is_reached = poll_fn(|context| {
+                // Also looked at before the alarm: after a freeze the alarm may be late.
+                if self.remaining() <= rest {
+                    return Poll::Ready(true);
+                }
+                // The lease ends later than the alarm was set for, or the lock is not ours any more.
+                if changed.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(false);
+                }
+                alarm.as_mut().poll(context).map(|()| false)
+            });
+            if is_reached.await {
+                return;
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 mod keep_alive;
 mod lease;
 mod renewals;
+mod watch;
 mod work_kept_alive;
 mod work_under_a_lock;
 

@@ -4,9 +4,9 @@
 
 use lambda_lock::{
     Acquire, AcquireRequest, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error, ErrorKind,
-    FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, Observation, PeekedLock, Reclaim,
-    Reclaiming, Release, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, SavedLock, SharedClock, Sleep, TryAcquire,
-    TryAcquired, Trying, Waiting,
+    FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, PeekedLock,
+    Reclaim, Reclaiming, Release, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, SavedLock, SharedClock, Sleep,
+    TryAcquire, TryAcquired, Trying, Waiting,
 };
 
 macro_rules! pinned {
@@ -54,6 +54,7 @@ pinned! {
     LockClient: [Send Sync Unpin];
     LockClientBuilder: [Send Sync Unpin];
     LockKey: [Send Sync Unpin];
+    LockWatch: [Send Sync Unpin];
     Observation: [Send Sync Unpin];
     PeekedLock: [Send Sync Unpin];
     Reclaim<'static>: [Send Sync Unpin];
@@ -93,6 +94,8 @@ const _: fn(LockClient, &mut Lock, Budget) = |locks, lock, budget| {
     send(lock.checkpoint());
     send(lock.keep_alive(std::future::ready(())));
     send(lock.settle_commit());
+    send(lock.watch().nearing_end(std::time::Duration::ZERO));
+    send(lock.watch().ended());
 };
 
 #[cfg(feature = "once")]

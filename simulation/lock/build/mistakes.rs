@@ -175,14 +175,14 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "ExpiredGuardComesBack",
-        file: "lock/guard.rs",
+        file: "lock/validity.rs",
         find: "
             if remaining.is_zero() {
-                self.hold.state.store(EXPIRED, Ordering::Relaxed);
+                *standing = Standing::Expired;
         ",
         put: "
             if remaining.is_zero() && !MISTAKEN {
-                self.hold.state.store(EXPIRED, Ordering::Relaxed);
+                *standing = Standing::Expired;
         ",
     },
     Edit {

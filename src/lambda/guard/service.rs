@@ -65,7 +65,7 @@ where
         let LambdaEvent { payload, context, .. } = event;
         let key = (self.key)(&payload);
         Box::pin(async move {
-            let mut lock = match acquire(&settings, key, &context).await {
+            let lock = match acquire(&settings, key, &context).await {
                 Ok(lock) => lock,
                 Err(error) => return refused(error, &when_held),
             };

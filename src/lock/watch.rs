@@ -1,0 +1,107 @@
+//! A watch: what the guard knows about its lock, for code that does not have the guard.
+
+use super::validity::{SharedValidity, Standing};
+use std::time::Duration;
+
+/// Tells other code how long a held lock is ours, made by [`Lock::watch`](crate::Lock::watch).
+///
+/// The guard is lent to the work or to [`keep_alive`](crate::Lock::keep_alive), so other code cannot ask it. A watch
+/// shares what the guard knows: renewals through the guard, the end of the lease by both clocks, a loss, and the end of
+/// the guard. It is cheap to clone, and can be sent to other tasks. It sends no request and renews nothing.
+///
+/// ```no_run
+/// # use lambda_lock::{Budget, Error, LockClient};
+/// # use std::time::Duration;
+/// # async fn next_step() -> bool { false }
+/// # async fn save_progress() {}
+/// # async fn example(locks: &LockClient, budget: &Budget) -> Result<(), Error> {
+/// locks
+///     .with_lock("report", budget, async |lock| {
+///         let watch = lock.watch();
+///         let work = async {
+///             while next_step().await {
+///                 // The budget ends soon, so keep_alive cannot renew any more.
+///                 if watch.remaining() < Duration::from_secs(5) {
+///                     return save_progress().await;
+///                 }
+///             }
+///         };
+///         lock.keep_alive(work).await
+///     })
+///     .await
+/// # }
+/// ```
+///
+/// A lock that is dropped without a release stays ours until its lease ends, and the watch says so. When the lock is
+/// released or saved, the watch says at once that nothing is left.
+#[derive(Clone, Debug)]
+pub struct LockWatch {
+    validity: SharedValidity,
+    fencing_token: u64,
+}
+
+impl LockWatch {
+    pub(super) fn new(validity: SharedValidity, fencing_token: u64) -> Self {
+        Self { validity, fencing_token }
+    }
+
+    /// Returns what [`Lock::remaining`](crate::Lock::remaining) would return. Zero after the lock was released or
+    /// saved.
+    pub fn remaining(&self) -> Duration {
+        self.validity.remaining()
+    }
+
+    /// The [fencing token](crate::Lock::fencing_token) of the grant. Renewals do not change it.
+    pub fn fencing_token(&self) -> u64 {
+        self.fencing_token
+    }
+
+    /// Whether a request of the guard found that another grant has the lock, or that it was released elsewhere. A lease
+    /// that has only ended is not lost: the next renewal shows whether it is.
+    pub fn is_lost(&self) -> bool {
+        self.validity.standing() == Standing::Lost
+    }
+
+    /// Completes when no more than this time of the lease is left, and also when the lock is not ours any more. A
+    /// renewal before that delays it.
+    ///
+    /// It completes at once if the time is longer than what the lease has left, so choose a time well below the lease.
+    /// Within [`keep_alive`](crate::Lock::keep_alive), choose a time below a third of the lease. It then completes only
+    /// if renewals fail, or end with the budget.
+    ///
+    /// ```no_run
+    /// # use lambda_lock::{Error, Lock};
+    /// # use std::time::Duration;
+    /// # async fn step(_: u64) {}
+    /// # async fn example(lock: &mut Lock) -> Result<(), Error> {
+    /// let watch = lock.watch();
+    /// let work = step(watch.fencing_token());
+    /// tokio::pin!(work);
+    /// loop {
+    ///     tokio::select! {
+    ///         () = &mut work => return Ok(()),
+    ///         () = watch.nearing_end(Duration::from_secs(3)) => {
+    ///             lock.checkpoint().await?;
+    ///             // Refuses to continue when the budget allows no longer lease.
+    ///             lock.ensure_remaining(Duration::from_secs(4))?;
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// It is cancel safe: call it again.
+    pub async fn nearing_end(&self, before: Duration) {
+        self.validity.left_at_most(before).await;
+    }
+
+    /// Completes when the lock is not ours any more: its lease has ended by one of the clocks, it is lost, released or
+    /// saved. A renewal before that delays it. Code that runs beside the guard stops here.
+    ///
+    /// # Cancel safety
+    /// It is cancel safe: call it again.
+    pub async fn ended(&self) {
+        self.validity.left_at_most(Duration::ZERO).await;
+    }
+}

@@ -1,0 +1,211 @@
+//! A watch tells other code how long the lock is ours, and wakes it before the lease ends.
+
+use crate::{BELIEVED, LEASE, SHORT_BELIEVED, SHORT_LEASE};
+use lambda_lock::{Error, LockWatch};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep};
+
+/// Notes in another task when each of the two futures completes.
+fn noted(watch: &LockWatch, before: Duration) -> (JoinHandle<Instant>, JoinHandle<Instant>) {
+    let (near, end) = (watch.clone(), watch.clone());
+    let near = tokio::spawn(async move {
+        near.nearing_end(before).await;
+        Instant::now()
+    });
+    let end = tokio::spawn(async move {
+        end.ended().await;
+        Instant::now()
+    });
+    (near, end)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_wakes_other_tasks_before_the_lease_ends_and_when_it_ends() {
+    let table = Table::new();
+    let started = Instant::now();
+    let lock = acquired(&table.process().locks("me"), LEASE).await;
+    let watch = lock.watch();
+    assert_eq!(watch.fencing_token(), lock.fencing_token());
+    assert_eq!(watch.remaining(), lock.remaining());
+
+    let (near, end) = noted(&watch, secs(5));
+
+    assert_eq!(near.await.unwrap(), started + BELIEVED - secs(5));
+    assert_eq!(watch.remaining(), secs(5));
+    assert_eq!(end.await.unwrap(), started + BELIEVED);
+    assert_eq!((watch.remaining(), watch.is_lost()), (Duration::ZERO, false), "ended is not lost");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_delays_what_the_watch_waits_for() {
+    let table = Table::new();
+    let mut lock = acquired(&table.process().locks("me"), LEASE).await;
+    let (near, end) = noted(&lock.watch(), secs(5));
+    sleep(secs(10)).await;
+
+    let renewed = Instant::now();
+    lock.checkpoint().await.unwrap();
+
+    assert_eq!(near.await.unwrap(), renewed + BELIEVED - secs(5));
+    assert_eq!(end.await.unwrap(), renewed + BELIEVED);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_renewed_after_its_end_is_ours_for_the_watch_too() {
+    let table = Table::new();
+    let mut lock = acquired(&table.process().locks("me"), LEASE).await;
+    let watch = lock.watch();
+    ends_within(LEASE, watch.ended()).await;
+
+    lock.checkpoint().await.unwrap();
+
+    assert_eq!(watch.remaining(), BELIEVED - ROUND_TRIP);
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_says_at_once_that_the_lock_is_lost() {
+    let table = Table::new();
+    let mut lock = acquired(&table.process().locks("me"), LEASE).await;
+    let watch = lock.watch();
+    let (near, end) = noted(&watch, secs(1));
+    yield_now().await;
+
+    table.delete("k");
+    lock.checkpoint().await.unwrap_err();
+    let lost = Instant::now();
+
+    assert!(watch.is_lost());
+    assert_eq!(watch.remaining(), Duration::ZERO);
+    assert_eq!((near.await.unwrap(), end.await.unwrap()), (lost, lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_with_its_guard() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+
+    let released = acquired(&locks, LEASE).await;
+    let watch = released.watch();
+    let (near, end) = noted(&watch, secs(1));
+    yield_now().await;
+    let now = Instant::now();
+    let release = released.release();
+    assert_eq!((watch.remaining(), watch.is_lost()), (Duration::ZERO, false), "before the request is sent");
+    assert_eq!((near.await.unwrap(), end.await.unwrap()), (now, now));
+    release.await.unwrap();
+
+    let saved = acquired(&locks, LEASE).await;
+    let watch = saved.watch();
+    let saved = saved.save();
+    ends_within(millis(1), watch.ended()).await;
+    locks.release(saved).await.unwrap();
+
+    let committed = acquired(&locks, LEASE).await;
+    let watch = committed.watch();
+    committed.commit_and_release([]).await.unwrap();
+    ends_within(millis(1), watch.ended()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_lock_is_ours_until_its_lease_ends_for_the_watch_too() {
+    let table = Table::new();
+    let started = Instant::now();
+    let watch = acquired(&table.process().locks("me"), SHORT_LEASE).await.watch();
+
+    watch.ended().await;
+
+    assert_eq!(Instant::now(), started + SHORT_BELIEVED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_polled_after_a_freeze_does_not_wait_for_its_timer() {
+    let table = Table::new();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    let (watch, started) = (lock.watch(), Instant::now());
+
+    tokio::select! {
+        biased;
+        () = watch.ended() => {}
+        () = async {
+            yield_now().await;
+            // Only the wall clock shows the freeze, and the timer runs on the other clock.
+            process.clock.jump_wall(60_000);
+            yield_now().await;
+            std::future::pending().await
+        } => unreachable!(),
+    }
+
+    assert!(started.elapsed() < secs(1), "{:?}", started.elapsed());
+    lock.release().await.unwrap();
+}
+
+mod inside_keep_alive {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_watch_shows_the_renewals() {
+        let table = Table::new();
+        let process = table.process();
+        let budget = process.budget(secs(300));
+
+        let shortest = Arc::new(Mutex::new(BELIEVED));
+        let done: Result<(), Error> = process
+            .locks("me")
+            .acquire("k")
+            .lease(LEASE)
+            .within(&budget)
+            .run(async |lock| {
+                let watch = lock.watch();
+                let work = async {
+                    for _ in 0..1_000 {
+                        let mut shortest = shortest.lock().unwrap();
+                        *shortest = watch.remaining().min(*shortest);
+                        drop(shortest);
+                        sleep(millis(100)).await;
+                    }
+                };
+                tokio::pin!(work);
+                lock.keep_alive(async {
+                    tokio::select! {
+                        () = &mut work => {}
+                        () = watch.nearing_end(BELIEVED / 3) => panic!("it was renewed in time"),
+                    }
+                })
+                .await
+            })
+            .await;
+
+        done.unwrap();
+        let shortest = *shortest.lock().unwrap();
+        assert!(shortest > BELIEVED / 2 && shortest < BELIEVED * 3 / 4, "{shortest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_hears_of_the_end_in_time_when_renewals_fail() {
+        let table = Table::new();
+        let process = table.process();
+        let started = Instant::now();
+        let mut lock = acquired(&process.locks("me"), LEASE).await;
+        process.next(vec![Fault::BlackHole; 100]);
+        let watch = lock.watch();
+
+        let heard = lock
+            .keep_alive(async {
+                watch.nearing_end(secs(3)).await;
+                Instant::now()
+            })
+            .await
+            .unwrap();
+
+        assert_eq!(heard, started + BELIEVED - secs(3));
+        process.clear();
+        lock.release().await.unwrap();
+    }
+}
