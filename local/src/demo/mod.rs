@@ -1,6 +1,7 @@
 //! The demo. Real processes contend for one lock. One of them is killed and one is stopped, and the counter that the
 //! lock guards is still exact. Then functions use locks as Lambda runs them, and orders are charged exactly once.
 
+mod clock;
 mod counter;
 mod crew;
 mod functions;

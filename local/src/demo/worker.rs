@@ -1,13 +1,14 @@
 //! A worker process. It acquires the lock, adds one to the counter and releases the lock, as it is
 //! ordered.
 
+use super::clock;
 use super::counter::{Counter, Fence, Written};
 use super::message::{About, Event, Order};
 use super::requests::Telling;
 use super::{LEASE, LOCK_KEY, lock_client};
 use anyhow::{Context, bail};
 use clap::Args;
-use lambda_lock::{Budget, ErrorKind, Lock, LockClient, ReleaseOutcome};
+use lambda_lock::{Budget, ErrorKind, Lock, LockClient, ReleaseOutcome, SharedClock};
 use lambda_lock_local::config;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -36,6 +37,10 @@ pub(crate) struct WorkerOptions {
     /// Write without the condition on the fencing token.
     #[arg(long)]
     pub(crate) unfenced: bool,
+
+    /// How many seconds the wall clock of the lock client is behind.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) clock_behind: u64,
 }
 
 /// Works until stdin closes.
@@ -51,6 +56,7 @@ pub(crate) async fn work(options: WorkerOptions) -> anyhow::Result<ExitCode> {
 
 struct Worker {
     locks: LockClient,
+    clock: SharedClock,
     counter: Counter,
     orders: mpsc::UnboundedReceiver<String>,
 }
@@ -62,11 +68,12 @@ impl Worker {
             aws_sdk_dynamodb::Client::from_conf(config.build())
         };
         let fence = if options.unfenced { Fence::Down } else { Fence::Up };
-        let locks = lock_client(client(About::Lock)).owner(&options.name).build()?;
+        let clock = clock::behind(Duration::from_secs(options.clock_behind));
+        let locks = lock_client(client(About::Lock)).owner(&options.name).clock(clock.clone()).build()?;
         let counter = Counter::new(client(About::Counter), fence);
         let (hear, orders) = mpsc::unbounded_channel();
         tokio::spawn(listen(BufReader::new(stdin()).lines(), hear));
-        Ok(Self { locks, counter, orders })
+        Ok(Self { locks, clock, counter, orders })
     }
 
     async fn obey(&mut self) -> anyhow::Result<()> {
@@ -89,7 +96,7 @@ impl Worker {
     /// lost. Then the work starts again under a new grant.
     async fn add_one(&mut self, mut pause: bool) -> anyhow::Result<()> {
         loop {
-            let budget = Budget::lasting(ROUND).reserve(LEASE);
+            let budget = Budget::lasting_on(self.clock.clone(), ROUND).reserve(LEASE);
             let lock = match self.locks.acquire(LOCK_KEY).lease(LEASE).within(&budget).await {
                 Ok(lock) => lock,
                 // A retry is safe whatever the outcome of this call was.

@@ -16,7 +16,7 @@ mod regions;
 mod stage;
 mod tasks;
 
-use processes::{PAUSES, PROCESSES, ROUNDS, contend};
+use processes::{PAUSES, PROCESSES, ROUNDS, contend, contend_with_a_clock_behind};
 use tasks::{ADDS, TASKS};
 
 /// Only one crowd of tasks runs at a time, because the machine is small. Processes mostly wait.
@@ -40,6 +40,12 @@ async fn without_the_fence_the_same_accidents_lose_increments() {
     assert_eq!(run.refused, 0, "there is no fence; {}", run.accidents);
     assert!(run.overwritten >= PAUSES, "each paused holder writes late: {}; {}", run.overwritten, run.accidents);
     assert!(run.counted + PAUSES <= run.told, "{} counted, {} told; {}", run.counted, run.told, run.accidents);
+}
+
+/// The grant that the first request writes ends an hour ago for everybody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_wall_clock_is_an_hour_behind_holds_its_first_lock_alone() {
+    assert_eq!(contend_with_a_clock_behind("3600").await, (2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -41,7 +41,7 @@ pub(crate) struct Run {
 pub(crate) async fn contend(options: &[&str]) -> Run {
     let accidents = Accidents::new(RARE, LATEST);
     let stage = Stage::new(Some(&accidents)).await;
-    let mut crew = Crew::start(stage.proxy.endpoint(), options);
+    let mut crew = Crew::start(stage.proxy.endpoint(), &[options; PROCESSES as usize]);
     let all: Vec<_> = (0..PROCESSES as usize).collect();
     crew.work(&all, ROUNDS).await;
     for paused in 0..PAUSES as usize {
@@ -62,6 +62,24 @@ pub(crate) async fn contend(options: &[&str]) -> Run {
     Run { told, overwritten, refused, counted: stage.count("the counter").await, accidents }
 }
 
+/// The first of two workers has a wall clock that is this many seconds behind, and the other one a right clock. The
+/// second one asks for the lock while the first one is about to write. Returns how many writes were applied, and how
+/// many were refused while the writer relied on the lock.
+pub(crate) async fn contend_with_a_clock_behind(seconds: &str) -> (u64, u64) {
+    let stage = Stage::new(None).await;
+    let mut crew = Crew::start(stage.proxy.endpoint(), &[&["--clock-behind", seconds], &[]]);
+    crew.tell(0, json!({ "order": "work_and_pause" })).await;
+    crew.until(0, "about_to_write").await;
+    crew.tell(1, json!({ "order": "work", "rounds": 1 })).await;
+    // If the second worker were granted the lock, the fourth request would be its release.
+    for _ in 0..4 {
+        crew.until(1, "sent").await;
+    }
+    crew.tell(0, json!({ "order": "write" })).await;
+    crew.until_all_finished(&[0, 1]).await;
+    (stage.count("the counter").await, crew.refused_while_held)
+}
+
 /// The processes, and what they have reported. Dropping them kills them.
 struct Crew {
     workers: Vec<Worker>,
@@ -69,6 +87,8 @@ struct Crew {
     told: u64,
     overwritten: u64,
     refused: u64,
+    /// How many of them were refused while the guard relied on the lock.
+    refused_while_held: u64,
     /// The largest token that has written.
     newest: u64,
 }
@@ -79,10 +99,12 @@ struct Worker {
 }
 
 impl Crew {
-    fn start(endpoint: &str, options: &[&str]) -> Self {
+    /// Starts a worker for each of these sets of options.
+    fn start(endpoint: &str, options: &[&[&str]]) -> Self {
         let (hear, said) = mpsc::unbounded_channel();
-        let workers = (0..PROCESSES as usize).map(|number| Worker::start(number, endpoint, options, hear.clone()));
-        Self { workers: workers.collect(), said, told: 0, overwritten: 0, refused: 0, newest: 0 }
+        let workers = options.iter().enumerate();
+        let workers = workers.map(|(number, options)| Worker::start(number, endpoint, options, hear.clone()));
+        Self { workers: workers.collect(), said, told: 0, overwritten: 0, refused: 0, refused_while_held: 0, newest: 0 }
     }
 
     /// Lets each of these workers add one this many times, and waits until they have.
@@ -90,6 +112,10 @@ impl Crew {
         for worker in workers {
             self.tell(*worker, json!({ "order": "work", "rounds": rounds })).await;
         }
+        self.until_all_finished(workers).await;
+    }
+
+    async fn until_all_finished(&mut self, workers: &[usize]) {
         let mut busy = workers.to_vec();
         while !busy.is_empty() {
             let (who, event) = self.hear().await;
@@ -122,7 +148,11 @@ impl Crew {
                 self.overwritten += u64::from(token < self.newest);
                 self.newest = self.newest.max(token);
             }
-            "refused" => self.refused += 1,
+            "refused" => {
+                self.refused += 1;
+                let left: Duration = serde_json::from_value(event["lease_left"].clone()).unwrap();
+                self.refused_while_held += u64::from(!left.is_zero());
+            }
             "failed" => panic!("worker {who} cannot go on: {}", event["why"]),
             _ => {}
         }
