@@ -45,7 +45,7 @@ impl Clocks {
             (true, _) => rng.i64(-MOST_DRIFT..=MOST_DRIFT),
         };
         if faults.behind && rng.bool() {
-            let behind = rng.u64(LEAST_BEHIND.as_nanos() as Nanos..=MOST_BEHIND.as_nanos() as Nanos);
+            let behind = hours(rng);
             return Self { fast, wall_fast: 0, frozen: 0, off: 0, set: now, bound: 0, behind };
         }
         let half = skew.as_nanos() as i64 / 2;
@@ -94,6 +94,11 @@ impl Clocks {
         self.set = now;
     }
 
+    /// Sets the wall clock back by hours, as a restore does that the monotonic clock does not notice.
+    pub(crate) fn fall_behind(&mut self, rng: &mut Rng) {
+        self.behind += hours(rng);
+    }
+
     pub(crate) fn read(&mut self, now: Nanos) -> Instants {
         let off = self.off(now);
         Instants {
@@ -101,4 +106,8 @@ impl Clocks {
             wall: Duration::from_nanos((EPOCH_NANOS + now - self.behind).saturating_add_signed(off)),
         }
     }
+}
+
+fn hours(rng: &mut Rng) -> Nanos {
+    rng.u64(LEAST_BEHIND.as_nanos() as Nanos..=MOST_BEHIND.as_nanos() as Nanos)
 }

@@ -97,8 +97,9 @@ pub(crate) struct ClockFaults {
     pub(crate) jumps: f64,
     /// Wall clocks are wrong by more than the rules allow.
     pub(crate) beyond_bounds: bool,
-    /// Some processes begin with a wall clock that is hours behind, as a snapshot's may be. DynamoDB's responses show
-    /// them its time, so all promises hold.
+    /// Some processes begin with a wall clock that is up to hours behind, as a snapshot's may be, and some jumps set a
+    /// wall clock back by as much, once for each process. DynamoDB's responses show them its time, so all promises
+    /// hold.
     pub(crate) behind: bool,
 }
 

@@ -101,35 +101,42 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
+/// Plays with all subjects at the same time, each on a stage of its own, because most scenarios wait. Prints a subject's
+/// results when all subjects before it have ended.
 async fn play(hosts: Vec<(String, Host)>, only: &str) -> anyhow::Result<()> {
-    let mut failed = play_one("the crate itself", &Native::default(), only).await?;
-    for (name, host) in &hosts {
-        failed += play_one(name, host, only).await?;
+    let mut plays = vec![tokio::spawn(play_one("the crate itself".to_owned(), Native::default(), only.to_owned()))];
+    plays.extend(hosts.into_iter().map(|(name, host)| tokio::spawn(play_one(name, host, only.to_owned()))));
+    let mut failed = 0;
+    for play in plays {
+        let (text, failures) = play.await??;
+        println!("{text}");
+        failed += failures;
     }
     ensure!(failed == 0, "{failed} scenarios failed");
     Ok(())
 }
 
-/// Returns the number of scenarios that failed.
-async fn play_one(name: &str, subject: &dyn Subject, only: &str) -> anyhow::Result<usize> {
-    println!("\n{name}");
+/// Returns what to print, and the number of scenarios that failed.
+async fn play_one(name: String, subject: impl Subject, only: String) -> anyhow::Result<(String, usize)> {
     let started = Instant::now();
-    let played = scenarios::play(subject, only, tell).await?;
+    let played = scenarios::play(&subject, &only).await?;
     ensure!(!played.is_empty(), "no scenario has {only:?} in its name: run `list` for all names");
     let count = |wanted: fn(&Played) -> bool| played.iter().filter(|played| wanted(played)).count();
     let passed = count(|played| matches!(played.result, Some(Ok(()))));
     let not_for_it = count(|played| played.result.is_none());
     let took = started.elapsed().as_secs_f64();
-    println!("  {passed} of {} passed, {not_for_it} not for this world, {took:.1} s", played.len());
-    Ok(played.len() - passed - not_for_it)
+    let lines: Vec<_> = played.iter().map(line).collect();
+    let lines = lines.join("\n");
+    let sum = format!("{passed} of {} passed, {not_for_it} not for this world, {took:.1} s", played.len());
+    Ok((format!("\n{name}\n{lines}\n  {sum}"), played.len() - passed - not_for_it))
 }
 
-fn tell(played: &Played) {
+fn line(played: &Played) -> String {
     let Played { name, result, took } = played;
     match result {
-        None => println!("  not for this world  {name}"),
-        Some(Ok(())) => println!("  ok    {:6} ms  {name}", took.as_millis()),
-        Some(Err(error)) => println!("  FAILED {:5} ms  {name}\n      {error:#}", took.as_millis()),
+        None => format!("  not for this world  {name}"),
+        Some(Ok(())) => format!("  ok    {:6} ms  {name}", took.as_millis()),
+        Some(Err(error)) => format!("  FAILED {:5} ms  {name}\n      {error:#}", took.as_millis()),
     }
 }
 

@@ -84,6 +84,12 @@ pub(crate) const EDITS: &[Edit] = &[
         find: "renew_first: is_late ||",
         put: "renew_first: is_late || !MISTAKEN &&",
     },
+    Edit {
+        name: "RenewalOfAClockBehind",
+        file: "protocol/renew.rs",
+        find: "if now.found_behind_since(",
+        put: "if !MISTAKEN && now.found_behind_since(",
+    },
     // Responses.
     Edit {
         name: "NoRecognition",

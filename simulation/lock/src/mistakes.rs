@@ -76,6 +76,8 @@ mistakes! {
     LeaseCountsFromReceipt
     /// A grant that was written by a clock that was behind is handed out as it is.
     GrantOfAClockBehind
+    /// A renewal that was written by a clock that was behind is relied on.
+    RenewalOfAClockBehind
     /// A guard never expires.
     HolderIgnoresItsEnd
     /// A guard that has expired is valid again when a clock is set back.

@@ -145,14 +145,21 @@ impl State {
 
     pub(crate) fn jump(&mut self, id: ProcessId) {
         let now = self.now;
-        let Self { processes, rng, .. } = self;
+        let Self { processes, rng, plan, .. } = self;
         let shares = processes[id].shares;
-        processes[shares].clocks.jump(now, rng);
+        let clocks = &mut processes[shares].clocks;
+        let falls_behind = plan.clocks.behind && !clocks.is_behind() && rng.bool();
+        if falls_behind {
+            clocks.fall_behind(rng);
+        } else {
+            clocks.jump(now, rng);
+        }
         if let Some(call) = processes[id].call {
             let disturbed = &mut self.ledger.calls[call].disturbed;
             *disturbed = Some(disturbed.unwrap_or(now).max(now));
         }
         self.counts().jumps += 1;
+        self.counts().fell_behind += u64::from(falls_behind);
         self.say(|_| format!("the wall clock of {id} is set"));
     }
 

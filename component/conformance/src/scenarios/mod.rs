@@ -144,7 +144,7 @@ pub struct Played {
 ///
 /// # Errors
 /// If the stage cannot be set. Failures of scenarios are in the returned list.
-pub async fn play(subject: &dyn Subject, only: &str, mut tell: impl FnMut(&Played)) -> anyhow::Result<Vec<Played>> {
+pub async fn play(subject: &dyn Subject, only: &str) -> anyhow::Result<Vec<Played>> {
     let stage = Stage::set().await?;
     let native = Native::default();
     let mut played = Vec::new();
@@ -155,9 +155,7 @@ pub async fn play(subject: &dyn Subject, only: &str, mut tell: impl FnMut(&Playe
         } else {
             Some(one(scenario, &stage, subject, &native).await.with_context(|| scenario.name))
         };
-        let one = Played { name: scenario.name, result, took: started.elapsed() };
-        tell(&one);
-        played.push(one);
+        played.push(Played { name: scenario.name, result, took: started.elapsed() });
     }
     Ok(played)
 }
