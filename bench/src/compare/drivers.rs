@@ -24,9 +24,11 @@ impl Drivers {
     /// embedded DynamoDB, both would share the features of their dependencies, which a user's build does not have.
     /// `interop/build` builds the other drivers.
     pub(crate) async fn build() -> Result<Self, Error> {
-        // With the profile of this program.
-        let profile = if cfg!(debug_assertions) { "dev" } else { "bench" };
-        let mut built = cargo_build(&["--package", OWN, "--profile", profile]).await?;
+        // Unoptimised, nothing is measured, and the driver may share what is built for everything else.
+        let unmeasured = ["--bin", OWN];
+        let measured = ["--package", OWN, "--profile", "bench"];
+        let how: &[&str] = if cfg!(debug_assertions) { &unmeasured } else { &measured };
+        let mut built = cargo_build(how).await?;
         Ok(Self { own: built.remove(OWN).ok_or("cargo does not say where it has put the driver")? })
     }
 
