@@ -13,7 +13,7 @@ use std::future::Future;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The longest pause between two looks at a lock that is held. A release is noticed so late at most.
+/// The longest pause between two looks at a lock that is held. A release is noticed after this time at the latest.
 const LONGEST_PAUSE_SECONDS: u64 = 10;
 
 /// What one look at the lock leaves for the next one. The service records it.

@@ -1,10 +1,10 @@
-//! A durable function that works on one customer at a time. Each step is fenced, and the lock is held during the wait
-//! between them, in which nothing runs.
+//! A durable function that works on one customer at a time. Each step gets a fencing token. The lock is held during the
+//! wait between the steps, in which nothing runs.
 
 use aws_config::BehaviorVersion;
 use aws_durable_execution_sdk::{BoxError, DurableContext};
 use durable_lock::with_lock;
-use lambda_lock::LockClient;
+use lambda_lock::{Lock, LockClient};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn save_export(_export: String, _fencing_token: u64) -> Result<(), BoxErro
 async fn handler(event: Event, ctx: DurableContext, locks: LockClient) -> Result<String, BoxError> {
     with_lock(&ctx, &locks, format!("export/{}", event.customer), LEASE, async |lock| {
         let customer = event.customer.clone();
-        let start = move |lock: lambda_lock::Lock| {
+        let start = move |lock: Lock| {
             let customer = customer.clone();
             async move { Ok((start_export(customer, lock.fencing_token()).await?, lock)) }
         };
@@ -36,7 +36,7 @@ async fn handler(event: Event, ctx: DurableContext, locks: LockClient) -> Result
         ctx.wait(Duration::from_secs(10 * 60)).await?;
 
         let started = export.clone();
-        let save = move |lock: lambda_lock::Lock| {
+        let save = move |lock: Lock| {
             let export = started.clone();
             async move { Ok((save_export(export, lock.fencing_token()).await?, lock)) }
         };

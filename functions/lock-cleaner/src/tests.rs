@@ -51,7 +51,7 @@ fn status_change(status: &str, detail: Value) -> Value {
 }
 
 /// Returns the event of a durable execution, as [AWS documents
-/// it](https://docs.aws.amazon.com/lambda/latest/dg/durable-monitoring.html). The end is in it once there is one.
+/// it](https://docs.aws.amazon.com/lambda/latest/dg/durable-monitoring.html). Of an execution that has ended it says when.
 fn durable_status_change(status: &str) -> Value {
     let mut event: Value = serde_json::from_str(include_str!("../tests/events/durable-execution.json")).unwrap();
     event["detail"]["status"] = json!(status);
