@@ -4,13 +4,15 @@ use lambda_lock::protocol::LONGEST_NAME;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 
-/// An execution and its status, from a "Step Functions Execution Status Change" event.
+/// An execution and its status, from a "Step Functions Execution Status Change" event or from a "Durable Execution
+/// Status Change" event of a durable function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     /// The execution's ARN.
     pub(crate) execution: String,
     status: String,
-    /// How often the execution had been redriven when it ended. A redriven execution keeps its ARN.
+    /// How often the execution had been redriven when it ended. A redriven execution keeps its ARN. `None` for a
+    /// durable execution, which nobody can redrive.
     redrives: Option<u64>,
 }
 
@@ -18,6 +20,10 @@ impl Ended {
     /// Reads the event. Other fields of the event are ignored.
     pub(crate) fn read(mut event: Fields) -> Result<Self, Failure> {
         let mut detail = event.object("detail", "detail.")?;
+        if !detail.has("executionArn") && detail.has("durableExecutionArn") {
+            let execution = detail.name("durableExecutionArn", LONGEST_NAME)?;
+            return Ok(Self { execution, status: detail.text("status")?, redrives: None });
+        }
         let redrives = match detail.take("redriveCount") {
             None | Some(Value::Null) => None,
             Some(count) => Some(count.as_u64().ok_or_else(|| detail.malformed("redriveCount", "give a whole number"))?),
@@ -26,9 +32,9 @@ impl Ended {
     }
 
     /// Whether locks may be left behind. A running execution still uses its locks, and one that succeeded
-    /// has released them.
+    /// has released them. Step Functions says `ABORTED` of an execution that was stopped, and Lambda says `STOPPED`.
     pub(crate) fn leaves_locks(&self) -> bool {
-        matches!(self.status.as_str(), "FAILED" | "TIMED_OUT" | "ABORTED")
+        matches!(self.status.as_str(), "FAILED" | "TIMED_OUT" | "ABORTED" | "STOPPED")
     }
 
     /// Whether the owner's name shows that it acquired its lock after a redrive that followed this end.

@@ -1,5 +1,5 @@
-//! Releases the locks of Step Functions executions that ended without releasing them. The manual is
-//! `docs/operations.md`.
+//! Releases the locks of executions that ended without releasing them: executions of state machines and of durable
+//! functions. The manual is `docs/operations.md`.
 
 mod ended;
 mod handler;

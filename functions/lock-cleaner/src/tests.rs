@@ -42,20 +42,22 @@ fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigE
     Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
 }
 
-/// Returns an event as EventBridge delivers it.
+/// Returns the event of a state machine's execution, with these fields in `detail`.
 fn status_change(status: &str, detail: Value) -> Value {
-    let mut event = json!({
-        "version": "0",
-        "id": "315c1398-40ff-a850-213b-158f73e60175",
-        "detail-type": "Step Functions Execution Status Change",
-        "source": "aws.states",
-        "account": "123456789012",
-        "time": "2026-07-01T19:42:21Z",
-        "region": "eu-central-1",
-        "resources": [ENDED],
-        "detail": { "executionArn": ENDED, "name": "7", "status": status, "input": "{}", "output": null, "cause": null }
-    });
+    let mut event: Value = serde_json::from_str(include_str!("../tests/events/state-machine.json")).unwrap();
+    event["detail"]["status"] = json!(status);
     event["detail"].as_object_mut().unwrap().extend(detail.as_object().unwrap().clone());
+    event
+}
+
+/// Returns the event of a durable execution, as [AWS documents
+/// it](https://docs.aws.amazon.com/lambda/latest/dg/durable-monitoring.html). Of an execution that has ended it says when.
+fn durable_status_change(status: &str) -> Value {
+    let mut event: Value = serde_json::from_str(include_str!("../tests/events/durable-execution.json")).unwrap();
+    event["detail"]["status"] = json!(status);
+    if status != "RUNNING" {
+        event["detail"]["endTimestamp"] = json!("2025-11-20T13:09:01.017Z");
+    }
     event
 }
 
@@ -223,6 +225,42 @@ async fn a_late_event_of_an_earlier_attempt_spares_the_locks_of_the_redriven_one
 }
 
 #[tokio::test]
+async fn exactly_the_locks_of_the_ended_durable_execution_are_freed() {
+    let durable = durable_status_change("RUNNING")["detail"]["durableExecutionArn"].as_str().unwrap().to_owned();
+    for (status, frees) in
+        [("FAILED", true), ("TIMED_OUT", true), ("STOPPED", true), ("RUNNING", false), ("SUCCEEDED", false)]
+    {
+        let server = server(None).await;
+        let locks = server.locks(&[]);
+        for (key, workflow) in [("a", durable.as_str()), ("b", durable.as_str()), ("c", ENDED)] {
+            leave(&locks, key, "me", Some(workflow)).await;
+        }
+        let deps = deps(&server, &[ONE_LOOK]).unwrap();
+
+        let answer = handler(event(&durable_status_change(status), 30.0), &deps).await;
+
+        assert_eq!(answer.unwrap(), json!({ "released": if frees { 2 } else { 0 } }), "{status}");
+        for (key, free) in [("a", frees), ("b", frees), ("c", false)] {
+            assert_eq!(is_free(&locks, key).await, free, "{status} {key}");
+        }
+    }
+}
+
+/// There is no redrive, so no owner outlives the end, whatever its name looks like.
+#[tokio::test]
+async fn no_owner_is_spared_after_a_durable_execution() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    let mut ended = durable_status_change("STOPPED");
+    ended["detail"]["redriveCount"] = json!(0);
+    let durable = ended["detail"]["durableExecutionArn"].as_str().unwrap().to_owned();
+    leave(&locks, "a", &format!("{durable}/7"), Some(&durable)).await;
+    let deps = deps(&server, &[ONE_LOOK]).unwrap();
+
+    assert_eq!(handler(event(&ended, 30.0), &deps).await.unwrap(), json!({ "released": 1 }));
+}
+
+#[tokio::test]
 async fn a_table_with_a_sort_key_works_too() {
     let environment = [("LOCK_SORT_KEY_ATTRIBUTE", "sk"), ONE_LOOK];
     let server = server(Some("sk")).await;
@@ -256,6 +294,8 @@ async fn a_malformed_event_is_refused_by_the_name_of_the_field() {
         (json!({ "detail": { "status": "FAILED" } }), "detail.executionArn is missing"),
         (json!({ "detail": { "executionArn": "", "status": "FAILED" } }), "detail.executionArn is malformed"),
         (json!({ "detail": { "executionArn": ENDED } }), "detail.status is missing"),
+        (json!({ "detail": { "durableExecutionArn": 7 } }), "detail.durableExecutionArn is malformed"),
+        (json!({ "detail": { "durableExecutionArn": ENDED } }), "detail.status is missing"),
         (json!({ "detail": { "executionArn": ENDED, "status": 1 } }), "detail.status is malformed"),
         (status_change("FAILED", json!({ "redriveCount": -1 })), "detail.redriveCount is malformed"),
         (json!([]), "the event is no JSON object"),

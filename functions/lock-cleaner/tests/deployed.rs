@@ -39,6 +39,13 @@ async fn is_free(locks: &LockClient, key: &str) -> bool {
     locks.peek(key).await.unwrap().unwrap().released
 }
 
+/// The event of a durable execution, as AWS documents it.
+fn durable_status_change(status: &str) -> Value {
+    let mut event: Value = serde_json::from_str(include_str!("events/durable-execution.json")).unwrap();
+    event["detail"]["status"] = json!(status);
+    event
+}
+
 async fn clean_up(sample: &Sample) -> Answer {
     let detail = json!({ "executionArn": ENDED, "status": "ABORTED", "redriveCount": 0, "input": MARK });
     sample.ask(NAME, &json!({ "source": "aws.states", "detail": detail })).await
@@ -81,6 +88,24 @@ async fn a_clean_up_works_with_exactly_what_the_template_allows() {
     assert!(is_free(&locks, "k").await);
     assert!(locks.resume(lock).await.unwrap_err().is_lost());
     assert_eq!(sample.proxy.used(NAME), own(allows), "used and allowed actions differ");
+}
+
+#[tokio::test]
+async fn the_end_of_a_durable_execution_frees_its_locks_with_the_same_permissions() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template).await;
+    let locks = locks(&sample);
+    let ended = durable_status_change("STOPPED");
+    let durable = ended["detail"]["durableExecutionArn"].as_str().unwrap();
+    let lock = held_by(&locks, "k", durable).await.save();
+    let _ = held_by(&locks, "other", OTHER).await.save();
+
+    assert_eq!(sample.ask(NAME, &durable_status_change("SUCCEEDED")).await, Ok(json!({ "released": 0 })));
+    assert_eq!(sample.ask(NAME, &ended).await, Ok(json!({ "released": 1 })));
+
+    assert!(is_free(&locks, "k").await && !is_free(&locks, "other").await);
+    assert!(locks.resume(lock).await.unwrap_err().is_lost());
+    assert_eq!(sample.proxy.used(NAME), own(template.allows(NAME)), "used and allowed actions differ");
 }
 
 #[tokio::test]
