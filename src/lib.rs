@@ -91,7 +91,7 @@ mod lock;
 #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
 pub mod once;
 
-pub use protocol::{Dialect, FailedWrite, Instants, LockKey, Observation, SavedLock};
+pub use protocol::{Attribute, Dialect, FailedWrite, Instants, LockKey, Observation, SavedLock};
 
 #[cfg(feature = "dynamodb")]
 pub use crate::{

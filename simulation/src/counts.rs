@@ -41,6 +41,7 @@ counts! {
     sort_keys: "tables with a sort key",
     ttls: "tables with a TTL attribute",
     data: "calls that were to leave something in the row",
+    attributes: "grants with other additional attributes than the row had",
     checks: "guards that said mine",
     budgets_until: "budgets that end by the wall clock",
     works_polled: "polls of works under a guard",

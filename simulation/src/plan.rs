@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) ttl: bool,
     /// Holders leave a payload in the row.
     pub(crate) data: bool,
+    /// Holders leave additional attributes in the row.
+    pub(crate) attributes: bool,
     /// A process releases the locks of workflows that ended.
     pub(crate) cleaner: bool,
     /// Workers of the same name reclaim the lock from each other.
@@ -164,6 +166,7 @@ impl Plan {
             sort_key: rng.u8(..4) == 0,
             ttl: rng.u8(..4) == 0,
             data: rng.u8(..3) == 0,
+            attributes: false,
             watchers: usize::from(rng.u8(..3) == 0),
             peer,
             cleaner: rng.u8(..6) == 0,
@@ -181,6 +184,8 @@ impl Plan {
             faults,
             clocks,
         };
+        // Not drawn, so that the other seeds run as before.
+        let plan = Self { attributes: plan.lease.as_millis().is_multiple_of(3), ..plan };
         if plan.clocks.beyond_bounds || rng.u8(..12) > 0 { plan } else { plan.with_clocks_behind() }
     }
 

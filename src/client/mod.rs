@@ -141,7 +141,8 @@ impl LockClient {
     ///
     /// # Requests
     /// It sends one write when the lock is free, or when the wall clock proves that its last holder is dead. It sends
-    /// two writes when a row of another client is free, or when an observation proves that its holder is dead. While it
+    /// two writes when a row of another client is free, when an observation proves that its holder is dead, or when
+    /// [additional attributes](Acquire::attribute) of an earlier grant have to be removed. While it
     /// waits, it sends one consistent read per poll, which costs a fifth of a write. The first poll comes after 30 ms.
     /// The pauses then grow to about 250 ms. It sends one more read after a response was lost, and one more write when
     /// the first response shows that the wall clock was behind.
@@ -165,8 +166,9 @@ impl LockClient {
     ///
     /// # Requests
     /// It sends one write, which is granted or refused. It sends one more write when the row is free but was written by
-    /// another client, or when an observation from an earlier call proves that its holder is dead. It sends one more
-    /// read after a response was lost.
+    /// another client, when an observation from an earlier call proves that its holder is dead, or when
+    /// [additional attributes](Acquire::attribute) of an earlier grant have to be removed. It sends one more read after
+    /// a response was lost.
     ///
     /// # IAM actions
     /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.

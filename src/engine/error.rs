@@ -3,8 +3,10 @@
 #[cfg(feature = "once")]
 use crate::protocol::schema;
 use crate::protocol::{
-    FailedWrite, Failure, HolderSeen, Invalid, LockKey, Observation, Operation, Rejection, from_epoch_millis, quoted,
+    Attribute, FailedWrite, Failure, HolderSeen, Invalid, LockKey, Observation, Operation, Rejection,
+    from_epoch_millis, quoted,
 };
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -130,7 +132,7 @@ pub enum ErrorKind {
 }
 
 /// The holder of a lock that could not be acquired.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
     /// The owner that holds the lock.
@@ -143,6 +145,20 @@ pub struct Held {
     /// What this call observed. Give it to the next call with [`observation`](crate::Acquire::observation), so that
     /// calls that live for seconds can together observe a lease that lasts for minutes.
     pub observation: Observation,
+    /// The holder's additional attributes, as [`PeekedLock::attributes`](crate::PeekedLock::attributes) has them.
+    pub attributes: BTreeMap<String, Attribute>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Leaves out the attributes, because they are the holder's data and do not belong in logs.
+        f.debug_struct("Held")
+            .field("holder", &self.holder)
+            .field("lease_ends_at", &self.lease_ends_at)
+            .field("retry_after", &self.retry_after)
+            .field("observation", &self.observation)
+            .finish_non_exhaustive()
+    }
 }
 
 impl From<HolderSeen> for Held {
@@ -152,6 +168,7 @@ impl From<HolderSeen> for Held {
             lease_ends_at: seen.ends_at_ms.and_then(from_epoch_millis),
             retry_after: seen.retry_after,
             observation: seen.observation,
+            attributes: seen.attributes.into_iter().collect(),
         }
     }
 }

@@ -88,8 +88,13 @@ mod tests {
         let key = LockKey::from("k");
         let failed = |failure| Error::of_failure(failure, Operation::Acquire, &key, None);
         let observation = serde_json::from_str(r#"{"version":"v","leaseMillis":1,"unchangedForMillis":0}"#).unwrap();
-        let held =
-            Held { holder: "a".to_owned(), lease_ends_at: None, retry_after: Duration::from_secs(3), observation };
+        let held = Held {
+            holder: "a".to_owned(),
+            lease_ends_at: None,
+            retry_after: Duration::from_secs(3),
+            observation,
+            attributes: Default::default(),
+        };
         for (error, name) in [
             (Error::from_held(&key, held), "LockHeld"),
             (Error::lost(&key), "LockLost"),

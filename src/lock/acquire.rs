@@ -7,8 +7,10 @@ use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
-    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, Observation, Operation, SavedLock,
+    self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Invalid, LockKey, Observation,
+    Operation, SavedLock,
 };
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
@@ -90,6 +92,8 @@ pub struct AcquireRequest<'a, Mode> {
     owner: Option<String>,
     workflow: Option<String>,
     data: DataChange,
+    attributes: BTreeMap<String, Attribute>,
+    keep_attributes: bool,
     lease: Option<Duration>,
     budget: Option<Budget>,
     observation: Option<Observation>,
@@ -106,6 +110,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             owner: None,
             workflow: None,
             data: DataChange::Keep,
+            attributes: BTreeMap::new(),
+            keep_attributes: false,
             lease: None,
             budget: None,
             observation: None,
@@ -153,6 +159,58 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         self
     }
 
+    /// Adds an additional attribute to the lock's row, under its own name: a text or a number for whoever reads the row,
+    /// such as a dashboard, an index or another lock client. [`peek`](crate::LockClient::peek) shows it, and so does
+    /// [`Held`] to a caller that is refused. In contrast to it, [`data`](AcquireRequest::data) is one payload that the
+    /// next holder gets. Default: none.
+    ///
+    /// The attributes belong to this grant. Renewals and the release keep them. The next grant removes them and writes
+    /// its own, unless it is told to [keep](AcquireRequest::keep_attributes) them. A [reclaim](crate::LockClient::reclaim)
+    /// that gives none keeps them.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
+    /// let lock = locks.acquire("nightly").within(budget).attribute("job", "billing").attribute("shard", 5).await?;
+    /// # lock.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A lock has at most 20 of them. A name has 1 to 255 bytes and no comma, and is not one of the lock record's, of the
+    /// table's keys or of the TTL attribute. Names, values and payload fit into the 400 KB of an item. Otherwise the
+    /// acquire returns `InvalidRequest` and sends no request.
+    ///
+    /// # Requests
+    /// One more write, only when the row has additional attributes of an earlier grant with other names than this
+    /// acquire gives: the first write is refused and shows them, and the second one removes them.
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Attribute>) -> Self {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+
+    /// Adds additional attributes, see [`attribute`](AcquireRequest::attribute).
+    pub fn attributes<N: Into<String>, V: Into<Attribute>>(
+        mut self,
+        attributes: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        self.attributes.extend(attributes.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
+    fn attributes_change(&mut self) -> Result<AttributesChange, Invalid> {
+        let given = std::mem::take(&mut self.attributes);
+        if self.keep_attributes && !given.is_empty() {
+            return Err(Invalid::new(format!(
+                "the acquire of the lock {} gives additional attributes and keeps those of the last grant: do one or \
+                 the other",
+                self.key
+            )));
+        }
+        // A reclaim continues an earlier grant, as with its owner and its workflow.
+        let keeps = self.keep_attributes || self.reclaimed.is_some() && given.is_empty();
+        Ok(if keeps { AttributesChange::Keep } else { AttributesChange::Replace(given.into_iter().collect()) })
+    }
+
     fn options(&mut self) -> Result<AcquireOptions, Error> {
         if self.reclaim_own && self.owner.is_none() {
             return Err(Invalid::new(format!(
@@ -163,9 +221,10 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             .into());
         }
         let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
-        let settings = self.engine.settings();
         self.engine.check_lock_key(&self.key)?;
-        settings.check_write(&self.key, &owner, self.workflow.as_deref(), &self.data)?;
+        let attributes = self.attributes_change()?;
+        let settings = self.engine.settings();
+        settings.check_grant(&self.key, &owner, self.workflow.as_deref(), &self.data, &attributes)?;
         let reclaim = match &self.reclaimed {
             Some(saved) => protocol::Reclaim::Only(saved.parsed_version()?),
             None if self.reclaim_own => protocol::Reclaim::SameOwner,
@@ -176,6 +235,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             owner,
             workflow: self.workflow.take(),
             data: std::mem::take(&mut self.data),
+            attributes,
             reclaim,
             observation: self.observation.take(),
             commit: self.reclaimed.as_ref().and_then(SavedLock::commit),
@@ -236,6 +296,13 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
     /// release, [`release_workflow`](crate::LockClient::release_workflow) can release the lock. Default: none.
     pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
         self.workflow = Some(workflow.into());
+        self
+    }
+
+    /// Keeps the additional attributes that the last grant gave. Default: they are removed, see
+    /// [`attribute`](AcquireRequest::attribute). An acquire that also gives some returns `InvalidRequest`.
+    pub fn keep_attributes(mut self) -> Self {
+        self.keep_attributes = true;
         self
     }
 

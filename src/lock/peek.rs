@@ -4,7 +4,8 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, LockKey, Operation, Record, from_epoch_millis};
+use crate::protocol::{self, Attribute, LockKey, Operation, Record, from_epoch_millis};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 use tracing::field::Empty;
@@ -29,6 +30,9 @@ pub struct PeekedLock {
     pub workflow: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
+    /// The additional attributes, as far as they are texts or numbers. In a row that another client wrote last, these
+    /// are all attributes that do not belong to the lock record.
+    pub attributes: BTreeMap<String, Attribute>,
     /// The version in the row.
     pub version: String,
 }
@@ -44,6 +48,7 @@ impl From<Record> for PeekedLock {
             workflow: record.believable_workflow().map(str::to_owned),
             holder: record.owner,
             data: record.data,
+            attributes: record.attributes.into_iter().collect(),
             version: record.version,
         }
     }
@@ -51,7 +56,7 @@ impl From<Record> for PeekedLock {
 
 impl fmt::Debug for PeekedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Leaves out the payload, because it is the caller's data and does not belong in logs.
+        // Leaves out payload and attributes, because they are the caller's data and do not belong in logs.
         f.debug_struct("PeekedLock")
             .field("holder", &self.holder)
             .field("released", &self.released)

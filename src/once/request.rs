@@ -10,8 +10,8 @@ use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Held};
 use crate::lock::guard::Lock;
 use crate::protocol::{
-    self, AcquireOptions, Acquired, DataChange, Failure, Invalid, LockKey, OnceRecord, Operation, Reclaim,
-    StoredOutcome,
+    self, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Invalid, LockKey, OnceRecord, Operation,
+    Reclaim, StoredOutcome,
 };
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
@@ -304,6 +304,7 @@ impl<'a> Once<'a> {
             owner,
             workflow: None,
             data: DataChange::Keep,
+            attributes: AttributesChange::Keep,
             reclaim: Reclaim::Nobody,
             observation: None,
             commit: None,

@@ -16,8 +16,9 @@
 //!  │   │   └ anything else ................. lost
 //!  │   ├ released, held by a dead holder,
 //!  │   │ or by the owner that reclaims ..... Take that version
-//!  │   │   └ ours, and released before
-//!  │   │     our :now ...................... Claim again
+//!  │   │   └ ours, released before our
+//!  │   │     :now, and without attributes
+//!  │   │     to remove ..................... Claim again
 //!  │   └ held .............................. report the holder, or wait and Peek again
 //!  ├ condition failed, without a row
 //!  │   ├ of a Claim, or to reclaim ......... pause, then Peek
@@ -35,6 +36,7 @@
 //! the caller has time left, and the third one pauses first. A row that this call would take is never reported as
 //! held. When the time is over, the call reports instead that it could not get the lock for now.
 
+use super::attributes::{Attribute, AttributesChange, EarlierNames};
 use super::backoff::{Backoff, OutOfTime, Retry, varied};
 use super::contention::Contention;
 use super::failure::Failure;
@@ -62,6 +64,8 @@ pub struct AcquireOptions {
     pub workflow: Option<String>,
     /// How the call changes the row's payload.
     pub data: DataChange,
+    /// What the call does with the additional attributes of the row.
+    pub attributes: AttributesChange,
     pub reclaim: Reclaim,
     /// The observation that an earlier call returned.
     pub observation: Option<Observation>,
@@ -106,6 +110,8 @@ pub struct HolderSeen {
     pub retry_after: Duration,
     /// What this call observed. The caller can give it to the next call.
     pub observation: Observation,
+    /// The holder's additional attributes.
+    pub attributes: Vec<(String, Attribute)>,
 }
 
 /// Acquires a lock. Waits for another holder for as long as [`Now`] allows. Without time to wait it tries once.
@@ -196,7 +202,7 @@ struct Attempt {
 /// The write that comes next.
 enum Write {
     Claim,
-    Take { seen: String, held: bool, token: NextToken },
+    Take { seen: String, held: bool, token: NextToken, names: EarlierNames },
 }
 
 /// The row, or `None` when there is none, with both clocks as they were read after the response.
@@ -206,7 +212,12 @@ impl<U: Purpose> Call<'_, U> {
     async fn until_end(&mut self, port: &mut impl Port) -> Flow<U::Settled, Infallible> {
         let mut write = match &self.options.reclaim {
             // A released lock can be reclaimed too, so this does not ask for a held one.
-            Reclaim::Only(version) => Write::Take { seen: version.to_string(), held: false, token: NextToken::FromRow },
+            Reclaim::Only(version) => Write::Take {
+                seen: version.to_string(),
+                held: false,
+                token: NextToken::FromRow,
+                names: EarlierNames::Unseen,
+            },
             Reclaim::Nobody | Reclaim::SameOwner => Write::Claim,
         };
         loop {
@@ -350,7 +361,9 @@ impl<U: Purpose> Call<'_, U> {
         if self.would_take(now, watch) {
             // A Claim is applied to any released version. So a contender that acquires and releases in between does
             // not make it fail.
-            let claim = record.is_free_of_ours(now.wall.millis) && self.purpose.is_claimable();
+            let claim = record.is_free_of_ours(now.wall.millis)
+                && self.purpose.is_claimable()
+                && self.options.attributes.needs_no_look(record.attribute_names.as_deref());
             return self.follow_up(if claim { Write::Claim } else { take(record, now) });
         }
         self.follow_ups = 0;
@@ -501,9 +514,9 @@ impl<U: Purpose> Call<'_, U> {
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
                 Action::Claim { grant: self.attempt(port, now, None), trusted }
             }
-            Write::Take { seen, held, token } => {
+            Write::Take { seen, held, token, names } => {
                 let grant = self.attempt(port, now, Version::parse(seen));
-                Action::Take { grant, seen: seen.clone(), held: *held, token: *token }
+                Action::Take { grant, seen: seen.clone(), held: *held, token: *token, names: names.clone() }
             }
         }
     }
@@ -529,6 +542,7 @@ impl<U: Purpose> Call<'_, U> {
             now: now.wall.millis,
             ends_at_ms: attempt.ends_at_ms,
             data: self.options.data.clone(),
+            attributes: self.options.attributes.clone(),
             workflow: self.options.workflow.clone(),
             once: None,
         }
@@ -584,6 +598,7 @@ impl<U: Purpose> Call<'_, U> {
             ends_at_ms: watch.record().believable_end(),
             retry_after: watch.dead_in(now, &self.settings.clock_bounds),
             observation: watch.observation(now.instants),
+            attributes: watch.record().attributes.clone(),
         }
     }
 
@@ -610,5 +625,6 @@ fn take(record: &Record, now: &Now) -> Write {
     } else {
         NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(now.wall.millis))
     };
-    Write::Take { seen: record.version.clone(), held: !record.released, token }
+    let names = EarlierNames::Seen(record.attribute_names.clone());
+    Write::Take { seen: record.version.clone(), held: !record.released, token, names }
 }

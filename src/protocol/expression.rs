@@ -3,9 +3,10 @@
 //! Our own attribute names stand in the text as they are, because only `data` is on DynamoDB's list of reserved
 //! words. Names that a user chose go through `#` placeholders.
 
+use super::attributes::{AttributesChange, EarlierNames, MOST_ATTRIBUTES, list, listed};
 use super::instants::millis_rounded_up;
 use super::request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome};
-use super::schema::{DATA, Schema, Ttl};
+use super::schema::{ATTRIBUTE_NAMES, DATA, Schema, Ttl};
 use super::value::Value;
 use super::version::{Grant, OURS, Version};
 use std::time::Duration;
@@ -42,18 +43,33 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
 
+/// The condition "the row has no additional attributes". Only a request that names them can remove them.
+const WITHOUT_ATTRIBUTES: &str = " AND attribute_not_exists(attributeNames)";
+/// The same, or it has exactly those that the request writes.
+const WITH_THESE_ATTRIBUTES: &str = " AND (attribute_not_exists(attributeNames) OR attributeNames = :names)";
+
+macro_rules! placeholders {
+    ($($number:literal)*) => {
+        [$((concat!("#a", $number), concat!(":a", $number), concat!("#r", $number))),*]
+    };
+}
+
+/// For each additional attribute: the placeholders of its name and its value, and of the name of one to remove.
+static ATTRIBUTES: [(&str, &str, &str); MOST_ATTRIBUTES] =
+    placeholders!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+
 impl Expression {
     /// Renders a request.
     pub fn of(request: &Request, schema: &Schema) -> Self {
         let mut out = Expression {
             update: String::with_capacity(256),
-            condition: String::with_capacity(192),
+            condition: String::with_capacity(256),
             values: Vec::with_capacity(10),
             ..Expression::default()
         };
         match &request.action {
             Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
-            Action::Take { grant, seen, held, token } => out.take(grant, seen, *held, *token, schema),
+            Action::Take { grant, seen, held, token, names } => out.take(grant, seen, *held, *token, names, schema),
             Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));
                 if request.transaction.is_some() {
@@ -108,12 +124,22 @@ impl Expression {
             None => self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM }),
             Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
         }
+        self.without_unseen_attributes(&grant.attributes);
         self.names.push(("#pk", schema.key_attribute.clone()));
         self.text(":ours", OURS);
         if let Some(trusted) = trusted {
             self.number(":trusted", trusted);
         }
-        self.grant(grant, NextToken::FromRow, schema);
+        self.grant(grant, NextToken::FromRow, None, schema);
+    }
+
+    /// A row that was not read must have no additional attributes that the grant would leave there.
+    fn without_unseen_attributes(&mut self, attributes: &AttributesChange) {
+        match attributes {
+            AttributesChange::Keep => {}
+            AttributesChange::Replace(given) if given.is_empty() => self.condition.push_str(WITHOUT_ATTRIBUTES),
+            AttributesChange::Replace(_) => self.condition.push_str(WITH_THESE_ATTRIBUTES),
+        }
     }
 
     /// Like a plain Claim, but applied only to a record of the same work that still counts.
@@ -167,16 +193,32 @@ impl Expression {
         self.number(":now", now);
     }
 
-    fn take(&mut self, grant: &NewGrant, seen: &str, held: bool, token: NextToken, schema: &Schema) {
+    fn take(
+        &mut self,
+        grant: &NewGrant,
+        seen: &str,
+        held: bool,
+        token: NextToken,
+        names: &EarlierNames,
+        schema: &Schema,
+    ) {
         self.condition.push_str("recordVersionNumber = :seen");
         if held {
             self.condition.push_str(" AND attribute_not_exists(isReleased)");
         }
         self.text(":seen", seen);
-        self.grant(grant, token, schema);
+        let names = match names {
+            EarlierNames::Seen(names) => names.as_deref(),
+            EarlierNames::Unseen => {
+                self.without_unseen_attributes(&grant.attributes);
+                None
+            }
+        };
+        self.grant(grant, token, names, schema);
     }
 
-    fn grant(&mut self, grant: &NewGrant, token: NextToken, schema: &Schema) {
+    /// `names` lists the additional attributes that the row is known to have.
+    fn grant(&mut self, grant: &NewGrant, token: NextToken, names: Option<&str>, schema: &Schema) {
         self.update.push_str(
             "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, ",
         );
@@ -206,9 +248,42 @@ impl Expression {
             }
             None => Some("workflow"),
         };
+        let earlier = self.attributes(&grant.attributes, names, schema);
         let [state, outcome, outcome_at, payload] = once;
         self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload]);
+        self.removes_too(&earlier);
         self.returns = Returns::AllNew;
+    }
+
+    /// Sets additional attributes. Returns what to remove of the earlier ones.
+    fn attributes(&mut self, change: &AttributesChange, earlier: Option<&str>, schema: &Schema) -> Vec<&'static str> {
+        let AttributesChange::Replace(given) = change else { return Vec::new() };
+        for ((name, attribute), (name_here, value_here, _)) in given.iter().zip(ATTRIBUTES) {
+            for part in [", ", name_here, " = ", value_here] {
+                self.update.push_str(part);
+            }
+            self.names.push((name_here, name.clone()));
+            self.values.push((value_here, attribute.value()));
+        }
+        if !given.is_empty() {
+            self.update.push_str(", attributeNames = :names");
+            self.text(":names", list(given));
+        }
+        let Some(earlier) = earlier else { return Vec::new() };
+        let mut removed = Vec::new();
+        for name in listed(earlier) {
+            // A row may list anything. A request names each attribute once, and leaves the record alone.
+            if schema.reserves(name) || self.names.iter().any(|(_, known)| known == name) {
+                continue;
+            }
+            let Some(&(_, _, name_here)) = ATTRIBUTES.get(removed.len()) else { break };
+            self.names.push((name_here, name.to_owned()));
+            removed.push(name_here);
+        }
+        if given.is_empty() {
+            removed.push(ATTRIBUTE_NAMES);
+        }
+        removed
     }
 
     fn scope(&mut self, scope: &Scope) {
@@ -289,6 +364,14 @@ impl Expression {
         }
     }
 
+    /// Adds attributes to those that are removed.
+    fn removes_too(&mut self, attributes: &[&str]) {
+        for attribute in attributes {
+            self.update.push_str(", ");
+            self.update.push_str(attribute);
+        }
+    }
+
     /// Adds a string behind a `:` placeholder.
     fn text(&mut self, name: &'static str, text: impl Into<String>) {
         self.values.push((name, Value::S(text.into())));
@@ -327,6 +410,7 @@ mod tests {
             now: 5_000,
             ends_at_ms: 25_000,
             data: DataChange::Keep,
+            attributes: AttributesChange::default(),
             workflow: None,
             once: None,
         }
@@ -368,7 +452,8 @@ mod tests {
         assert_eq!(
             by_wall_clock.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND \
-             (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
+             (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND \
+             attribute_not_exists(attributeNames)"
         );
         assert_eq!(
             by_wall_clock.update,
@@ -384,17 +469,99 @@ mod tests {
         assert_eq!(
             without.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) \
-             AND leaseEndsAt <= :now"
+             AND leaseEndsAt <= :now AND attribute_not_exists(attributeNames)"
         );
         assert_closed(&without);
+    }
+
+    fn with_attributes(given: &[(&str, &str)]) -> NewGrant {
+        let given = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        NewGrant { attributes: AttributesChange::Replace(given), ..grant() }
+    }
+
+    #[test]
+    fn a_claim_with_additional_attributes_is_applied_where_the_row_has_none_or_the_same_names() {
+        let claim = |grant| rendered(Action::Claim { grant, trusted: None }, &Schema::default());
+        let keep = claim(NewGrant { attributes: AttributesChange::Keep, ..grant() });
+        assert!(keep.condition.ends_with(" AND leaseEndsAt <= :now"), "{}", keep.condition);
+        assert!(keep.update.ends_with(" REMOVE isReleased, workflow"), "{}", keep.update);
+        assert_closed(&keep);
+
+        let claim = claim(with_attributes(&[("job", "nightly"), ("shard", "5")]));
+        assert!(
+            claim.condition.ends_with(
+                " AND leaseEndsAt <= :now AND (attribute_not_exists(attributeNames) OR attributeNames = :names)"
+            ),
+            "{}",
+            claim.condition
+        );
+        assert_eq!(
+            claim.update,
+            format!(
+                "{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one, #a0 = :a0, #a1 = :a1, \
+                 attributeNames = :names REMOVE isReleased, workflow"
+            )
+        );
+        assert_eq!(claim.names[1..], [("#a0", "job".to_owned()), ("#a1", "shard".to_owned())]);
+        assert_eq!(value(&claim, ":a1"), &Value::S("5".to_owned()));
+        assert_eq!(value(&claim, ":names"), &Value::S("job,shard".to_owned()));
+        assert_closed(&claim);
+    }
+
+    #[test]
+    fn a_take_removes_the_additional_attributes_that_the_row_lists_and_nothing_of_the_record() {
+        let schema = Schema {
+            ttl: Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::ZERO }),
+            ..Schema::default()
+        };
+        let take = |grant, names: Option<&str>| {
+            let names = EarlierNames::Seen(names.map(str::to_owned));
+            let (seen, token) = ("ll1-x".to_owned(), NextToken::FromRow);
+            rendered(Action::Take { grant, seen, held: false, token, names }, &schema)
+        };
+        let hostile = "job,job,,key,ownerName,expiresAt,attributeNames,shard";
+        let none = take(grant(), Some(hostile));
+        assert_eq!(none.condition, "recordVersionNumber = :seen");
+        assert!(none.update.ends_with(" REMOVE isReleased, workflow, #r0, #r1, attributeNames"), "{}", none.update);
+        assert_eq!(none.names[1..], [("#r0", "job".to_owned()), ("#r1", "shard".to_owned())]);
+        assert_closed(&none);
+
+        let other = take(with_attributes(&[("shard", "6"), ("zone", "a")]), Some("job,shard"));
+        assert!(
+            other.update.ends_with(", #a0 = :a0, #a1 = :a1, attributeNames = :names REMOVE isReleased, workflow, #r0"),
+            "{}",
+            other.update
+        );
+        assert_eq!(other.names.last(), Some(&("#r0", "job".to_owned())));
+        assert_closed(&other);
+
+        let kept = take(NewGrant { attributes: AttributesChange::Keep, ..grant() }, Some("job"));
+        assert!(kept.update.ends_with(" REMOVE isReleased, workflow"), "{}", kept.update);
+        assert_closed(&kept);
+        assert!(!take(grant(), None).update.contains("attributeNames"));
+    }
+
+    #[test]
+    fn a_take_of_a_row_that_was_not_read_is_applied_where_it_leaves_no_attributes() {
+        let take = |grant| {
+            let (seen, token, names) = ("ll1-x".to_owned(), NextToken::FromRow, EarlierNames::Unseen);
+            rendered(Action::Take { grant, seen, held: false, token, names }, &Schema::default())
+        };
+        assert_eq!(take(grant()).condition, "recordVersionNumber = :seen AND attribute_not_exists(attributeNames)");
+        assert_eq!(
+            take(with_attributes(&[("job", "nightly")])).condition,
+            "recordVersionNumber = :seen AND (attribute_not_exists(attributeNames) OR attributeNames = :names)"
+        );
+        let kept = NewGrant { attributes: AttributesChange::Keep, ..grant() };
+        assert_eq!(take(kept).condition, "recordVersionNumber = :seen");
     }
 
     #[test]
     fn take() {
         let schema = Schema::default();
         let ours = |held| {
-            let take = Action::Take { grant: grant(), seen: "ll1-x".to_owned(), held, token: NextToken::FromRow };
-            rendered(take, &schema)
+            let (seen, names) = ("ll1-x".to_owned(), EarlierNames::Seen(None));
+            rendered(Action::Take { grant: grant(), seen, held, token: NextToken::FromRow, names }, &schema)
         };
         let held = ours(true);
         assert_eq!(held.condition, "recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
@@ -410,10 +577,8 @@ mod tests {
         let mut grant = grant();
         grant.workflow = Some("arn".to_owned());
         grant.data = DataChange::Set(vec![1]);
-        let peers = rendered(
-            Action::Take { grant, seen: "uuid".to_owned(), held: false, token: NextToken::Exactly(8) },
-            &schema,
-        );
+        let (seen, names) = ("uuid".to_owned(), EarlierNames::Seen(None));
+        let peers = rendered(Action::Take { grant, seen, held: false, token: NextToken::Exactly(8), names }, &schema);
         assert_eq!(
             peers.update,
             format!("{GRANT}fencingToken = :token, #data = :data, workflow = :workflow REMOVE isReleased")
@@ -527,7 +692,7 @@ mod tests {
 
     fn once(payload: Option<&str>, anew: bool) -> NewGrant {
         let once = OnceClaim { payload: payload.map(str::to_owned), keep: Duration::from_secs(60), anew };
-        NewGrant { once: Some(once), ..grant() }
+        NewGrant { once: Some(once), attributes: AttributesChange::Keep, ..grant() }
     }
 
     #[test]
@@ -564,7 +729,8 @@ mod tests {
     fn a_record_whose_time_is_over_keeps_nothing_but_the_token() {
         let take = |payload| {
             let (grant, token) = (once(payload, true), NextToken::Exactly(8));
-            rendered(Action::Take { grant, seen: "lo1-x".to_owned(), held: false, token }, &Schema::default())
+            let (seen, names) = ("lo1-x".to_owned(), EarlierNames::Seen(None));
+            rendered(Action::Take { grant, seen, held: false, token, names }, &Schema::default())
         };
         let with_payload = take(Some("hash"));
         assert_eq!(with_payload.condition, "recordVersionNumber = :seen");

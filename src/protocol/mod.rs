@@ -25,6 +25,8 @@
 //! | `fencingToken` | N | us | strictly increasing per key over all of our grants |
 //! | `leaseEndsAt` | N | us | epoch milliseconds by the writer's wall clock |
 //! | `workflow` | S | us | present only while a workflow holds the lock |
+//! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
+//! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
 //!
 //! The repository's `docs/other-clients.md` has a table of what the Java and Go clients do with these attributes, and of
@@ -50,12 +52,14 @@
 //! | `holding` | how long a holder may rely on its lease |
 //! | `observation` | when a holder is dead |
 //! | `backoff`, `contention` | how long to pause: after a fault, behind a holder, among many contenders |
+//! | `attributes` | additional attributes, and how the next grant removes them |
 //! | `expression` | the requests as DynamoDB expressions |
 //! | `port`, `steps` | what an operation needs from outside, and how to run an operation step by step |
 
 #![allow(missing_docs, reason = "docs that only repeat a name are left out")]
 
 mod acquire;
+mod attributes;
 mod backoff;
 mod clock_bounds;
 mod commit;
@@ -84,6 +88,7 @@ mod value;
 mod version;
 
 pub use acquire::{AcquireOptions, Acquired, HolderSeen, Reclaim, acquire};
+pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
 pub use clock_bounds::ClockBounds;
 #[cfg(feature = "dynamodb")]
 pub(crate) use clock_bounds::DEFAULT_SKEW;

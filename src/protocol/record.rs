@@ -1,5 +1,6 @@
 //! A row as a lock record. It is read strictly, because a row that cannot be understood must never be taken over.
 
+use super::attributes::{Attribute, MOST_ATTRIBUTES, listed};
 use super::lease::Lease;
 use super::schema::{self, Schema};
 use super::value::{Item, Value};
@@ -29,6 +30,11 @@ pub struct Record {
     pub ends_at_ms: Option<u64>,
     /// The workflow that holds the lock. Means nothing under a peer's version.
     pub workflow: Option<String>,
+    /// The names of the additional attributes that our grants wrote, as the row lists them.
+    pub attribute_names: Option<String>,
+    /// The additional attributes that are texts or numbers, in no particular order. Under a peer's version these are
+    /// all attributes that do not belong to the record, as peers have it.
+    pub attributes: Vec<(String, Attribute)>,
 }
 
 impl Record {
@@ -41,7 +47,7 @@ impl Record {
         let lease = Lease::parse(&lease).ok_or_else(|| {
             fields.invalid(schema::LEASE, format!("{}, but must be milliseconds or a Go duration", quoted(&lease)))
         })?;
-        Ok(Self {
+        let record = Self {
             owner,
             lease,
             own_version: Version::parse(&version),
@@ -51,7 +57,10 @@ impl Record {
             token: fields.token()?,
             ends_at_ms: fields.number(schema::ENDS)?,
             workflow: fields.text(schema::WORKFLOW)?,
-        })
+            attribute_names: fields.attribute_names()?,
+            attributes: Vec::new(),
+        };
+        Ok(Self { attributes: record.additional(&item, schema), ..record })
     }
 
     /// Reads a row that was just granted. The write added one to the token, so a token of zero is an error.
@@ -62,6 +71,15 @@ impl Record {
                 .invalid(schema::TOKEN, "below zero, but must be 0 or more".to_owned())),
             _ => Ok(record),
         }
+    }
+
+    /// The additional attributes among these.
+    fn additional(&self, item: &Item, schema: &Schema) -> Vec<(String, Attribute)> {
+        let is_listed = |name: &str| listed(self.attribute_names.as_deref().unwrap_or_default()).any(|one| one == name);
+        item.iter()
+            .filter(|(name, _)| (!self.is_ours() || is_listed(name)) && !schema.reserves(name))
+            .filter_map(|(name, value)| Some((name.to_owned(), Attribute::read(value)?)))
+            .collect()
     }
 
     /// Whether the last write was one of ours, so that it also wrote the token and the lease end.
@@ -180,6 +198,18 @@ impl Fields<'_> {
         }
     }
 
+    /// Reads the names of additional attributes. Refuses more than a grant can write, because a request could not
+    /// remove them.
+    fn attribute_names(&mut self) -> Result<Option<String>, InvalidRecord> {
+        match self.text(schema::ATTRIBUTE_NAMES)? {
+            Some(names) if listed(&names).count() > MOST_ATTRIBUTES => Err(self.invalid(
+                schema::ATTRIBUTE_NAMES,
+                format!("a list of {} names, but must have at most {MOST_ATTRIBUTES}", listed(&names).count()),
+            )),
+            names => Ok(names),
+        }
+    }
+
     fn wrong_type(&self, name: &str, wanted: &str, found: &Value) -> InvalidRecord {
         self.invalid(name, format!("of type {}, but must be of type {wanted}", found.type_name()))
     }
@@ -199,6 +229,7 @@ impl Fields<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::schema::Ttl;
     use super::*;
     use std::time::Duration;
 
@@ -264,10 +295,40 @@ mod tests {
             ("fencingToken", Value::N("7.5".to_owned())),
             ("leaseEndsAt", Value::Other("M")),
             ("workflow", Value::Other("NULL")),
+            ("attributeNames", Value::Other("SS")),
+            ("attributeNames", Value::S("a,".repeat(21))),
         ];
         for (name, value) in wrong {
             assert_eq!(read(with(name, value.clone())).unwrap_err().attribute(), name, "{value:?}");
         }
+    }
+
+    #[test]
+    fn additional_attributes_are_those_that_we_listed_and_all_unknown_ones_of_a_peer() {
+        let text = |text: &str| Value::S(text.to_owned());
+        let schema =
+            Schema { ttl: Some(Ttl { attribute: "ttl".to_owned(), retention: Duration::ZERO }), ..Schema::default() };
+        let mut item = with("job", text("nightly"));
+        for (name, value) in [
+            ("shard", Value::N("5".to_owned())),
+            ("tags", Value::Other("SS")),
+            ("ttl", Value::N("1".to_owned())),
+            ("outcome", text("[]")),
+            // A hostile list: it has names of the record, of the key and of the TTL attribute.
+            ("attributeNames", text("job,,tags,key,ttl,outcome,ownerName")),
+        ] {
+            item.set(name, value);
+        }
+        let read = |item: Item| {
+            let mut attributes = Record::read(item, &schema).unwrap().attributes;
+            attributes.sort_by(|(one, _), (other, _)| one.cmp(other));
+            attributes
+        };
+        let (job, shard) = (("job".to_owned(), "nightly".into()), ("shard".to_owned(), 5.into()));
+
+        assert_eq!(read(item.clone()), [job.clone(), shard]);
+        item.set("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880009"));
+        assert_eq!(read(item), [job]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The requests of the protocol as types, before they become DynamoDB expressions.
 
+use super::attributes::{AttributesChange, EarlierNames};
 use super::key::LockKey;
 use super::lease::Lease;
 use super::version::{Grant, Stamp, Version};
@@ -60,6 +61,8 @@ pub enum Action {
         held: bool,
         /// Where the new token comes from.
         token: NextToken,
+        /// The additional attributes that the row has.
+        names: EarlierNames,
     },
     /// `UpdateItem`: extends the lease.
     Renew {
@@ -120,6 +123,7 @@ pub struct NewGrant {
     /// The end of the lease in epoch milliseconds.
     pub ends_at_ms: u64,
     pub data: DataChange,
+    pub attributes: AttributesChange,
     pub workflow: Option<String>,
     /// For idempotent work: what to write into its record.
     pub once: Option<OnceClaim>,

@@ -20,6 +20,8 @@ pub const TOKEN: &str = "fencingToken";
 pub const ENDS: &str = "leaseEndsAt";
 /// The workflow that holds the lock.
 pub const WORKFLOW: &str = "workflow";
+/// The names of the additional attributes that grants of this crate wrote.
+pub const ATTRIBUTE_NAMES: &str = "attributeNames";
 
 /// How many attempts idempotent work has had.
 pub const ATTEMPTS: &str = "attempts";
@@ -36,9 +38,23 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 15] = [
-    OWNER, LEASE, VERSION, RELEASED, DATA, TOKEN, ENDS, WORKFLOW, ATTEMPTS, FIRST_SEEN, KEPT_UNTIL, PAYLOAD, STATE,
-    OUTCOME, OUTCOME_AT,
+const OWN: [&str; 16] = [
+    OWNER,
+    LEASE,
+    VERSION,
+    RELEASED,
+    DATA,
+    TOKEN,
+    ENDS,
+    WORKFLOW,
+    ATTRIBUTE_NAMES,
+    ATTEMPTS,
+    FIRST_SEEN,
+    KEPT_UNTIL,
+    PAYLOAD,
+    STATE,
+    OUTCOME,
+    OUTCOME_AT,
 ];
 
 /// The default of how long an idle row is kept, where a TTL attribute is written.
@@ -111,6 +127,17 @@ impl Schema {
             }
         }
         Ok(())
+    }
+
+    /// The names that no additional attribute may have: those of the record, of the table's keys and of the TTL.
+    pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
+        let keys = [Some(self.key_attribute.as_str()), self.sort_key_attribute.as_deref()];
+        let ttl = self.ttl.as_ref().map(|ttl| ttl.attribute.as_str());
+        OWN.into_iter().chain(keys.into_iter().flatten()).chain(ttl)
+    }
+
+    pub(super) fn reserves(&self, name: &str) -> bool {
+        self.reserved().any(|reserved| reserved == name)
     }
 }
 

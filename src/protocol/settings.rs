@@ -1,9 +1,11 @@
 //! What every decision needs to know about the table and the clocks.
 
 use super::Invalid;
+use super::attributes::{self, Attribute, AttributesChange, LONGEST_ATTRIBUTE_NAME, MOST_ATTRIBUTES};
 use super::clock_bounds::ClockBounds;
 use super::key::{LockKey, NAMESPACE};
 use super::lease::Lease;
+use super::record::quoted;
 use super::request::{DataChange, StoredOutcome};
 use super::schema::Schema;
 use std::time::Duration;
@@ -76,15 +78,80 @@ impl Settings {
         workflow: Option<&str>,
         data: &DataChange,
     ) -> Result<(), Invalid> {
+        self.check_size(key, owner, workflow, data, 0)
+    }
+
+    /// Checks that a grant with these additional attributes fits into the row.
+    pub fn check_grant(
+        &self,
+        key: &LockKey,
+        owner: &str,
+        workflow: Option<&str>,
+        data: &DataChange,
+        attributes: &AttributesChange,
+    ) -> Result<(), Invalid> {
+        let bytes = match attributes {
+            AttributesChange::Keep => 0,
+            AttributesChange::Replace(given) => self.check_attributes(given)?,
+        };
+        self.check_size(key, owner, workflow, data, bytes)
+    }
+
+    /// Checks additional attributes. Returns how many bytes they take, with the list of their names.
+    fn check_attributes(&self, given: &[(String, Attribute)]) -> Result<usize, Invalid> {
+        if given.len() > MOST_ATTRIBUTES {
+            return Err(Invalid::new(format!(
+                "a lock has at most {MOST_ATTRIBUTES} additional attributes, but {} were given: put several values \
+                 into one text",
+                given.len()
+            )));
+        }
+        for (name, value) in given {
+            if !attributes::is_name(name) {
+                return Err(Invalid::new(format!(
+                    "an additional attribute must have a name of 1 to {LONGEST_ATTRIBUTE_NAME} bytes without a comma, \
+                     but {} was given: choose another name",
+                    quoted(name)
+                )));
+            }
+            if self.schema.reserves(name) {
+                let reserved: Vec<_> = self.schema.reserved().collect();
+                return Err(Invalid::new(format!(
+                    "an additional attribute cannot be called {name:?}: the lock record or its table uses that name \
+                     itself (they use {}); choose another name",
+                    reserved.join(", ")
+                )));
+            }
+            if !value.is_valid() {
+                return Err(Invalid::new(format!(
+                    "the additional attribute {} is not a number that DynamoDB stores: give at most 38 digits, from \
+                     1E-130 to 9.9E+125, or give it as a text",
+                    quoted(name)
+                )));
+            }
+        }
+        // The list has each name once more, and a comma.
+        Ok(given.iter().map(|(name, value)| 2 * name.len() + 1 + value.bytes()).sum())
+    }
+
+    fn check_size(
+        &self,
+        key: &LockKey,
+        owner: &str,
+        workflow: Option<&str>,
+        data: &DataChange,
+        attributes: usize,
+    ) -> Result<(), Invalid> {
         self.check_key(key)?;
         self.check_owner(owner)?;
         workflow.map_or(Ok(()), |workflow| check_name("workflow", workflow))?;
         let payload = if let DataChange::Set(bytes) = data { bytes.len() } else { 0 };
-        let size = payload + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;
+        let size = payload + attributes + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;
         if size > LARGEST_ITEM {
             return Err(Invalid::new(format!(
-                "the lock's row may need {size} bytes with {payload} bytes of data, but DynamoDB accepts items of at most \
-                 {LARGEST_ITEM} bytes: store large data elsewhere, and a reference to it here"
+                "the lock's row may need {size} bytes with {payload} bytes of data and {attributes} of additional \
+                 attributes, but DynamoDB accepts items of at most {LARGEST_ITEM} bytes: store large data elsewhere, \
+                 and a reference to it here"
             )));
         }
         Ok(())
@@ -118,5 +185,21 @@ mod tests {
         assert!(check("me", LARGEST_ITEM).is_err());
         assert!(check("", 1).is_err());
         assert!(check(&"o".repeat(2049), 1).is_err());
+    }
+
+    #[test]
+    fn names_and_values_of_additional_attributes_count_towards_the_size_of_the_item() {
+        let check = |name: &str, bytes: usize, data: usize| {
+            let attributes = AttributesChange::Replace(vec![(name.to_owned(), "v".repeat(bytes).into())]);
+            let data = DataChange::Set(vec![0; data]);
+            Settings::default().check_grant(&"k".into(), "me", None, &data, &attributes)
+        };
+        let most = LARGEST_ITEM - FIXED_BYTES - "k".len() - "me".len();
+        // The name is in the item twice.
+        assert!(check("name", most - 9, 0).is_ok());
+        assert!(check("name", most - 8, 0).is_err());
+        assert!(check("name", most - 8 - 500, 500).is_err());
+        assert!(check(&"n".repeat(255), most - 511, 0).is_ok());
+        assert!(check(&"n".repeat(255), most - 510, 0).is_err());
     }
 }

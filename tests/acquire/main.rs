@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
+mod attributes;
 mod budgets;
 mod granting;
 mod hostile_rows;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_no_lock_record_is_reported_and_never_overwritten() {
-    let cases: [(&str, Value); 9] = [
+    let cases: [(&str, Value); 10] = [
         ("recordVersionNumber", Value::Null),
         ("ownerName", Value::Null),
         ("leaseDuration", Value::Null),
@@ -19,6 +19,7 @@ async fn a_row_that_is_no_lock_record_is_reported_and_never_overwritten() {
         ("isReleased", json!({"BOOL": true})),
         ("data", json!({"S": "text"})),
         ("fencingToken", json!({"S": "seven"})),
+        ("attributeNames", json!({"SS": ["team"]})),
     ];
     for (attribute, value) in cases {
         let _case = case(format!("{attribute}: {value}"));

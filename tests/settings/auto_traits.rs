@@ -3,10 +3,10 @@
 //! `tests/async_send_sync.rs`.
 
 use lambda_lock::{
-    Acquire, AcquireRequest, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error, ErrorKind,
-    FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, PeekedLock,
-    Reclaim, Reclaiming, Release, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, SavedLock, SharedClock, Sleep,
-    TryAcquire, TryAcquired, Trying, Waiting,
+    Acquire, AcquireRequest, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error,
+    ErrorKind, FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation,
+    PeekedLock, Reclaim, Reclaiming, Release, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, SavedLock, SharedClock,
+    Sleep, TryAcquire, TryAcquired, Trying, Waiting,
 };
 
 macro_rules! pinned {
@@ -40,6 +40,7 @@ macro_rules! traits {
 pinned! {
     Acquire<'static>: [Send Sync Unpin];
     AcquireRequest<'static, Trying>: [Send Sync Unpin];
+    Attribute: [Send Sync Unpin];
     Budget: [Send Sync Unpin];
     Commit<'static>: [Send Sync Unpin];
     CommitAndRelease: [Send Sync Unpin];

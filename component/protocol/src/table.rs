@@ -11,7 +11,8 @@ use crate::hold::Lock;
 use crate::request::data_change;
 use crate::shared::Shared;
 use lambda_lock::protocol::{
-    self, AcquireOptions, ClockBounds, DataChange, Lease, Reclaim, ReleaseOptions, SavedLock, Schema, Steps, Ttl,
+    self, AcquireOptions, AttributesChange, ClockBounds, DataChange, Lease, Reclaim, ReleaseOptions, SavedLock, Schema,
+    Steps, Ttl,
 };
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
@@ -105,7 +106,11 @@ impl Table {
         let data = data_change(wanted.data);
         settings.check_write(&key, &owner, workflow.as_deref(), &data)?;
         let observation = wanted.observation.map(Into::into);
-        Ok(AcquireOptions { key, owner, workflow, data, reclaim, observation, commit: None })
+        let attributes = match reclaim {
+            Reclaim::Only(_) => AttributesChange::Keep,
+            Reclaim::Nobody | Reclaim::SameOwner => AttributesChange::default(),
+        };
+        Ok(AcquireOptions { key, owner, workflow, data, attributes, reclaim, observation, commit: None })
     }
 }
 

@@ -4,10 +4,16 @@ use crate::deps::Deps;
 use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, key, lease};
 use crate::time::Time;
 use lambda_lock::protocol::LONGEST_NAME;
-use lambda_lock::{Held, LockKey, Observation};
+use lambda_lock::{Attribute, Held, LockKey, Observation};
 use lambda_lock_functions::{Failure, Fields, beginning, quoted};
-use serde_json::{Value, json};
+use serde_json::{Map, Number, Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The most bytes of additional attributes, names and values together.
+pub(crate) const LONGEST_ATTRIBUTES: usize = 4 * 1024;
+/// The most bytes of additional attributes in a response, as JSON. In JSON some characters take six bytes.
+const LONGEST_ATTRIBUTES_IN_JSON: usize = 7 * LONGEST_ATTRIBUTES;
 
 /// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and optional fields.
 #[derive(Debug)]
@@ -20,6 +26,7 @@ pub(crate) struct Request {
     wait: Duration,
     when_held: WhenHeld,
     data: Option<String>,
+    attributes: BTreeMap<String, Attribute>,
     execution: Option<String>,
     observation: Option<Observation>,
 }
@@ -34,6 +41,7 @@ impl Request {
             wait: fields.optional_seconds("waitSeconds")?.unwrap_or_default(),
             when_held: WhenHeld::read(&mut fields)?,
             data: fields.optional_text_up_to("data", LONGEST_DATA)?,
+            attributes: attributes(&mut fields)?,
             execution: fields.optional_name("execution", LONGEST_NAME)?,
             observation: observation(&mut fields)?,
         };
@@ -63,6 +71,45 @@ impl WhenHeld {
             Some(_) => Err(fields.malformed("whenHeld", "give fail or report")),
         }
     }
+}
+
+/// Reads additional attributes. The crate checks their names and their numbers.
+fn attributes(fields: &mut Fields) -> Result<BTreeMap<String, Attribute>, Failure> {
+    let given = match fields.take("attributes") {
+        None => Map::new(),
+        Some(Value::Object(given)) => given,
+        Some(_) => return Err(fields.malformed("attributes", "give an object of texts and numbers")),
+    };
+    let mut bytes = 0;
+    let mut attributes = BTreeMap::new();
+    for (name, value) in given {
+        let (text, kind): (String, fn(String) -> Attribute) = match value {
+            Value::String(text) => (text, Attribute::Text),
+            Value::Number(number) => (number.to_string(), Attribute::Number),
+            _ => return Err(fields.malformed("attributes", "give a text or a number for each of them")),
+        };
+        bytes += name.len() + text.len();
+        attributes.insert(name, kind(text));
+    }
+    if bytes > LONGEST_ATTRIBUTES {
+        let hint = format!("they have {bytes} bytes of names and values; give at most {LONGEST_ATTRIBUTES}");
+        return Err(fields.malformed("attributes", &hint));
+    }
+    Ok(attributes)
+}
+
+/// Returns the additional attributes of a holder, if they are small enough for a response. Those of other clients may
+/// be as large as a row.
+fn attributes_json(attributes: &BTreeMap<String, Attribute>) -> Option<Value> {
+    let json = |attribute: &Attribute| match attribute {
+        Attribute::Text(text) => Some(Value::from(text.as_str())),
+        Attribute::Number(number) => {
+            Some(number.parse::<Number>().map_or_else(|_| Value::from(number.as_str()), Value::Number))
+        }
+        _ => None,
+    };
+    let fields = attributes.iter().filter_map(|(name, attribute)| Some((name.clone(), json(attribute)?)));
+    Some(Value::Object(fields.collect())).filter(|fields| fields.to_string().len() <= LONGEST_ATTRIBUTES_IN_JSON)
 }
 
 /// Reads the limit in whole seconds, because a `Wait` state takes whole seconds.
@@ -95,9 +142,9 @@ fn observation(fields: &mut Fields) -> Result<Option<Observation>, Failure> {
 }
 
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    let Request { key, owner, reclaim, lease, wait, when_held, data, execution, observation } = request;
+    let Request { key, owner, reclaim, lease, wait, when_held, data, attributes, execution, observation } = request;
     let budget = time.waiting(wait, lease);
-    let mut acquire = deps.locks.acquire(&key).owner(&owner).lease(lease).within(&budget);
+    let mut acquire = deps.locks.acquire(&key).owner(&owner).lease(lease).within(&budget).attributes(attributes);
     if reclaim {
         acquire = acquire.reclaim_own();
     }
@@ -153,12 +200,19 @@ fn report(held: &Held, longest_wait: Option<u64>) -> Value {
     let dead_in = u64::try_from(held.retry_after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
     // Owners and versions of this crate have at most this length. Another client's may be as large as a row.
     let carried = held.observation.version().len() <= LONGEST_NAME;
+    let mut holder = json!({
+        "owner": beginning(&held.holder, LONGEST_NAME),
+        "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
+    });
+    if !held.attributes.is_empty() {
+        match attributes_json(&held.attributes) {
+            Some(attributes) => holder["attributes"] = attributes,
+            None => holder["attributesOmitted"] = true.into(),
+        }
+    }
     json!({
         "acquired": false,
-        "holder": {
-            "owner": beginning(&held.holder, LONGEST_NAME),
-            "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
-        },
+        "holder": holder,
         "retryAfterSeconds": longest_wait.map_or(dead_in, |longest| longest.min(dead_in)),
         "observation": carried.then_some(&held.observation),
     })

@@ -44,14 +44,16 @@ fn release(lock: &Value) -> Value {
 /// Uses everything that the function can do: acquires a lock, waits for it in vain, renews it, releases it, and
 /// recovers from an acquire whose response was lost.
 async fn everything(sample: &Sample) -> Result<(), (String, String)> {
-    let granted = ask(sample, acquire("k", "a")).await?;
+    let attributes = json!({ "job": "nightly", "shard": 5 });
+    let granted = ask(sample, acquire_and("k", "a", json!({ "attributes": attributes }))).await?;
     let held = ask(sample, acquire_and("k", "b", json!({ "waitSeconds": 0.3, "whenHeld": "report" }))).await?;
-    assert_eq!(held["acquired"], false);
+    assert_eq!((&held["acquired"], &held["holder"]["attributes"]), (&json!(false), &attributes));
     let renewed = ask(sample, json!({ "action": "renew", "lock": granted["lock"], "leaseSeconds": 90 })).await?;
     assert_eq!(renewed["lock"]["leaseSeconds"], 90);
     assert_eq!(ask(sample, release(&renewed["lock"])).await?, json!({ "released": true }));
     sample.proxy.decide(first_answer_lost());
-    assert_eq!(ask(sample, acquire("k", "c")).await?["acquired"], true);
+    let again = ask(sample, acquire_and("k", "c", json!({ "attributes": attributes }))).await?;
+    assert_eq!(again["acquired"], true);
     Ok(())
 }
 

@@ -52,6 +52,34 @@ pub(crate) async fn a_peers_own_attributes_outlive_our_grants(fleet: Fleet) {
     assert_eq!(fleet.attribute("k", "tenant").await.is_some(), kept);
 }
 
+pub(crate) async fn our_additional_attributes_are_read_by_a_peer_and_end_with_our_next_grant(fleet: Fleet) {
+    let mut peer = fleet.peer("theirs", LONG).await;
+    let ours = fleet.locks("ours");
+    let request = ours.try_acquire("k").lease(LONG).attribute("job", "nightly").attribute("shard", 5);
+    let mut lock = request.await.unwrap().granted().unwrap();
+    lock.checkpoint().await.unwrap();
+    let seen = peer.read("k").await.unwrap().unwrap();
+    assert_eq!((seen.attributes["job"].as_str(), seen.attributes["shard"].as_str()), ("nightly", "5"));
+    lock.release().await.unwrap();
+
+    // We are shown those of the peer. Go keeps ours beside them.
+    peer.acquire("k", json!({"attributes": {"tenant": "acme"}})).await.unwrap().unwrap();
+    let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
+    let shown = &tried.held().unwrap().attributes;
+    assert_eq!(shown.get("tenant"), Some(&"acme".into()));
+    assert_eq!(shown.contains_key("job"), fleet.language == Language::Go);
+    peer.release("k", false).await.unwrap().unwrap();
+
+    // Our next grant removes ours, also those that Go copied, and leaves the peer's.
+    let lock = granted(&ours, "k", LONG).await;
+    for name in ["job", "shard", "attributeNames"] {
+        assert_eq!(fleet.attribute("k", name).await, None, "{name}");
+    }
+    assert_eq!(fleet.attribute("k", "tenant").await.unwrap(), "acme");
+    assert!(ours.peek("k").await.unwrap().unwrap().attributes.is_empty());
+    lock.release().await.unwrap();
+}
+
 /// Returns which of our attributes are still in the row after a peer acquired the lock.
 async fn left_of_ours(fleet: &Fleet, options: serde_json::Value) -> Vec<&'static str> {
     let ours = fleet.builder("ours").ttl_attribute("expiresAt").build().unwrap();

@@ -33,6 +33,8 @@ mistakes! {
     TakeOfAnyVersion
     /// A takeover leaves the mark of an earlier release on the row, so that others can acquire the lock at once.
     TakeKeepsReleased
+    /// A Claim leaves the additional attributes of an earlier grant on the row.
+    ClaimLeavesAttributes
     /// A takeover of a peer's row adds 1 to its token and ignores the clock.
     PeersRowWithoutMaximum
     /// A renewal requires the version that it saw last, although an earlier renewal whose response was lost has

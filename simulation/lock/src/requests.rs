@@ -30,6 +30,10 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
             change(condition, "begins_with(recordVersionNumber, :ours) AND ", "");
         }
         (Mistake::ClaimIgnoresWhenReleased, Action::Claim { .. }) => change(condition, " AND leaseEndsAt <= :now", ""),
+        (Mistake::ClaimLeavesAttributes, Action::Claim { .. }) => {
+            change(condition, " AND attribute_not_exists(attributeNames)", "");
+            change(condition, " AND (attribute_not_exists(attributeNames) OR attributeNames = :names)", "");
+        }
         (Mistake::TakeOfAnyVersion, Action::Take { .. }) => {
             change(condition, "= :seen", "<> :seen OR recordVersionNumber = :seen");
         }

@@ -73,6 +73,7 @@ invariants! {
     CommittedIsSo: "the reported outcome of a transaction is correct", "P5";
     OnceIsOnce: "work with a stored result is not started again, and its result stays", "idempotent work";
     DataIsKept: "the payload on the row is the one that was written last", "every request";
+    AttributesOfTheGrant: "a row has the additional attributes of its grant, and no others", "every request";
     RowOutlivesItsLease: "a row is kept until its lease has been over for the retention", "every request";
     WellFormed: "no request is invalid whatever is on the row", "every request";
     SameSeedSameRun: "the same seed runs the same", "the simulation itself";

@@ -18,6 +18,9 @@ use lambda_lock::protocol::Grant;
 
 pub(crate) type ProcessId = usize;
 
+/// Additional attributes, sorted by name.
+pub(crate) type Attributes = Vec<(&'static str, String)>;
+
 /// A millisecond.
 const MILLI: Nanos = 1_000_000;
 
@@ -131,6 +134,8 @@ pub(crate) struct Call {
     pub(crate) refusals: u32,
     /// The payload that it is to leave in the row, if it changes the payload.
     pub(crate) wants: Option<Vec<u8>>,
+    /// The additional attributes of its grant.
+    pub(crate) attributes: Attributes,
     /// Only its transaction writes the payload.
     pub(crate) commits: bool,
     /// The last row that a response showed to it.

@@ -4,8 +4,8 @@
 use super::state::{Call, Input, print_of};
 use super::{EPOCH, LEASE, REQUESTS, SETTINGS, TICK};
 use lambda_lock::protocol::{
-    self, AcquireOptions, Acquired, DataChange, Failure, Holding, Instants, LockKey, Now, Reclaim, ReleaseOptions,
-    Released, Request, Step, Steps, WallClock,
+    self, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Holding, Instants, LockKey, Now, Reclaim,
+    ReleaseOptions, Released, Request, Step, Steps, WallClock,
 };
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ fn options(caller: usize) -> AcquireOptions {
         owner: format!("caller {caller}"),
         workflow: None,
         data: DataChange::Keep,
+        attributes: AttributesChange::default(),
         reclaim: Reclaim::Nobody,
         observation: None,
         commit: None,

@@ -23,6 +23,7 @@ impl Me {
         // Without a name each acquire gets a name of its own.
         let named = reclaims || self.one_in(2);
         self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), named, reclaims: kind });
+        let attributes = self.some_attributes();
         let data = self.some_data();
         self.wants(data.as_ref());
         let lock_key = self.lock_key(key);
@@ -33,6 +34,7 @@ impl Me {
             acquire = if reclaims { acquire.reclaim_own() } else { acquire };
             acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
+            acquire = acquire.attributes(attributes.clone());
             self.perhaps(async { acquire.await.map(TryAcquired::Granted) }).await
         } else {
             let mut acquire = self.locks.try_acquire(lock_key);
@@ -42,6 +44,7 @@ impl Me {
             acquire = if reclaims { acquire.reclaim_own() } else { acquire };
             acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
+            acquire = acquire.attributes(attributes.clone());
             self.perhaps(async { acquire.await }).await
         };
         let limit = if waits { lasting.max(self.call_limit()) + self.call_limit() * 2 } else { self.call_limit() * 3 };

@@ -10,7 +10,7 @@ mod release;
 mod renew;
 mod roles;
 
-use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
+use crate::ledger::{Attributes, Call, CallId, CallKind, Ended, Invariant, ProcessId};
 use crate::network::{Nap, ProcessClock, Wire};
 use crate::plan::{Peer, RETENTION};
 use crate::sdk::Noted;
@@ -178,6 +178,16 @@ impl Me {
             state.ledger.calls[call].wants = Some(data.clone());
             state.counts().data += 1;
         }
+    }
+
+    /// The additional attributes that the current call gives. They follow from its number, and differ also by name.
+    pub(crate) fn some_attributes(&self) -> Attributes {
+        let mut state = self.state();
+        let Some(call) = state.processes[self.id].call.filter(|_| state.plan.attributes) else { return Vec::new() };
+        let all = [("job", format!("of call {call}")), ("step", "first".to_owned())];
+        let attributes: Attributes = all.into_iter().take([0, 1, 1, 2][call % 4]).collect();
+        state.ledger.calls[call].attributes.clone_from(&attributes);
+        attributes
     }
 
     /// Notes that the current call is a transaction.

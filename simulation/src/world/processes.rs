@@ -233,6 +233,7 @@ impl State {
             faulted: false,
             refusals: 0,
             wants: None,
+            attributes: Vec::new(),
             commits: false,
             shown: None,
         });

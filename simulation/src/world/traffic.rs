@@ -4,7 +4,7 @@ use super::processes::Process;
 use super::queue::Event;
 use super::{State, TTL, nanos};
 use crate::clocks::{EPOCH, Nanos};
-use crate::ledger::{CallKind, Invariant, ProcessId, Written};
+use crate::ledger::{Attributes, CallKind, Invariant, ProcessId, Reclaims, Written};
 use crate::network::{Fate, Outcome, REJECTIONS, Slot, throttling};
 use crate::peer::{Op, What};
 use crate::plan::RETENTION;
@@ -172,6 +172,7 @@ impl State {
         let key = self.keys.iter().position(|key| *key == request.key).unwrap_or_default();
         let before = if write { self.mark(key) } else { None };
         let data = if write { self.data(key) } else { None };
+        let attributes = if write { self.attributes(key) } else { Vec::new() };
         self.rows.now = Duration::from_nanos(self.now);
         self.rows.refuses_writes = !request.writes.is_empty() && self.chance(self.plan.faults.writes_refused);
         let recognised = self.rows.knows(request);
@@ -232,6 +233,7 @@ impl State {
             let known = self.ledger.grants.len();
             self.enter(&message, key, before.as_ref());
             self.extras(&message, key, data, known);
+            self.has_the_attributes_of_its_grant(&message, key, &attributes);
         }
         if !copy {
             self.answers(slot, fate, answer, by_sdk);
@@ -277,6 +279,34 @@ impl State {
         match self.rows.get(&self.keys[key])?.get(schema::DATA)? {
             Value::B(bytes) => Some(bytes.clone()),
             _ => None,
+        }
+    }
+
+    /// The additional attributes in the row, listed or not.
+    fn attributes(&self, key: usize) -> Attributes {
+        let Some(row) = self.rows.get(&self.keys[key]) else { return Vec::new() };
+        let text = |name: &'static str| match row.get(name) {
+            Some(Value::S(text)) => Some((name, text.clone())),
+            _ => None,
+        };
+        ["job", "step"].into_iter().filter_map(text).collect()
+    }
+
+    /// Checks what a write did to the additional attributes.
+    fn has_the_attributes_of_its_grant(&mut self, message: &Message, key: usize, before: &Attributes) {
+        if self.rows.get(&self.keys[key]).is_none() {
+            return;
+        }
+        let call = &self.ledger.calls[self.slots[message.slot].call];
+        let grants = matches!(message.request.kind, Kind::Claim | Kind::Take);
+        // To reclaim a saved lock keeps what its grant has given.
+        let reclaims = matches!(call.kind, CallKind::Acquire { reclaims: Reclaims::Grant(_), .. });
+        let expected = if grants && !reclaims { call.attributes.clone() } else { before.clone() };
+        let found = self.attributes(key);
+        self.counts().attributes += u64::from(found != *before);
+        if found != expected {
+            let what = format!("{:?} left {found:?} in the row instead of {expected:?}", message.request.kind);
+            self.ledger.violate(Invariant::AttributesOfTheGrant, what);
         }
     }
 

@@ -3,8 +3,8 @@
 use crate::writes::{self, Write};
 use fastrand::Rng;
 use lambda_lock::protocol::{
-    Action, DataChange, Dialect, Grant, Item, Lease, LockKey, NewGrant, NextToken, OnceClaim, Request, Scope, Stamp,
-    StoredOutcome, TransactionId, Value, Version,
+    Action, AttributesChange, DataChange, Dialect, EarlierNames, Grant, Item, Lease, LockKey, NewGrant, NextToken,
+    OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value, Version,
 };
 use std::time::Duration;
 
@@ -112,6 +112,7 @@ impl Sequence {
                 seen: seen.unwrap_or_else(|| version(rng).to_string()),
                 held: rng.bool(),
                 token: if rng.bool() { NextToken::FromRow } else { NextToken::Exactly(rng.u64(1000..1008)) },
+                names: if rng.bool() { EarlierNames::Seen(text(row, "attributeNames")) } else { EarlierNames::Unseen },
                 grant: self.grant(rng),
             },
             4..8 => Action::Renew {
@@ -155,6 +156,7 @@ impl Sequence {
             now: rng.u64(1000..1006),
             ends_at_ms: rng.u64(1000..1010),
             data: data(rng),
+            attributes: if self.once { AttributesChange::Keep } else { attributes(rng) },
             workflow: rng.bool().then(|| "arn".into()),
             once,
         }
@@ -189,6 +191,14 @@ fn lease(rng: &mut Rng) -> Lease {
 /// How long a record is kept: about as long as the clock difference.
 fn keep(rng: &mut Rng) -> Duration {
     Duration::from_millis(rng.u64(..6))
+}
+
+fn attributes(rng: &mut Rng) -> AttributesChange {
+    if rng.u8(..4) == 0 {
+        return AttributesChange::Keep;
+    }
+    let given = [("job", "nightly".into()), ("shard", 5.into())].into_iter().filter(|_| rng.bool());
+    AttributesChange::Replace(given.map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 fn data(rng: &mut Rng) -> DataChange {

@@ -37,6 +37,27 @@ async fn a_held_lock_fails_by_name_unless_a_report_is_asked_for() {
 }
 
 #[tokio::test]
+async fn additional_attributes_are_in_the_row_and_in_the_report_of_the_holder() {
+    let function = Function::start().await;
+    let attributes = json!({ "job": "nightly", "shard": 5, "part": -0.25 });
+    let answer = function.answer(with(acquire("somebody"), json!({ "attributes": attributes }))).await;
+    assert_eq!(names(&answer["lock"]), ["fencingToken", "key", "leaseEndsAt", "leaseSeconds", "owner", "version"]);
+    let row = function.server.row("customer-7").await.unwrap();
+    assert_eq!((row["job"].as_s().unwrap(), row["shard"].as_n().unwrap()), (&"nightly".to_owned(), &"5".to_owned()));
+
+    let renew = json!({ "action": "renew", "lock": answer["lock"], "leaseSeconds": 300 });
+    let renewed = function.answer(renew).await;
+    let report = function.answer(with(acquire("me"), json!({ "whenHeld": "report" }))).await;
+    assert_eq!(names(&report["holder"]), ["attributes", "leaseEndsAt", "owner"]);
+    assert_eq!(report["holder"]["attributes"], attributes);
+
+    function.answer(json!({ "action": "release", "lock": renewed["lock"] })).await;
+    function.lock("me").await;
+    let row = function.server.row("customer-7").await.unwrap();
+    assert!(["job", "shard", "part", "attributeNames"].iter().all(|name| !row.contains_key(*name)), "{row:?}");
+}
+
+#[tokio::test]
 async fn retry_after_is_a_whole_number_of_at_least_one() {
     let function = Function::with(&[("LOCK_MAX_CLOCK_SKEW_MS", "0")]).await;
     function.answer(with(acquire("somebody"), json!({ "leaseSeconds": 0.4 }))).await;

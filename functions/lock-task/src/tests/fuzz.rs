@@ -120,6 +120,15 @@ fn text(name: &'static str) -> BoxedStrategy<Field> {
     field(name, false, "\\PC{0,300}".prop_map(Value::from).boxed(), no_text())
 }
 
+fn attributes() -> BoxedStrategy<Field> {
+    let value = prop_oneof![any::<i64>().prop_map(Value::from), "\\PC{0,40}".prop_map(Value::from)];
+    // Names that begin with an underscore are not the lock's own.
+    let right = prop::collection::btree_map("_[^,]{0,40}", value, 0..20);
+    let right = right.prop_map(|given| Value::Object(given.into_iter().collect())).boxed();
+    let wrong = one_of(vec![json!(null), json!("a"), json!([]), json!({"a": null}), json!({"a": "x".repeat(5000)})]);
+    field("attributes", false, right, wrong)
+}
+
 fn unknown() -> BoxedStrategy<Field> {
     let wrong = prop_oneof![no_text(), (0..300_000_usize).prop_map(|bytes| Value::from("x".repeat(bytes))).boxed()];
     prop_oneof![30 => Just(("colour", None, true)), 1 => wrong.prop_map(|value| ("colour", Some(value), false))].boxed()
@@ -160,6 +169,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
             one_of(vec![json!("ignore"), json!(null)]),
         ),
         text("data"),
+        attributes(),
         name("execution", false),
         unknown(),
     ];
@@ -221,6 +231,7 @@ fn texts() -> impl Strategy<Value = String> {
         "whenHeld",
         "maxRetryAfterSeconds",
         "data",
+        "attributes",
         "execution",
         "observation",
         "waitedSeconds",

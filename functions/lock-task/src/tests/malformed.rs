@@ -61,6 +61,11 @@ async fn a_malformed_field_of_an_acquire_is_named() {
         ("whenHeld", json!(true)),
         ("maxRetryAfterSeconds", json!(10)),
         ("data", json!({ "page": 7 })),
+        ("attributes", json!("job=nightly")),
+        ("attributes", json!(null)),
+        ("attributes", json!({ "job": null })),
+        ("attributes", json!({ "job": ["nightly"] })),
+        ("attributes", json!({ "job": "x".repeat(4 * 1024) })),
         ("execution", json!("")),
         ("execution", json!(long)),
         ("execution", json!(7)),
@@ -87,6 +92,15 @@ async fn a_malformed_field_of_an_acquire_is_named() {
     ] {
         let both = json!({ "observation": observation, "waitedSeconds": waited });
         refused(&function, with(acquire("me"), both), field).await;
+    }
+    for (attributes, text) in [
+        (json!({ "ownerName": "me" }), "cannot be called \"ownerName\""),
+        (json!({ "key": 1 }), "cannot be called \"key\""),
+        (json!({ "a,b": 1 }), "without a comma"),
+        (json!({ "n": 1e300 }), "not a number that DynamoDB stores"),
+    ] {
+        let result = function.call(with(acquire("me"), json!({ "attributes": attributes }))).await;
+        assert_failure(result, "InvalidRequest", text);
     }
     for longest in [json!(0), json!(0.9), json!(-1), json!("10"), json!(null)] {
         let report = json!({ "whenHeld": "report", "maxRetryAfterSeconds": longest });
