@@ -11,9 +11,8 @@ const SUBSTITUTIONS: [(&str, &str); 2] = [("${LockTaskArn}", "lock-task"), ("${W
 #[derive(Clone, Debug)]
 pub struct Definition {
     document: Value,
-    /// The name that the state machine sees as its own.
-    name: Option<String>,
-    redrives: u32,
+    /// The name of the state machine, if it is not that of the execution.
+    pub(super) name: Option<String>,
 }
 
 impl Definition {
@@ -28,7 +27,12 @@ impl Definition {
             text = text.replace(word, &arn(function));
         }
         let document = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
-        Ok(Self { document, name: None, redrives: 0 })
+        Ok(Self::new(document))
+    }
+
+    /// A definition that is not of the repository.
+    pub fn new(document: Value) -> Self {
+        Self { document, name: None }
     }
 
     /// The definition as JSON.
@@ -52,48 +56,12 @@ impl Definition {
         self
     }
 
-    /// Sets the name that the state machine sees as its own. On this machine every execution has its own
-    /// state machine.
+    /// Sets the name of the state machine. Executions of one name have one state machine. Without a name each
+    /// execution has a state machine of its own.
     #[must_use]
     pub fn renamed(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
-    }
-
-    /// Returns the definition of the nth redrive, which starts at this state.
-    pub(super) fn redriven(mut self, redrives: u32, state: &str) -> Self {
-        self.document["StartAt"] = json!(state);
-        self.redrives = redrives;
-        self
-    }
-
-    /// Returns the text for the engine. The redrive count is replaced by a number, because the engine does
-    /// not know it.
-    pub(super) fn text(&self) -> String {
-        let mut document = self.document.clone();
-        if let Some(name) = &self.name {
-            call(&mut document, name);
-        }
-        document.to_string().replace("$$.Execution.RedriveCount", &self.redrives.to_string())
-    }
-}
-
-/// Replaces the state machine's own name by this one, as an argument and as the value of a field.
-fn call(value: &mut Value, name: &str) {
-    const NAME: &str = "$$.StateMachine.Name";
-    match value {
-        Value::Object(fields) => {
-            let whole: Vec<_> =
-                fields.iter().filter(|(_, value)| *value == NAME).map(|(field, _)| field.clone()).collect();
-            for field in whole {
-                fields.remove(&field);
-                fields.insert(field.trim_end_matches(".$").to_owned(), json!(name));
-            }
-            fields.values_mut().for_each(|value| call(value, name));
-        }
-        Value::Array(values) => values.iter_mut().for_each(|value| call(value, name)),
-        Value::String(text) => *text = text.replace(NAME, &format!("'{name}'")),
-        _ => {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs the state machines of `deploy/statemachines/` with moto's engine, with the functions as the template
+//! Runs the state machines of `deploy/statemachines/` with MiniStack's engine, with the functions as the template
 //! deploys them, on an embedded DynamoDB.
 
 #![cfg(unix)]
