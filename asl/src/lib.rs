@@ -43,7 +43,7 @@ pub use options::{Error, OWNER, Options, Poll};
 /// `first_step` and `second_step` of the options name them. `command` is what wrote the states; the comment names it.
 ///
 /// The states leave `$lock` behind, which is what `lock-task` calls `lock`, and expect `$failure` with `Error` and
-/// `Cause` from a step that goes to `UnlockAfterFailure`.
+/// `Cause` from a step that goes to `UnlockAfterFailure` or `LeftToItsLease`.
 ///
 /// # Errors
 /// Returns an error if an option cannot be used.

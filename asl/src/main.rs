@@ -11,14 +11,18 @@ use std::time::Duration;
 /// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
 ///
 /// Put the states into the States of a state machine whose query language is JSONata, and write your own first and
-/// second step: FirstStep goes to Renew, SecondStep to Unlock, and each of them catches every error, assigns `failure`
-/// ({% $states.errorOutput %}), and goes to UnlockAfterFailure. `--sample` prints a whole state machine to start from.
+/// second step: FirstStep goes to Renew, SecondStep to Unlock. Each of them catches every error, assigns `failure` with
+/// `Error` and `Cause`, and goes to UnlockAfterFailure, or to LeftToItsLease if its function may still run. `--sample`
+/// prints a whole state machine to start from.
 #[derive(Parser)]
 #[command(name = "lambda-lock-asl", version)]
 struct Arguments {
     /// The lock table: its name, its ARN, or a substitution.
     #[arg(long, default_value = "${LockTableName}")]
     table: String,
+    /// The partition of AWS in the ARNs of the states, or a substitution such as ${Partition}.
+    #[arg(long, default_value = "aws")]
+    partition: String,
     /// The key of the lock, in JSONata, from the input of the state Lock. It must be a text.
     #[arg(long, value_name = "JSONATA", default_value = "$states.input.key")]
     key: String,
@@ -36,7 +40,7 @@ struct Arguments {
     owner: String,
     /// For how many seconds the lock is held without a renewal: one step with all of its attempts and their pauses, and
     /// 10 s for the state before it.
-    #[arg(long, value_name = "SECONDS", default_value_t = 90.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 180.0)]
     lease: f64,
     /// The table's TTL attribute, where it has one. The stack's table has expiresAt.
     #[arg(long, value_name = "NAME")]
@@ -129,6 +133,7 @@ fn options(arguments: Arguments) -> Result<Options, Box<dyn std::error::Error>> 
             By::Claim => Poll::Claim,
         },
         table: arguments.table,
+        partition: arguments.partition,
         key: arguments.key,
         sort_key: arguments.sort_key,
         key_attribute: arguments.key_attribute,

@@ -16,6 +16,8 @@ const LONGEST_PAUSE: u64 = 99_999_999;
 pub struct Options {
     /// The lock table: its name, its ARN, or a substitution such as `${LockTableName}`.
     pub table: String,
+    /// The partition of AWS in the ARNs of the states: `aws`, or a substitution such as `${Partition}`.
+    pub partition: String,
     /// The key of the lock, in JSONata. It is evaluated on the input of the state `Lock`.
     pub key: String,
     /// The sort key of the lock, in JSONata. Required where the table has a sort key.
@@ -62,12 +64,13 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             table: "${LockTableName}".to_owned(),
+            partition: "aws".to_owned(),
             key: "$states.input.key".to_owned(),
             sort_key: None,
             key_attribute: Schema::default().key_attribute,
             sort_key_attribute: None,
             owner: OWNER.to_owned(),
-            lease: Duration::from_secs(90),
+            lease: Duration::from_secs(180),
             ttl_attribute: None,
             dialect: Dialect::default(),
             max_clock_skew: ClockBounds::default().max_clock_skew().unwrap_or_default(),
@@ -109,6 +112,7 @@ impl Options {
     pub(crate) fn settings(&self) -> Result<Settings, Error> {
         let Self {
             table,
+            partition,
             key,
             sort_key,
             key_attribute,
@@ -128,6 +132,9 @@ impl Options {
             return Err(Error::new(
                 "the table is empty: give its name, its ARN, or a substitution such as ${LockTableName}",
             ));
+        }
+        if partition.is_empty() {
+            return Err(Error::new("the partition is empty: give aws, aws-cn, aws-us-gov, or a substitution such as ${Partition}"));
         }
         let expressions = [("key", Some(key)), ("sort key", sort_key.as_ref()), ("owner", Some(owner))];
         for (what, expression) in expressions {

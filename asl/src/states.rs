@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Lock ──► first step ──► Renew ──► second step ──► Unlock
-//!  │ refused        any failure ──► UnlockAfterFailure ──► Failed
+//!  │ refused        any failure ..................... UnlockAfterFailure ──► Failed
+//!  │                a step that may still run ....... LeftToItsLease ──► Failed
 //!  ▼
 //! Look ──► Decide ─┬ no row, or released by one of us ..... Lock
 //!                  ├ other releases, dead, or our own ..... Take ──► first step
@@ -17,16 +18,16 @@ use crate::options::{Error, Options, Poll};
 use crate::requests::{self, Requests};
 use lambda_lock::protocol::OURS;
 use lambda_lock::protocol::schema::{ENDS, VERSION};
+use std::time::Duration;
 
-const UPDATE: &str = "arn:aws:states:::dynamodb:updateItem";
-const GET: &str = "arn:aws:states:::dynamodb:getItem";
+const UPDATE: &str = "updateItem";
+const GET: &str = "getItem";
 /// The condition of a write did not hold.
 const REFUSED: &str = "DynamoDB.ConditionalCheckFailedException";
 /// How many seconds a state waits for one response.
-const RESPONSE_SECONDS: u64 = 10;
-/// The longest pause between two attempts, in seconds.
-const LONGEST_RETRY_SECONDS: u64 = 10;
-const ATTEMPTS: u64 = 6;
+pub(crate) const RESPONSE_SECONDS: u64 = 10;
+/// The most characters of an error that are kept. A state's data has a limit, and nothing catches what exceeds it.
+const LONGEST_CAUSE: u64 = 2_000;
 
 const LOCK: &str = "Lock";
 const LOOK: &str = "Look";
@@ -34,10 +35,12 @@ const DECIDE: &str = "Decide";
 const TAKE: &str = "Take";
 const WAIT: &str = "WaitForHolder";
 const INVALID: &str = "InvalidRecord";
-const LEFT: &str = "LeftToItsLease";
+const NOT_UNLOCKED: &str = "NotUnlocked";
 const FAILED: &str = "Failed";
 /// The state that follows a failure under the lock.
 pub(crate) const AFTER_FAILURE: &str = "UnlockAfterFailure";
+/// The state that follows a step that may still run.
+pub(crate) const LEFT: &str = "LeftToItsLease";
 /// The state that releases the lock after the work.
 pub(crate) const UNLOCK: &str = "Unlock";
 
@@ -58,9 +61,9 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
             .with("Output", input())
             .with("Next", next)
     };
-    let claim = task(UPDATE, requests.claim()?).with("Assign", Object::new().with("lock", lock.clone()));
+    let claim = task(options, UPDATE, requests.claim()?).with("Assign", Object::new().with("lock", lock.clone()));
     let claim = match options.poll {
-        Poll::Look => claim.with("Retry", retry(ATTEMPTS)).with("Catch", [not_granted(REFUSED, LOOK)]),
+        Poll::Look => claim.with("Retry", retry()).with("Catch", [not_granted(REFUSED, LOOK)]),
         // What was refused waits. What had no response looks, because it may have been granted.
         Poll::Claim => claim.with("Catch", [not_granted(REFUSED, WAIT), not_granted("States.ALL", LOOK)]),
     };
@@ -84,9 +87,9 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
         .with(
             LOOK,
             commented("Reads who holds the lock: a refusal does not bring the row.")
-                .with_all(task(GET, requests.peek()))
+                .with_all(task(options, GET, requests.peek()))
                 .with("Assign", Object::new().with("look", look::look(options, &settings)))
-                .with("Retry", retry(ATTEMPTS))
+                .with("Retry", retry())
                 .with("Next", DECIDE),
         )
         .with(
@@ -99,9 +102,9 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
         .with(
             TAKE,
             commented("Acquires exactly the version that was seen: released, dead, or of this execution after a lost response.")
-                .with_all(task(UPDATE, requests.take()?))
+                .with_all(task(options, UPDATE, requests.take()?))
                 .with("Assign", Object::new().with("lock", lock))
-                .with("Retry", retry(ATTEMPTS))
+                .with("Retry", retry())
                 .with("Catch", [taken_by_another])
                 .with("Next", options.first_step.as_str()),
         )
@@ -132,10 +135,10 @@ pub(crate) fn renew(options: &Options) -> Result<Object, Error> {
         .with("Output", input())
         .with("Next", AFTER_FAILURE);
     let state = commented("Starts the lease anew for the next step, or fails as LockLost.")
-        .with_all(task(UPDATE, Requests::new(options, &settings).renew()?))
+        .with_all(task(options, UPDATE, Requests::new(options, &settings).renew()?))
         .with("Assign", Object::new().with("lock", query(&renewed)))
-        .with("Retry", retry(ATTEMPTS))
-        .with("Catch", [lost, any_failure()])
+        .with("Retry", retry())
+        .with("Catch", [lost, caught(["States.ALL"], AFTER_FAILURE)])
         .with("Next", options.second_step.as_str());
     Ok(Object::new().with("Renew", state))
 }
@@ -144,41 +147,63 @@ pub(crate) fn renew(options: &Options) -> Result<Object, Error> {
 pub(crate) fn release(options: &Options) -> Result<Object, Error> {
     let settings = options.settings()?;
     let release = Requests::new(options, &settings).release()?;
-    // Until the lease is over anyway.
-    let attempts = (options.lease.as_secs() / LONGEST_RETRY_SECONDS).clamp(ATTEMPTS, 60);
     let unlock = |comment: &str, next: &str| {
         let refused = Object::new().with("ErrorEquals", ["States.ALL"]).with("Output", input()).with("Next", next);
         commented(comment)
-            .with_all(task(UPDATE, release.clone()))
-            .with("Retry", retry(attempts))
+            .with_all(task(options, UPDATE, release.clone()))
+            .with("Retry", retry_for(options.lease))
             .with("Catch", [refused])
     };
-    let error = |part: &str| query(&format!("$exists($failure.{part}) ? $failure.{part} : ''"));
     Ok(Object::new()
         .with(
             UNLOCK,
-            unlock("Releases the lock. Safe to repeat. If it fails, another execution has the lock, or its lease frees it.", LEFT)
-                .with("End", true),
+            unlock(
+                "Releases the lock. Safe to repeat. The retries last as long as the lease, after which the lock is free in any case.",
+                NOT_UNLOCKED,
+            )
+            .with("End", true),
         )
-        .with(LEFT, Object::new().with("Type", "Succeed"))
+        .with(
+            NOT_UNLOCKED,
+            commented("The work is done. Another execution has the lock, or its lease is over.").with("Type", "Succeed"),
+        )
         .with(
             AFTER_FAILURE,
-            unlock("Releases the lock after any failure. A lock that another execution has by then is left alone.", FAILED)
-                .with("Next", FAILED),
+            unlock(
+                "After an error that ended the step: releases the lock, then fails. A lock that another execution has by then is left alone.",
+                FAILED,
+            )
+            .with("Next", FAILED),
+        )
+        .with(
+            LEFT,
+            commented(
+                "The step may still run. So nobody else gets the lock before its lease ends, also not from lock-cleaner: the execution ends only then.",
+            )
+            .with("Type", "Wait")
+            .with("Seconds", query("$max([0, $ceil(($lock.leaseEndsAt - $millis()) / 1000)])"))
+            .with("Next", FAILED),
         )
         .with(
             FAILED,
-            Object::new().with("Type", "Fail").with("Error", error("Error")).with("Cause", error("Cause")),
+            Object::new()
+                .with("Type", "Fail")
+                .with("Error", query("$failure.Error"))
+                .with("Cause", query("$failure.Cause")),
         ))
 }
 
-/// Catches what went wrong under the lock.
-pub(crate) fn any_failure() -> Object {
+/// Catches these errors under the lock.
+pub(crate) fn caught<const N: usize>(errors: [&str; N], next: &str) -> Object {
+    let cause = format!(
+        "$exists($states.errorOutput.Cause) ? $substring($states.errorOutput.Cause, 0, {LONGEST_CAUSE}) : ''"
+    );
+    let failure = Object::new().with("Error", query("$states.errorOutput.Error")).with("Cause", query(&cause));
     Object::new()
-        .with("ErrorEquals", ["States.ALL"])
-        .with("Assign", Object::new().with("failure", query("$states.errorOutput")))
+        .with("ErrorEquals", errors)
+        .with("Assign", Object::new().with("failure", failure))
         .with("Output", input())
-        .with("Next", AFTER_FAILURE)
+        .with("Next", next)
 }
 
 /// Names what wrote the states, so that they can be written again when the protocol has changed.
@@ -199,24 +224,48 @@ fn commented(comment: &str) -> Object {
     Object::new().with("Comment", comment)
 }
 
-fn task(resource: &str, arguments: Object) -> Object {
+fn task(options: &Options, operation: &str, arguments: Object) -> Object {
     Object::new()
         .with("Type", "Task")
-        .with("Resource", resource)
+        .with("Resource", format!("arn:{}:states:::dynamodb:{operation}", options.partition))
         .with("Arguments", arguments)
         .with("Output", input())
         .with("TimeoutSeconds", RESPONSE_SECONDS)
 }
 
-/// Retries what may have gone wrong on the way. A refusal is an answer, and an expression fails again in the same way.
-fn retry(attempts: u64) -> Json {
-    let never = Object::new().with("ErrorEquals", [REFUSED, "States.QueryEvaluationError"]).with("MaxAttempts", 0_u64);
-    let again = Object::new()
-        .with("ErrorEquals", ["States.ALL"])
+/// Retries what may have gone wrong on the way.
+fn retry() -> Json {
+    let again = again()
         .with("IntervalSeconds", 1_u64)
         .with("BackoffRate", 2_u64)
-        .with("MaxDelaySeconds", LONGEST_RETRY_SECONDS)
-        .with("MaxAttempts", attempts)
+        .with("MaxDelaySeconds", 10_u64)
+        .with("MaxAttempts", 6_u64)
         .with("JitterStrategy", "FULL");
-    [never, again].into()
+    [never(), again].into()
+}
+
+/// Retries for as long as the lease lasts, after which the lock is free in any case.
+fn retry_for(lease: Duration) -> Json {
+    let (lease, longest) = (lease.as_secs() + 1, (lease.as_secs() / 20).max(20));
+    let (mut pauses, mut pause, mut attempts) = (0, 2, 0_u64);
+    while pauses < lease {
+        pauses += pause;
+        pause = (pause * 2).min(longest);
+        attempts += 1;
+    }
+    let again = again()
+        .with("IntervalSeconds", 2_u64)
+        .with("BackoffRate", 2_u64)
+        .with("MaxDelaySeconds", longest)
+        .with("MaxAttempts", attempts);
+    [never(), again].into()
+}
+
+/// A refusal is an answer, and an expression fails again in the same way.
+fn never() -> Object {
+    Object::new().with("ErrorEquals", [REFUSED, "States.QueryEvaluationError"]).with("MaxAttempts", 0_u64)
+}
+
+fn again() -> Object {
+    Object::new().with("ErrorEquals", ["States.ALL"])
 }

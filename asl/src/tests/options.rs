@@ -13,8 +13,9 @@ fn refused(change: impl FnOnce(&mut Options)) -> String {
 
 #[test]
 fn an_option_that_cannot_be_used_is_an_error_that_says_what_to_give() {
-    let cases: [(&str, String); 9] = [
+    let cases: [(&str, String); 10] = [
         ("give its name, its ARN", refused(|options| options.table.clear())),
+        ("give aws, aws-cn", refused(|options| options.partition.clear())),
         ("give one in JSONata", refused(|options| options.key = " ".to_owned())),
         ("give the JSONata alone", refused(|options| options.owner = "{% $states.input.owner %}".to_owned())),
         ("give the name of the table's sort key", refused(|options| options.sort_key = Some("'a'".to_owned()))),
@@ -63,6 +64,38 @@ fn what_is_printed_is_json_in_ascii_that_names_its_version_and_its_command() {
         let comment = text.parse::<Value>().unwrap()["Comment"].as_str().unwrap().to_owned();
         assert!(comment.contains(", protocol ll1. "), "{comment}");
         assert!(comment.ends_with("Write them again with: lambda-lock-asl --sample"), "{comment}");
+    }
+}
+
+/// The pauses between all attempts of a retrier, in seconds.
+fn pauses(retrier: &Value) -> u64 {
+    let number = |name: &str| retrier[name].as_u64().unwrap();
+    let (mut pause, mut sum) = (number("IntervalSeconds"), 0);
+    for _ in 0..number("MaxAttempts") {
+        sum += pause;
+        pause = (pause * number("BackoffRate")).min(number("MaxDelaySeconds"));
+    }
+    sum
+}
+
+#[test]
+fn the_lease_covers_a_step_with_all_of_its_attempts_and_unlock_is_tried_for_as_long() {
+    let sample = serde_json::to_value(sample(&Options::default(), "test").unwrap()).unwrap();
+    let seconds = |state: &str| sample["States"][state]["TimeoutSeconds"].as_u64().unwrap();
+    let lease = sample["States"]["Lock"]["Assign"]["lock"]["leaseSeconds"].as_u64().unwrap();
+    for (step, before) in [("FirstStep", "Lock"), ("FirstStep", "Take"), ("SecondStep", "Renew")] {
+        let retrier = &sample["States"][step]["Retry"][0];
+        let attempts = retrier["MaxAttempts"].as_u64().unwrap() + 1;
+        assert!(lease > seconds(before) + attempts * seconds(step) + pauses(retrier), "{step}");
+    }
+    for lease in [1, 180, 3_300, 86_400] {
+        let options = Options { lease: Duration::from_secs(lease), ..Options::default() };
+        let states = serde_json::to_value(states(&options, "test").unwrap()).unwrap();
+        for state in ["Unlock", "UnlockAfterFailure"] {
+            let retrier = &states["States"][state]["Retry"][1];
+            assert!(pauses(retrier) >= lease, "{state}: {retrier} for {lease} s");
+            assert!(retrier["MaxAttempts"].as_u64().unwrap() < 40, "{state}: {retrier} for {lease} s");
+        }
     }
 }
 

@@ -14,3 +14,4 @@ mod fan_out;
 mod scene;
 mod skip_if_running;
 mod tenures;
+mod without_lock_task;
