@@ -4,8 +4,8 @@ use crate::lambda::{arn, workspace};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-/// The placeholders in the definitions, and the functions that replace them.
-const SUBSTITUTIONS: [(&str, &str); 2] = [("${LockTaskArn}", "lock-task"), ("${WorkArn}", "sample-work")];
+/// The placeholders of functions in the definitions, and the functions.
+const FUNCTIONS: [(&str, &str); 2] = [("${LockTaskArn}", "lock-task"), ("${WorkArn}", "sample-work")];
 
 /// A definition in the Amazon States Language.
 #[derive(Clone, Debug)]
@@ -22,8 +22,9 @@ impl Definition {
     /// Returns an error if there is no such file, or if it is not JSON.
     pub fn read(name: &str) -> anyhow::Result<Self> {
         let path = workspace().join("deploy/statemachines").join(name).with_extension("asl.json");
-        let mut text = std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
-        for (word, function) in SUBSTITUTIONS {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
+        let mut text = text.replace("${Partition}", "aws");
+        for (word, function) in FUNCTIONS {
             text = text.replace(word, &arn(function));
         }
         let document = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
@@ -46,6 +47,21 @@ impl Definition {
     pub fn with_lease(mut self, seconds: f64) -> Self {
         set(&mut self.document, "leaseSeconds", &json!(seconds));
         set(&mut self.document, "maxRetryAfterSeconds", &json!(1));
+        self
+    }
+
+    /// Sets every pause between two attempts to at most 1 s.
+    #[must_use]
+    pub fn with_short_pauses(mut self) -> Self {
+        set(&mut self.document, "IntervalSeconds", &json!(1));
+        set(&mut self.document, "MaxDelaySeconds", &json!(1));
+        self
+    }
+
+    /// Sets the timeout of every task.
+    #[must_use]
+    pub fn with_task_timeout(mut self, seconds: u32) -> Self {
+        set(&mut self.document["States"], "TimeoutSeconds", &json!(seconds));
         self
     }
 
