@@ -1,6 +1,6 @@
 //! Locks in a Step Functions state machine that uses DynamoDB alone.
 //!
-//! A state machine can call DynamoDB without a function. [`states`] writes the states that acquire, renew and release
+//! A state machine can call DynamoDB without a function. [`states()`] writes the states that acquire, renew and release
 //! one lock in this way. Their texts and values are those of the crate's own requests ([`Expression::of`]), so such a
 //! machine shares its locks with `lock-task` and with every other caller of this crate. `docs/without-a-function.md`
 //! says when to use it.

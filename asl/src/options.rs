@@ -134,7 +134,9 @@ impl Options {
             ));
         }
         if partition.is_empty() {
-            return Err(Error::new("the partition is empty: give aws, aws-cn, aws-us-gov, or a substitution such as ${Partition}"));
+            return Err(Error::new(
+                "the partition is empty: give aws, aws-cn, aws-us-gov, or a substitution such as ${Partition}",
+            ));
         }
         let expressions = [("key", Some(key)), ("sort key", sort_key.as_ref()), ("owner", Some(owner))];
         for (what, expression) in expressions {

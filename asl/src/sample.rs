@@ -64,7 +64,10 @@ fn step(options: &Options, name: &str, step: &str, value: Option<&str>, next: &s
         .with("MaxAttempts", 3_u64)
         .with("JitterStrategy", "FULL");
     let state = Object::new()
-        .with("Comment", "Your work. Write the fencing token with everything that it writes. It must end before the lease does.")
+        .with(
+            "Comment",
+            "Your work. Write the fencing token with everything that it writes. It must end before the lease does.",
+        )
         .with("Type", "Task")
         .with("Resource", format!("arn:{}:states:::lambda:invoke", options.partition))
         .with("Arguments", Object::new().with("FunctionName", "${WorkArn}").with("Payload", payload))

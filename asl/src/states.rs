@@ -195,9 +195,8 @@ pub(crate) fn release(options: &Options) -> Result<Object, Error> {
 
 /// Catches these errors under the lock.
 pub(crate) fn caught<const N: usize>(errors: [&str; N], next: &str) -> Object {
-    let cause = format!(
-        "$exists($states.errorOutput.Cause) ? $substring($states.errorOutput.Cause, 0, {LONGEST_CAUSE}) : ''"
-    );
+    let cause =
+        format!("$exists($states.errorOutput.Cause) ? $substring($states.errorOutput.Cause, 0, {LONGEST_CAUSE}) : ''");
     let failure = Object::new().with("Error", query("$states.errorOutput.Error")).with("Cause", query(&cause));
     Object::new()
         .with("ErrorEquals", errors)

@@ -159,7 +159,9 @@ async fn the_role_of_the_template_is_used_in_full_and_its_keys_are_enforced() {
     let mut impatient = document(&options(Poll::Look));
     impatient["States"]["Lock"]["Retry"] = json!([]);
     let impatient = Definition::new(impatient);
-    for (name, key, expected) in [("own", "orders/2", None), ("other", "bills/1", Some("DynamoDB.AccessDeniedException"))] {
+    for (name, key, expected) in
+        [("own", "orders/2", None), ("other", "bills/1", Some("DynamoDB.AccessDeniedException"))]
+    {
         let execution = scene.engine.execute(name, &impatient, &json!({ "key": key })).await.unwrap();
         let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
         assert_eq!(end.error.as_deref(), expected, "{key}");
