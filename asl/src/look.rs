@@ -83,7 +83,8 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
         format!(
             "{{'next': $next, 'version': $exists($version) ? $version : '', 'ours': $ours, 'released': $released, \
              'token': $readable and $exists($row.{TOKEN}) ? $number($row.{TOKEN}.N) : 0, 'unchanged': $unchanged, \
-             'wait': $max([1, $min([{}, $ceil($left / 1000)])])}}",
+             'wait': $next = {} ? $max([1, $min([{}, $ceil($left / 1000)])]) : 0}}",
+            literal(WAIT),
             options.poll_seconds
         ),
     ];

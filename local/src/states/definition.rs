@@ -50,11 +50,11 @@ impl Definition {
         self
     }
 
-    /// Sets every pause between two attempts to at most 1 s.
+    /// Sets every pause between two attempts to at most this long.
     #[must_use]
-    pub fn with_short_pauses(mut self) -> Self {
-        set(&mut self.document, "IntervalSeconds", &json!(1));
-        set(&mut self.document, "MaxDelaySeconds", &json!(1));
+    pub fn with_pauses(mut self, seconds: f64) -> Self {
+        set(&mut self.document, "IntervalSeconds", &json!(seconds));
+        set(&mut self.document, "MaxDelaySeconds", &json!(seconds));
         self
     }
 

@@ -16,4 +16,4 @@ mod router;
 
 pub use definition::Definition;
 pub use engine::{End, Engine, Execution};
-pub use router::{Asked, Loses, Router};
+pub use router::{Asked, Instead, Router};

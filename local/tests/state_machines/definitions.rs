@@ -7,18 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a task may take from an answer: so little that it always fits beside the rest, or else the task fails with
 /// an error that its own Catch sees.
-const KEPT_OF_AN_ANSWER: [&str; 4] = [
+const KEPT_OF_AN_ANSWER: [&str; 5] = [
     // lock-task answers with at most 128 KB.
     "$states.result.Payload.lock",
     "$number($states.result.Payload.value)",
     // The outcomes of items, which are small each.
     "$count($states.result[outcome = 'done'])",
     "[$states.result[outcome = 'failed']]",
+    "$count($states.result[$ = #])",
 ];
 
 /// What may be evaluated where nothing catches an error any more: it has a value whatever happened. `#` stands for a
 /// name or a number.
-const ALWAYS_HAS_A_VALUE: [&str; 15] = [
+const ALWAYS_HAS_A_VALUE: [&str; 19] = [
+    "#",
     "$#",
     "$lock.#",
     "$failure.#",
@@ -34,6 +36,9 @@ const ALWAYS_HAS_A_VALUE: [&str; 15] = [
     "$substring($string($failed), 0, #)",
     "$count($states.result[outcome = 'done'])",
     "[$states.result[outcome = 'failed']]",
+    "$count($states.result[$ = #])",
+    "$failed > 0",
+    "$failed & ' items failed; the child executions of the Map Run say which, and why'",
 ];
 
 /// The names of errors that say that a function may still run.

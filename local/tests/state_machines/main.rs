@@ -9,8 +9,10 @@
 mod crowd;
 mod definitions;
 mod ends;
+mod engine;
 mod exclusive_work;
 mod fan_out;
+mod paths;
 mod scene;
 mod skip_if_running;
 mod tenures;
