@@ -233,6 +233,10 @@ fn judged(node: &mut Node, options: &Options, states: &Value, row: &Row) -> Resu
         Decision::Waits { .. } => ("Wait", "WaitForHolder"),
         Decision::Refuses => ("Invalid", "InvalidRecord"),
     };
+    // Only a pause that follows counts as time in which the version was seen unchanged.
+    if next != "WaitForHolder" && look["wait"] != json!(0) {
+        return Err(format!("goes to {next}, and counts a pause of {} s", look["wait"]));
+    }
     if (row.expected, next.as_str()) != wanted {
         return Err(format!("expected {}, the state machine goes to {next}, the crate {decision:?}", row.expected));
     }

@@ -5,7 +5,7 @@ use super::{compare, states, variants};
 use serde_json::Value;
 
 /// The state, the text in it, and the text of the mistake.
-const MISTAKES: [(&str, &str, &str); 24] = [
+const MISTAKES: [(&str, &str, &str); 25] = [
     ("Lock", "leaseEndsAt < :trusted", "leaseEndsAt <= :trusted"),
     ("Lock", "leaseEndsAt <= :now OR", "leaseEndsAt < :now OR"),
     ("Lock", "begins_with(recordVersionNumber, :ours) AND ", ""),
@@ -28,6 +28,7 @@ const MISTAKES: [(&str, &str, &str); 24] = [
     ("Look", "* 1200 / 1000", ""),
     ("Look", "$left <= 0", "$left < 0"),
     ("Look", "$look.unchanged + $look.wait", "$look.unchanged"),
+    ("Look", "'wait': $next = 'Wait' ?", "'wait': true ?"),
     ("Look", "$mine := $ours and ", "$mine := "),
     ("Look", "$ends := $readable and $ours and ", "$ends := $readable and "),
 ];
