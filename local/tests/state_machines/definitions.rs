@@ -218,7 +218,7 @@ fn a_failure_under_a_lock_leads_to_its_release_or_to_the_end_of_its_lease() {
             }
         }
     }
-    assert!(steps >= 2 + 1 + 1, "{steps}");
+    assert!(steps > 4, "{steps}");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_lease_lasts_for_all_attempts_of_a_step_and_unlock_is_tried_for_as_long() {
             }
         }
     }
-    assert!(steps >= 4 && unlocks >= 6, "{steps} {unlocks}");
+    assert!(steps > 4 && unlocks > 7, "{steps} {unlocks}");
 }
 
 #[test]
