@@ -1,8 +1,8 @@
 """The template as CloudFormation would expand it: python deploy/template/expansion.py TEMPLATE [PARAMETER=VALUE …]
 
 Prints, as JSON, what a copy of the sample on one machine needs: per function (by the name of its
-binary) the timeout, memory, environment and what its role allows, every table as CreateTable takes it, and
-every queue with the function that gets its messages. References are resolved to the names and ARNs that a
+binary) the timeout, memory, environment and what its role allows, per state machine (by its logical name) what its role
+allows on DynamoDB, every table as CreateTable takes it, and every queue with the function that gets its messages. References are resolved to the names and ARNs that a
 stack in ACCOUNT and REGION could have. Parameters have their defaults.
 """
 
@@ -34,7 +34,10 @@ class Expansion:
         if unknown:
             raise ValueError(f"the template has no parameter {', '.join(sorted(unknown))}")
         self.parameters |= parameters
-        self.conditions = {name: self.is_true(one) for name, one in source["Conditions"].items()}
+        self.conditions = {}
+        # A condition comes after those that it names.
+        for name, one in source["Conditions"].items():
+            self.conditions[name] = self.is_true(one)
         self.binaries = {}
         for name, resource in source["Resources"].items():
             if resource["Type"] == "AWS::Serverless::Function":
@@ -56,6 +59,10 @@ class Expansion:
             return self.resolve(what[0]) == self.resolve(what[1])
         if how == "Fn::Not":
             return not self.is_true(what[0])
+        if how == "Fn::And":
+            return all(self.is_true(one) for one in what)
+        if how == "Condition":
+            return self.conditions[what]
         raise ValueError(f"{condition} cannot be decided here")
 
     def decided(self, value):
@@ -72,9 +79,9 @@ class Expansion:
     def of_type(self, kind):
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}
 
-    def role_of(self, function):
-        """The properties of a function's own role, which the translator names after it."""
-        return self.of_type("AWS::IAM::Role")[f"{function}Role"]
+    def role_of(self, name):
+        """The properties of the own role of a function or a state machine, which the translator names after it."""
+        return self.of_type("AWS::IAM::Role")[f"{name}Role"]
 
     def resolve(self, value):
         """The text that a reference would become."""
@@ -130,6 +137,15 @@ def grants(role):
                     yield action, resource, statement.get("Condition")
 
 
+def allows(expansion, name, service=""):
+    """What the role of a function or a state machine allows of a service, or of all."""
+    return [
+        {"action": action, "resource": expansion.resolve(resource), "condition": expansion.resolve(condition)}
+        for action, resource, condition in grants(expansion.role_of(name))
+        if action.startswith(service)
+    ]
+
+
 def function(expansion, name):
     properties = expansion.of_type("AWS::Lambda::Function")[name]
     variables = properties.get("Environment", {}).get("Variables", {})
@@ -137,10 +153,7 @@ def function(expansion, name):
         "timeoutSeconds": properties["Timeout"],
         "memoryMb": properties["MemorySize"],
         "environment": {key: str(expansion.resolve(value)) for key, value in variables.items()},
-        "allows": [
-            {"action": action, "resource": expansion.resolve(resource), "condition": expansion.resolve(condition)}
-            for action, resource, condition in grants(expansion.role_of(name))
-        ],
+        "allows": allows(expansion, name),
     }
 
 
@@ -167,6 +180,9 @@ def main(path, *parameters):
     tables = expansion.of_type("AWS::DynamoDB::Table").items()
     expanded = {
         "functions": {binary: function(expansion, name) for name, binary in expansion.binaries.items()},
+        "stateMachines": {
+            name: allows(expansion, name, "dynamodb:") for name in expansion.of_type("AWS::StepFunctions::StateMachine")
+        },
         "tables": [table(expansion, name, properties) for name, properties in tables],
         "queues": [queue(expansion, one) for one in expansion.of_type("AWS::Lambda::EventSourceMapping").values()],
     }

@@ -7,6 +7,7 @@ of its own name: beside order-queue there is one that writes without fences, for
 The table of actions in docs/settings.md has to be the same list.
 """
 
+import itertools
 import pathlib
 import re
 import sys
@@ -31,6 +32,7 @@ POLL = [
 EXPECTED = {
     "ChargeOrderRole": ORDER,
     "ExclusiveWorkRole": INVOKE,
+    "ExclusiveWorkWithoutLockTaskRole": [*LOCK, INVOKE[1]],
     "FanOutRole": INVOKE,
     "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), DEAD_LETTERS],
     "LockTaskRole": LOCK,
@@ -47,13 +49,19 @@ STATE_MACHINES = ["ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 
-# Roles that may only use keys with the prefix, where there is one.
-CONFINED = ["LockTaskRole"]
+# Roles that may only use keys with the prefix: where there is one, and always.
+CONFINED, ALWAYS_CONFINED = ["LockTaskRole"], ["ExclusiveWorkWithoutLockTaskRole"]
 PREFIX = "orders/"
-KEYS = {
-    "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{PREFIX}*"]},
-    "Null": {"dynamodb:LeadingKeys": "false"},
-}
+
+
+def condition_of(name, action, prefix):
+    """For which keys a role may do this on the lock table. None: for all."""
+    if not action.startswith("dynamodb:") or not (name in ALWAYS_CONFINED or prefix and name in CONFINED):
+        return None
+    return {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]},
+        "Null": {"dynamodb:LeadingKeys": "false"},
+    }
 
 
 def on_existing_table(granted):
@@ -62,7 +70,7 @@ def on_existing_table(granted):
 
 
 def findings(expansion, expected):
-    is_confined = expansion.parameters["LockKeyPrefix"] == PREFIX
+    prefix = expansion.parameters["LockKeyPrefix"]
     roles = expansion.of_type("AWS::IAM::Role")
     for name in sorted(set(expected) ^ set(roles)):
         yield f"{name} is {'expected and missing' if name in expected else 'not expected'}"
@@ -72,8 +80,8 @@ def findings(expansion, expected):
             if not str(arn).rstrip("'}").endswith(LOGS):
                 yield f"{name} has the managed policy {arn}"
         found = [(action, resource) for action, resource, _ in grants(role)]
-        condition = KEYS if is_confined and name in CONFINED else None
         for action, resource, other in grants(role):
+            condition = condition_of(name, action, prefix)
             if expansion.resolve(other) != condition:
                 yield f"{name} may do {action} under the condition {expansion.resolve(other)}, expected {condition}"
             if "*" in action:
@@ -118,12 +126,13 @@ def own_name(function):
 
 
 def main(path):
-    on_existing = {name: on_existing_table(granted) for name, granted in EXPECTED.items()}
     found = list(findings_on_the_page())
-    for prefix in ("", PREFIX):
-        own = Expansion(path, LockKeyPrefix=prefix)
-        existing = Expansion(path, LockKeyPrefix=prefix, ExistingLockTable="locks")
-        found += [*findings(own, EXPECTED), *findings(existing, on_existing)]
+    for prefix, sample in itertools.product(("", PREFIX), ("false", "true")):
+        parameters = {"LockKeyPrefix": prefix, "SampleWithoutLockTask": sample}
+        expected = {name: granted for name, granted in EXPECTED.items() if sample == "true" or name not in ALWAYS_CONFINED}
+        on_existing = {name: on_existing_table(granted) for name, granted in expected.items()}
+        existing = Expansion(path, **parameters, ExistingLockTable="locks")
+        found += [*findings(Expansion(path, **parameters), expected), *findings(existing, on_existing)]
         if "LockTable" in existing.resources:
             found.append("LockTable is created although there is an existing lock table")
     for finding in found:

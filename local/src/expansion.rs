@@ -16,6 +16,9 @@ use std::process::Command;
 pub struct Expansion {
     /// The functions, by the names of their binaries.
     pub functions: BTreeMap<String, ExpandedFunction>,
+    /// What the roles of the state machines permit on DynamoDB, by the logical names of the state machines.
+    #[serde(default)]
+    pub state_machines: BTreeMap<String, Role>,
     /// The tables, each as a request of `CreateTable`.
     pub tables: Vec<Value>,
     /// The queues whose messages invoke a function.

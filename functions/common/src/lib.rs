@@ -27,6 +27,6 @@ mod web;
 pub use config::{Config, ConfigError, Environment, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
 pub use failure::{AfterWork, Failure, LONGEST_MESSAGE};
-pub use quote::{LONGEST_QUOTE, beginning, quoted};
+pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
 pub use start::{serve, start};
 pub use web::{Answered, NoAnswer, Web};

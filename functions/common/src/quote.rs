@@ -20,7 +20,7 @@ pub fn quoted(text: &str) -> impl fmt::Display + '_ {
 }
 
 /// As [`quoted`], without quotation marks.
-pub(crate) fn short(text: &str) -> impl fmt::Display + '_ {
+pub fn short(text: &str) -> impl fmt::Display + '_ {
     Quoted(text, false)
 }
 

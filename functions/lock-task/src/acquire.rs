@@ -5,7 +5,7 @@ use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, key, lease};
 use crate::time::Time;
 use lambda_lock::protocol::LONGEST_NAME;
 use lambda_lock::{Attribute, Held, LockKey, Observation};
-use lambda_lock_functions::{Failure, Fields, beginning, quoted};
+use lambda_lock_functions::{Failure, Fields, LONGEST_MESSAGE, beginning, quoted, short};
 use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,18 +57,20 @@ enum WhenHeld {
     Fail,
     /// Returns a report, with a waiting time that is at most this long.
     Report { longest_wait: Option<u64> },
+    /// Fails with `LockHeld`, whose message is the report as JSON.
+    FailWithReport { longest_wait: Option<u64> },
 }
 
 impl WhenHeld {
     fn read(fields: &mut Fields) -> Result<Self, Failure> {
         let longest_wait = longest_wait(fields)?;
         match fields.optional_text("whenHeld")?.as_deref() {
-            None | Some("fail") if longest_wait.is_some() => {
-                Err(fields.malformed("maxRetryAfterSeconds", "it needs whenHeld: report in the same request"))
-            }
+            None | Some("fail") if longest_wait.is_some() => Err(fields
+                .malformed("maxRetryAfterSeconds", "it needs whenHeld: report or failWithReport in the same request")),
             None | Some("fail") => Ok(Self::Fail),
             Some("report") => Ok(Self::Report { longest_wait }),
-            Some(_) => Err(fields.malformed("whenHeld", "give fail or report")),
+            Some("failWithReport") => Ok(Self::FailWithReport { longest_wait }),
+            Some(_) => Err(fields.malformed("whenHeld", "give fail, report or failWithReport")),
         }
     }
 }
@@ -171,6 +173,7 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
         }
         Err(error) => match (error.held(), when_held) {
             (Some(held), WhenHeld::Report { longest_wait }) => Ok(report(held, longest_wait)),
+            (Some(held), WhenHeld::FailWithReport { longest_wait }) => Err(held_with_report(held, longest_wait)),
             (Some(held), WhenHeld::Fail) => Err(is_held(&key, held, &owner)),
             (None, _) => Err(error.into()),
         },
@@ -193,6 +196,24 @@ fn is_held(key: &LockKey, held: &Held, owner: &str) -> Failure {
     } else {
         format!("the lock {key} is held by {}: retry in at most {retry_after:?}", quoted(&held.holder))
     })
+}
+
+/// Returns the error for a held lock whose message is a report. A message has at most [`LONGEST_MESSAGE`] bytes and
+/// must not be cut. So the holder's name is shortened, and additional attributes and an observation that are too long are
+/// left out.
+fn held_with_report(held: &Held, longest_wait: Option<u64>) -> Failure {
+    let mut report = report(held, longest_wait);
+    report["holder"]["owner"] = short(&held.holder).to_string().into();
+    if report.to_string().len() > LONGEST_MESSAGE && !held.attributes.is_empty() {
+        if let Some(holder) = report["holder"].as_object_mut() {
+            holder.remove("attributes");
+            holder.insert("attributesOmitted".to_owned(), true.into());
+        }
+    }
+    if report.to_string().len() > LONGEST_MESSAGE {
+        report["observation"] = Value::Null;
+    }
+    Failure::held(report.to_string())
 }
 
 fn report(held: &Held, longest_wait: Option<u64>) -> Value {

@@ -1,15 +1,8 @@
 //! Step Functions on this machine: real executions of the state machines in `deploy/statemachines/`.
 //!
-//! moto's engine executes the definitions. It invokes the function binaries through a router, which sees
-//! every call and can lose a response. The engine differs from Step Functions, and the code here corrects
-//! that:
-//!
-//! * It does not know `$$.Execution.RedriveCount`. The definition has a number instead.
-//! * It has no redrive. [`Engine::redrive`] starts an execution again at the state where it was, under the same ARN.
-//! * It sends no events when executions end. A test may send them.
-//! * It notices `TimeoutSeconds` late, after the state in progress.
-//! * It reports a wrong status when a stop comes while a state is ending. [`Engine::end`] reports `ABORTED` then.
-//! * It counts the retries of a state over all visits. `deploy/statemachines/engine.py` counts them for each visit.
+//! MiniStack's engine executes the definitions, with a walk of our own where it differs from Step Functions
+//! (`deploy/statemachines/walk.py`). It invokes the function binaries through a router, which sees every call and can
+//! lose a response. It sends no events when executions end. A test may send them.
 //!
 //! | file | idea |
 //! |---|---|
@@ -23,4 +16,4 @@ mod router;
 
 pub use definition::Definition;
 pub use engine::{End, Engine, Execution};
-pub use router::{Asked, Loses, Router};
+pub use router::{Asked, Instead, Router};

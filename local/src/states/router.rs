@@ -3,12 +3,12 @@
 
 use crate::lambda::Lambda;
 use anyhow::Context;
-use axum::Router as Routes;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Json, Router as Routes};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client;
@@ -38,8 +38,21 @@ pub struct Asked {
     pub lost: bool,
 }
 
-/// Decides whether the response is lost, by the function and the request.
-pub type Loses = dyn Fn(&str, &Value) -> bool + Send + Sync;
+/// What a state machine gets instead of a function's response.
+#[derive(Clone, Debug)]
+pub enum Instead {
+    /// This response. The function is not invoked.
+    Answer(Value),
+    /// A failure of a function with this name. The function is not invoked.
+    Failure(&'static str),
+    /// An error of Lambda itself, such as `TooManyRequestsException`. The function is not invoked.
+    Refusal(&'static str),
+    /// An error of Lambda itself, after the function has done its work.
+    Lost(&'static str),
+}
+
+/// Decides what a state machine gets instead of the response, by the function and the request.
+type Decides = dyn Fn(&str, &Value) -> Option<Instead> + Send + Sync;
 
 /// The Invoke API in front of the functions. It serves until it is dropped.
 pub struct Router {
@@ -53,7 +66,7 @@ struct Shared {
     functions: String,
     client: Client<HttpConnector, Full<Bytes>>,
     asked: Mutex<Vec<Asked>>,
-    loses: Mutex<Box<Loses>>,
+    decides: Mutex<Box<Decides>>,
 }
 
 impl Router {
@@ -68,7 +81,7 @@ impl Router {
             functions: lambda.endpoint().to_owned(),
             client: Client::builder(TokioExecutor::new()).build_http(),
             asked: Mutex::default(),
-            loses: Mutex::new(Box::new(|_, _| false)),
+            decides: Mutex::new(Box::new(|_, _| None)),
         });
         let routes = Routes::new()
             .route("/2015-03-31/functions/{name}/invocations", post(invoke))
@@ -97,7 +110,12 @@ impl Router {
     /// Sets what decides which responses are lost, from now on. The function has still done its work,
     /// and the state machine sees an error of Lambda.
     pub fn lose(&self, loses: impl Fn(&str, &Value) -> bool + Send + Sync + 'static) {
-        *lock(&self.shared.loses) = Box::new(loses);
+        self.instead(move |function, request| loses(function, request).then_some(Instead::Lost("ServiceException")));
+    }
+
+    /// Sets what decides which responses are replaced, from now on.
+    pub fn instead(&self, decides: impl Fn(&str, &Value) -> Option<Instead> + Send + Sync + 'static) {
+        *lock(&self.shared.decides) = Box::new(decides);
     }
 }
 
@@ -116,20 +134,33 @@ async fn invoke(
     let function = name.rsplit(':').next().unwrap_or(&name).to_owned();
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let began = Instant::now();
+    let instead = lock(&shared.decides)(&function, &request);
+    let lost = match instead {
+        Some(Instead::Answer(answer)) => return Json(answer).into_response(),
+        Some(Instead::Failure(name)) => {
+            let failure = json!({ "errorType": name, "errorMessage": "the function failed" });
+            return ([("x-amz-function-error", "Unhandled")], Json(failure)).into_response();
+        }
+        Some(Instead::Refusal(name)) => return failure(name),
+        Some(Instead::Lost(name)) => Some(name),
+        None => None,
+    };
     let Ok((head, answer)) = forward(&shared, &function, &headers, body).await else {
         return failure("ServiceException");
     };
-    let lost = lock(&shared.loses)(&function, &request);
     let asked = Asked {
         function,
         request,
         answer: serde_json::from_slice(&answer).unwrap_or_default(),
         began,
         ended: Instant::now(),
-        lost,
+        lost: lost.is_some(),
     };
     lock(&shared.asked).push(asked);
-    if lost { failure("ServiceException") } else { (head.status, head.headers, answer).into_response() }
+    match lost {
+        Some(name) => failure(name),
+        None => (head.status, head.headers, answer).into_response(),
+    }
 }
 
 async fn forward(

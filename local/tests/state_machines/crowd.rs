@@ -87,7 +87,7 @@ impl Ended {
         let arn = &self.execution.arn;
         match self.plan {
             Plan::FansOut => (0..KEYS.len()).map(|index| format!("{arn}/{index}")).collect(),
-            Plan::Skips if self.end.output["work"].is_null() => Vec::new(),
+            Plan::Skips if self.end.output["value"].is_null() => Vec::new(),
             _ => vec![arn.clone()],
         }
     }

@@ -52,8 +52,7 @@ async fn two_items_of_one_execution_with_one_key_wait_for_each_other() {
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
     let writers = (0..3).map(|index| format!("{}/{index}", execution.arn)).collect();
     assert_eq!(scene.counter("k").await, (3, writers));
-    let outcomes = end.output["outcomes"]["items"].as_array().unwrap();
-    assert!(outcomes.iter().all(|outcome| outcome["outcome"] == "done"), "{outcomes:?}");
+    assert_eq!(end.output, json!({ "done": 3 }));
 }
 
 #[tokio::test]
@@ -76,4 +75,25 @@ async fn an_execution_that_is_stopped_leaves_the_locks_of_all_its_items_to_the_c
         "the lock must be free before its lease ends: {:?}",
         stopped.elapsed()
     );
+}
+
+#[tokio::test]
+async fn very_many_items_are_child_executions_and_their_failures_are_counted() {
+    let Some(scene) = Scene::new().await else { return };
+    let items = json!({ "items": [
+        item("a", json!({})), item("a", json!({})), item("b", json!({ "failAt": "add" })), json!({}), json!("no object"),
+    ]});
+
+    let (execution, end) = scene.run("many", "fan-out-many", items).await;
+
+    assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{end:?}");
+    assert!(end.cause.unwrap().starts_with("3 items failed"));
+    let (count, writers) = scene.counter("a").await;
+    assert_eq!((count, writers.len()), (2, 2), "{writers:?}");
+    assert!(!writers.contains(&execution.arn), "the holder is the child execution: {writers:?}");
+    for key in ["a", "b"] {
+        assert!(scene.lock(key).await.released, "{key}");
+    }
+    // Its history has only the states outside of the items.
+    assert_eq!(scene.engine.states(&execution).await.unwrap(), ["EachItem", "IsAnyFailed", "Failed"]);
 }

@@ -1,4 +1,4 @@
-//! Runs the state machines of `deploy/statemachines/` with moto's engine, with the functions as the template
+//! Runs the state machines of `deploy/statemachines/` with MiniStack's engine, with the functions as the template
 //! deploys them, on an embedded DynamoDB.
 
 #![cfg(unix)]
@@ -9,8 +9,11 @@
 mod crowd;
 mod definitions;
 mod ends;
+mod engine;
 mod exclusive_work;
 mod fan_out;
+mod paths;
 mod scene;
 mod skip_if_running;
 mod tenures;
+mod without_lock_task;

@@ -30,7 +30,7 @@ pub(crate) struct Scene {
     pub(crate) engine: Engine,
 }
 
-async fn binaries() -> &'static [PathBuf] {
+pub(crate) async fn binaries() -> &'static [PathBuf] {
     static BUILT: OnceCell<Vec<PathBuf>> = OnceCell::const_new();
     let built = async {
         let built = build(&FUNCTIONS.map(str::to_owned)).await.unwrap();

@@ -33,7 +33,7 @@ async fn while_one_execution_works_the_others_skip_and_afterwards_the_next_one_w
     let next = scene.engine.execute("fourth", &of_one_name(), &json!({})).await.unwrap();
     let end = scene.engine.until_end(&next, PATIENCE).await.unwrap();
     assert_eq!(scene.engine.states(&next).await.unwrap(), ["Lock", "Work", "Unlock"]);
-    assert_eq!((end.status.as_str(), &end.output["work"]["value"]), ("SUCCEEDED", &json!(2)));
+    assert_eq!((end.status.as_str(), &end.output), ("SUCCEEDED", &json!({ "value": 2 })));
     assert_eq!(scene.counter("nightly").await, (2, [working.arn, next.arn].into()));
 }
 

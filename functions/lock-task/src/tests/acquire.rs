@@ -58,6 +58,21 @@ async fn additional_attributes_are_in_the_row_and_in_the_report_of_the_holder() 
 }
 
 #[tokio::test]
+async fn a_held_lock_can_fail_with_the_report_as_its_message() {
+    let function = Function::start().await;
+    function.lock("somebody").await;
+    let ask = |when_held: &str| json!({ "whenHeld": when_held, "maxRetryAfterSeconds": 10, "observation": null });
+    let report = function.answer(with(acquire("me"), ask("report"))).await;
+
+    let failure = function.call(with(acquire("me"), ask("failWithReport"))).await.unwrap_err();
+
+    assert_eq!(failure.error_type(), "LockHeld");
+    let told: Value = serde_json::from_str(failure.message()).unwrap();
+    assert_eq!(told, report);
+    assert_eq!(told["retryAfterSeconds"], 10);
+}
+
+#[tokio::test]
 async fn retry_after_is_a_whole_number_of_at_least_one() {
     let function = Function::with(&[("LOCK_MAX_CLOCK_SKEW_MS", "0")]).await;
     function.answer(with(acquire("somebody"), json!({ "leaseSeconds": 0.4 }))).await;

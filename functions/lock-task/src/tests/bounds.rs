@@ -69,6 +69,7 @@ async fn a_row_with_a_huge_attribute_leaves_neither_a_large_answer_nor_a_large_e
         for request in [
             acquire("me"),
             with(acquire("me"), json!({ "whenHeld": "report" })),
+            with(acquire("me"), json!({ "whenHeld": "failWithReport" })),
             with(acquire("somebody"), json!({ "reclaim": true })),
             json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 }),
             json!({ "action": "release", "lock": lock }),
@@ -201,4 +202,40 @@ async fn a_huge_owner_of_another_client_is_cut_in_a_report_and_a_huge_version_is
     pause(Duration::from_millis(10)).await;
     let again = json!({ "observation": report["observation"], "waitedSeconds": 1, "waitSeconds": 5 });
     assert_eq!(function.answer(with(ask, again)).await["acquired"], true);
+}
+
+#[tokio::test]
+async fn a_report_in_an_error_is_whole_whatever_the_row_of_another_client_has() {
+    let function = Function::start().await;
+    // Six bytes each in JSON.
+    let longest = "\u{1}".repeat(2048);
+    for (version, carried) in [("b2c6", true), (&*longest, false)] {
+        let row = [
+            ("key", "customer-7"),
+            ("ownerName", &*longest),
+            ("leaseDuration", "200"),
+            ("recordVersionNumber", version),
+        ];
+        function.server.put(&row).await;
+
+        let failure = function.call(with(acquire("me"), json!({ "whenHeld": "failWithReport" }))).await.unwrap_err();
+
+        let report: Value = serde_json::from_str(failure.message()).unwrap();
+        assert_eq!(report["observation"].is_object(), carried, "{failure}");
+        assert!(report["holder"]["owner"].as_str().unwrap().ends_with("(64 of 2048 bytes)"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_report_in_a_message_leaves_out_attributes_that_do_not_fit_and_keeps_the_observation() {
+    let function = Function::start().await;
+    let attributes = json!({ "small": "s", "large": "\u{1}".repeat(4_000) });
+    function.answer(with(acquire("somebody"), json!({ "attributes": attributes }))).await;
+
+    let failure = function.call(with(acquire("me"), json!({ "whenHeld": "failWithReport" }))).await.unwrap_err();
+
+    assert!(failure.message().len() <= LONGEST_MESSAGE, "{} bytes", failure.message().len());
+    let told: Value = serde_json::from_str(failure.message()).unwrap();
+    assert_eq!((&told["holder"]["attributesOmitted"], told["holder"].get("attributes")), (&true.into(), None));
+    assert!(told["observation"].is_object(), "{told}");
 }

@@ -165,7 +165,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
         field(
             "whenHeld",
             false,
-            one_of(vec![json!("fail"), json!("report")]),
+            one_of(vec![json!("fail"), json!("report"), json!("failWithReport")]),
             one_of(vec![json!("ignore"), json!(null)]),
         ),
         text("data"),
@@ -346,7 +346,7 @@ async fn ask(
 fn the_response_is_short_and_reports_what_is_wrong_for_any_row() {
     let runtime = runtime();
     let function = runtime.block_on(Function::start());
-    let when_held = prop::sample::select(vec!["fail", "report"]);
+    let when_held = prop::sample::select(vec!["fail", "report", "failWithReport"]);
     fuzz(60, (rows(), when_held), |(row, when_held)| runtime.block_on(ask(&function, &row, when_held)));
 }
 

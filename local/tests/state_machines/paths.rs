@@ -1,0 +1,354 @@
+//! Every way through the state machines: whatever the work, Lambda or the input does, the lock is free afterwards, or
+//! left to its lease by an execution that failed.
+
+use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, actions, definition, slow};
+use crate::tenures::SLACK;
+use lambda_lock::Budget;
+use lambda_lock_local::authorize::{Call, Fate};
+use lambda_lock_local::lambda::workspace;
+use lambda_lock_local::states::{Definition, Instead};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+const LARGE: usize = 300_000;
+
+impl Scene {
+    /// Sets what the work does, by the name of its counter.
+    fn work(&self, does: impl Fn(&str) -> Option<Instead> + Send + Sync + 'static) {
+        self.router.instead(move |function, request| {
+            let of_work = function == "sample-work";
+            of_work.then(|| does(request["counter"].as_str().unwrap_or_default())).flatten()
+        });
+    }
+
+    async fn is_released(&self, key: &str) -> bool {
+        self.lock(key).await.released
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_the_expected_field_fails_the_step_and_releases_the_lock() {
+    let Some(scene) = Scene::new().await else { return };
+    for (name, answer) in [
+        ("nothing", json!(null)),
+        ("garbage", json!("garbage")),
+        ("number", json!(7)),
+        ("array", json!([])),
+        ("text", json!({ "value": "x".repeat(200_000) })),
+        ("other", json!({ "other": "x".repeat(200_000) })),
+    ] {
+        scene.work(move |_| Some(Instead::Answer(answer.clone())));
+
+        let (execution, end) = scene.run(name, "exclusive-work", json!({ "key": name })).await;
+
+        assert_eq!(end.error.as_deref(), Some("States.QueryEvaluationError"), "{name}: {end:?}");
+        let states = scene.engine.states(&execution).await.unwrap();
+        assert_eq!(states, ["Lock", "FirstStep", "UnlockAfterFailure", "Failed"], "{name}");
+        assert!(scene.is_released(name).await, "{name}");
+
+        // An item does not use the answer.
+        let items = json!({ "items": [{ "key": name }] });
+        let (_, end) = scene.run(&format!("{name}-items"), "fan-out", items).await;
+        assert_eq!(end.output, json!({ "done": 1 }), "{name}: {end:?}");
+        assert!(scene.is_released(name).await, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_nothing_can_catch_leaves_its_lock_to_the_clean_up() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.work(|_| Some(Instead::Answer(json!({ "value": "x".repeat(LARGE) }))));
+    for (machine, input) in [
+        ("exclusive-work", json!({ "key": "exclusive-work" })),
+        ("skip-if-running", json!({})),
+        ("fan-out", json!({ "items": [{ "key": "fan-out" }] })),
+    ] {
+        let (execution, end) = scene.run(machine, machine, input).await;
+
+        assert_eq!((&*end.status, end.error.as_deref()), ("FAILED", Some("States.DataLimitExceeded")), "{machine}");
+        assert_eq!(scene.clean_up(&execution, "FAILED").await, 1, "{machine}");
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_may_still_run_keeps_its_lock_until_the_lease_ends() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.work(|counter| match counter {
+        "killed" => Some(Instead::Failure("Sandbox.Timedout")),
+        "silent" => Some(Instead::Refusal("ServiceException")),
+        "client" => Some(Instead::Lost("ClientExecutionTimeoutException")),
+        _ => None,
+    });
+    let mut running = Vec::new();
+    for (name, error) in [
+        ("slow", "States.Timeout"),
+        ("killed", "Sandbox.Timedout"),
+        ("silent", "Lambda.ServiceException"),
+        ("client", "Lambda.ClientExecutionTimeoutException"),
+    ] {
+        let timed = definition("exclusive-work").with_task_timeout(2);
+        let input = if name == "slow" { slow(name, Duration::from_secs(3)) } else { json!({ "key": name }) };
+        running.push((name, error, scene.engine.execute(name, &timed, &input).await.unwrap()));
+    }
+
+    for (name, error, execution) in running {
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+        let lock = scene.lock(name).await;
+        assert_eq!((&*end.status, end.error.as_deref()), ("FAILED", Some(error)), "{name}: {end:?}");
+        assert_eq!(scene.engine.states(&execution).await.unwrap(), ["Lock", "FirstStep", "LeftToItsLease", "Failed"]);
+        assert!(!lock.released, "{name}: nobody may release it");
+        assert!(lock.lease_ends_at.unwrap() <= SystemTime::now(), "{name}: the execution ended before the lease");
+    }
+}
+
+#[tokio::test]
+async fn throttled_work_is_repeated_and_then_given_up_with_its_lock() {
+    let Some(scene) = Scene::new().await else { return };
+    let refused = AtomicU32::new(0);
+    scene.work(move |counter| {
+        let always = counter == "always" || refused.fetch_add(1, Ordering::SeqCst) < 2;
+        always.then_some(Instead::Refusal("TooManyRequestsException"))
+    });
+    let machine = definition("exclusive-work").with_pauses(0.1);
+    let once = scene.engine.execute("once", &machine, &json!({ "key": "once" })).await.unwrap();
+    let once = scene.engine.until_end(&once, PATIENCE).await.unwrap();
+    let always = scene.engine.execute("always", &machine, &json!({ "key": "always" })).await.unwrap();
+    let end = scene.engine.until_end(&always, PATIENCE).await.unwrap();
+
+    assert_eq!(once.output, json!({ "value": 1 }), "{once:?}");
+    assert_eq!(end.error.as_deref(), Some("Lambda.TooManyRequestsException"), "{end:?}");
+    assert!(scene.is_released("once").await && scene.is_released("always").await);
+}
+
+#[tokio::test]
+async fn lock_task_may_be_throttled_be_silent_or_crash_in_every_action() {
+    let Some(scene) = Scene::new().await else { return };
+    for (name, instead) in [
+        ("throttled", Instead::Refusal("TooManyRequestsException")),
+        ("client", Instead::Lost("ClientExecutionTimeoutException")),
+        ("crashed", Instead::Failure("Runtime.ExitError")),
+        ("killed", Instead::Failure("Sandbox.Timedout")),
+    ] {
+        let failed: [AtomicU32; 3] = Default::default();
+        scene.router.instead(move |function, request| {
+            let action = ["acquire", "renew", "release"].iter().position(|action| request["action"] == *action);
+            let first = |action: usize| failed[action].fetch_add(1, Ordering::SeqCst) == 0;
+            (function == "lock-task" && action.is_some_and(first)).then(|| instead.clone())
+        });
+        let machine = definition("exclusive-work").with_pauses(0.1);
+
+        let execution = scene.engine.execute(name, &machine, &json!({ "key": name })).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+        assert_eq!(end.output, json!({ "value": 1 }), "{name}: {end:?}");
+        assert!(scene.is_released(name).await, "{name}");
+        assert_eq!(scene.counter(name).await.0, 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_unlock_that_fails_is_tried_for_as_long_as_the_lease() {
+    let Some(scene) = Scene::new().await else { return };
+    let refuse = |function: &str, request: &Value| function == "lock-task" && request["action"] == "release";
+    scene.router.instead(move |function, request| {
+        refuse(function, request).then_some(Instead::Refusal("TooManyRequestsException"))
+    });
+    // 13 pauses, as long as the lease of the test.
+    let machine = definition("exclusive-work").with_pauses(LEASE.as_secs_f64() / 13.0);
+
+    let execution = scene.engine.execute("one", &machine, &json!({ "key": "k" })).await.unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    assert_eq!((&*end.status, &end.output), ("SUCCEEDED", &json!({ "value": 1 })), "{end:?}");
+    assert_eq!(scene.engine.states(&execution).await.unwrap().last().unwrap(), "NotUnlocked");
+    let lock = scene.lock("k").await;
+    assert!(lock.lease_ends_at.unwrap() <= SystemTime::now(), "no lock is left behind by a success");
+}
+
+#[tokio::test]
+async fn an_input_that_cannot_be_worked_on_is_refused_before_anything_begins() {
+    let Some(scene) = Scene::new().await else { return };
+    let too_many: Vec<_> = (0..301).map(|n| json!({ "key": n.to_string() })).collect();
+    let of_items = [
+        json!(null),
+        json!([]),
+        json!("text"),
+        json!({ "items": { "key": "a" } }),
+        json!({ "items": [{}] }),
+        json!({ "items": [{ "key": "" }] }),
+        json!({ "items": [null] }),
+        json!({ "items": [7, { "key": "a" }] }),
+        json!({ "items": [{ "key": "a" }, { "key": 7 }] }),
+        json!({ "items": too_many }),
+    ];
+    for (number, input) in of_items.into_iter().enumerate() {
+        let (execution, end) = scene.run(&format!("items-{number}"), "fan-out", input.clone()).await;
+
+        assert_eq!(end.error.as_deref(), Some("InvalidInput"), "{input}: {end:?}");
+        assert_eq!(scene.engine.states(&execution).await.unwrap(), ["Check", "InvalidInput"], "{input}");
+    }
+    assert!(scene.router.take_asked().is_empty());
+    for (number, (input, error)) in [
+        (json!(null), "InvalidRequest"),
+        (json!([{ "key": "a" }, { "key": "b" }]), "InvalidRequest"),
+        (json!({ "observation": {}, "key": 7 }), "InvalidRequest"),
+        (json!({ "key": "k", "much": "x".repeat(60_000) }), "States.QueryEvaluationError"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (execution, end) = scene.run(&format!("key-{number}"), "exclusive-work", input).await;
+
+        assert_eq!(end.error.as_deref(), Some(error), "{number}: {end:?}");
+        assert_eq!(scene.engine.states(&execution).await.unwrap(), ["Lock"]);
+    }
+    for (number, input) in [json!(null), json!([]), json!([1]), json!("text"), json!(7)].into_iter().enumerate() {
+        let (_, end) = scene.run(&format!("any-{number}"), "skip-if-running", input.clone()).await;
+        assert_eq!(end.output, json!({ "value": 1 }), "{input}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn stopped_and_redriven_in_every_state_an_execution_ends_well_or_has_lost_its_lock() {
+    let Some(scene) = Scene::new().await else { return };
+    // So that there is time to stop in each state.
+    scene.sample.proxy.decide(|call: &Call| match call.caller.as_str() {
+        "lock-task" => Fate::AnsweredAfter(Duration::from_millis(300)),
+        _ => Fate::Answered,
+    });
+    scene.work(|counter| (counter == "LeftToItsLease").then_some(Instead::Failure("Sandbox.Timedout")));
+    let states =
+        ["Lock", "WaitForHolder", "FirstStep", "Renew", "SecondStep", "Unlock", "UnlockAfterFailure", "LeftToItsLease"];
+    for (number, state) in states.into_iter().enumerate() {
+        let other = scene.locks().try_acquire(state).lease(PATIENCE).await.unwrap().granted().unwrap();
+        let mut other = Some(other);
+        if state != "WaitForHolder" {
+            other.take().unwrap().release().await.unwrap();
+        }
+        let mut input = slow(state, Duration::from_millis(300));
+        if state == "UnlockAfterFailure" {
+            input["simulate"]["failAt"] = json!("read");
+        }
+        let machine = definition("exclusive-work");
+        let execution = scene.engine.execute(state, &machine, &input).await.unwrap();
+        let entered = async {
+            while scene.engine.states(&execution).await.unwrap().last().map(String::as_str) != Some(state) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, entered).await.unwrap();
+
+        scene.engine.stop(&execution).await.unwrap();
+        if let Some(other) = other {
+            other.release().await.unwrap();
+        }
+        // Every second event is lost.
+        if number % 2 == 0 {
+            scene.clean_up(&execution, "ABORTED").await;
+        }
+        let redriven = scene.engine.redrive(&execution).await.unwrap();
+        let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
+
+        let error = end.error.as_deref();
+        let expected = [None, Some("LockLost"), Some("WorkFailed"), Some("Sandbox.Timedout")];
+        assert!(expected.contains(&error), "{state}: {end:?}");
+        let (count, _) = scene.counter(state).await;
+        assert!(count <= 1 && (count == 1 || end.status == "FAILED"), "{state}: {count} {end:?}");
+        let budget = Budget::lasting(LEASE + SKEW + SLACK).reserve(Duration::ZERO);
+        let next = scene.locks().acquire(state).lease(Duration::from_secs(1)).within(&budget).await;
+        next.unwrap_or_else(|error| panic!("{state}: {error}")).release().await.unwrap();
+    }
+}
+
+/// A path: its name in docs/cost.md, the transitions and the events of its history, and its requests to lock-task.
+type Path = (&'static str, usize, usize, usize);
+
+/// The history begins with an event of the start and ends with one of the end, which belong to every execution.
+const START_AND_END: usize = 2;
+
+#[tokio::test]
+async fn the_page_about_cost_has_what_the_history_counts() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.work(|counter| (counter == "timed out").then_some(Instead::Failure("Sandbox.Timedout")));
+    let mut counted: Vec<Path> = Vec::new();
+    for (path, key, looks) in [
+        ("free", "free", 0),
+        ("held, one look", "one", 1),
+        ("held, two looks", "two", 2),
+        ("the step failed", "failed", 0),
+        ("the step timed out", "timed out", 0),
+    ] {
+        let other = scene.locks().try_acquire(key).lease(PATIENCE).await.unwrap().granted().unwrap();
+        let mut input = json!({ "key": key });
+        if path == "the step failed" {
+            input["simulate"]["failAt"] = json!("read");
+        }
+        let mut other = Some(other);
+        if looks == 0 {
+            other.take().unwrap().release().await.unwrap();
+        }
+        scene.router.take_asked();
+        let execution = scene.engine.execute(key, &definition("exclusive-work"), &input).await.unwrap();
+        if let Some(other) = other {
+            // Every look is a visit of WaitForHolder.
+            let waiting = async {
+                while scene.engine.states(&execution).await.unwrap().iter().filter(|it| *it == "WaitForHolder").count()
+                    < looks
+                {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+            other.release().await.unwrap();
+        }
+        scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+        let transitions = scene.engine.states(&execution).await.unwrap().len();
+        let events = scene.engine.history(&execution).await.unwrap().len() - START_AND_END;
+        counted.push((path, transitions, events, actions(&scene.router.take_asked()).len()));
+    }
+
+    let page = std::fs::read_to_string(workspace().join("docs/cost.md")).unwrap();
+    for (path, transitions, events, requests) in &counted {
+        let row = format!("| {path} | {transitions} | {events} | {requests} |");
+        assert!(page.contains(&row), "docs/cost.md has no row {row}; counted were {counted:?}");
+    }
+    // What the lock costs: three of the five transitions, and two for each look.
+    assert_eq!((counted[0].1, counted[1].1, counted[2].1), (3 + 2, 3 + 2 + 2, 3 + 2 + 4));
+    assert_eq!((counted[1].2 - counted[0].2, counted[2].2 - counted[1].2), (7, 7), "events of a look");
+}
+
+#[tokio::test]
+async fn the_history_of_fan_out_has_what_its_check_counts() {
+    let Some(scene) = Scene::new().await else { return };
+    let events = async |name: &str, count: usize| {
+        let items: Vec<_> = (0..count).map(|n| json!({ "key": format!("{name}-{n}") })).collect();
+        let (execution, end) = scene.run(name, "fan-out", json!({ "items": items })).await;
+        assert_eq!(end.output, json!({ "done": count }), "{end:?}");
+        scene.engine.history(&execution).await.unwrap().len()
+    };
+
+    let (none, four) = (events("none", 0).await, events("four", 4).await);
+
+    assert_eq!(four - none, 4 * 17);
+}
+
+#[tokio::test]
+async fn an_item_that_has_looked_as_often_as_the_history_allows_fails_alone() {
+    let Some(scene) = Scene::new().await else { return };
+    let other = scene.locks().try_acquire("held").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let text = definition("fan-out").document().to_string().replace("(24000 - 17 *", "(30 - 1 *");
+    let machine = Definition::new(serde_json::from_str(&text).unwrap());
+    let items = json!({ "items": [{ "key": "held" }, { "key": "free" }] });
+    let started = Instant::now();
+
+    let execution = scene.engine.execute("many", &machine, &items).await.unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    // (30 - 2) / 7 / 2 is two looks.
+    assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{end:?}");
+    assert!(end.cause.unwrap().contains("has looked 2 times"));
+    assert!(started.elapsed() >= 2 * POLL && scene.is_released("free").await && !scene.is_released("held").await);
+    other.release().await.unwrap();
+}
