@@ -1,9 +1,10 @@
 //! Prints the states of a state machine that holds a lock with DynamoDB alone, or the policy of its role.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what it prints is its output")]
+#![allow(clippy::print_stderr, reason = "what it prints is its output")]
 
 use clap::{Parser, ValueEnum};
 use lambda_lock::Dialect;
 use lambda_lock_asl::{OWNER, Object, Options, Poll, policy, sample, states};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -92,11 +93,10 @@ enum By {
 }
 
 fn main() -> ExitCode {
-    match printed(Arguments::parse()) {
-        Ok(object) => {
-            println!("{object}");
-            ExitCode::SUCCESS
-        }
+    let printed = printed(Arguments::parse());
+    // The reader of a pipe may have ended.
+    match printed.and_then(|object| Ok(writeln!(std::io::stdout(), "{object}")?)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
