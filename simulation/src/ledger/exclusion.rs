@@ -15,7 +15,13 @@ impl Ledger {
             CallKind::Acquire { .. } => current.is_some_and(|current| current.call == written.call),
             CallKind::Hold(grant, token) => is(*grant, *token),
             CallKind::Release { grant, token, later_of } => {
-                is(*grant, *token) || later_of.as_ref().is_some_and(|owner| *owner == before.owner)
+                // Also the owner that was granted the lock, because somebody may have changed the name on the row.
+                let granted_to = current.and_then(|current| match &self.calls.get(current.call)?.kind {
+                    CallKind::Acquire { owner, .. } => Some(owner),
+                    _ => None,
+                });
+                let is_of = |owner: &String| *owner == before.owner || granted_to == Some(owner);
+                is(*grant, *token) || later_of.as_ref().is_some_and(is_of)
             }
             CallKind::Workflow(workflow) => before.workflow.as_ref() == Some(workflow),
             CallKind::Peer => false,
