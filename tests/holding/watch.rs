@@ -165,9 +165,8 @@ mod inside_keep_alive {
                 let watch = lock.watch();
                 let work = async {
                     for _ in 0..1_000 {
-                        let mut shortest = shortest.lock().unwrap();
-                        *shortest = watch.remaining().min(*shortest);
-                        drop(shortest);
+                        let so_far = *shortest.lock().unwrap();
+                        *shortest.lock().unwrap() = watch.remaining().min(so_far);
                         sleep(millis(100)).await;
                     }
                 };

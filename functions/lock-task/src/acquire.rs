@@ -204,11 +204,10 @@ fn is_held(key: &LockKey, held: &Held, owner: &str) -> Failure {
 fn held_with_report(held: &Held, longest_wait: Option<u64>) -> Failure {
     let mut report = report(held, longest_wait);
     report["holder"]["owner"] = short(&held.holder).to_string().into();
-    if report.to_string().len() > LONGEST_MESSAGE && !held.attributes.is_empty() {
-        if let Some(holder) = report["holder"].as_object_mut() {
-            holder.remove("attributes");
-            holder.insert("attributesOmitted".to_owned(), true.into());
-        }
+    let is_too_long = report.to_string().len() > LONGEST_MESSAGE;
+    if let Some(holder) = report["holder"].as_object_mut().filter(|_| is_too_long && !held.attributes.is_empty()) {
+        holder.remove("attributes");
+        holder.insert("attributesOmitted".to_owned(), true.into());
     }
     if report.to_string().len() > LONGEST_MESSAGE {
         report["observation"] = Value::Null;
