@@ -142,6 +142,8 @@ impl CommitAndRelease {
 }
 
 async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
+    // From the first request on, the lock may be free.
+    lock.abandon();
     let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
     let span = span(lock.key(), writes);
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
@@ -174,6 +176,8 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     let key = lock.key().clone();
     lock.engine.settings().check_outcome(&key, lock.owner(), &result)?;
     lock.check_commit(writes, &DataChange::Remove)?;
+    // From the first request on, the record may be settled.
+    lock.abandon();
     let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
     let span = span(&key, writes);
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);

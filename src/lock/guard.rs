@@ -172,9 +172,11 @@ impl Lock {
         SavedLock::of(&self.hold.holding)
     }
 
-    /// Ends the guard without a release.
+    /// Ends the guard without a release. A lock that is lost stays so.
     pub(crate) fn abandon(&self) {
-        self.hold.validity.is_now(Standing::Over);
+        if !self.is_lost() {
+            self.hold.validity.is_now(Standing::Over);
+        }
     }
 }
 

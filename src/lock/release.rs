@@ -1,6 +1,7 @@
 //! Release: ends a grant, from its guard, from a saved lock, or for a workflow that ended.
 
 use super::guard::{Hold, Lock};
+use super::validity::Standing;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
@@ -299,7 +300,13 @@ impl Releasing {
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
         let mut call = Call::new(&self.engine, &deadline, &span);
         let released = match what {
-            What::Held(hold) => protocol::release(&mut call, settings, &hold.holding, options).await,
+            What::Held(hold) => {
+                let released = protocol::release(&mut call, settings, &hold.holding, options).await;
+                if released == Ok(Released::Lost) {
+                    hold.validity.is_now(Standing::Lost);
+                }
+                released
+            }
             What::Workflows { key, workflow, spared } => {
                 protocol::release_workflow(&mut call, settings, &key, &workflow, |owner| spared(owner), options).await
             }

@@ -63,6 +63,8 @@ impl SharedValidity {
         let remaining = validity.remaining(now);
         if remaining.is_zero() {
             *standing = Standing::Expired;
+            // A timer runs on one clock, and the other one may have ended the lease.
+            self.0.changed.notify_waiters();
         }
         remaining
     }

@@ -79,12 +79,14 @@ impl LockWatch {
     /// tokio::pin!(work);
     /// loop {
     ///     tokio::select! {
-    ///         () = &mut work => return Ok(()),
+    ///         // The watch is asked before the work, also after a freeze.
+    ///         biased;
     ///         () = watch.nearing_end(Duration::from_secs(3)) => {
     ///             lock.checkpoint().await?;
     ///             // Refuses to continue when the budget allows no longer lease.
     ///             lock.ensure_remaining(Duration::from_secs(4))?;
     ///         }
+    ///         () = &mut work => return Ok(()),
     ///     }
     /// }
     /// # }

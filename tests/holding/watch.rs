@@ -146,6 +146,62 @@ async fn a_watch_that_is_polled_after_a_freeze_does_not_wait_for_its_timer() {
     lock.release().await.unwrap();
 }
 
+/// The answer to the transaction is lost. It was applied, so the lock is free.
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_a_commit_and_release_is_sent() {
+    let table = Table::new();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    let watch = lock.watch();
+    process.next(vec![Fault::BlackHole; 100]);
+
+    let ended = ends_within(secs(1), async {
+        tokio::select! {
+            biased;
+            _ = lock.commit_and_release([]) => panic!("nothing gets through"),
+            () = watch.ended() => watch.remaining(),
+        }
+    });
+
+    assert_eq!(ended.await, Duration::ZERO);
+    assert!(!watch.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_stays_lost_for_the_watch() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+    let mut watch = None;
+
+    let answer: Result<(), Error> = locks
+        .with_lock("k", &budget, async |lock| {
+            watch = Some(lock.watch());
+            table.delete("k");
+            lock.checkpoint().await
+        })
+        .await;
+
+    assert!(answer.unwrap_err().is_lost());
+    assert!(watch.unwrap().is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_hears_that_another_one_found_the_lease_ended() {
+    let table = Table::new();
+    let process = table.process();
+    let lock = acquired(&process.locks("me"), LEASE).await;
+    let (_, end) = noted(&lock.watch(), secs(1));
+    yield_now().await;
+    let thawed = Instant::now();
+
+    process.clock.jump_wall(60_000);
+    assert!(lock.remaining().is_zero());
+
+    assert_eq!(end.await.unwrap(), thawed);
+    lock.release().await.unwrap();
+}
+
 mod inside_keep_alive {
     use super::*;
 
