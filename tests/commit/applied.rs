@@ -1,6 +1,7 @@
 //! A commit applies its writes and renews the lock.
 
 use crate::{LEASE, applied, content, counted, created, lock_within, table, unheard_or_lost};
+use lambda_lock::CommitOutcome;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Sent, acquired, case, millis, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -229,5 +230,24 @@ async fn a_commit_written_by_a_clock_that_is_behind_is_followed_by_a_renewal() {
     let right = table.process().clock.wall_millis();
     assert!(table.number("k", "leaseEndsAt") >= right + 20_900, "the lease is as long as any other");
     assert!(lock.remaining() > secs(19));
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_is_dropped_during_the_renewal_for_a_clock_behind_is_known_to_be_applied() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    process.clock.jump_wall(-3_600_000);
+    sleep(secs(15)).await;
+    process.next([Fault::None]);
+    process.next(vec![Fault::BlackHole; 100]);
+
+    let dropped = tokio::time::timeout(Duration::from_millis(300), lock.commit([counted("o-1")]).into_future()).await;
+
+    assert!(dropped.is_err(), "the renewal has no answer");
+    process.clear();
+    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    assert_eq!(applied(&table, "o-1"), 1);
     lock.release().await.unwrap();
 }
