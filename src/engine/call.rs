@@ -5,15 +5,19 @@ use super::deadline::Deadline;
 use super::error::BoxError;
 use super::transaction::Transaction;
 use super::transport::Response;
-use crate::protocol::{Action, Answer, Instants, Now, Port, Rejection, Request};
+use crate::protocol::{Action, Answer, Instants, Now, Port, Rejection, Request, ServerTime};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{Instrument, Span};
 
 /// One last request may take this long, even when the caller's time is over. It releases the lock in case an acquire
 /// without a response was applied.
 const LAST_REQUEST: Duration = Duration::from_millis(250);
+
+/// From this difference on, the SDK takes the wall clock as the reason why a signature was refused. DynamoDB accepts
+/// signatures that are up to five minutes old.
+const REFUSED_SIGNATURE: Duration = Duration::from_secs(4 * 60);
 
 /// The port of one operation.
 #[derive(Debug)]
@@ -25,6 +29,10 @@ pub(crate) struct Call<'a> {
     transaction: Transaction<'a>,
     /// The clocks as they were read for the next request.
     now: Option<Now>,
+    /// DynamoDB's clock in the last response.
+    server: Option<ServerTime>,
+    /// A request of this call was refused, and its response showed that the wall clock is wrong by minutes.
+    is_signed_anew: bool,
     requests: u32,
     waited: Duration,
     /// The last error that the SDK returned.
@@ -44,13 +52,33 @@ impl<'a> Call<'a> {
         writes: &'a [TransactWriteItem],
     ) -> Self {
         let transaction = Transaction::of(writes);
-        Self { engine, deadline, span, transaction, now: None, requests: 0, waited: Duration::ZERO, cause: None }
+        Self {
+            engine,
+            deadline,
+            span,
+            transaction,
+            now: None,
+            server: None,
+            is_signed_anew: false,
+            requests: 0,
+            waited: Duration::ZERO,
+            cause: None,
+        }
     }
 
     /// Ends the call. Returns the last error that the SDK returned.
     pub(crate) fn end(self) -> Option<BoxError> {
         self.span.record("attempts", self.requests).record("waited_ms", self.waited.as_millis() as u64);
         self.cause
+    }
+
+    /// A wall clock that is wrong by minutes makes DynamoDB refuse the signature. The SDK corrects its next signatures
+    /// by the response, so the request is worth one more try.
+    fn unless_signed_anew(&mut self, answer: Answer, received: Instants) -> Answer {
+        let is_wrong =
+            |server: ServerTime| Duration::from_millis(server.millis).abs_diff(received.wall) > REFUSED_SIGNATURE;
+        let is_refused = matches!(answer, Answer::Rejected(Rejection::Denied(_))) && self.server.is_some_and(is_wrong);
+        if is_refused && !std::mem::replace(&mut self.is_signed_anew, true) { Answer::Throttled } else { answer }
     }
 
     async fn response_to(&mut self, request: &Request, patience: Duration) -> Response {
@@ -77,8 +105,7 @@ impl Port for Call<'_> {
         let instants = self.engine.clock().now();
         let wall = self.engine.wall_clock().reading(self.engine.clock().now());
         let now = self.deadline.at(instants, wall, self.engine.clock_bounds());
-        self.now = Some(now);
-        now
+        *self.now.insert(Now { server: self.server, ..now })
     }
 
     fn random(&mut self) -> [u8; 16] {
@@ -99,18 +126,23 @@ impl Port for Call<'_> {
         let span = self.span.clone();
         let response = self.response_to(&request, patience).instrument(span).await;
         let after = self.engine.clock().now();
-        if let Some(server_time) = response.server_time {
-            self.engine.wall_clock().compare(before, after, server_time);
+        self.server = response.server_time.and_then(epoch_millis).map(|millis| ServerTime { sent: before, millis });
+        if let Some(server) = self.server {
+            self.engine.wall_clock().compare(server, after);
         }
         // A response without an error does not hide an earlier error.
         self.cause = response.cause.or(self.cause.take());
-        (after, response.answer)
+        (after, self.unless_signed_anew(response.answer, after))
     }
 
     async fn sleep(&mut self, pause: Duration) {
         self.waited += pause;
         self.engine.clock().sleep(pause).await;
     }
+}
+
+fn epoch_millis(time: SystemTime) -> Option<u64> {
+    u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 fn no_response_within(patience: Duration) -> Response {

@@ -50,6 +50,7 @@ impl Deadline {
             time_left: self.time.saturating_sub(passed),
             lease: self.lease.lease(clock_bounds),
             latest_end: self.lease.latest_end(wall.latest),
+            server: None,
         }
     }
 }

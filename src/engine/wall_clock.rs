@@ -5,12 +5,13 @@
 //! more than the takeover rule allows. Until the next response shows which, the wall clock is not used against other
 //! holders, and the end of a lease counts from the later of the two clocks. When two responses in a row
 //! agree, the local clock is wrong. From then on it is never used against other holders again, and its readings are
-//! corrected by the measured difference.
+//! corrected by the measured difference. A response after a long round trip may prove nothing, and changes nothing
+//! then.
 
-use crate::protocol::{DEFAULT_SKEW, Instants, WallClock};
+use crate::protocol::{DEFAULT_SKEW, Instants, ServerTime, WallClock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// By how much a reading may be later than the clock, so that the releases of a client that acquires and releases
 /// several times in a millisecond do not refuse its own Claims. A hundredth of the default skew.
@@ -27,7 +28,7 @@ pub(crate) struct WallClockCheck {
     offset_millis: AtomicI64,
     /// Two responses agreed at some time that the clock was wrong.
     distrusted: AtomicBool,
-    /// What the last response showed, until the next one confirms it. `None` where the clock is within bounds.
+    /// What the last response proved, until the next one confirms it. `None` where the clock is right.
     shown: Mutex<Option<Difference>>,
     /// The newest end of a lease that this client wrote by releasing it.
     released_millis: AtomicU64,
@@ -38,9 +39,16 @@ pub(crate) struct WallClockCheck {
 struct Difference {
     /// The most likely value.
     probable: i64,
-    /// The smallest and the largest value that the header's second and the round trip allow.
-    smallest: i64,
+    /// The largest value that the header's second and the round trip allow.
     largest: i64,
+}
+
+/// What a response proves of the local clock.
+enum Proof {
+    /// It differs by no more than the allowed skew and the header's second.
+    Right,
+    Wrong(Difference),
+    Nothing,
 }
 
 impl WallClockCheck {
@@ -65,13 +73,11 @@ impl WallClockCheck {
             if ahead <= LONGEST_LEAD_MILLIS { millis.max(released) } else { millis }
         };
         let shown = *self.shown();
-        let allowed =
-            |offset: fn(Difference) -> i64| shown.map_or(0, |shown| local.saturating_add_signed(offset(shown)));
+        let allowed = shown.map_or(0, |shown| local.saturating_add_signed(shown.largest));
         WallClock {
             millis: leading(corrected),
             written: leading(corrected.max(local)),
-            latest: leading(corrected.max(local).max(allowed(|shown| shown.largest))),
-            earliest: allowed(|shown| shown.smallest),
+            latest: leading(corrected.max(local).max(allowed)),
             trusted: !self.distrusted.load(Ordering::Relaxed) && shown.is_none(),
         }
     }
@@ -87,13 +93,15 @@ impl WallClockCheck {
     ///
     /// The newest responses decide the correction. The clock is never trusted again, because a clock that was wrong
     /// once may be wrong again. To observe a holder takes longer but needs no wall clock.
-    pub(crate) fn compare(&self, sent: Instants, received: Instants, server: SystemTime) {
-        let Ok(server) = server.duration_since(UNIX_EPOCH) else { return };
-        let difference = self.difference_shown_by(sent, received, signed_millis(server));
-        let before = std::mem::replace(&mut *self.shown(), difference);
-        let Some(Difference { probable: offset, .. }) = difference else {
-            self.offset_millis.store(0, Ordering::Relaxed);
-            return;
+    pub(crate) fn compare(&self, server: ServerTime, received: Instants) {
+        let (before, offset) = match self.proof(server, received) {
+            Proof::Nothing => return,
+            Proof::Right => {
+                *self.shown() = None;
+                self.offset_millis.store(0, Ordering::Relaxed);
+                return;
+            }
+            Proof::Wrong(difference) => (self.shown().replace(difference), difference.probable),
         };
         if before.is_none_or(|before| before.probable.abs_diff(offset) > AGREEMENT_MILLIS) {
             return;
@@ -112,18 +120,22 @@ impl WallClockCheck {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a response shows that has this time in its header. `None` where the clock is within bounds.
-    fn difference_shown_by(&self, sent: Instants, received: Instants, server: i64) -> Option<Difference> {
+    fn proof(&self, ServerTime { sent, millis }: ServerTime, received: Instants) -> Proof {
+        let server = i64::try_from(millis).unwrap_or(i64::MAX);
         let received_wall = signed_millis(received.wall);
         // By the pessimistic clock, so that a sandbox that was frozen meanwhile does not look like a wrong clock.
         let round_trip = signed_millis(received.longest_since(sent));
         let sent_wall = received_wall.saturating_sub(round_trip);
-        let latest_server = server.saturating_add(1000);
-        let ahead = sent_wall.saturating_sub(latest_server);
-        let behind = server.saturating_sub(received_wall);
-        let probable = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
-        let difference = Difference { probable, smallest: behind, largest: latest_server.saturating_sub(sent_wall) };
-        (ahead.max(behind) > self.max_skew_millis).then_some(difference)
+        // The header's second is cut off.
+        let largest = server.saturating_add(1000).saturating_sub(sent_wall);
+        let smallest = server.saturating_sub(received_wall);
+        let allowed = self.max_skew_millis;
+        if smallest > allowed || largest < -allowed {
+            let probable = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
+            return Proof::Wrong(Difference { probable, largest });
+        }
+        let allowed = allowed.saturating_add(1000);
+        if smallest >= -allowed && largest <= allowed { Proof::Right } else { Proof::Nothing }
     }
 }
 
@@ -141,15 +153,16 @@ mod tests {
         Instants { monotonic: Duration::from_millis(wall_millis % 1_000_000), wall: Duration::from_millis(wall_millis) }
     }
 
-    fn server(seconds: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(seconds)
+    /// A response whose header has this second.
+    fn respond(check: &WallClockCheck, sent: u64, received: u64, second: u64) {
+        check.compare(ServerTime { sent: at(sent), millis: second * 1000 }, at(received));
     }
 
     /// The reading after so many responses of this kind.
     fn after(answers: usize, sent: u64, received: u64) -> WallClock {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         for _ in 0..answers {
-            check.compare(at(sent), at(received), server(SERVER));
+            respond(&check, sent, received, SERVER);
         }
         check.reading(at(received))
     }
@@ -170,7 +183,7 @@ mod tests {
             (server - 9_000, server + 1_000),
             (server + 2_990, server + 9_000),
         ] {
-            let right = WallClock { millis: received, written: received, latest: received, earliest: 0, trusted: true };
+            let right = WallClock { millis: received, written: received, latest: received, trusted: true };
             assert_eq!(after(2, sent, received), right);
         }
     }
@@ -190,13 +203,10 @@ mod tests {
     fn one_answer_corrects_nothing_and_keeps_the_clock_from_being_used_until_the_next_one() {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         let right = SERVER * 1000;
-        check.compare(at(right), at(right), server(SERVER - 3600));
+        respond(&check, right, right, SERVER - 3600);
         assert_eq!(untrusted(check.reading(at(right))), (right, right, right));
-        check.compare(at(right), at(right), server(SERVER));
-        assert_eq!(
-            check.reading(at(right)),
-            WallClock { millis: right, written: right, latest: right, earliest: 0, trusted: true }
-        );
+        respond(&check, right, right, SERVER);
+        assert_eq!(check.reading(at(right)), WallClock { millis: right, written: right, latest: right, trusted: true });
     }
 
     #[test]
@@ -204,9 +214,24 @@ mod tests {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         let right = SERVER * 1000;
         for off in [3600, 0, 3600] {
-            check.compare(at(right), at(right), server(SERVER - off));
+            respond(&check, right, right, SERVER - off);
         }
         assert_eq!(untrusted(check.reading(at(right))), (right, right, right));
+    }
+
+    #[test]
+    fn an_answer_after_a_long_round_trip_changes_nothing_that_is_known() {
+        let right = SERVER * 1000;
+        let slow = |check: &WallClockCheck| respond(check, right - 10_000, right + 1_000, SERVER);
+        let check = WallClockCheck::new(Some(Duration::from_secs(2)));
+        slow(&check);
+        assert!(check.reading(at(right)).trusted);
+        respond(&check, right, right, SERVER - 3600);
+        slow(&check);
+        assert_eq!(untrusted(check.reading(at(right))), (right, right, right));
+        respond(&check, right, right, SERVER - 3600);
+        slow(&check);
+        assert_eq!(check.reading(at(right)).millis, right - 3_600_000 + 500);
     }
 
     #[test]
@@ -214,7 +239,7 @@ mod tests {
         let check = WallClockCheck::new(Some(Duration::from_secs(2)));
         let right = SERVER * 1000;
         for hours in [1, 2, 3] {
-            check.compare(at(right), at(right), server(SERVER - 3600 * hours));
+            respond(&check, right, right, SERVER - 3600 * hours);
             assert_eq!(check.reading(at(right)).millis, right);
         }
     }
@@ -230,16 +255,16 @@ mod tests {
     fn after_one_answer_a_lease_ends_no_earlier_than_by_the_latest_time_that_dynamodb_s_clock_can_show() {
         let server = SERVER * 1000;
         let read = after(1, server - 60_100, server - 60_000);
-        assert_eq!((read.millis, read.earliest, read.latest), (server - 60_000, server, server + 1000 + 100));
+        assert_eq!((read.millis, read.latest), (server - 60_000, server + 1000 + 100));
     }
 
     #[test]
     fn a_clock_that_was_put_right_is_no_longer_corrected_but_not_trusted_again() {
         let check = WallClockCheck::new(None);
         for _ in 0..2 {
-            check.compare(at(SERVER * 1000 + 9_000), at(SERVER * 1000 + 9_000), server(SERVER));
+            respond(&check, SERVER * 1000 + 9_000, SERVER * 1000 + 9_000, SERVER);
         }
-        check.compare(at(SERVER * 1000), at(SERVER * 1000), server(SERVER));
+        respond(&check, SERVER * 1000, SERVER * 1000, SERVER);
         let right = SERVER * 1000;
         assert_eq!(untrusted(check.reading(at(right))), (right, right, right));
     }

@@ -92,8 +92,8 @@ pub enum Acquired {
         holding: Box<Holding>,
         /// The payload on the row.
         data: Option<Vec<u8>>,
-        /// The caller must renew before it works. Less than half of the time that a holder relies on is left, or the
-        /// end of the lease was written by a clock that was behind.
+        /// The caller must renew before it works. Less than half of the time that a holder relies on is left: the
+        /// response came late, or the end of the lease was written by a clock that was behind.
         renew_first: bool,
     },
     /// Another holder has it.
@@ -461,13 +461,12 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     fn granted(&self, now: &Now, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> Acquired {
-        let until_end = Duration::from_millis(attempt.ends_at_ms.saturating_sub(attempt.now));
-        let validity = LeaseValidity::of(attempt.started, &attempt.lease, until_end, &self.settings.clock_bounds);
+        let bounds = &self.settings.clock_bounds;
+        let until_end = now.until_end(attempt.started, attempt.now, attempt.ends_at_ms, bounds);
+        let validity = LeaseValidity::of(attempt.started, &attempt.lease, until_end, bounds);
         let newest = self.newest().unwrap_or(attempt.version.stamp);
-        let believed = self.settings.clock_bounds.believed(attempt.lease.duration());
-        let is_late = validity.remaining(now.instants) * 2 < believed;
         Acquired::Granted {
-            renew_first: is_late || now.found_behind_since(attempt.started, attempt.now, &self.settings.clock_bounds),
+            renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
             data,
             holding: Box::new(Holding {
                 key: self.options.key.clone(),

@@ -272,8 +272,8 @@ impl<'a> Call<'a> {
         if let Some(renewal) = self.sent.take().and_then(|sent| sent.renewal)
             && renewal.applied(&port.now(), self.settings, self.holding, Item::default()).is_continue()
         {
-            // The writes are applied, whether or not this succeeds. If it fails, no time is left of the lease. The caller may
-            // drop the call meanwhile, and must then be able to find out that they are.
+            // The writes are applied, whether or not this succeeds. The caller may drop the call meanwhile, and must then
+            // be able to find out that they are.
             self.holding.pending = Some(PendingCommit::Applied);
             let _ = renew::renew(port, self.settings, self.holding, &DataChange::Keep).await;
             self.holding.pending = None;

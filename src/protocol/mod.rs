@@ -102,7 +102,7 @@ pub use lease::{Dialect, LONGEST_LEASE, Lease};
 pub use observation::Observation;
 pub use once::OnceRecord;
 pub use peek::{peek, peek_once};
-pub use port::{Answer, FailedWrite, Now, Port, Rejection, WallClock};
+pub use port::{Answer, FailedWrite, Now, Port, Rejection, ServerTime, WallClock};
 #[cfg(feature = "dynamodb")]
 pub(crate) use record::quoted;
 pub use record::{InvalidRecord, Record};

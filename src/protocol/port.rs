@@ -4,7 +4,7 @@
 //! awaits the operation. A driver that cannot await runs it by [steps](super::Steps).
 
 use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
-use super::instants::Instants;
+use super::instants::{Instants, millis_rounded_up};
 use super::request::Request;
 use super::value::Item;
 use std::future::Future;
@@ -52,18 +52,47 @@ pub struct Now {
     pub lease: Duration,
     /// Renewals do not extend the lease beyond this epoch millisecond.
     pub latest_end: Option<u64>,
+    /// DynamoDB's clock in the last response of this call. `None` where the response did not show it.
+    pub server: Option<ServerTime>,
+}
+
+/// DynamoDB's clock, as a response showed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerTime {
+    /// Both clocks of this process, read before the request was sent.
+    pub sent: Instants,
+    /// Epoch milliseconds, rounded down to a second.
+    pub millis: u64,
 }
 
 impl Now {
-    /// Whether a response has shown, since `latest` was read, that the wall clock was behind by more than others allow
-    /// for. The end of a lease that was written then is too early: others may take the lock while its holder still
-    /// relies on it.
-    pub(super) fn found_behind_since(&self, started: Instants, latest: u64, clock_bounds: &ClockBounds) -> bool {
-        let skew = clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
-        let expected = self.instants.longest_since(started).saturating_add(skew);
-        let expected = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
-        self.wall.earliest > latest.saturating_add(expected)
+    /// Whether the last response proves that the wall clock showed `written` at `started` although DynamoDB's clock was
+    /// ahead of that by more than the allowed skew.
+    pub(super) fn found_behind(&self, started: Instants, written: u64, bounds: &ClockBounds) -> bool {
+        let allowed = millis_rounded_up(self.instants.longest_since(started)).saturating_add(skew_millis(bounds));
+        self.server.is_some_and(|server| server.millis > written.saturating_add(allowed))
     }
+
+    /// How long after `started` a lease lasts that was written at `written`, as `ends_at_ms`.
+    ///
+    /// A wall clock that is behind writes an end that is too early. Others take the lock over when the allowed skew
+    /// has passed since then. So a holder does not rely on its lease any longer, where DynamoDB's clock is as late as
+    /// the last response allows.
+    pub(super) fn until_end(&self, started: Instants, written: u64, ends_at_ms: u64, bounds: &ClockBounds) -> Duration {
+        let by_own_clock = ends_at_ms.saturating_sub(written);
+        let by_dynamodb = self.server.map_or(u64::MAX, |server| {
+            let since_started = u64::try_from(server.sent.shortest_since(started).as_millis()).unwrap_or(u64::MAX);
+            let until_takeover = ends_at_ms.saturating_add(skew_millis(bounds));
+            until_takeover.saturating_add(since_started).saturating_sub(server.millis)
+        });
+        Duration::from_millis(by_own_clock.min(by_dynamodb))
+    }
+}
+
+/// By how much others allow for a difference of wall clocks. They may use the default where this client does not use
+/// its wall clock against them.
+fn skew_millis(bounds: &ClockBounds) -> u64 {
+    millis_rounded_up(bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW))
 }
 
 /// A reading of the wall clock, and whether it may prove that another holder is dead.
@@ -78,8 +107,6 @@ pub struct WallClock {
     /// The time from which the end of a lease counts: `written`, but never earlier than the latest time that the last
     /// response allows. So a clock that is behind cannot make a living holder look dead either.
     pub latest: u64,
-    /// The earliest time that the last response allows. 0 where it showed no difference to the local clock.
-    pub earliest: u64,
     /// Whether this clock may prove that another holder is dead.
     pub trusted: bool,
 }

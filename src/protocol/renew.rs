@@ -30,7 +30,6 @@ use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 /// Renews a lock for the lease that [`Now`] asks for.
 ///
@@ -160,8 +159,8 @@ impl Attempt {
     /// The renewal was applied. The lease counts from before the request. The version that it replaced determines the
     /// outcome of an earlier commit.
     ///
-    /// Continues when the renewal was written by a clock that was behind. Nobody may rely on its lease, so the lock has
-    /// to be renewed again.
+    /// Continues when the renewal was written by a clock that was behind. Others respect less of its lease than the
+    /// caller asked for, so the lock has to be renewed again.
     pub(super) fn applied(
         self,
         now: &Now,
@@ -175,16 +174,13 @@ impl Attempt {
         };
         let grant = holding.newest.grant;
         holding.pending = holding.pending.map(|commit| commit.settled_by(replaced, grant));
-        let until_end = Duration::from_millis(self.ends_at_ms.saturating_sub(self.now));
+        let until_end = now.until_end(self.started, self.now, self.ends_at_ms, &settings.clock_bounds);
         holding.validity = LeaseValidity::of(self.started, &self.lease, until_end, &settings.clock_bounds);
         holding.seen = self.stamp;
         holding.lease = self.lease;
         holding.ends_at_ms = self.ends_at_ms;
-        if now.found_behind_since(self.started, self.now, &settings.clock_bounds) {
-            holding.validity = LeaseValidity::none(now.instants);
-            return ControlFlow::Continue(());
-        }
-        ControlFlow::Break(())
+        let was_behind = now.found_behind(self.started, self.now, &settings.clock_bounds);
+        if was_behind { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
 

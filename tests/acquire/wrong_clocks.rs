@@ -368,3 +368,57 @@ mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_o
         taken.release().await.unwrap();
     }
 }
+
+/// A clock that is behind by less than a lease. Nobody relies on a lease for longer than others respect its written end.
+#[tokio::test(start_paused = true)]
+async fn a_guard_ends_before_others_take_over_however_far_its_clock_is_behind_and_however_slow_the_response() {
+    for behind_ms in [0, 1_900, 2_900, 4_000, 6_000, 9_000, 12_000, 19_000, 30_000] {
+        for (there, back) in [(0, 0), (3, 0), (0, 3), (6, 6)] {
+            let _case = case(format!("{behind_ms} ms behind, {there} s there, {back} s back"));
+            let table = Table::new();
+            let (behind, right) = (table.process(), table.process());
+            behind.clock.jump_wall(-behind_ms);
+            let locks = behind.builder().owner("behind").request_timeout(secs(30)).build().unwrap();
+            behind.next([Fault::SlowBothWays(secs(there), secs(back))]);
+            let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+            let others = right.locks("right");
+
+            while !lock.remaining().is_zero() {
+                let tried = others.try_acquire("k").lease(LEASE).await.unwrap();
+                assert!(tried.granted().is_none(), "granted to two holders, {:?} left", lock.remaining());
+                sleep(millis(100)).await;
+            }
+            let _ = lock.save();
+        }
+    }
+}
+
+/// DynamoDB refuses signatures that are older than five minutes. The SDK signs its next request by the time in the
+/// refusal.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_shows_a_clock_wrong_by_minutes_is_followed_by_one_more_request() {
+    for (wrong_by, refusals, requests, is_granted) in [
+        (-3_600_000, 1, 2, true),
+        (600_000, 1, 2, true),
+        (-600_000, 2, 2, false),
+        (-60_000, 1, 1, false),
+        (0, 1, 1, false),
+    ] {
+        for code in ["InvalidSignatureException", "AccessDeniedException"] {
+            let _case = case(format!("{wrong_by} ms off, {code} {refusals} times"));
+            let table = Table::new();
+            let process = table.process();
+            process.clock.jump_wall(wrong_by);
+            process.next(vec![Fault::error(code); refusals]);
+
+            let tried = process.locks("me").try_acquire("k").lease(LEASE).await;
+
+            assert_eq!(process.take_operations().len(), requests);
+            assert_eq!(tried.is_ok(), is_granted);
+            match tried {
+                Ok(tried) => drop(tried.granted().unwrap().release().await.unwrap()),
+                Err(error) => assert!(error.is_denied(), "{error}"),
+            }
+        }
+    }
+}

@@ -42,11 +42,12 @@ fn instants(millis: u64) -> Instants {
 fn now(options: &Options, millis: u64) -> Now {
     Now {
         instants: instants(millis),
-        wall: WallClock { millis, written: millis, latest: millis, earliest: 0, trusted: true },
+        wall: WallClock { millis, written: millis, latest: millis, trusted: true },
         wait_left: Duration::ZERO,
         time_left: Duration::from_secs(10),
         lease: options.lease,
         latest_end: None,
+        server: None,
     }
 }
 

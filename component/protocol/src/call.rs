@@ -86,17 +86,12 @@ impl Call {
         let time_left = answers.saturating_sub(passed);
         let now = Now {
             instants,
-            wall: WallClock {
-                millis: now.wall,
-                written: now.wall,
-                latest: now.wall,
-                earliest: 0,
-                trusted: now.wall_is_right,
-            },
+            wall: WallClock { millis: now.wall, written: now.wall, latest: now.wall, trusted: now.wall_is_right },
             wait_left: self.terms.wait.saturating_sub(passed),
             time_left,
             lease: self.terms.lease,
             latest_end: self.terms.latest_end,
+            server: None,
         };
         let mut random = Random { bytes: random.to_vec(), drawn: 0 };
         let step = self.steps.step(now, move || random.draw());

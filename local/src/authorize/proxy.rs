@@ -6,6 +6,7 @@ use super::refusal;
 use crate::aws_json;
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
 use anyhow::Context;
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A proxy on a loopback port that forwards requests which the caller's role permits.
 ///
@@ -56,6 +57,10 @@ pub enum Fate {
     /// There is never a response. It is applied this much later, even if the caller has ended.
     AppliedLate(Duration),
 }
+
+/// AWS refuses requests that [arrive later](https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html) than
+/// this after the time in their signature.
+const OLDEST_SIGNATURE: Duration = Duration::from_secs(5 * 60);
 
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
 
@@ -224,6 +229,10 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<Call, Box<Answer>> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let (caller, region) =
         text(AUTHORIZATION.as_str()).and_then(signed_by).ok_or_else(|| Box::new(refusal::not_signed()))?;
+    let date = text("x-amz-date").and_then(signed_at).ok_or_else(|| Box::new(refusal::not_signed()))?;
+    if SystemTime::now().duration_since(date).unwrap_or_else(|ahead| ahead.duration()) > OLDEST_SIGNATURE {
+        return Err(Box::new(refusal::signed_at_another_time()));
+    }
     let target = text("x-amz-target").unwrap_or_default();
     let operation = target.split_once('.').map_or(target, |(_, operation)| operation);
     let request = serde_json::from_slice(body).map_err(anyhow::Error::from);
@@ -241,6 +250,15 @@ fn signed_by(authorization: &str) -> Option<(&str, &str)> {
     Some((id, region))
 }
 
+/// Returns the time in an `x-amz-date` header, such as `20260701T120000Z`.
+fn signed_at(date: &str) -> Option<SystemTime> {
+    let (day, time) = date.split_once('T')?;
+    let (year, month, day) = (day.get(..4)?, day.get(4..6)?, day.get(6..)?);
+    let (hour, minute, second) = (time.get(..2)?, time.get(2..4)?, time.get(4..)?);
+    let date = format!("{year}-{month}-{day}T{hour}:{minute}:{second}");
+    DateTime::from_str(&date, DateTimeFormat::DateTime).ok()?.try_into().ok()
+}
+
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -248,12 +266,17 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::UNIX_EPOCH;
 
     #[test]
-    fn the_caller_and_the_region_are_in_the_signature() {
+    fn the_caller_the_region_and_the_time_are_in_the_signature() {
         let signature = "AWS4-HMAC-SHA256 Credential=lock-task/20260701/eu-central-1/dynamodb/aws4_request, \
                          SignedHeaders=host;x-amz-date, Signature=00";
         assert_eq!(signed_by(signature), Some(("lock-task", "eu-central-1")));
+        assert_eq!(signed_at("20260701T120001Z"), Some(UNIX_EPOCH + Duration::from_secs(1_782_907_201)));
+        for none in ["", "T", "20260701", "20260701T12", "20261301T120001Z", "2026-07-01T12:00:01Z"] {
+            assert_eq!(signed_at(none), None, "{none}");
+        }
         for none in ["", "Bearer x", "AWS4-HMAC-SHA256 Credential=lock-task"] {
             assert_eq!(signed_by(none), None, "{none}");
         }

@@ -5,6 +5,7 @@ use crate::lambda::ACCOUNT;
 use crate::proxy::Answer;
 use http_body_util::Full;
 use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
@@ -22,6 +23,12 @@ pub(super) fn denied(caller: &str, need: &Need) -> Answer {
 pub(super) fn not_signed() -> Answer {
     let name = "com.amazon.coral.service#MissingAuthenticationTokenException";
     refusal(name, "message", "Request is missing Authentication Token")
+}
+
+/// The caller's clock is wrong by minutes.
+pub(super) fn signed_at_another_time() -> Answer {
+    let name = "com.amazon.coral.service#InvalidSignatureException";
+    refusal(name, "message", "Signature expired: the time in it differs from this clock by more than 5 min.")
 }
 
 /// This access key id is not known.
@@ -53,7 +60,9 @@ pub(crate) fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
     let body = json!({ "__type": name, field: sentence }).to_string();
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() = StatusCode::BAD_REQUEST;
-    let json = hyper::header::HeaderValue::from_static("application/x-amz-json-1.0");
-    answer.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
+    let json = HeaderValue::from_static("application/x-amz-json-1.0");
+    answer.headers_mut().insert(CONTENT_TYPE, json);
+    // Each response of DynamoDB has one.
+    answer.headers_mut().insert("x-amzn-requestid", HeaderValue::from_static("REFUSEDBYTHEPROXY"));
     answer
 }

@@ -1,11 +1,23 @@
 //! A wall clock that is behind, as that of a restored sandbox may be.
 
+use aws_smithy_async::time::TimeSource;
 use lambda_lock::{Clock, Instants, SharedClock, Sleep};
 use std::time::{Duration, Instant, SystemTime};
 
 /// This machine's clocks, with a wall clock that is this much behind.
 pub(crate) fn behind(behind: Duration) -> SharedClock {
     SharedClock::new(WallClockBehind { origin: Instant::now(), behind })
+}
+
+/// The wall clock alone, with which the SDK signs requests.
+pub(crate) fn wall(behind: Duration) -> impl TimeSource {
+    WallClockBehind { origin: Instant::now(), behind }
+}
+
+impl TimeSource for WallClockBehind {
+    fn now(&self) -> SystemTime {
+        SystemTime::now() - self.behind
+    }
 }
 
 #[derive(Debug)]
@@ -16,7 +28,7 @@ struct WallClockBehind {
 
 impl Clock for WallClockBehind {
     fn now(&self) -> Instants {
-        Instants::new(self.origin.elapsed(), SystemTime::now() - self.behind)
+        Instants::new(self.origin.elapsed(), TimeSource::now(self))
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {

@@ -38,7 +38,7 @@ pub(crate) struct WorkerOptions {
     #[arg(long)]
     pub(crate) unfenced: bool,
 
-    /// How many seconds the wall clock of the lock client is behind.
+    /// How many seconds the wall clock of the lock client is behind, also when it signs requests.
     #[arg(long, default_value_t = 0)]
     pub(crate) clock_behind: u64,
 }
@@ -63,12 +63,14 @@ struct Worker {
 
 impl Worker {
     fn new(options: WorkerOptions) -> anyhow::Result<Self> {
+        let behind = Duration::from_secs(options.clock_behind);
         let client = |about| {
             let config = config(&options.endpoint).interceptor(Telling(about));
+            let config = if about == About::Lock { config.time_source(clock::wall(behind)) } else { config };
             aws_sdk_dynamodb::Client::from_conf(config.build())
         };
         let fence = if options.unfenced { Fence::Down } else { Fence::Up };
-        let clock = clock::behind(Duration::from_secs(options.clock_behind));
+        let clock = clock::behind(behind);
         let locks = lock_client(client(About::Lock)).owner(&options.name).clock(clock.clone()).build()?;
         let counter = Counter::new(client(About::Counter), fence);
         let (hear, orders) = mpsc::unbounded_channel();

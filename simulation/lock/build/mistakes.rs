@@ -81,14 +81,14 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "GrantOfAClockBehind",
         file: "protocol/acquire.rs",
-        find: "renew_first: is_late ||",
-        put: "renew_first: is_late || !MISTAKEN &&",
+        find: "let until_end = now.until_end(",
+        put: "let now = &Now { server: now.server.filter(|_| !MISTAKEN), ..*now }; let until_end = now.until_end(",
     },
     Edit {
         name: "RenewalOfAClockBehind",
         file: "protocol/renew.rs",
-        find: "if now.found_behind_since(",
-        put: "if !MISTAKEN && now.found_behind_since(",
+        find: "let until_end = now.until_end(",
+        put: "let now = &Now { server: now.server.filter(|_| !MISTAKEN), ..*now }; let until_end = now.until_end(",
     },
     // Responses.
     Edit {

@@ -70,11 +70,12 @@ fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) ->
                 let millis = now.wall.as_millis() as u64;
                 let now = Now {
                     instants: now,
-                    wall: WallClock { millis, written: millis, latest: millis, earliest: 0, trusted: true },
+                    wall: WallClock { millis, written: millis, latest: millis, trusted: true },
                     wait_left: left,
                     time_left: left,
                     lease: LEASE,
                     latest_end: None,
+                    server: None,
                 };
                 let mut drawn = 0;
                 let random = move || {
