@@ -105,7 +105,8 @@ impl LockClientBuilder {
     }
 
     /// Writes a TTL attribute with this name, so that DynamoDB deletes rows that nobody used for the
-    /// [retention](LockClientBuilder::ttl_retention). Default: none, and rows stay.
+    /// [retention](LockClientBuilder::ttl_retention). Default: none, and rows stay. All clients of a table need the same
+    /// setting, because a client without it does not refresh the attribute of a lock that it holds.
     ///
     /// When a row is deleted, its fencing token is lost. The next token is still larger, as long as the clocks differ
     /// by less than the retention. Do not set this on a table that Java or Go clients write too, because they hold

@@ -275,8 +275,8 @@ impl LockClient {
     /// `Denied`, `Unavailable` or `Unknown`.
     ///
     /// # Requests and IAM actions
-    /// It needs `dynamodb:CreateTable` and `dynamodb:DescribeTable`. With TTL it also needs `dynamodb:UpdateTimeToLive`
-    /// and `dynamodb:DescribeTimeToLive`.
+    /// It needs `dynamodb:CreateTable`, `dynamodb:DescribeTable` and `dynamodb:DescribeTimeToLive`. With TTL it also
+    /// needs `dynamodb:UpdateTimeToLive`.
     ///
     /// # Cancel safety
     /// It is cancel safe: call it again.
@@ -297,7 +297,7 @@ impl LockClient {
     /// Returns `Table` with all problems. Returns `Denied`, `Unavailable` or `Unknown`.
     ///
     /// # Requests and IAM actions
-    /// It needs `dynamodb:DescribeTable`, and with TTL `dynamodb:DescribeTimeToLive`.
+    /// It needs `dynamodb:DescribeTable`, and `dynamodb:DescribeTimeToLive` where the table can have a TTL.
     ///
     /// # Cancel safety
     /// It is cancel safe, because it changes nothing.

@@ -65,10 +65,9 @@ fn client(engine: &Engine) -> Client {
 async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
     let table = describe(engine, dynamodb).await?;
     let mut findings = findings(engine, &table);
-    if let Some(ttl) = &engine.settings().schema.ttl
-        && !is_strong(&table)
-    {
-        findings.extend(ttl_finding(&ttl.attribute, &ttl_of(engine, dynamodb).await?));
+    if !is_strong(&table) {
+        let written = engine.settings().schema.ttl.as_ref().map(|ttl| ttl.attribute.as_str());
+        findings.extend(ttl_finding(written, &ttl_of(engine, dynamodb).await?));
     }
     if findings.is_empty() {
         return Ok(());
@@ -180,26 +179,22 @@ fn key_finding(what: &str, wanted: Option<&String>, found: Option<&str>, table: 
     }
 }
 
-fn ttl_finding(wanted: &str, found: &Option<TimeToLiveDescription>) -> Option<String> {
-    if is_ttl_on(found, wanted) {
-        return None;
+fn ttl_finding(written: Option<&str>, found: &Option<TimeToLiveDescription>) -> Option<String> {
+    let on = found.as_ref().filter(|ttl| {
+        matches!(ttl.time_to_live_status(), Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+    });
+    match (written, on.and_then(TimeToLiveDescription::attribute_name)) {
+        (None, None) => None,
+        (Some(written), Some(on)) if written == on => None,
+        (Some(written), Some(on)) => Some(format!("its TTL attribute is {on:?}, but this client writes {written:?}")),
+        (Some(written), None) => Some(format!(
+            "its TTL is not switched on, but this client writes {written:?}: idle rows would stay forever"
+        )),
+        (None, Some(on)) => Some(format!(
+            "its TTL attribute is {on:?}, but this client does not write it: DynamoDB would delete rows by what others \
+             wrote there, also while this client holds the lock; set ttl_attribute"
+        )),
     }
-    let found = found.as_ref().and_then(|ttl| ttl.attribute_name());
-    Some(match found {
-        Some(other) if other != wanted => {
-            format!("its TTL attribute is {other:?}, but this client writes {wanted:?}")
-        }
-        _ => format!("its TTL is not switched on, but this client writes {wanted:?}: idle rows would stay forever"),
-    })
-}
-
-fn is_ttl_on(found: &Option<TimeToLiveDescription>, wanted: &str) -> bool {
-    let on = |ttl: &TimeToLiveDescription| {
-        let status = ttl.time_to_live_status();
-        ttl.attribute_name() == Some(wanted)
-            && matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
-    };
-    found.as_ref().is_some_and(on)
 }
 
 fn is_ttl_off(found: &Option<TimeToLiveDescription>) -> bool {

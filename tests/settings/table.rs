@@ -147,3 +147,19 @@ async fn replicas_and_witnesses_that_are_not_active_are_named_with_their_region(
     // It serves requests, as a table that is being updated does.
     assert_eq!(found(with_strong_consistency("UPDATING", "ACTIVE"), |builder| builder).await.0, "");
 }
+
+/// A client that does not know of the table's TTL leaves an old time on the rows that it holds.
+#[tokio::test(start_paused = true)]
+async fn a_ttl_that_this_client_does_not_write_is_reported() {
+    let process = Table::new().process();
+    let on = r#"{"TimeToLiveDescription": {"AttributeName": "expiresAt", "TimeToLiveStatus": "ENABLED"}}"#;
+    let off = r#"{"TimeToLiveDescription": {"AttributeName": "expiresAt", "TimeToLiveStatus": "DISABLED"}}"#;
+    process.next([described(json!({})), Fault::Says(200, on), described(json!({})), Fault::Says(200, off)]);
+    let locks = process.locks("me");
+
+    let text = locks.check_table().await.unwrap_err().to_string();
+
+    assert!(text.contains(r#"its TTL attribute is "expiresAt", but this client does not write it"#), "{text}");
+    assert_eq!(process.take_operations(), ["DescribeTable", "DescribeTimeToLive"]);
+    locks.check_table().await.unwrap();
+}

@@ -70,7 +70,8 @@ where
                 Err(error) => return refused(error, &when_held),
             };
             let locked = Locked { payload, grant: lock.to_saved() };
-            let handled = inner.call(LambdaEvent::new(locked, context));
+            // Called at its first poll, and so only while the lock is ours.
+            let handled = async { inner.call(LambdaEvent::new(locked, context)).await };
             let handled = if settings.is_cut { lock.validity().run(handled).await } else { Some(handled.await) };
             match handled {
                 Some(Ok(answer)) => lock.finish_work().await.map(|()| answer).map_err(LockServiceError::Lock),
