@@ -7,13 +7,13 @@ pub(crate) const EDITS: &[Edit] = &[
     // Requests.
     Edit {
         name: "TokenNotBumped",
-        file: "protocol/expression.rs",
+        file: "protocol/expression/grant.rs",
         find: r#"self.number(":one", 1);"#,
         put: r#"self.number(":one", if MISTAKEN { 0 } else { 1 });"#,
     },
     Edit {
         name: "TokenNotFromTheClock",
-        file: "protocol/expression.rs",
+        file: "protocol/expression/grant.rs",
         find: r#"self.number(":now", grant.now);"#,
         put: r#"self.number(":now", if MISTAKEN { 1 } else { grant.now });"#,
     },
@@ -306,7 +306,7 @@ pub(crate) const EDITS: &[Edit] = &[
     // All other mistakes: they change the expression of a request.
     Edit {
         name: "mistakes in requests",
-        file: "protocol/expression.rs",
+        file: "protocol/expression/mod.rs",
         find: "
                 Action::Peek => {}
             }
