@@ -309,8 +309,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "CommitSentAnew",
         file: "protocol/commit.rs",
-        find: "self.sent.as_ref().filter(|_| self.outcome_unknown)",
-        put: "self.sent.as_ref().filter(|_| self.outcome_unknown && !MISTAKEN)",
+        find: "if let Some(sent) = &self.sent {",
+        put: "if let Some(sent) = self.sent.as_ref().filter(|_| !MISTAKEN) {",
     },
     // Idempotent work.
     Edit {
