@@ -269,8 +269,9 @@ impl Lock {
     ///
     /// # Limits
     /// A network may deliver a request a second time, long after the first copy was cancelled because of your own
-    /// writes. The second copy can still be applied until the lock is next renewed or released. (A request that got no
-    /// response is not reported as cancelled before a renewal has ruled that out.)
+    /// writes, or because of a conflict for the whole budget. The second copy can still be applied until the lock is
+    /// next renewed or released. (A request that got no response is not reported as cancelled before a renewal has ruled
+    /// that out.)
     ///
     /// # Cancel safety
     /// If the future is dropped, everything may have been applied, or nothing. [`settle_commit`](Lock::settle_commit)

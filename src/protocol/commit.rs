@@ -15,15 +15,15 @@
 //!  │   └ anything else .................. lost, nothing was applied
 //!  ├ the caller's writes are refused .... cancelled, nothing was applied
 //!  │   └ an attempt has no response ..... Renew, which rules it out: see below
-//!  ├ a conflict, or throttled ........... pause, then retry as a new transaction
-//!  │   └ an attempt has no response ..... pause, then the same transaction again
+//!  ├ a conflict, or throttled ........... pause, then the same transaction again
 //!  ├ rejected ........................... rejected, or unknown if an attempt has no response
 //!  └ no response ........................ the same transaction again: same token, same content
 //! ```
 //!
 //! While the outcome of a transaction is unknown, its writes are never sent as a *new* transaction, because both
-//! could be applied. DynamoDB recognises the token of a transaction for ten minutes, so the same transaction is not
-//! sent for longer than that either. A later refusal does not prove that no copy was applied.
+//! could be applied. After a conflict they are not either: the network may deliver a late copy of the transaction that
+//! met it. DynamoDB recognises the token of a transaction for ten minutes, so the same transaction is not sent for
+//! longer than that either. A later refusal does not prove that no copy was applied.
 //!
 //! When the caller's writes are refused while an earlier copy may still arrive, a Renew is sent first. It writes a
 //! newer version, so that the copy is refused. The version that the Renew replaces shows whether the copy had been
@@ -98,7 +98,7 @@ struct Call<'a> {
     holding: &'a mut Holding,
     ending: Ending,
     retry: Retry,
-    /// The last transaction.
+    /// The last transaction, unless it will never be applied.
     sent: Option<Sent>,
     /// The last transaction may have been applied, or may still be.
     outcome_unknown: bool,
@@ -146,12 +146,7 @@ impl<'a> Call<'a> {
                     }
                 }
                 Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
-                Answer::Throttled => {
-                    if !self.outcome_unknown {
-                        self.not_applied();
-                    }
-                    self.retry.throttled();
-                }
+                Answer::Throttled => self.retry.throttled(),
                 Answer::Unknown => {
                     self.repeat();
                     self.outcome_unknown = true;
@@ -160,11 +155,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the same transaction while the outcome of the last one is unknown, and otherwise a new one.
+    /// Returns the last transaction again, unless it will never be applied. Then returns a new one.
     fn transaction(&mut self, port: &mut impl Port, now: &Now) -> Result<Request, Failure> {
-        if let Some(sent) = self.sent.as_ref().filter(|_| self.outcome_unknown) {
+        if let Some(sent) = &self.sent {
             let repeatable = now.instants.longest_since(sent.first) < REPEATABLE;
-            return if repeatable { Ok(sent.request.clone()) } else { Err(Failure::OutcomeUnknown) };
+            let again = repeatable.then(|| sent.request.clone());
+            return again.ok_or_else(|| self.unless_unknown(Failure::Throttled));
         }
         let mut renewal = None;
         let action = match &self.ending {
@@ -263,13 +259,15 @@ impl<'a> Call<'a> {
 
     /// The last transaction was not applied, and no copy of it ever will be.
     fn not_applied(&mut self) {
+        self.sent = None;
         self.outcome_unknown = false;
         self.holding.pending = None;
     }
 
     async fn committed(mut self, port: &mut impl Port) -> Result<(), Failure> {
+        let sent = self.sent.take();
         self.not_applied();
-        if let Some(renewal) = self.sent.take().and_then(|sent| sent.renewal)
+        if let Some(renewal) = sent.and_then(|sent| sent.renewal)
             && renewal.applied(&port.now(), self.settings, self.holding, Item::default()).is_continue()
         {
             // The writes are applied, whether or not this succeeds. The caller may drop the call meanwhile, and must then

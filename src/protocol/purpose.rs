@@ -1,6 +1,6 @@
 //! The purpose of an acquire: a plain lock, or idempotent work, whose row means more than the lock on it.
 //!
-//! Both acquire by the same decisions, in `acquire.rs`. Only what stands here differs between them.
+//! Both acquire by the same decisions, in `acquire/`. Only what stands here differs between them.
 
 use super::port::Now;
 use super::record::InvalidRecord;

@@ -372,8 +372,8 @@ mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_o
 /// A clock that is behind by less than a lease. Nobody relies on a lease for longer than others respect its written end.
 #[tokio::test(start_paused = true)]
 async fn a_guard_ends_before_others_take_over_however_far_its_clock_is_behind_and_however_slow_the_response() {
-    for behind_ms in [0, 1_900, 2_900, 4_000, 6_000, 9_000, 12_000, 19_000, 30_000] {
-        for (there, back) in [(0, 0), (3, 0), (0, 3), (6, 6)] {
+    for behind_ms in [1_900, 4_000, 9_000, 19_000, 30_000] {
+        for (there, back) in [(0, 0), (0, 3), (6, 6)] {
             let _case = case(format!("{behind_ms} ms behind, {there} s there, {back} s back"));
             let table = Table::new();
             let (behind, right) = (table.process(), table.process());
@@ -386,7 +386,7 @@ async fn a_guard_ends_before_others_take_over_however_far_its_clock_is_behind_an
             while !lock.remaining().is_zero() {
                 let tried = others.try_acquire("k").lease(LEASE).await.unwrap();
                 assert!(tried.granted().is_none(), "granted to two holders, {:?} left", lock.remaining());
-                sleep(millis(100)).await;
+                sleep(millis(400)).await;
             }
             let _ = lock.save();
         }

@@ -7,25 +7,25 @@ pub(crate) const EDITS: &[Edit] = &[
     // Requests.
     Edit {
         name: "TokenNotBumped",
-        file: "protocol/expression.rs",
+        file: "protocol/expression/grant.rs",
         find: r#"self.number(":one", 1);"#,
         put: r#"self.number(":one", if MISTAKEN { 0 } else { 1 });"#,
     },
     Edit {
         name: "TokenNotFromTheClock",
-        file: "protocol/expression.rs",
+        file: "protocol/expression/grant.rs",
         find: r#"self.number(":now", grant.now);"#,
         put: r#"self.number(":now", if MISTAKEN { 1 } else { grant.now });"#,
     },
     Edit {
         name: "TokenNotFromTheClock",
-        file: "protocol/acquire.rs",
+        file: "protocol/acquire/candidate.rs",
         find: ".max(now.wall.millis))",
         put: ".max(if MISTAKEN { 0 } else { now.wall.millis }))",
     },
     Edit {
         name: "PeersRowWithoutMaximum",
-        file: "protocol/acquire.rs",
+        file: "protocol/acquire/candidate.rs",
         find: "let token = if record.is_ours() {",
         put: "let token = if record.is_ours() || MISTAKEN {",
     },
@@ -80,7 +80,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "GrantOfAClockBehind",
-        file: "protocol/acquire.rs",
+        file: "protocol/acquire/attempt.rs",
         find: "let until_end = now.until_end(",
         put: "let now = &Now { server: now.server.filter(|_| !MISTAKEN), ..*now }; let until_end = now.until_end(",
     },
@@ -93,23 +93,26 @@ pub(crate) const EDITS: &[Edit] = &[
     // Responses.
     Edit {
         name: "NoRecognition",
-        file: "protocol/acquire.rs",
-        find: "record.own_version.filter(|version| Some(version.grant) == self.grant)",
-        put: "record.own_version.filter(|version| Some(version.grant) == self.grant && !MISTAKEN)",
+        file: "protocol/acquire/mod.rs",
+        find: "record.own_version.filter(|version| self.attempts.have_granted(version))",
+        put: "record.own_version.filter(|version| self.attempts.have_granted(version) && !MISTAKEN)",
     },
     Edit {
         name: "RecognisedCountsFromPoll",
-        file: "protocol/acquire.rs",
+        file: "protocol/acquire/mod.rs",
         find: "ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))",
         put: "
-            let started = if MISTAKEN { now.instants } else { attempt.started };
-            let attempt = &Attempt { started, ..attempt.clone() };
+            let attempt = &{
+                let mut late = attempt.clone();
+                late.started = if MISTAKEN { now.instants } else { attempt.started };
+                late
+            };
             ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
         ",
     },
     Edit {
         name: "HeldAfterUnknown",
-        file: "protocol/acquire.rs",
+        file: "protocol/acquire/mod.rs",
         find: "End::Held(_) | End::Failed(_) if self.outcome_unknown => {",
         put: "
             End::Held(seen) if self.outcome_unknown && MISTAKEN => Ok(Ended::Lock(Acquired::Held(seen))),
@@ -118,7 +121,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "NoCleanup",
-        file: "protocol/acquire.rs",
+        file: "protocol/acquire/mod.rs",
         find: "self.release(port).await; Err(Failure::OutcomeUnknown)",
         put: "
             if !MISTAKEN {
@@ -169,9 +172,16 @@ pub(crate) const EDITS: &[Edit] = &[
     // Clocks.
     Edit {
         name: "LeaseCountsFromReceipt",
-        file: "protocol/acquire.rs",
-        find: "let validity = LeaseValidity::of(attempt.started,",
-        put: "let validity = LeaseValidity::of(if MISTAKEN { now.instants } else { attempt.started },",
+        file: "protocol/acquire/mod.rs",
+        find: "let holding = attempt.holding(",
+        put: "
+            let attempt = &{
+                let mut late = attempt.clone();
+                late.started = if MISTAKEN { now.instants } else { attempt.started };
+                late
+            };
+            let holding = attempt.holding(
+        ",
     },
     Edit {
         name: "HolderIgnoresItsEnd",
@@ -262,12 +272,18 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "SpanBeginsBeforeAnswer",
-        file: "protocol/acquire.rs",
-        find: "let ours = self.has_written(&item);",
+        file: "protocol/acquire/attempt.rs",
+        find: "all: Vec<Attempt>,",
+        put: "pub(super) all: Vec<Attempt>,",
+    },
+    Edit {
+        name: "SpanBeginsBeforeAnswer",
+        file: "protocol/acquire/mod.rs",
+        find: "let ours = self.attempts.have_written(&item);",
         put: "
-            let before = self.attempts.first().filter(|_| MISTAKEN);
+            let before = self.attempts.all.first().filter(|_| MISTAKEN);
             let after = before.map_or(after, |attempt| attempt.started);
-            let ours = self.has_written(&item);
+            let ours = self.attempts.have_written(&item);
         ",
     },
     Edit {
@@ -293,8 +309,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "CommitSentAnew",
         file: "protocol/commit.rs",
-        find: "self.sent.as_ref().filter(|_| self.outcome_unknown)",
-        put: "self.sent.as_ref().filter(|_| self.outcome_unknown && !MISTAKEN)",
+        find: "if let Some(sent) = &self.sent {",
+        put: "if let Some(sent) = self.sent.as_ref().filter(|_| !MISTAKEN) {",
     },
     // Idempotent work.
     Edit {
@@ -306,7 +322,7 @@ pub(crate) const EDITS: &[Edit] = &[
     // All other mistakes: they change the expression of a request.
     Edit {
         name: "mistakes in requests",
-        file: "protocol/expression.rs",
+        file: "protocol/expression/mod.rs",
         find: "
                 Action::Peek => {}
             }

@@ -36,83 +36,31 @@
 //! the caller has time left, and the third one pauses first. A row that this call would take is never reported as
 //! held. When the time is over, the call reports instead that it could not get the lock for now.
 
-use super::attributes::{Attribute, AttributesChange, EarlierNames};
+mod attempt;
+mod candidate;
+mod options;
+
+pub use options::{AcquireOptions, Acquired, HolderSeen, Reclaim};
+
 use super::backoff::{Backoff, OutOfTime, Retry, varied};
 use super::contention::Contention;
 use super::failure::Failure;
-use super::holding::{Holding, LeaseValidity, PendingCommit};
+use super::holding::{Holding, PendingCommit};
 use super::instants::{Instants, millis_rounded_up};
-use super::key::LockKey;
-use super::lease::Lease;
-use super::observation::{HolderWatch, Observation};
+use super::observation::HolderWatch;
 use super::port::{Answer, Now, Port, Rejection};
 use super::purpose::{Look, PlainLock, Purpose};
 use super::record::{InvalidRecord, Record};
-use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
+use super::request::{Action, DataChange, NewGrant, Request, Scope};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
-use super::version::{Grant, Stamp, Version};
+use super::version::Version;
+use attempt::{Attempt, Attempts};
+use candidate::{Candidate, Write};
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
-
-#[derive(Clone, Debug)]
-pub struct AcquireOptions {
-    pub key: LockKey,
-    pub owner: String,
-    pub workflow: Option<String>,
-    /// How the call changes the row's payload.
-    pub data: DataChange,
-    /// What the call does with the additional attributes of the row.
-    pub attributes: AttributesChange,
-    pub reclaim: Reclaim,
-    /// The observation that an earlier call returned.
-    pub observation: Option<Observation>,
-    /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is unknown.
-    pub commit: Option<PendingCommit>,
-}
-
-/// Which holders may be replaced while they are alive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Reclaim {
-    #[default]
-    Nobody,
-    /// The holder of a row of ours with the same owner. A retried task acquires its own lock again this way.
-    SameOwner,
-    /// The holder of this grant, or of a later grant of the same owner. A saved lock is taken again in this way, so
-    /// that its earlier copies are fenced off.
-    Only(Version),
-}
-
-/// How an acquire ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acquired {
-    Granted {
-        holding: Box<Holding>,
-        /// The payload on the row.
-        data: Option<Vec<u8>>,
-        /// The caller must renew before it works. Less than half of the time that a holder relies on is left: the
-        /// response came late, or the end of the lease was written by a clock that was behind.
-        renew_first: bool,
-    },
-    /// Another holder has it.
-    Held(HolderSeen),
-}
-
-/// Another holder of a lock, as this call saw it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HolderSeen {
-    pub owner: String,
-    /// The end of the lease in epoch milliseconds, by the holder's wall clock. `None` where it is unknown.
-    pub ends_at_ms: Option<u64>,
-    /// The time after which the holder can be proven dead, if it does not renew.
-    pub retry_after: Duration,
-    /// What this call observed. The caller can give it to the next call.
-    pub observation: Observation,
-    /// The holder's additional attributes.
-    pub attributes: Vec<(String, Attribute)>,
-}
 
 /// Acquires a lock. Waits for another holder for as long as [`Now`] allows. Without time to wait it tries once.
 ///
@@ -140,8 +88,7 @@ pub(super) async fn acquire_for<U: Purpose>(
         settings,
         options,
         purpose,
-        grant: None,
-        attempts: Vec::new(),
+        attempts: Attempts::default(),
         outcome_unknown: false,
         watch: None,
         poll: Backoff::behind_a_holder(),
@@ -171,9 +118,7 @@ struct Call<'a, U> {
     settings: &'a Settings,
     options: AcquireOptions,
     purpose: &'a mut U,
-    grant: Option<Grant>,
-    /// All attempts, because a later response may show that an earlier one was applied.
-    attempts: Vec<Attempt>,
+    attempts: Attempts,
     /// A write had no response. It may have been applied, or may still be.
     outcome_unknown: bool,
     watch: Option<HolderWatch>,
@@ -186,38 +131,13 @@ struct Call<'a, U> {
     follow_ups: u32,
 }
 
-/// A write that makes the lock ours.
-#[derive(Clone, Debug)]
-struct Attempt {
-    version: Version,
-    /// Read before the request was sent.
-    started: Instants,
-    now: u64,
-    lease: Lease,
-    ends_at_ms: u64,
-    /// The version that this write replaces, where it is known and one of ours.
-    replaces: Option<Version>,
-}
-
-/// The write that comes next.
-enum Write {
-    Claim,
-    Take { seen: String, held: bool, token: NextToken, names: EarlierNames },
-}
-
 /// The row, or `None` when there is none, with both clocks as they were read after the response.
 type Seen = (Instants, Option<Item>);
 
 impl<U: Purpose> Call<'_, U> {
     async fn until_end(&mut self, port: &mut impl Port) -> Flow<U::Settled, Infallible> {
         let mut write = match &self.options.reclaim {
-            // A released lock can be reclaimed too, so this does not ask for a held one.
-            Reclaim::Only(version) => Write::Take {
-                seen: version.to_string(),
-                held: false,
-                token: NextToken::FromRow,
-                names: EarlierNames::Unseen,
-            },
+            Reclaim::Only(version) => Write::reclaim(version),
             Reclaim::Nobody | Reclaim::SameOwner => Write::Claim,
         };
         loop {
@@ -305,8 +225,8 @@ impl<U: Purpose> Call<'_, U> {
             }
             port.sleep(pause.unwrap_or_default()).await;
             let now = port.now();
-            if let Some(watch) = self.watch.as_ref().filter(|watch| self.is_dead(&now, watch)) {
-                return ControlFlow::Continue(take(watch.record(), &now));
+            if let Some(watch) = self.watch.as_ref().filter(|watch| self.candidate().is_dead(&now, watch)) {
+                return ControlFlow::Continue(Write::take(watch.record(), &now));
             }
             (after, row) = self.look(port).await?;
         }
@@ -324,7 +244,7 @@ impl<U: Purpose> Call<'_, U> {
 
     /// Reads the row as a lock record, and continues to observe it.
     fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<U::Settled, HolderWatch> {
-        let ours = self.has_written(&item);
+        let ours = self.attempts.have_written(&item);
         let record = match self.purpose.look(now, self.settings, item) {
             Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
             // What this call wrote is judged as if its response had come.
@@ -346,36 +266,36 @@ impl<U: Purpose> Call<'_, U> {
     /// Decides what the row means now. Returns the write that follows, or `None` to wait behind the holder.
     fn decide(&mut self, now: &Now, watch: &HolderWatch) -> Flow<U::Settled, Option<Write>> {
         let record = watch.record();
-        if let Some(version) = record.own_version.filter(|version| Some(version.grant) == self.grant) {
+        if let Some(version) = record.own_version.filter(|version| self.attempts.have_granted(version)) {
             return self.recognised(now, version, record);
         }
         if let Some(message) = self.refused_as_invalid.take() {
             return failed(Failure::Rejected(Rejection::Invalid(message)));
         }
         if let Reclaim::Only(earlier) = &self.options.reclaim {
-            if !self.is_to_reclaim(record, earlier) {
+            if !self.candidate().is_to_reclaim(record, earlier) {
                 return failed(Failure::Lost);
             }
-            return self.follow_up(take(record, now));
+            return self.follow_up(Write::take(record, now));
         }
-        if self.would_take(now, watch) {
+        if self.candidate().would_take(now, watch) {
             // A Claim is applied to any released version. So a contender that acquires and releases in between does
             // not make it fail.
             let claim = record.is_free_of_ours(now.wall.millis)
                 && self.purpose.is_claimable()
                 && self.options.attributes.needs_no_look(record.attribute_names.as_deref());
-            return self.follow_up(if claim { Write::Claim } else { take(record, now) });
+            return self.follow_up(if claim { Write::Claim } else { Write::take(record, now) });
         }
         self.follow_ups = 0;
         if now.wait_left.is_zero() {
-            return ControlFlow::Break(End::Held(self.holder(now, watch)));
+            return ControlFlow::Break(End::Held(self.candidate().holder(now, watch)));
         }
         ControlFlow::Continue(None)
     }
 
     /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
     fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<U::Settled, Option<Write>> {
-        let written = self.attempts.iter().find(|attempt| attempt.version == version);
+        let written = self.attempts.that_wrote(version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
                 ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
@@ -435,7 +355,7 @@ impl<U: Purpose> Call<'_, U> {
 
     fn out_of_time(&self, now: &Now) -> End<U::Settled> {
         match &self.watch {
-            Some(watch) if !self.would_take(now, watch) => End::Held(self.holder(now, watch)),
+            Some(watch) if !self.candidate().would_take(now, watch) => End::Held(self.candidate().holder(now, watch)),
             _ if self.retry.was_throttled() || self.follow_ups > 0 => End::Failed(Failure::Throttled),
             _ => End::Failed(Failure::OutcomeUnknown),
         }
@@ -461,26 +381,16 @@ impl<U: Purpose> Call<'_, U> {
     }
 
     fn granted(&self, now: &Now, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> Acquired {
+        let AcquireOptions { key, owner, workflow, commit, .. } = &self.options;
+        let newest = self.attempts.newest().unwrap_or(attempt.version.stamp);
         let bounds = &self.settings.clock_bounds;
-        let until_end = now.until_end(attempt.started, attempt.now, attempt.ends_at_ms, bounds);
-        let validity = LeaseValidity::of(attempt.started, &attempt.lease, until_end, bounds);
-        let newest = self.newest().unwrap_or(attempt.version.stamp);
+        let validity = attempt.validity(now, bounds);
+        let holding = attempt.holding(key.clone(), owner, workflow.as_deref(), token, newest, validity);
+        let pending = commit.map(|commit| self.settled(commit, attempt.replaced(0)));
         Acquired::Granted {
             renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
             data,
-            holding: Box::new(Holding {
-                key: self.options.key.clone(),
-                owner: self.options.owner.clone(),
-                workflow: self.options.workflow.clone(),
-                token,
-                newest: Version { grant: attempt.version.grant, stamp: newest },
-                seen: attempt.version.stamp,
-                lease: attempt.lease.clone(),
-                ends_at_ms: attempt.ends_at_ms,
-                validity,
-                keep: self.purpose.keep(),
-                pending: self.options.commit.map(|commit| self.settled(commit, attempt.replaces)),
-            }),
+            holding: Box::new(Holding { keep: self.purpose.keep(), pending, ..holding }),
         }
     }
 
@@ -511,33 +421,22 @@ impl<U: Purpose> Call<'_, U> {
             Write::Claim => {
                 let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
-                Action::Claim { grant: self.attempt(port, now, None), trusted }
+                Action::Claim { grant: self.new_grant(port, now, Vec::new()), trusted }
             }
             Write::Take { seen, held, token, names } => {
-                let grant = self.attempt(port, now, Version::parse(seen));
+                let grant = self.new_grant(port, now, vec![Version::parse(seen)]);
                 Action::Take { grant, seen: seen.clone(), held: *held, token: *token, names: names.clone() }
             }
         }
     }
 
-    /// Makes a new attempt, with a version that was never used before.
-    fn attempt(&mut self, port: &mut impl Port, now: &Now, replaces: Option<Version>) -> NewGrant {
-        let grant = *self.grant.get_or_insert_with(|| Grant::from_random(port.random()));
-        let stamp = Stamp::after(self.newest(), now.wall.millis, port.random_u16());
-        let lease = self.settings.lease(now.lease);
-        let attempt = Attempt {
-            version: Version { grant, stamp },
-            started: now.instants,
-            now: now.wall.latest,
-            ends_at_ms: now.wall.latest.saturating_add(millis_rounded_up(lease.duration())),
-            lease,
-            replaces,
-        };
-        self.attempts.push(attempt.clone());
+    /// Makes a new attempt, and returns the grant that it writes.
+    fn new_grant(&mut self, port: &mut impl Port, now: &Now, replaces: Vec<Option<Version>>) -> NewGrant {
+        let attempt = self.attempts.next(port, now, self.settings, replaces);
         NewGrant {
             version: attempt.version,
             owner: self.options.owner.clone(),
-            lease: attempt.lease,
+            lease: attempt.lease.clone(),
             now: now.wall.millis,
             ends_at_ms: attempt.ends_at_ms,
             data: self.options.data.clone(),
@@ -547,58 +446,17 @@ impl<U: Purpose> Call<'_, U> {
         }
     }
 
-    fn newest(&self) -> Option<Stamp> {
-        self.attempts.last().map(|attempt| attempt.version.stamp)
+    fn candidate(&self) -> Candidate<'_> {
+        Candidate {
+            owner: &self.options.owner,
+            reclaim: &self.options.reclaim,
+            clock_bounds: &self.settings.clock_bounds,
+        }
     }
 
     /// Whether a refusal without a row tells too little, so that the row must be read.
     fn has_to_look(&self, write: &Write) -> bool {
         matches!(write, Write::Claim) || matches!(self.options.reclaim, Reclaim::Only(_))
-    }
-
-    /// Whether this call has written its grant into the row.
-    fn has_written(&self, row: &Item) -> bool {
-        let grant = match row.get(schema::VERSION) {
-            Some(Value::S(version)) => Version::parse(version).map(|version| version.grant),
-            _ => None,
-        };
-        grant.is_some() && grant == self.grant
-    }
-
-    /// Whether this call may take the row: because it is free, because its holder is dead, or because the call
-    /// reclaims it.
-    fn would_take(&self, now: &Now, watch: &HolderWatch) -> bool {
-        let record = watch.record();
-        let reclaimed = match &self.options.reclaim {
-            Reclaim::Nobody => false,
-            Reclaim::SameOwner => self.is_same_owner(record),
-            Reclaim::Only(earlier) => self.is_to_reclaim(record, earlier),
-        };
-        record.released || reclaimed || self.is_dead(now, watch)
-    }
-
-    fn is_dead(&self, now: &Now, watch: &HolderWatch) -> bool {
-        watch.dead_in(now, &self.settings.clock_bounds).is_zero()
-    }
-
-    /// Whether the row has the grant of the saved lock, or a later grant of the same owner.
-    fn is_to_reclaim(&self, record: &Record, earlier: &Version) -> bool {
-        let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
-        same_grant || self.is_same_owner(record)
-    }
-
-    fn is_same_owner(&self, record: &Record) -> bool {
-        record.is_ours() && record.owner == self.options.owner
-    }
-
-    fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
-        HolderSeen {
-            owner: watch.record().owner.clone(),
-            ends_at_ms: watch.record().believable_end(),
-            retry_after: watch.dead_in(now, &self.settings.clock_bounds),
-            observation: watch.observation(now.instants),
-            attributes: watch.record().attributes.clone(),
-        }
     }
 
     /// Behind a holder: how long to wait before the next read. Longer when many contenders wait, but never beyond the
@@ -614,16 +472,4 @@ impl<U: Purpose> Call<'_, U> {
 
 fn failed<S, T>(failure: Failure) -> Flow<S, T> {
     ControlFlow::Break(End::Failed(failure))
-}
-
-/// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new token is also at
-/// least as large as the clock.
-fn take(record: &Record, now: &Now) -> Write {
-    let token = if record.is_ours() {
-        NextToken::FromRow
-    } else {
-        NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(now.wall.millis))
-    };
-    let names = EarlierNames::Seen(record.attribute_names.clone());
-    Write::Take { seen: record.version.clone(), held: !record.released, token, names }
 }

@@ -1,0 +1,84 @@
+//! Which rows a call may take: because they are free, because their holder is dead, or because the call reclaims them.
+
+use super::options::{HolderSeen, Reclaim};
+use crate::protocol::attributes::EarlierNames;
+use crate::protocol::clock_bounds::ClockBounds;
+use crate::protocol::observation::HolderWatch;
+use crate::protocol::port::Now;
+use crate::protocol::record::Record;
+use crate::protocol::request::NextToken;
+use crate::protocol::version::Version;
+
+/// The write that makes a row ours.
+#[derive(Clone, Debug)]
+pub(in crate::protocol) enum Write {
+    Claim,
+    Take { seen: String, held: bool, token: NextToken, names: EarlierNames },
+}
+
+impl Write {
+    /// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new token is also
+    /// at least as large as the clock.
+    pub(in crate::protocol) fn take(record: &Record, now: &Now) -> Self {
+        let token = if record.is_ours() {
+            NextToken::FromRow
+        } else {
+            NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(now.wall.millis))
+        };
+        let names = EarlierNames::Seen(record.attribute_names.clone());
+        Write::Take { seen: record.version.clone(), held: !record.released, token, names }
+    }
+
+    /// Takes a saved lock, whose row was not read. A released lock can be reclaimed too, so this does not ask for a
+    /// held one.
+    pub(in crate::protocol) fn reclaim(saved: &Version) -> Self {
+        Write::Take { seen: saved.to_string(), held: false, token: NextToken::FromRow, names: EarlierNames::Unseen }
+    }
+}
+
+/// Who wants a lock.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::protocol) struct Candidate<'a> {
+    pub(in crate::protocol) owner: &'a str,
+    pub(in crate::protocol) reclaim: &'a Reclaim,
+    pub(in crate::protocol) clock_bounds: &'a ClockBounds,
+}
+
+impl Candidate<'_> {
+    /// Whether this call may take the row.
+    pub(in crate::protocol) fn would_take(&self, now: &Now, watch: &HolderWatch) -> bool {
+        let record = watch.record();
+        let reclaimed = match self.reclaim {
+            Reclaim::Nobody => false,
+            Reclaim::SameOwner => self.is_same_owner(record),
+            Reclaim::Only(earlier) => self.is_to_reclaim(record, earlier),
+        };
+        record.released || reclaimed || self.is_dead(now, watch)
+    }
+
+    pub(in crate::protocol) fn is_dead(&self, now: &Now, watch: &HolderWatch) -> bool {
+        watch.dead_in(now, self.clock_bounds).is_zero()
+    }
+
+    /// Whether the row has the grant of the saved lock, or a later grant of the same owner.
+    pub(in crate::protocol) fn is_to_reclaim(&self, record: &Record, earlier: &Version) -> bool {
+        let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
+        same_grant || self.is_same_owner(record)
+    }
+
+    fn is_same_owner(&self, record: &Record) -> bool {
+        record.is_ours() && record.owner == self.owner
+    }
+
+    /// The holder of the row, as this call saw it.
+    pub(in crate::protocol) fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
+        let record = watch.record();
+        HolderSeen {
+            owner: record.owner.clone(),
+            ends_at_ms: record.believable_end(),
+            retry_after: watch.dead_in(now, self.clock_bounds),
+            observation: watch.observation(now.instants),
+            attributes: record.attributes.clone(),
+        }
+    }
+}

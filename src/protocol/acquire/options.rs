@@ -1,0 +1,66 @@
+//! What the caller of an acquire asks for, and what it gets.
+
+use crate::protocol::attributes::{Attribute, AttributesChange};
+use crate::protocol::holding::{Holding, PendingCommit};
+use crate::protocol::key::LockKey;
+use crate::protocol::observation::Observation;
+use crate::protocol::request::DataChange;
+use crate::protocol::version::Version;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct AcquireOptions {
+    pub key: LockKey,
+    pub owner: String,
+    pub workflow: Option<String>,
+    /// How the call changes the row's payload.
+    pub data: DataChange,
+    /// What the call does with the additional attributes of the row.
+    pub attributes: AttributesChange,
+    pub reclaim: Reclaim,
+    /// The observation that an earlier call returned.
+    pub observation: Option<Observation>,
+    /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is unknown.
+    pub commit: Option<PendingCommit>,
+}
+
+/// Which holders may be replaced while they are alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reclaim {
+    #[default]
+    Nobody,
+    /// The holder of a row of ours with the same owner. A retried task acquires its own lock again this way.
+    SameOwner,
+    /// The holder of this grant, or of a later grant of the same owner. A saved lock is taken again in this way, so
+    /// that its earlier copies are fenced off.
+    Only(Version),
+}
+
+/// How an acquire ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    Granted {
+        holding: Box<Holding>,
+        /// The payload on the row.
+        data: Option<Vec<u8>>,
+        /// The caller must renew before it works. Less than half of the time that a holder relies on is left: the
+        /// response came late, or the end of the lease was written by a clock that was behind.
+        renew_first: bool,
+    },
+    /// Another holder has it.
+    Held(HolderSeen),
+}
+
+/// Another holder of a lock, as this call saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderSeen {
+    pub owner: String,
+    /// The end of the lease in epoch milliseconds, by the holder's wall clock. `None` where it is unknown.
+    pub ends_at_ms: Option<u64>,
+    /// The time after which the holder can be proven dead, if it does not renew.
+    pub retry_after: Duration,
+    /// What this call observed. The caller can give it to the next call.
+    pub observation: Observation,
+    /// The holder's additional attributes.
+    pub attributes: Vec<(String, Attribute)>,
+}

@@ -1,0 +1,158 @@
+//! The one place where requests become DynamoDB expressions.
+//!
+//! Our own attribute names stand in the text as they are, because only `data` is on DynamoDB's list of reserved
+//! words. Names that a user chose go through `#` placeholders.
+
+#[cfg(test)]
+mod golden;
+mod grant;
+mod held;
+
+use super::instants::millis_rounded_up;
+use super::request::{Action, DataChange, Request};
+use super::schema::{DATA, Schema, Ttl};
+use super::value::Value;
+use std::time::Duration;
+
+/// A request in DynamoDB's terms, without table name and key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expression {
+    pub update: String,
+    /// Empty for a read.
+    pub condition: String,
+    /// Attribute names behind `#` placeholders.
+    pub names: Vec<(&'static str, String)>,
+    /// Attribute values behind `:` placeholders.
+    pub values: Vec<(&'static str, Value)>,
+    pub returns: Returns,
+}
+
+/// Which attributes an applied request returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Returns {
+    #[default]
+    Nothing,
+    /// The whole row as written. It has the token and payload of a new grant.
+    AllNew,
+    /// The written attributes as they were before. They show which write a renewal replaced.
+    UpdatedOld,
+}
+
+impl Expression {
+    /// Renders a request.
+    pub fn of(request: &Request, schema: &Schema) -> Self {
+        let mut out = Expression {
+            update: String::with_capacity(256),
+            condition: String::with_capacity(256),
+            values: Vec::with_capacity(10),
+            ..Expression::default()
+        };
+        match &request.action {
+            Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
+            Action::Take { grant, seen, held, token, names } => out.take(grant, seen, *held, *token, names, schema),
+            Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
+                out.mine(version, Some(*token));
+                if request.transaction.is_some() {
+                    // A late copy that DynamoDB no longer recognises must not be applied a second time.
+                    out.condition.push_str(" AND recordVersionNumber <> :rvn");
+                }
+                out.condition.push_str(" AND attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND ");
+                if known_lease.text() == lease.text() {
+                    out.condition.push_str("leaseDuration IN (:lease)");
+                } else {
+                    out.condition.push_str("leaseDuration IN (:known, :lease)");
+                    out.text(":known", known_lease.text());
+                }
+                // `:rvn` is both the upper bound and the version to write.
+                out.update.push_str("SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
+                out.text(":lease", lease.text());
+                out.number(":ends", *ends_at_ms);
+                out.kept(*ends_at_ms, *keep, schema);
+                let removed = out.data(data);
+                out.remove(&[removed]);
+                // Writes in a transaction return no attributes.
+                out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
+            }
+            Action::Release { scope, ends_at_ms, data, keep } => {
+                out.scope(scope);
+                if request.transaction.is_some() {
+                    // A release alone may be applied twice. The caller's writes may not.
+                    out.condition.push_str(" AND attribute_not_exists(isReleased)");
+                }
+                out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
+                out.text(":released", "1");
+                out.number(":ends", *ends_at_ms);
+                out.kept(*ends_at_ms, *keep, schema);
+                let removed = out.data(data);
+                out.remove(&[Some("workflow"), removed]);
+            }
+            Action::Settle { version, token, outcome, now, keep } => {
+                out.settle(version, *token, outcome, *now);
+                out.kept(*now, Some(*keep), schema);
+                let data = out.data(&DataChange::Remove);
+                out.remove(&[Some("leaseDuration"), Some("leaseEndsAt"), Some("workflow"), data]);
+            }
+            Action::Delete { scope } => out.scope(scope),
+            Action::Fence { grant, token } => out.fence(*grant, *token),
+            Action::Peek => {}
+        }
+        out
+    }
+
+    /// Writes until when the row is needed, counted from this epoch millisecond. For a plain lock this is
+    /// housekeeping. For idempotent work it is the time until which the record counts.
+    fn kept(&mut self, from: u64, keep: Option<Duration>, schema: &Schema) {
+        let until = keep.map(|keep| from.saturating_add(millis_rounded_up(keep)));
+        if let Some(until) = until {
+            self.update.push_str(", keptUntilAt = :kept");
+            self.number(":kept", until);
+        }
+        if let Some(ttl) = &schema.ttl {
+            self.update.push_str(", #ttl = :ttl");
+            self.names.push(("#ttl", ttl.attribute.clone()));
+            self.number(":ttl", until.map_or_else(|| ttl.expires_at(from), Ttl::expires_after));
+        }
+    }
+
+    /// Sets the payload, or returns the placeholder of the payload to remove.
+    fn data(&mut self, data: &DataChange) -> Option<&'static str> {
+        match data {
+            DataChange::Keep => None,
+            DataChange::Set(bytes) => {
+                self.update.push_str(", #data = :data");
+                self.names.push(("#data", DATA.to_owned()));
+                self.values.push((":data", Value::B(bytes.clone())));
+                None
+            }
+            DataChange::Remove => {
+                self.names.push(("#data", DATA.to_owned()));
+                Some("#data")
+            }
+        }
+    }
+
+    fn remove(&mut self, attributes: &[Option<&str>]) {
+        for (position, attribute) in attributes.iter().flatten().enumerate() {
+            self.update.push_str(if position == 0 { " REMOVE " } else { ", " });
+            self.update.push_str(attribute);
+        }
+    }
+
+    /// Adds attributes to those that are removed.
+    fn removes_too(&mut self, attributes: &[&str]) {
+        for attribute in attributes {
+            self.update.push_str(", ");
+            self.update.push_str(attribute);
+        }
+    }
+
+    /// Adds a string behind a `:` placeholder.
+    fn text(&mut self, name: &'static str, text: impl Into<String>) {
+        self.values.push((name, Value::S(text.into())));
+    }
+
+    /// Adds a number behind a `:` placeholder.
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.values.push((name, Value::N(number.to_string())));
+    }
+}
