@@ -173,14 +173,14 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "LeaseCountsFromReceipt",
         file: "protocol/acquire/mod.rs",
-        find: "let holding = attempt.holding(",
+        find: "let validity = attempt.validity(",
         put: "
             let attempt = &{
                 let mut late = attempt.clone();
                 late.started = if MISTAKEN { now.instants } else { attempt.started };
                 late
             };
-            let holding = attempt.holding(
+            let validity = attempt.validity(
         ",
     },
     Edit {
