@@ -1,7 +1,7 @@
 //! A watch tells other code how long the lock is ours, and wakes it before the lease ends.
 
 use crate::{BELIEVED, LEASE, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::{Error, LockWatch};
+use lambda_lock::{Error, LockWatch, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -165,6 +165,20 @@ async fn a_watch_ends_when_a_commit_and_release_is_sent() {
 
     assert_eq!(ended.await, Duration::ZERO);
     assert!(!watch.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_says_that_a_release_found_the_lock_lost() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let lock = acquired(&locks, LEASE).await;
+    let watch = lock.watch();
+    let next = locks.reclaim(lock.to_saved()).lease(LEASE).await.unwrap();
+
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::AlreadyGone);
+
+    assert!(watch.is_lost());
+    next.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -88,8 +88,7 @@ fn role(prefix: Option<&str>) -> Role {
         });
         serde_json::from_value::<Condition>(condition).unwrap()
     });
-    let grant =
-        |action: &str| Grant { condition: condition.clone(), ..Grant::new(action, resource) };
+    let grant = |action: &str| Grant { condition: condition.clone(), ..Grant::new(action, resource) };
     ["dynamodb:GetItem", "dynamodb:UpdateItem"].map(grant).into()
 }
 
