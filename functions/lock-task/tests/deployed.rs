@@ -103,6 +103,21 @@ async fn with_a_key_prefix_every_action_works_and_the_role_allows_no_other_key()
     assert_eq!(ask(&without, acquire("orders/k", "a")).await.unwrap()["acquired"], true);
 }
 
+/// With such a prefix the function would be deployed and not start.
+#[test]
+fn the_template_refuses_a_prefix_that_the_function_refuses() {
+    if template().is_none() {
+        return;
+    }
+    for prefix in ["orders", "once/", "orders/once/", "/", "orders//", "*/"] {
+        let error = Expansion::expand_with(&[&format!("LockKeyPrefix={prefix}")]).unwrap_err();
+        assert!(error.to_string().contains("would refuse LockKeyPrefix"), "{prefix}: {error:#}");
+    }
+    for prefix in ["", "orders/", "orders/once-more/", "a/b@c/"] {
+        Expansion::expand_with(&[&format!("LockKeyPrefix={prefix}")]).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn tenants_have_environments_and_locks_of_their_own() {
     let Some(template) = template() else { return };
