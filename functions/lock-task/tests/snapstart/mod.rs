@@ -179,6 +179,16 @@ async fn without_an_endpoint_that_answers_every_request_ends_as_unknown_and_the_
     assert_error(stage.ask("b").await, "LockUnknown", "b");
 }
 
+/// A lock request waits for a second, so each of them is over before the answer is there.
+#[tokio::test]
+async fn an_endpoint_that_takes_longer_than_a_request_gives_credentials_to_a_later_request() {
+    let stage = Stage::with(&[], 1).await;
+    stage.credentials.answering_after(Duration::from_millis(1_500));
+
+    assert_eq!(stage.ask("a").await.unwrap()["acquired"], true);
+    assert_eq!(stage.credentials.sets(), 1, "nobody asks again meanwhile");
+}
+
 #[tokio::test]
 async fn an_endpoint_on_another_machine_is_refused_with_a_reason() {
     let elsewhere = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/credentials");
