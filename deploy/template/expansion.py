@@ -33,6 +33,9 @@ class Expansion:
         unknown = set(parameters) - set(self.parameters)
         if unknown:
             raise ValueError(f"the template has no parameter {', '.join(sorted(unknown))}")
+        for name, value in parameters.items():
+            if not re.fullmatch(source["Parameters"][name].get("AllowedPattern", ".*"), value):
+                raise ValueError(f"CloudFormation would refuse {name}={value}: {source['Parameters'][name]}")
         self.parameters |= parameters
         self.conditions = {}
         # A condition comes after those that it names.

@@ -26,6 +26,7 @@ struct Shared {
 struct State {
     sets: u32,
     lifetime: Duration,
+    delay: Duration,
 }
 
 impl ContainerCredentials {
@@ -39,7 +40,7 @@ impl ContainerCredentials {
     /// # Errors
     /// When no loopback port can be had.
     pub async fn start() -> anyhow::Result<Self> {
-        let state = State { sets: 0, lifetime: Duration::from_secs(3600) };
+        let state = State { sets: 0, lifetime: Duration::from_secs(3600), delay: Duration::ZERO };
         let shared = Arc::new(Shared { state: Mutex::new(state) });
         let serving = proxy::serve(Arc::clone(&shared)).await?;
         Ok(Self { shared, serving })
@@ -55,6 +56,11 @@ impl ContainerCredentials {
     /// From now on, each set lasts so long: whole seconds from when it is asked for.
     pub fn lasting(&self, lifetime: Duration) {
         self.shared.lock().lifetime = lifetime;
+    }
+
+    /// From now on, each answer takes so long.
+    pub fn answering_after(&self, delay: Duration) {
+        self.shared.lock().delay = delay;
     }
 
     /// How many sets it has returned.
@@ -82,7 +88,9 @@ impl Handle for Shared {
         if asked != ("GET", "/credentials") || token.is_none_or(|token| token != ContainerCredentials::TOKEN) {
             return Ok(Response::builder().status(StatusCode::FORBIDDEN).body(Full::default())?);
         }
-        let State { sets, lifetime } = {
+        let delay = self.lock().delay;
+        tokio::time::sleep(delay).await;
+        let State { sets, lifetime, .. } = {
             let mut state = self.lock();
             state.sets += 1;
             *state

@@ -13,6 +13,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The response of a function, or its `errorType` and `errorMessage`.
 pub type Answer = Result<Value, (String, String)>;
 
+/// Returns the template expanded for a lock table of this name that exists already, and with that table. `None` as for
+/// [`template`].
+///
+/// # Panics
+/// Panics if it cannot be expanded for another reason, or has a lock table of its own.
+pub fn template_for_existing_table(name: &str) -> Option<Expansion> {
+    let own = template()?.tables.into_iter().find(|table| table["TableName"] == "LockTable");
+    let mut own = own.unwrap_or_else(|| stop(&"the template has no lock table"));
+    let parameter = format!("ExistingLockTable={name}");
+    let mut template = Expansion::expand_with(&[&parameter]).unwrap_or_else(|error| stop(&error))?;
+    if template.tables.iter().any(|table| table["TableName"] == "LockTable") {
+        stop(&"there are two lock tables");
+    }
+    own["TableName"] = name.into();
+    template.tables.push(own);
+    Some(template)
+}
+
 /// Returns the expanded template, or `None` if the tools for it are missing, see [`Expansion::expand`].
 ///
 /// # Panics

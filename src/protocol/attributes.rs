@@ -181,4 +181,40 @@ mod tests {
         assert!(!Attribute::from(f64::NAN).is_valid() && !Attribute::from(1e300).is_valid());
         assert!(Attribute::from(0.1).is_valid() && Attribute::from(u64::MAX).is_valid());
     }
+
+    /// [How AWS counts](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html):
+    /// a byte for two significant digits, and one more.
+    #[test]
+    fn no_value_counts_less_than_in_an_item() {
+        for (value, bytes) in [
+            (Attribute::from(""), 0),
+            ("ümlaut".into(), 7),
+            (0.into(), 1),
+            (5.into(), 2),
+            ((-5).into(), 3),
+            (u64::MAX.into(), 11),
+            (Attribute::Number(format!("-0.{}", "9".repeat(38))), 21),
+        ] {
+            assert!((bytes..=bytes + 3).contains(&value.bytes()), "{value:?} counts {}", value.bytes());
+        }
+    }
+
+    #[test]
+    fn a_row_that_lists_the_same_names_or_none_needs_no_look() {
+        let given = |names: &[&str]| {
+            AttributesChange::Replace(names.iter().map(|name| ((*name).to_owned(), 1.into())).collect())
+        };
+        for (change, in_row, expected) in [
+            (AttributesChange::Keep, Some("job"), true),
+            (given(&[]), None, true),
+            (given(&[]), Some("job"), false),
+            (given(&[]), Some(""), false),
+            (given(&["job", "shard"]), None, true),
+            (given(&["job", "shard"]), Some("job,shard"), true),
+            (given(&["job", "shard"]), Some("job"), false),
+            (given(&["job"]), Some("job,shard"), false),
+        ] {
+            assert_eq!(change.needs_no_look(in_row), expected, "{change:?} in a row with {in_row:?}");
+        }
+    }
 }

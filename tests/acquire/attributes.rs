@@ -247,6 +247,42 @@ async fn attributes_that_cannot_be_stored_are_refused_before_any_request() {
     assert_eq!(left.count(), 20);
 }
 
+/// They are behind placeholders, so none of them is read as a part of an expression.
+#[tokio::test(start_paused = true)]
+async fn any_name_without_a_comma_can_be_written_and_removed() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let given = pairs([
+        ("#a0", "".into()),
+        (":a0", Attribute::Number(format!("-0.{}", "9".repeat(38)))),
+        ("a.b[0]", Attribute::Number("9.9E125".to_owned())),
+        ("size", Attribute::Number("1e-130".to_owned())),
+        ("SET", 0.1.into()),
+        ("recordversionnumber", "\u{0}".into()),
+        ("schlüssel 🔑", "\u{10ffff}".into()),
+        (" ", u64::MAX.into()),
+        ("\"", i64::MIN.into()),
+        ("data2", "data".into()),
+    ]);
+
+    granted(locks.try_acquire("k").lease(LEASE).attributes(given.clone())).await.release().await.unwrap();
+
+    let row = table.row("k").unwrap();
+    for (name, value) in &given {
+        let written = &row[name];
+        match value {
+            Attribute::Text(text) => assert_eq!(written["S"], *text, "{name}"),
+            _ => assert!(written["N"].is_string(), "{name}: {written}"),
+        }
+    }
+    assert_eq!(shown(&locks).await.len(), given.len());
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    let mut released = PLAIN.to_vec();
+    released.push("isReleased");
+    released.sort_unstable();
+    assert_eq!(names(&table), released);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_of_names_that_somebody_wrote_harms_neither_the_record_nor_the_caller() {
     let table = Table::new();

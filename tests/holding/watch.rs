@@ -1,7 +1,7 @@
 //! A watch tells other code how long the lock is ours, and wakes it before the lease ends.
 
 use crate::{BELIEVED, LEASE, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::{Error, LockWatch};
+use lambda_lock::{Error, LockWatch, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -168,6 +168,20 @@ async fn a_watch_ends_when_a_commit_and_release_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_says_that_a_release_found_the_lock_lost() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let lock = acquired(&locks, LEASE).await;
+    let watch = lock.watch();
+    let next = locks.reclaim(lock.to_saved()).lease(LEASE).await.unwrap();
+
+    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::AlreadyGone);
+
+    assert!(watch.is_lost());
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_is_lost_stays_lost_for_the_watch() {
     let table = Table::new();
     let process = table.process();
@@ -262,5 +276,95 @@ mod inside_keep_alive {
         assert_eq!(heard, started + BELIEVED - secs(3));
         process.clear();
         lock.release().await.unwrap();
+    }
+}
+
+/// Any number of watches, dropped and made again at any time, while the lock is renewed, idle and without an answer.
+mod in_any_schedule {
+    use super::*;
+    use tokio::time::timeout;
+
+    /// Waits again and again, and stops waiting at any time. Notes what it waits for.
+    async fn waits(watch: LockWatch, mut random: fastrand::Rng, waits_for: Arc<Mutex<Option<Duration>>>) {
+        loop {
+            let before = match random.u32(0..6) {
+                0 => Duration::ZERO,
+                1 => Duration::MAX,
+                2 => BELIEVED,
+                _ => millis(random.u64(0..25_000)),
+            };
+            *waits_for.lock().unwrap() = Some(before);
+            let patience = millis(random.u64(1..30_000));
+            if timeout(patience, watch.nearing_end(before)).await.is_ok() {
+                assert!(watch.remaining() <= before, "{:?} is left, and not {before:?}", watch.remaining());
+            }
+            *waits_for.lock().unwrap() = None;
+            sleep(millis(random.u64(1..500))).await;
+        }
+    }
+
+    async fn settled() {
+        for _ in 0..10 {
+            yield_now().await;
+        }
+    }
+
+    fn nobody_waits_below(left: Duration, waiting: &[Arc<Mutex<Option<Duration>>>], seed: u64) {
+        for waits_for in waiting {
+            let before = *waits_for.lock().unwrap();
+            assert!(before.is_none_or(|before| left > before), "seed {seed}: {left:?} left, waits for {before:?}");
+        }
+    }
+
+    async fn runs(seed: u64, with_a_wall_clock_that_jumps: bool) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let table = Table::new();
+        let process = table.process();
+        let mut lock = acquired(&process.locks("me"), LEASE).await;
+        let waiting: Vec<_> = (0..4).map(|_| Arc::new(Mutex::new(None))).collect();
+        let tasks: Vec<_> = waiting
+            .iter()
+            .map(|waits_for| tokio::spawn(waits(lock.watch(), random.fork(), waits_for.clone())))
+            .collect();
+        for _ in 0..40 {
+            match random.u32(0..10) {
+                0..5 => sleep(millis(random.u64(0..9_000))).await,
+                5 | 6 => drop(lock.checkpoint().await),
+                7 => drop(lock.renew().lease(millis(random.u64(1..60_000))).await),
+                8 => drop(timeout(millis(random.u64(0..50)), lock.checkpoint()).await),
+                _ if with_a_wall_clock_that_jumps => process.clock.jump_wall(random.i64(-9_000..9_000)),
+                _ => {
+                    process.next(vec![Fault::BlackHole; 2]);
+                    drop(lock.checkpoint().await);
+                    process.clear();
+                }
+            }
+            settled().await;
+            // A timer does not see that the wall clock jumps.
+            if !with_a_wall_clock_that_jumps {
+                nobody_waits_below(lock.remaining(), &waiting, seed);
+            }
+        }
+        drop(lock.save());
+        settled().await;
+        nobody_waits_below(Duration::ZERO, &waiting, seed);
+        for task in tasks {
+            task.abort();
+            assert!(task.await.unwrap_err().is_cancelled(), "seed {seed}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_wakes_in_time_and_never_too_early() {
+        for seed in 0..60 {
+            runs(seed, false).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_that_jumps_wakes_no_watch_too_early() {
+        for seed in 0..60 {
+            runs(seed, true).await;
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! lock.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::Error;
+use lambda_lock::{Error, Lock};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, millis, secs};
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
@@ -166,6 +166,24 @@ async fn work_that_ignores_the_loss_of_its_lock_is_not_polled() {
     let error = answer.unwrap_err();
     assert!(error.is_lost(), "{error}");
     assert!(polled.last() <= lost.lock().unwrap().unwrap(), "polled after its lock was lost");
+}
+
+/// The work has found the loss itself, so no release has to find it.
+#[tokio::test(start_paused = true)]
+async fn work_that_hides_the_loss_of_its_lock_fails_without_a_release() {
+    let table = Table::new();
+    let process = table.process();
+    let budget = process.budget(secs(60));
+    let work = async |lock: &mut Lock| {
+        table.delete("k");
+        assert!(lock.checkpoint().await.unwrap_err().is_lost());
+        Ok::<_, Error>("hidden")
+    };
+
+    let answer = process.locks("me").with_lock("k", &budget, work).await;
+
+    assert!(answer.unwrap_err().is_lost());
+    assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem", "GetItem"], "granted, refused, looked");
 }
 
 #[tokio::test(start_paused = true)]

@@ -133,7 +133,7 @@ async fn creating_the_table_switches_no_ttl_on_where_replicas_are_strongly_consi
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_and_witnesses_that_are_not_active_are_named_with_their_region() {
+async fn tables_replicas_and_witnesses_that_are_not_active_are_named() {
     for (replica, witness, finding) in [
         ("CREATING", "ACTIVE", "its replica in eu-west-1 is CREATING, not ACTIVE"),
         ("REGION_DISABLED", "ACTIVE", "its replica in eu-west-1 is REGION_DISABLED, not ACTIVE"),
@@ -143,6 +143,11 @@ async fn replicas_and_witnesses_that_are_not_active_are_named_with_their_region(
         let (text, _) = found(with_strong_consistency(replica, witness), |builder| builder).await;
         assert!(text.ends_with(&format!("cannot be used as it is: {finding}")), "{text}");
     }
+
+    let archived = json!({"TableStatus": "ARCHIVED"});
+    let (text, _) = found(archived, |builder| builder).await;
+    assert!(text.ends_with("its status is ARCHIVED, not ACTIVE"), "{text}");
+    assert_eq!(found(json!({"TableStatus": "UPDATING"}), |builder| builder).await.0, "");
 
     // It serves requests, as a table that is being updated does.
     assert_eq!(found(with_strong_consistency("UPDATING", "ACTIVE"), |builder| builder).await.0, "");

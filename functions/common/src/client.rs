@@ -47,6 +47,14 @@ impl Config {
         }
     }
 
+    /// Returns the same lock client for keys that begin with this prefix, from `LOCK_KEY_PREFIX`. What the function
+    /// reads after a restore (SnapStart) begins so too, because its role may allow no other keys. Sends no request.
+    pub fn prefixed_locks(&self, prefix: &str) -> Result<LockClient, ConfigError> {
+        let locks = self.make_locks()?.prefixed(prefix);
+        let locks = locks.map_err(|error| ConfigError::new(format!("LOCK_KEY_PREFIX cannot be used: {error}")))?;
+        Ok(self.locks.get_or_init(|| locks).clone())
+    }
+
     /// The lock client, if the function has asked for it.
     pub(crate) fn locks_made(&self) -> Option<LockClient> {
         self.locks.get().cloned()

@@ -37,7 +37,7 @@ pub struct Config {
     pub(crate) credentials: CredentialsSource,
     pub(crate) account_id_endpoint_mode: AccountIdEndpointMode,
     pub(crate) endpoint: Option<String>,
-    /// What [`locks`](Config::locks) has made.
+    /// What [`locks`](Config::locks) or [`prefixed_locks`](Config::prefixed_locks) has made.
     pub(crate) locks: OnceLock<LockClient>,
 }
 

@@ -6,7 +6,9 @@
 
 use lambda_lock::{Lock, LockClient};
 use lambda_lock_local::authorize::{Call, Fate, Role};
-use lambda_lock_local::deployed::{Answer, MARK, assert_error, assert_tells_nothing, template};
+use lambda_lock_local::deployed::{
+    Answer, MARK, assert_error, assert_tells_nothing, template, template_for_existing_table,
+};
 use lambda_lock_local::{Expansion, Sample, client};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -88,6 +90,18 @@ async fn a_clean_up_works_with_exactly_what_the_template_allows() {
     assert!(is_free(&locks, "k").await);
     assert!(locks.resume(lock).await.unwrap_err().is_lost());
     assert_eq!(sample.proxy.used(NAME), own(allows), "used and allowed actions differ");
+}
+
+#[tokio::test]
+async fn a_clean_up_works_on_a_table_that_exists_already() {
+    let Some(template) = template_for_existing_table("locks") else { return };
+
+    let sample = deploy(&template).await;
+    let locks = LockClient::builder(client(sample.dynamodb.endpoint()), "locks").build().unwrap();
+    let _ = held_by(&locks, "k", ENDED).await.save();
+    assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
+    assert!(is_free(&locks, "k").await);
+    assert_eq!(sample.proxy.used(NAME), own(template.allows(NAME)), "used and allowed actions differ");
 }
 
 #[tokio::test]

@@ -19,12 +19,10 @@ pub(crate) struct Deps {
 
 impl Deps {
     pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
-        let mut locks = config.locks()?;
-        if let Some(prefix) = optional(environment, "LOCK_KEY_PREFIX")? {
-            locks = locks
-                .prefixed(&prefix)
-                .map_err(|error| ConfigError::new(format!("LOCK_KEY_PREFIX cannot be used: {error}")))?;
-        }
+        let locks = match optional(environment, "LOCK_KEY_PREFIX")? {
+            Some(prefix) => config.prefixed_locks(&prefix)?,
+            None => config.locks()?,
+        };
         Ok(Self { locks, sort_key: config.has_sort_key(), per_tenant: per_tenant(environment)? })
     }
 

@@ -8,7 +8,8 @@ mod snapstart;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{
-    Answer, MARK, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
+    Answer, MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
+    template_for_existing_table,
 };
 use lambda_lock_local::{Expansion, Sample, client, python_with_boto3};
 use serde_json::{Value, json};
@@ -77,6 +78,15 @@ async fn without_any_one_of_its_permissions_it_fails() {
 }
 
 #[tokio::test]
+async fn every_action_works_on_a_table_that_exists_already() {
+    let Some(template) = template_for_existing_table("locks") else { return };
+
+    let sample = deploy(&template).await;
+    everything(&sample).await.unwrap();
+    assert_eq!(&sample.proxy.used(NAME), template.allows(NAME), "what is used, and what is allowed");
+}
+
+#[tokio::test]
 async fn with_a_key_prefix_every_action_works_and_the_role_allows_no_other_key() {
     let Some(template) = Expansion::expand_with(&["LockKeyPrefix=orders/"]).unwrap() else { return };
 
@@ -91,6 +101,44 @@ async fn with_a_key_prefix_every_action_works_and_the_role_allows_no_other_key()
     let without = deploy(&template.with(NAME, &[("LOCK_KEY_PREFIX", "")])).await;
     assert_error(ask(&without, acquire("k", "a")).await, "LockTableError", "access is denied");
     assert_eq!(ask(&without, acquire("orders/k", "a")).await.unwrap()["acquired"], true);
+}
+
+/// With such a prefix the function would be deployed and not start.
+#[test]
+fn the_template_refuses_a_prefix_that_the_function_refuses() {
+    if template().is_none() {
+        return;
+    }
+    for prefix in ["orders", "once/", "orders/once/", "/", "orders//", "*/"] {
+        let error = Expansion::expand_with(&[&format!("LockKeyPrefix={prefix}")]).unwrap_err();
+        assert!(error.to_string().contains("would refuse LockKeyPrefix"), "{prefix}: {error:#}");
+    }
+    for prefix in ["", "orders/", "orders/once-more/", "a/b@c/"] {
+        Expansion::expand_with(&[&format!("LockKeyPrefix={prefix}")]).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn tenants_have_environments_and_locks_of_their_own() {
+    let Some(template) = template() else { return };
+    let sample = deploy(&template.with(NAME, &[("LOCK_PER_TENANT", "true")])).await;
+    let for_tenant = async |tenant: &str, owner: &str| {
+        let request = acquire("k", owner).to_string();
+        sample.lambda.invoke_for(NAME, tenant, &request).await.unwrap()
+    };
+
+    let (blue, red, again) = (for_tenant("a/b", "a").await, for_tenant("a", "a").await, for_tenant("a/b", "b").await);
+
+    assert_eq!((blue.environment, red.environment == blue.environment), (again.environment, false));
+    assert_eq!(answered(blue).unwrap()["lock"]["key"], "k");
+    assert_eq!(answered(red).unwrap()["lock"]["key"], "k");
+    assert_error(answered(again), "LockHeld", "the lock k is held");
+    let rows = client(sample.dynamodb.endpoint()).scan().table_name(TABLE).send().await.unwrap();
+    let mut keys: Vec<_> = rows.items().iter().map(|row| row["key"].as_s().unwrap().as_str()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["a/k", "a=2Fb/k"]);
+
+    assert_error(ask(&sample, acquire("k", "a")).await, "InvalidRequest", "no tenant id");
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ const LARGEST_ANSWER: usize = 6 * 1024 * 1024 + 100;
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) id: u32,
+    /// The tenant of all of its invocations.
+    pub(super) tenant: Option<String>,
     pub(super) leash: Arc<Leash>,
     /// Has one permit for each invocation that the process may have in progress.
     pub(super) room: Arc<Semaphore>,
@@ -36,6 +38,7 @@ pub(super) struct Environment {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) request_id: String,
+    pub(super) tenant: Option<String>,
     pub(super) payload: String,
     pub(super) caller: oneshot::Sender<Invocation>,
     pub(super) place: Place,
@@ -81,11 +84,16 @@ struct InProgress {
 
 impl Environment {
     /// Returns the environment, and the future that starts and serves its processes.
-    pub(super) fn new(function: Arc<Function>, source: Source) -> (Self, impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn new(
+        function: Arc<Function>,
+        tenant: Option<&str>,
+        source: Source,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (requests, requested) = unbounded_channel();
         let leash = Arc::<Leash>::default();
         let room = Arc::new(Semaphore::new(function.at_once()));
-        let environment = Self { id: source.environment, leash: leash.clone(), room, requests };
+        let (id, tenant) = (source.environment, tenant.map(str::to_owned));
+        let environment = Self { id, tenant, leash: leash.clone(), room, requests };
         (environment, live(function, leash, source, requested))
     }
 
@@ -233,6 +241,7 @@ impl Sandbox {
                 invocation_id: invocation_id.clone(),
                 deadline_ms: (now + self.function.timeout).as_millis(),
                 arn: arn(&self.function.name),
+                tenant: request.tenant.clone(),
                 payload: request.payload,
             };
             let log = if self.init.is_some() { 0 } else { self.process.logs.written() };

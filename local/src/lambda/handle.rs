@@ -131,7 +131,18 @@ impl Lambda {
     /// # Errors
     /// The errors of [`invoke`](Lambda::invoke).
     pub async fn invoke_as(&self, name: &str, request_id: &str, payload: &str) -> anyhow::Result<Invocation> {
-        Ok(self.functions.invoke(name, request_id.to_owned(), payload.to_owned()).await?)
+        Ok(self.functions.invoke(name, request_id.to_owned(), None, payload.to_owned()).await?)
+    }
+
+    /// [Invokes](Lambda::invoke) a function for this tenant, as Lambda does in tenant isolation mode: an environment
+    /// serves one tenant, and invocations without a tenant have others. It is not checked whether the function is in
+    /// that mode.
+    ///
+    /// # Errors
+    /// The errors of [`invoke`](Lambda::invoke).
+    pub async fn invoke_for(&self, name: &str, tenant: &str, payload: &str) -> anyhow::Result<Invocation> {
+        let (request_id, tenant) = (Uuid::new_v4().to_string(), Some(tenant.to_owned()));
+        Ok(self.functions.invoke(name, request_id, tenant, payload.to_owned()).await?)
     }
 
     /// Stops the process in this environment (SIGSTOP). Its deadline does not stop.
@@ -230,23 +241,29 @@ impl Functions {
         &self,
         name: &str,
         request_id: String,
+        tenant: Option<String>,
         payload: String,
     ) -> Result<Invocation, InvokeError> {
         let deployed = self.deployed(name)?;
         let room = deployed.room.clone().try_acquire_owned();
         let room = room.map_err(|_| InvokeError::Throttled(name.to_owned()))?;
-        self.deliver(deployed, room, request_id, payload).await.map_err(|_| InvokeError::Stopped)
+        self.deliver(deployed, room, request_id, tenant, payload).await.map_err(|_| InvokeError::Stopped)
     }
 
     /// Invokes a function without waiting. The invocation waits in a queue while all environments are busy.
-    pub(super) fn enqueue(self: &Arc<Self>, name: &str, payload: String) -> Result<String, InvokeError> {
+    pub(super) fn enqueue(
+        self: &Arc<Self>,
+        name: &str,
+        tenant: Option<String>,
+        payload: String,
+    ) -> Result<String, InvokeError> {
         let room = self.deployed(name)?.room.clone();
         let (functions, name, request_id) = (self.clone(), name.to_owned(), Uuid::new_v4().to_string());
         let id = request_id.clone();
         self.beside(async move {
             if let (Ok(room), Ok(deployed)) = (room.acquire_owned().await, functions.deployed(&name)) {
                 // The outcome is not needed.
-                drop(functions.deliver(deployed, room, id, payload));
+                drop(functions.deliver(deployed, room, id, tenant, payload));
             }
         });
         Ok(request_id)
@@ -262,34 +279,36 @@ impl Functions {
         deployed: &Deployed,
         room: OwnedSemaphorePermit,
         request_id: String,
+        tenant: Option<String>,
         payload: String,
     ) -> oneshot::Receiver<Invocation> {
         let (caller, done) = oneshot::channel();
-        let (environment, permit) = self.reserve(deployed);
+        let (environment, permit) = self.reserve(deployed, tenant.as_deref());
         let place = Place { _in_environment: permit, _in_function: room };
-        environment.deliver(Request { request_id, payload, caller, place });
+        environment.deliver(Request { request_id, tenant, payload, caller, place });
         done
     }
 
-    /// Reserves room in an environment, and creates one if no other has room. The caller has reserved room in the
-    /// function, so it has fewer environments than it may have.
-    fn reserve(&self, deployed: &Deployed) -> (Arc<Environment>, OwnedSemaphorePermit) {
+    /// Reserves room in an environment of this tenant, and creates one if no other has room. The caller has reserved
+    /// room in the function, so fewer environments are busy than it may have.
+    fn reserve(&self, deployed: &Deployed, tenant: Option<&str>) -> (Arc<Environment>, OwnedSemaphorePermit) {
         let mut environments = lock(&deployed.environments);
         loop {
-            let (warm, cold): (Vec<_>, Vec<_>) = environments.iter().partition(|one| one.leash.process().is_some());
+            let theirs = environments.iter().filter(|one| one.tenant.as_deref() == tenant);
+            let (warm, cold): (Vec<_>, Vec<_>) = theirs.partition(|one| one.leash.process().is_some());
             let mut all = warm.into_iter().chain(cold);
             let free = all.find_map(|one| Some((one.clone(), one.room.clone().try_acquire_owned().ok()?)));
             if let Some(free) = free {
                 return free;
             }
-            environments.push(Arc::new(self.environment(&deployed.function)));
+            environments.push(Arc::new(self.environment(&deployed.function, tenant)));
         }
     }
 
-    fn environment(&self, function: &Arc<Function>) -> Environment {
+    fn environment(&self, function: &Arc<Function>, tenant: Option<&str>) -> Environment {
         let id = self.environments.fetch_add(1, Ordering::Relaxed) + 1;
         let source = Source { function: function.name.clone(), environment: id, listeners: self.lines.clone() };
-        let (environment, life) = Environment::new(function.clone(), source);
+        let (environment, life) = Environment::new(function.clone(), tenant, source);
         self.beside(life);
         environment
     }

@@ -56,12 +56,13 @@ async fn invoke(
         }
     };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let tenant = header("x-amz-tenant-id").map(str::to_owned);
     match header("x-amz-invocation-type").unwrap_or("RequestResponse") {
-        "RequestResponse" => match functions.invoke(name, Uuid::new_v4().to_string(), payload).await {
+        "RequestResponse" => match functions.invoke(name, Uuid::new_v4().to_string(), tenant, payload).await {
             Ok(invocation) => answered(function, &invocation, header("x-amz-log-type") == Some("Tail")),
             Err(error) => refused(error),
         },
-        "Event" => match functions.enqueue(name, payload) {
+        "Event" => match functions.enqueue(name, tenant, payload) {
             Ok(request_id) => with_request_id(StatusCode::ACCEPTED.into_response(), &request_id),
             Err(error) => refused(error),
         },

@@ -54,6 +54,8 @@ pub(super) struct Delivery {
     pub(super) invocation_id: String,
     pub(super) deadline_ms: u128,
     pub(super) arn: String,
+    /// In tenant isolation mode.
+    pub(super) tenant: Option<String>,
     pub(super) payload: String,
 }
 
@@ -180,7 +182,11 @@ impl IntoResponse for Delivery {
             ("lambda-runtime-invoked-function-arn", self.arn),
             ("lambda-runtime-trace-id", "Root=1-00000000-000000000000000000000000;Sampled=0".to_owned()),
         ];
-        (headers, self.payload).into_response()
+        let tenant = self.tenant.map(|tenant| [("lambda-runtime-aws-tenant-id", tenant)]);
+        match tenant {
+            Some(tenant) => (headers, tenant, self.payload).into_response(),
+            None => (headers, self.payload).into_response(),
+        }
     }
 }
 

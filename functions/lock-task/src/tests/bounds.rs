@@ -227,6 +227,27 @@ async fn a_report_in_an_error_is_whole_whatever_the_row_of_another_client_has() 
 }
 
 #[tokio::test]
+async fn large_attributes_of_another_client_are_left_out_of_a_report_which_says_so() {
+    let function = Function::start().await;
+    let report = with(acquire("me"), json!({ "whenHeld": "report" }));
+    for (bytes, omitted) in [(28_000, false), (29_000, true)] {
+        let row = [
+            ("key", "customer-7"),
+            ("ownerName", "peer"),
+            ("leaseDuration", "20000"),
+            ("recordVersionNumber", "b2c6"),
+            ("team", &"t".repeat(bytes)),
+        ];
+        function.server.put(&row).await;
+
+        let holder = function.answer(report.clone()).await["holder"].clone();
+
+        assert_eq!(holder.get("attributes").is_none(), omitted, "{bytes}");
+        assert_eq!(holder.get("attributesOmitted").is_some(), omitted, "{bytes}");
+    }
+}
+
+#[tokio::test]
 async fn a_report_in_a_message_leaves_out_attributes_that_do_not_fit_and_keeps_the_observation() {
     let function = Function::start().await;
     let attributes = json!({ "small": "s", "large": "\u{1}".repeat(4_000) });

@@ -1,6 +1,6 @@
 //! SnapStart: nothing is sent before the snapshot, and credentials come from an endpoint.
 
-use lambda_lock_local::authorize::{AuthorizingProxy, Grant, Role};
+use lambda_lock_local::authorize::{AuthorizingProxy, Condition, Grant, Role};
 use lambda_lock_local::deployed::{Answer, answered, assert_does_not_start, assert_error};
 use lambda_lock_local::lambda::Template;
 use lambda_lock_local::{ContainerCredentials, Invocation, Lambda, LocalDynamoDb};
@@ -44,7 +44,8 @@ impl Stage {
             }
         }
         dynamodb.create_tables(&tables).await.unwrap();
-        let roles = (first_set..10).map(|set| (format!("set-{set}"), role()));
+        let prefix = variables.iter().find(|(name, _)| *name == "LOCK_KEY_PREFIX").map(|(_, prefix)| *prefix);
+        let roles = (first_set..10).map(|set| (format!("set-{set}"), role(prefix)));
         let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles.collect()).await.unwrap();
         let credentials = ContainerCredentials::start().await.unwrap();
         let built = BTreeMap::from([(NAME.to_owned(), env!("CARGO_BIN_EXE_lock-task").into())]);
@@ -77,9 +78,17 @@ fn acquire(key: &str) -> Value {
     json!({ "action": "acquire", "key": key, "owner": "me", "leaseSeconds": 60 })
 }
 
-fn role() -> Role {
+/// As in the template: with a prefix, for keys that begin so and no others.
+fn role(prefix: Option<&str>) -> Role {
     let resource = "arn:aws:dynamodb:eu-central-1:123456789012:table/LockTable";
-    let grant = |action: &str| Grant { action: action.to_owned(), resource: resource.to_owned(), condition: None };
+    let condition = prefix.map(|prefix| {
+        let condition = json!({
+            "ForAllValues:StringLike": { "dynamodb:LeadingKeys": [format!("{prefix}*")] },
+            "Null": { "dynamodb:LeadingKeys": "false" },
+        });
+        serde_json::from_value::<Condition>(condition).unwrap()
+    });
+    let grant = |action: &str| Grant { condition: condition.clone(), ..Grant::new(action, resource) };
     ["dynamodb:GetItem", "dynamodb:UpdateItem"].map(grant).into()
 }
 
@@ -97,7 +106,7 @@ async fn nothing_is_sent_before_the_snapshot_and_credentials_are_asked_for_once_
     assert_eq!(stage.ask("b").await.unwrap()["acquired"], true);
 
     assert_eq!(stage.credentials.sets(), 1);
-    assert_eq!(stage.proxy.used("set-1"), role(), "the restore reads, and each acquire writes");
+    assert_eq!(stage.proxy.used("set-1"), role(None), "the restore reads, and each acquire writes");
 }
 
 #[tokio::test]
@@ -111,6 +120,19 @@ async fn in_a_table_with_a_sort_key_the_restore_reads_a_pair() {
 
     assert!(!first.logs.contains("after the restore"), "{}", first.logs);
     assert_eq!(stage.proxy.used("set-1").len(), 1, "it has read, and nothing was acquired");
+}
+
+#[tokio::test]
+async fn with_a_key_prefix_the_restore_reads_a_row_that_the_role_allows() {
+    let snapstart = ("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start");
+    let stage = Stage::with(&[snapstart, ("LOCK_KEY_PREFIX", "orders/")], 1).await;
+
+    let first = stage.begin("a");
+    stage.restore().await;
+    let first = first.await.unwrap();
+
+    assert!(!first.logs.contains("WARN"), "{}", first.logs);
+    assert_eq!(answered(first).unwrap()["acquired"], true);
 }
 
 #[tokio::test]
@@ -155,6 +177,16 @@ async fn without_an_endpoint_that_answers_every_request_ends_as_unknown_and_the_
     assert!(first.logs.contains("AWS_CONTAINER_CREDENTIALS_FULL_URI returned no credentials"), "{}", first.logs);
     assert_error(answered(first), "LockUnknown", "a");
     assert_error(stage.ask("b").await, "LockUnknown", "b");
+}
+
+/// A lock request waits for a second, so each of them is over before the answer is there.
+#[tokio::test]
+async fn an_endpoint_that_takes_longer_than_a_request_gives_credentials_to_a_later_request() {
+    let stage = Stage::with(&[], 1).await;
+    stage.credentials.answering_after(Duration::from_millis(1_500));
+
+    assert_eq!(stage.ask("a").await.unwrap()["acquired"], true);
+    assert_eq!(stage.credentials.sets(), 1, "nobody asks again meanwhile");
 }
 
 #[tokio::test]
