@@ -9,6 +9,7 @@ import asyncio
 import copy
 import http.client
 import http.server
+import importlib.metadata
 import json
 import logging
 import os
@@ -16,6 +17,21 @@ import sys
 import threading
 import time
 import urllib.parse
+
+# walk.py and this file reach into one version of MiniStack. `tools` installs the same one.
+PINNED = "1.5.33"
+
+
+def installed():
+    """The version of MiniStack that is installed, or what to say instead."""
+    try:
+        return importlib.metadata.version("ministack")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+if installed() != PINNED:
+    sys.exit(f"MiniStack {PINNED} is needed, and {installed()} is installed: run deploy/statemachines/tools")
 
 # As in local/src/lambda. MiniStack reads both when it is imported.
 REGION, ACCOUNT = "eu-central-1", "123456789012"

@@ -1,5 +1,6 @@
 //! Promises that the definitions show without an execution.
 
+use lambda_lock_asl::MAY_STILL_RUN;
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::Definition;
 use serde_json::Value;
@@ -39,17 +40,6 @@ const ALWAYS_HAS_A_VALUE: [&str; 19] = [
     "$count($states.result[$ = #])",
     "$failed > 0",
     "$failed & ' items failed; the child executions of the Map Run say which, and why'",
-];
-
-/// The names of errors that say that a function may still run.
-const MAY_STILL_RUN: [&str; 7] = [
-    "States.Timeout",
-    "Sandbox.Timedout",
-    "Lambda.Unknown",
-    "Lambda.ServiceException",
-    "Lambda.AWSLambdaException",
-    "Lambda.SdkClientException",
-    "Lambda.ClientExecutionTimeoutException",
 ];
 
 /// The states of a state machine, or of the items of one.

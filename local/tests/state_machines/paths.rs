@@ -1,15 +1,12 @@
 //! Every way through the state machines: whatever the work, Lambda or the input does, the lock is free afterwards, or
 //! left to its lease by an execution that failed.
 
-use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, actions, definition, slow};
-use crate::tenures::SLACK;
-use lambda_lock::Budget;
-use lambda_lock_local::authorize::{Call, Fate};
+use crate::scene::{LEASE, PATIENCE, POLL, Scene, actions, definition};
 use lambda_lock_local::lambda::workspace;
-use lambda_lock_local::states::{Definition, Instead};
+use lambda_lock_local::states::{Before, Definition, Instead};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 const LARGE: usize = 300_000;
 
@@ -80,6 +77,8 @@ async fn a_step_that_may_still_run_keeps_its_lock_until_the_lease_ends() {
         "client" => Some(Instead::Lost("ClientExecutionTimeoutException")),
         _ => None,
     });
+    // Until the end of the test.
+    let _held = scene.router.hold(Before::Request, |_, request| request["counter"] == "slow");
     let mut running = Vec::new();
     for (name, error) in [
         ("slow", "States.Timeout"),
@@ -87,9 +86,9 @@ async fn a_step_that_may_still_run_keeps_its_lock_until_the_lease_ends() {
         ("silent", "Lambda.ServiceException"),
         ("client", "Lambda.ClientExecutionTimeoutException"),
     ] {
-        let timed = definition("exclusive-work").with_task_timeout(2);
-        let input = if name == "slow" { slow(name, Duration::from_secs(3)) } else { json!({ "key": name }) };
-        running.push((name, error, scene.engine.execute(name, &timed, &input).await.unwrap()));
+        let machine = definition("exclusive-work");
+        let machine = if name == "slow" { machine.with_task_timeout("FirstStep", 1) } else { machine };
+        running.push((name, error, scene.engine.execute(name, &machine, &json!({ "key": name })).await.unwrap()));
     }
 
     for (name, error, execution) in running {
@@ -210,58 +209,6 @@ async fn an_input_that_cannot_be_worked_on_is_refused_before_anything_begins() {
     }
 }
 
-#[tokio::test]
-async fn stopped_and_redriven_in_every_state_an_execution_ends_well_or_has_lost_its_lock() {
-    let Some(scene) = Scene::new().await else { return };
-    // So that there is time to stop in each state.
-    scene.sample.proxy.decide(|call: &Call| match call.caller.as_str() {
-        "lock-task" => Fate::AnsweredAfter(Duration::from_millis(300)),
-        _ => Fate::Answered,
-    });
-    scene.work(|counter| (counter == "LeftToItsLease").then_some(Instead::Failure("Sandbox.Timedout")));
-    let states =
-        ["Lock", "WaitForHolder", "FirstStep", "Renew", "SecondStep", "Unlock", "UnlockAfterFailure", "LeftToItsLease"];
-    for (number, state) in states.into_iter().enumerate() {
-        let other = scene.locks().try_acquire(state).lease(PATIENCE).await.unwrap().granted().unwrap();
-        let mut other = Some(other);
-        if state != "WaitForHolder" {
-            other.take().unwrap().release().await.unwrap();
-        }
-        let mut input = slow(state, Duration::from_millis(300));
-        if state == "UnlockAfterFailure" {
-            input["simulate"]["failAt"] = json!("read");
-        }
-        let machine = definition("exclusive-work");
-        let execution = scene.engine.execute(state, &machine, &input).await.unwrap();
-        let entered = async {
-            while scene.engine.states(&execution).await.unwrap().last().map(String::as_str) != Some(state) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, entered).await.unwrap();
-
-        scene.engine.stop(&execution).await.unwrap();
-        if let Some(other) = other {
-            other.release().await.unwrap();
-        }
-        // Every second event is lost.
-        if number % 2 == 0 {
-            scene.clean_up(&execution, "ABORTED").await;
-        }
-        let redriven = scene.engine.redrive(&execution).await.unwrap();
-        let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
-
-        let error = end.error.as_deref();
-        let expected = [None, Some("LockLost"), Some("WorkFailed"), Some("Sandbox.Timedout")];
-        assert!(expected.contains(&error), "{state}: {end:?}");
-        let (count, _) = scene.counter(state).await;
-        assert!(count <= 1 && (count == 1 || end.status == "FAILED"), "{state}: {count} {end:?}");
-        let budget = Budget::lasting(LEASE + SKEW + SLACK).reserve(Duration::ZERO);
-        let next = scene.locks().acquire(state).lease(Duration::from_secs(1)).within(&budget).await;
-        next.unwrap_or_else(|error| panic!("{state}: {error}")).release().await.unwrap();
-    }
-}
-
 /// A path: its name in docs/cost.md, the transitions and the events of its history, and its requests to lock-task.
 type Path = (&'static str, usize, usize, usize);
 
@@ -292,15 +239,7 @@ async fn the_page_about_cost_has_what_the_history_counts() {
         scene.router.take_asked();
         let execution = scene.engine.execute(key, &definition("exclusive-work"), &input).await.unwrap();
         if let Some(other) = other {
-            // Every look is a visit of WaitForHolder.
-            let waiting = async {
-                while scene.engine.states(&execution).await.unwrap().iter().filter(|it| *it == "WaitForHolder").count()
-                    < looks
-                {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            };
-            tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+            scene.until(async || scene.looks(&execution).await == looks).await;
             other.release().await.unwrap();
         }
         scene.engine.until_end(&execution, PATIENCE).await.unwrap();

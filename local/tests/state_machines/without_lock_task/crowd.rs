@@ -2,6 +2,7 @@
 //! poll in both ways, state machines with lock-task, and callers of the crate. The counters are exact.
 
 use super::{document, machine, options, scene, slow};
+use crate::grants::{Grants, SLACK};
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, definition};
 use lambda_lock::Budget;
 use lambda_lock_asl::Poll;
@@ -16,9 +17,6 @@ use tokio::task::JoinSet;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const HOLDERS: usize = 20;
-/// How much two busy processors may add.
-const SLACK: Duration = Duration::from_millis(2500);
-
 /// Who holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
@@ -91,6 +89,7 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
     assert!(counted.is_superset(&succeeded), "{:?} succeeded and have not counted", succeeded.difference(&counted));
     println!("  {} of {HOLDERS} succeeded, {} counted", succeeded.len(), counted.len());
     assert!(succeeded.len() >= HOLDERS / 2, "too few succeeded to prove anything");
+    Grants::read(scene).await.nobody_shared();
     let came = Instant::now();
     for index in 0..KEYS.len() {
         let locks = scene.locks();
