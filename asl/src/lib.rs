@@ -40,8 +40,9 @@ pub use json::{Json, Object};
 pub use options::{Error, OWNER, Options, Poll};
 
 /// The names of errors that say that a function may still run. A step with one of them leaves its lock to its lease.
-pub const MAY_STILL_RUN: [&str; 7] = [
+pub const MAY_STILL_RUN: [&str; 8] = [
     "States.Timeout",
+    "States.HeartbeatTimeout",
     "Sandbox.Timedout",
     "Lambda.Unknown",
     "Lambda.ServiceException",

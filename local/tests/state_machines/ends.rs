@@ -5,7 +5,7 @@ use crate::grants::SLACK;
 use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, definition};
 use lambda_lock_local::states::{Before, Definition};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const MACHINE: &str = "exclusive-work";
 

@@ -1,8 +1,7 @@
 //! Every way through the state machines: whatever the work, Lambda or the input does, the lock is free afterwards, or
 //! left to its lease by an execution that failed.
 
-use crate::scene::{LEASE, PATIENCE, POLL, Scene, actions, definition};
-use lambda_lock_local::lambda::workspace;
+use crate::scene::{LEASE, PATIENCE, POLL, Scene, definition};
 use lambda_lock_local::states::{Before, Definition, Instead};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -207,55 +206,6 @@ async fn an_input_that_cannot_be_worked_on_is_refused_before_anything_begins() {
         let (_, end) = scene.run(&format!("any-{number}"), "skip-if-running", input.clone()).await;
         assert_eq!(end.output, json!({ "value": 1 }), "{input}: {end:?}");
     }
-}
-
-/// A path: its name in docs/cost.md, the transitions and the events of its history, and its requests to lock-task.
-type Path = (&'static str, usize, usize, usize);
-
-/// The history begins with an event of the start and ends with one of the end, which belong to every execution.
-const START_AND_END: usize = 2;
-
-#[tokio::test]
-async fn the_page_about_cost_has_what_the_history_counts() {
-    let Some(scene) = Scene::new().await else { return };
-    scene.work(|counter| (counter == "timed out").then_some(Instead::Failure("Sandbox.Timedout")));
-    let mut counted: Vec<Path> = Vec::new();
-    for (path, key, looks) in [
-        ("free", "free", 0),
-        ("held, one look", "one", 1),
-        ("held, two looks", "two", 2),
-        ("the step failed", "failed", 0),
-        ("the step timed out", "timed out", 0),
-    ] {
-        let other = scene.locks().try_acquire(key).lease(PATIENCE).await.unwrap().granted().unwrap();
-        let mut input = json!({ "key": key });
-        if path == "the step failed" {
-            input["simulate"]["failAt"] = json!("read");
-        }
-        let mut other = Some(other);
-        if looks == 0 {
-            other.take().unwrap().release().await.unwrap();
-        }
-        scene.router.take_asked();
-        let execution = scene.engine.execute(key, &definition("exclusive-work"), &input).await.unwrap();
-        if let Some(other) = other {
-            scene.until(async || scene.looks(&execution).await == looks).await;
-            other.release().await.unwrap();
-        }
-        scene.engine.until_end(&execution, PATIENCE).await.unwrap();
-        let transitions = scene.engine.states(&execution).await.unwrap().len();
-        let events = scene.engine.history(&execution).await.unwrap().len() - START_AND_END;
-        counted.push((path, transitions, events, actions(&scene.router.take_asked()).len()));
-    }
-
-    let page = std::fs::read_to_string(workspace().join("docs/cost.md")).unwrap();
-    for (path, transitions, events, requests) in &counted {
-        let row = format!("| {path} | {transitions} | {events} | {requests} |");
-        assert!(page.contains(&row), "docs/cost.md has no row {row}; counted were {counted:?}");
-    }
-    // What the lock costs: three of the five transitions, and two for each look.
-    assert_eq!((counted[0].1, counted[1].1, counted[2].1), (3 + 2, 3 + 2 + 2, 3 + 2 + 4));
-    assert_eq!((counted[1].2 - counted[0].2, counted[2].2 - counted[1].2), (7, 7), "events of a look");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use crate::scene::{LEASE, PATIENCE, POLL, SKEW};
 use lambda_lock_asl::Poll;
 use lambda_lock_local::states::{Before, Definition};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 
 #[tokio::test]
