@@ -118,14 +118,17 @@ def leads_nowhere(machine):
     for state in states.values():
         rules = [state, *state.get("Choices", []), *state.get("Catch", [])]
         named += [rule[field] for rule in rules for field in ("Next", "Default") if field in rule]
-        for inner in [state.get("ItemProcessor"), state.get("Iterator"), *state.get("Branches", [])]:
+        for inner in [state.get("ItemProcessor"), *state.get("Branches", [])]:
             if inner and (found := leads_nowhere(inner)) is not None:
                 return found
     return next((name for name in named if name not in states), None)
 
 
 def create(request):
-    missing = leads_nowhere(json.loads(request["definition"]))
+    machine = json.loads(request["definition"])
+    if machine.get("QueryLanguage") != "JSONata":
+        return error_response_json("InvalidDefinition", "this engine executes JSONata only: set QueryLanguage", 400)
+    missing = leads_nowhere(machine)
     return missing and error_response_json("InvalidDefinition", f"the definition has no state {missing!r}", 400)
 
 

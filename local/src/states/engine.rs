@@ -6,6 +6,7 @@ use crate::lambda::{ACCOUNT, REGION, workspace};
 use crate::tools;
 use anyhow::Context;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -72,6 +73,10 @@ impl Engine {
 
     async fn start_with(endpoints: &[&str]) -> anyhow::Result<Option<Self>> {
         let Some(python) = tools::python("state-machine-tools", INSTALL)? else { return Ok(None) };
+        Self::launch(&python, endpoints).await.map(Some)
+    }
+
+    async fn launch(python: &Path, endpoints: &[&str]) -> anyhow::Result<Self> {
         let mut process = Command::new(python)
             .current_dir(workspace())
             // Writes no compiled files next to the sources.
@@ -82,7 +87,7 @@ impl Engine {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("deploy/statemachines/engine.py could not be run")?;
+            .with_context(|| format!("{} could not be run: run {INSTALL}", python.display()))?;
         let stdout = process.stdout.take().context("the engine has no output")?;
         let mut stderr = process.stderr.take().context("the engine has no error output")?;
         let mut line = String::new();
@@ -99,7 +104,7 @@ impl Engine {
         };
         // What it says later belongs to nobody, and must not fill a pipe.
         tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::stderr()).await });
-        Ok(Some(Self { endpoint: format!("http://127.0.0.1:{port}"), _process: process }))
+        Ok(Self { endpoint: format!("http://127.0.0.1:{port}"), _process: process })
     }
 
     /// Creates the state machine, and starts its execution. The state machine has the definition's own name, or
@@ -232,4 +237,20 @@ impl Execution {
 
 fn state_machine(name: &str) -> String {
     format!("arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Engine, INSTALL};
+    use std::path::Path;
+
+    #[tokio::test]
+    async fn an_engine_that_does_not_start_says_what_to_do_and_what_it_said() {
+        // It refuses its options.
+        let error = Engine::launch(Path::new("cat"), &["--no-such-option"]).await.unwrap_err().to_string();
+        let nowhere = Engine::launch(Path::new("/nowhere/python"), &[]).await.unwrap_err().to_string();
+
+        assert!(error.contains(&format!("run {INSTALL}")) && error.contains("option"), "{error}");
+        assert!(nowhere.contains(&format!("/nowhere/python could not be run: run {INSTALL}")), "{nowhere}");
+    }
 }
