@@ -169,7 +169,7 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
     }
     counters_are_exact(scene, run, &ended).await;
     Tenures::read(&asked).nobody_shared(&run.cleaned_up.lock().unwrap());
-    grants.nobody_shared();
+    assert!(grants.too_early().is_empty(), "{:#?}", grants.too_early());
     let longest = grants.nobody_waited_too_long(&run.came.lock().unwrap());
     println!("  the longest wait for a holder: {longest:.1?}; {transitions} transitions");
     every_lock_is_free(scene, run).await;

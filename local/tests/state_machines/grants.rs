@@ -47,12 +47,14 @@ impl Grants {
         Self(of_keys)
     }
 
-    /// Asserts that a lock is granted only after the last holder has released it, or let its lease pass.
-    pub(crate) fn nobody_shared(&self) {
-        for (key, before, next) in self.pairs() {
-            let free = before.released.unwrap_or(before.ends);
-            assert!(next.granted >= free && next.token > before.token, "{key}: {before:?} {next:?}");
-        }
+    /// Returns the grants that were made before the last holder had released the lock, or had let its lease pass, and
+    /// those without a larger fencing token.
+    pub(crate) fn too_early(&self) -> Vec<String> {
+        let is_too_early = |before: &Grant, next: &Grant| {
+            next.granted < before.released.unwrap_or(before.ends) || next.token <= before.token
+        };
+        let found = self.pairs().filter(|(_, before, next)| is_too_early(before, next));
+        found.map(|(key, before, next)| format!("{key}: {before:?} {next:?}")).collect()
     }
 
     /// Asserts that none of these callers, by the beginnings of their owners' names and with the times when they came,

@@ -190,6 +190,16 @@ async fn an_input_that_cannot_be_worked_on_is_refused_before_anything_begins() {
     assert!(scene.router.take_asked().is_empty());
     for (number, (input, error)) in [
         (json!(null), "InvalidRequest"),
+        (json!(true), "InvalidRequest"),
+        (json!(7), "InvalidRequest"),
+        (json!("text"), "InvalidRequest"),
+        (json!([]), "InvalidRequest"),
+        (json!({}), "InvalidRequest"),
+        (json!({ "key": null }), "InvalidRequest"),
+        (json!({ "key": true }), "InvalidRequest"),
+        (json!({ "key": {} }), "InvalidRequest"),
+        (json!({ "key": ["a", "b"] }), "InvalidRequest"),
+        (json!({ "key": "" }), "InvalidRequest"),
         (json!([{ "key": "a" }, { "key": "b" }]), "InvalidRequest"),
         (json!({ "observation": {}, "key": 7 }), "InvalidRequest"),
         (json!({ "key": "k", "much": "x".repeat(60_000) }), "States.QueryEvaluationError"),
@@ -202,9 +212,28 @@ async fn an_input_that_cannot_be_worked_on_is_refused_before_anything_begins() {
         assert_eq!(end.error.as_deref(), Some(error), "{number}: {end:?}");
         assert_eq!(scene.engine.states(&execution).await.unwrap(), ["Lock"]);
     }
-    for (number, input) in [json!(null), json!([]), json!([1]), json!("text"), json!(7)].into_iter().enumerate() {
+    for (number, input) in
+        [json!(null), json!(false), json!({}), json!([]), json!([1]), json!("text"), json!(7)].into_iter().enumerate()
+    {
         let (_, end) = scene.run(&format!("any-{number}"), "skip-if-running", input.clone()).await;
         assert_eq!(end.output, json!({ "value": 1 }), "{input}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_item_that_leaves_no_room_for_the_states_fails_alone_and_before_it_has_a_lock() {
+    let Some(scene) = Scene::new().await else { return };
+    for machine in ["fan-out", "fan-out-many"] {
+        let [large, small] = [format!("{machine}-large"), format!("{machine}-small")];
+        // With its key, it is almost as large as an input may be.
+        let items = json!({ "items": [{ "key": large, "much": "x".repeat(261_900) }, { "key": small }] });
+
+        let (execution, end) = scene.run(machine, machine, items).await;
+
+        assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{machine}: {end:?}");
+        assert!(scene.locks().peek(&*large).await.unwrap().is_none(), "{machine}: its work cannot begin");
+        assert!(scene.is_released(&small).await, "{machine}");
+        assert_eq!(scene.clean_up(&execution, "FAILED").await, 0, "{machine}");
     }
 }
 

@@ -100,8 +100,7 @@ const FAN_OUT: [Row; 11] = {
     const FROM_WAIT: Then = Then("EachItem WaitForHolder Lock Work Unlock IsAnyFailed Done", None, 1);
     const AGAIN: Then = Then("EachItem Work Unlock IsAnyFailed Done", None, 2);
     const UNLOCK: Then = Then("EachItem Unlock IsAnyFailed Done", None, 1);
-    const FAILING: Then =
-        Then("EachItem UnlockAfterFailure ItemFailed IsAnyFailed Failed", Some("ItemsFailed"), 0);
+    const FAILING: Then = Then("EachItem UnlockAfterFailure ItemFailed IsAnyFailed Failed", Some("ItemsFailed"), 0);
     const LEFT: Then = Then("EachItem LeftToItsLease ItemFailed IsAnyFailed Failed", Some("ItemsFailed"), 0);
     const FAILED: Then = Then("Failed", Some("ItemsFailed"), 0);
     const INVALID: Then = Then("InvalidInput", Some("InvalidInput"), 0);
@@ -296,9 +295,8 @@ async fn started_and_stopped(
     let is_first = AtomicBool::new(true);
     let of_state = key.to_owned();
     let before = if at == At::Request { Before::Request } else { Before::Response };
-    let is_call = move |_: &str, request: &Value| {
-        is_call_of(state, &of_state, request) && is_first.swap(false, Ordering::SeqCst)
-    };
+    let is_call =
+        move |_: &str, request: &Value| is_call_of(state, &of_state, request) && is_first.swap(false, Ordering::SeqCst);
     let mut held = [At::Request, At::Response].contains(&at).then(|| scene.router.hold(before, is_call));
     let of_lock = key.to_owned();
     let second_first = scene.router.hold(Before::Request, move |_, request| is_call_of("Lock", &of_lock, request));

@@ -167,7 +167,6 @@ pub(crate) fn definition(machine: &str) -> Definition {
     Definition::read(machine).unwrap().with_lease(LEASE.as_secs_f64())
 }
 
-
 /// Returns the actions of lock-task that a state machine requested.
 pub(crate) fn actions(asked: &[Asked]) -> Vec<&str> {
     let of_lock_task = asked.iter().filter(|asked| asked.function == "lock-task");

@@ -89,7 +89,8 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
     assert!(counted.is_superset(&succeeded), "{:?} succeeded and have not counted", succeeded.difference(&counted));
     println!("  {} of {HOLDERS} succeeded, {} counted", succeeded.len(), counted.len());
     assert!(succeeded.len() >= HOLDERS / 2, "too few succeeded to prove anything");
-    Grants::read(scene).await.nobody_shared();
+    let too_early = Grants::read(scene).await.too_early();
+    assert!(too_early.is_empty(), "{too_early:#?}");
     let came = Instant::now();
     for index in 0..KEYS.len() {
         let locks = scene.locks();
@@ -202,7 +203,9 @@ async fn counted(scene: &Scene, name: &str, document: Value) -> (u64, usize) {
 async fn with_conditions_that_always_hold_the_same_executions_lose_updates() {
     let Some(scene) = scene().await else { return };
     assert_eq!(counted(&scene, "right", unfenced()).await, (5, 5));
+    assert!(Grants::read(&scene).await.too_early().is_empty());
 
     let (value, writers) = counted(&scene, "wrong", always_holding(unfenced())).await;
     assert!(value < writers as u64, "{value} counted by {writers}: this test would not notice a lost update");
+    assert!(!Grants::read(&scene).await.too_early().is_empty(), "the crowds would not notice two holders");
 }

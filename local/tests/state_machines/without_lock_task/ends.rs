@@ -9,7 +9,6 @@ use lambda_lock_local::states::{Before, Definition};
 use serde_json::{Value, json};
 use std::time::{Instant, SystemTime};
 
-
 #[tokio::test]
 async fn lock_cleaner_frees_the_lock_of_a_stopped_execution() {
     let Some(scene) = scene().await else { return };
