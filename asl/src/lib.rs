@@ -39,6 +39,18 @@ mod tests;
 pub use json::{Json, Object};
 pub use options::{Error, OWNER, Options, Poll};
 
+/// The names of errors that say that a function may still run. A step with one of them leaves its lock to its lease.
+pub const MAY_STILL_RUN: [&str; 8] = [
+    "States.Timeout",
+    "States.HeartbeatTimeout",
+    "Sandbox.Timedout",
+    "Lambda.Unknown",
+    "Lambda.ServiceException",
+    "Lambda.AWSLambdaException",
+    "Lambda.SdkClientException",
+    "Lambda.ClientExecutionTimeoutException",
+];
+
 /// Returns the states of the lock as a part of a state machine, in JSONata. The two steps of the work are missing:
 /// `first_step` and `second_step` of the options name them. `command` is what wrote the states; the comment names it.
 ///

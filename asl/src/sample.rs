@@ -1,5 +1,6 @@
 //! A whole state machine: `exclusive-work` of the stack, with the lock on DynamoDB alone.
 
+use crate::MAY_STILL_RUN;
 use crate::json::Object;
 use crate::jsonata::query;
 use crate::options::{Error, Options};
@@ -7,17 +8,6 @@ use crate::states::{self, AFTER_FAILURE, LEFT, UNLOCK, caught, input};
 
 /// How many seconds a step may take. More than the timeout of `sample-work`.
 const STEP_SECONDS: u64 = 35;
-/// The errors that say that the function may still run.
-const MAY_STILL_RUN: [&str; 7] = [
-    "States.Timeout",
-    "Sandbox.Timedout",
-    "Lambda.Unknown",
-    "Lambda.ServiceException",
-    "Lambda.AWSLambdaException",
-    "Lambda.SdkClientException",
-    "Lambda.ClientExecutionTimeoutException",
-];
-
 /// Two steps of work, each done by the function `${WorkArn}`.
 pub(crate) fn machine(options: &Options, command: &str) -> Result<Object, Error> {
     let comment = format!(

@@ -9,6 +9,7 @@ import asyncio
 import copy
 import http.client
 import http.server
+import importlib.metadata
 import json
 import logging
 import os
@@ -16,6 +17,21 @@ import sys
 import threading
 import time
 import urllib.parse
+
+# walk.py and this file reach into one version of MiniStack. `tools` installs the same one.
+PINNED = "1.5.33"
+
+
+def installed():
+    """The version of MiniStack that is installed, or what to say instead."""
+    try:
+        return importlib.metadata.version("ministack")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+if installed() != PINNED:
+    sys.exit(f"MiniStack {PINNED} is needed, and {installed()} is installed: run deploy/statemachines/tools")
 
 # As in local/src/lambda. MiniStack reads both when it is imported.
 REGION, ACCOUNT = "eu-central-1", "123456789012"
@@ -102,14 +118,17 @@ def leads_nowhere(machine):
     for state in states.values():
         rules = [state, *state.get("Choices", []), *state.get("Catch", [])]
         named += [rule[field] for rule in rules for field in ("Next", "Default") if field in rule]
-        for inner in [state.get("ItemProcessor"), state.get("Iterator"), *state.get("Branches", [])]:
+        for inner in [state.get("ItemProcessor"), *state.get("Branches", [])]:
             if inner and (found := leads_nowhere(inner)) is not None:
                 return found
     return next((name for name in named if name not in states), None)
 
 
 def create(request):
-    missing = leads_nowhere(json.loads(request["definition"]))
+    machine = json.loads(request["definition"])
+    if machine.get("QueryLanguage") != "JSONata":
+        return error_response_json("InvalidDefinition", "this engine executes JSONata only: set QueryLanguage", 400)
+    missing = leads_nowhere(machine)
     return missing and error_response_json("InvalidDefinition", f"the definition has no state {missing!r}", 400)
 
 

@@ -1,4 +1,5 @@
-"""Executes a definition as Step Functions documents it: states, retries, catches, timeouts, maps, stops and redrives.
+"""Executes a definition in JSONata as Step Functions documents it: states, retries, catches, timeouts, maps, stops and
+redrives.
 
 MiniStack brings the API, the store, JSONata, and the services that a task may call. Its own walk through a definition
 differs from Step Functions (errors that nothing can catch, quotas, timeouts, stops, redrives, variables of a Map), so the
@@ -133,7 +134,7 @@ class Run:
         timer.start()
         try:
             given = json.loads(self.record["input"])
-            walk = Walk(self, self.definition, self.cancel, place="", language="JSONPath", arn=self.record["executionArn"])
+            walk = Walk(self, self.definition, self.cancel, place="", arn=self.record["executionArn"])
             self.end("SUCCEEDED", "ExecutionSucceeded", output=walk.run(given, {}))
         except Stopped:
             pass
@@ -148,10 +149,9 @@ class Run:
 class Walk:
     """One way through states: of the execution, of an iteration of a Map or of a branch of a Parallel."""
 
-    def __init__(self, run, machine, cancel, place, language, arn, item=None, loud=True):
+    def __init__(self, run, machine, cancel, place, arn, item=None, loud=True):
         self._run, self._states, self._start = run, machine["States"], machine["StartAt"]
         self._cancel, self._place, self._arn, self._item = cancel, place, arn, item
-        self._language = machine.get("QueryLanguage", language)
         # A child execution of a distributed Map has a history of its own.
         self._loud = loud
 
@@ -193,7 +193,6 @@ class Visit:
 
     def __init__(self, walk, name, state, given, variables):
         self._walk, self._name, self._state, self._given, self._variables = walk, name, state, given, variables
-        self._jsonata = state.get("QueryLanguage", walk._language) == "JSONata"
         self._retries, self._entered, self._token = 0, sfn.now_iso(), None
 
     def execute(self):
@@ -203,18 +202,11 @@ class Visit:
     # States that cannot catch.
 
     def _pass(self):
-        if self._jsonata:
-            output = self._value(self._state.get("Output", self._given))
-            return self._leave(self._state, output, result=output)
-        result = self._state.get("Result", self._parameters())
-        return self._leave(self._state, sfn._apply_result_path(self._state, self._given, result))
+        output = self._value(self._state.get("Output", self._given))
+        return self._leave(self._state, output, result=output)
 
     def _wait(self):
-        seconds = self._state.get("Seconds")
-        if self._jsonata:
-            seconds = self._value(seconds)
-        elif "SecondsPath" in self._state:
-            seconds = sfn._resolve_path(self._state["SecondsPath"], self._given)
+        seconds = self._value(self._state.get("Seconds"))
         if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= FOREVER:
             raise self._wrong(f"Seconds must be a whole number from 0 to {FOREVER}; got {seconds!r}")
         self._walk._cancel.sleep(seconds)
@@ -222,12 +214,9 @@ class Visit:
 
     def _choice(self):
         for choice in self._state["Choices"]:
-            if self._jsonata:
-                chosen = self._value(choice["Condition"])
-                if not isinstance(chosen, bool):
-                    raise self._wrong(f"Condition must be true or false; got {chosen!r}")
-            else:
-                chosen = sfn._evaluate_rule(choice, self._given)
+            chosen = self._value(choice["Condition"])
+            if not isinstance(chosen, bool):
+                raise self._wrong(f"Condition must be true or false; got {chosen!r}")
             if chosen:
                 return self._leave(choice, self._value(choice.get("Output", self._given)))
         if "Default" not in self._state:
@@ -239,11 +228,7 @@ class Visit:
         return self._leave({**self._state, "End": True}, self._value(self._state.get("Output", self._given)))
 
     def _fail(self):
-        def field(name):
-            if f"{name}Path" in self._state:
-                return sfn._resolve_path(self._state[f"{name}Path"], self._given)
-            return self._value(self._state.get(name, ""))
-        error, cause = field("Error"), field("Cause")
+        error, cause = (self._value(self._state.get(name, "")) for name in ("Error", "Cause"))
         if not isinstance(error, str) or not isinstance(cause, str):
             raise self._wrong(f"Error and Cause must be texts; got {error!r} and {cause!r}")
         raise Failure(error, cause)
@@ -264,12 +249,7 @@ class Visit:
         while True:
             try:
                 result = attempt()
-                output = result
-                if self._jsonata:
-                    output = self._value(self._state.get("Output", result), result=result)
-                else:
-                    output = sfn._apply_result_selector(self._state, result)
-                    output = sfn._apply_result_path(self._state, self._given, output)
+                output = self._value(self._state.get("Output", result), result=result)
                 return self._leave(self._state, output, result=result)
             except Failure as failure:
                 self._walk._cancel.check()
@@ -299,9 +279,7 @@ class Visit:
             if not matches(catcher["ErrorEquals"], failure.error):
                 continue
             error = {"Error": failure.error, "Cause": failure.cause}
-            if self._jsonata:
-                return self._leave(catcher, self._value(catcher.get("Output", error), error=error), error=error)
-            return self._leave(catcher, sfn._apply_result_path(catcher, self._given, error))
+            return self._leave(catcher, self._value(catcher.get("Output", error), error=error), error=error)
         raise failure
 
     def _attempt(self):
@@ -348,32 +326,21 @@ class Visit:
 
     def _timeout(self):
         seconds = self._value(self._state.get("TimeoutSeconds", FOREVER))
-        if "TimeoutSecondsPath" in self._state:
-            seconds = sfn._resolve_path(self._state["TimeoutSecondsPath"], self._given)
         if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
             raise self._wrong(f"TimeoutSeconds must be a whole number that is at least 1; got {seconds!r}")
         return seconds
 
     def _iterate(self):
-        state, given = self._state, self._given
-        processor = state.get("ItemProcessor") or state["Iterator"]
+        state, processor = self._state, self._state["ItemProcessor"]
         distributed = processor.get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED"
-        if self._jsonata:
-            items = self._value(state.get("Items", given))
-        else:
-            given = sfn._apply_input_path(state, given)
-            items = sfn._resolve_path(state.get("ItemsPath", "$"), given)
+        items = self._value(state.get("Items", self._given))
         if not isinstance(items, list):
             raise self._wrong(f"Items must be an array; got {items!r}")
         self._walk._event("MapStateStarted", mapStateStartedEventDetails={"length": len(items)})
 
         def begin(index, cancel):
             item = {"Index": index, "Value": items[index]}
-            selector = state.get("ItemSelector")
-            if self._jsonata:
-                chosen = self._value(selector, item=item) if selector is not None else items[index]
-            else:
-                chosen = sfn._resolve_params_obj(selector, given, self._context(item)) if selector else items[index]
+            chosen = self._value(state["ItemSelector"], item=item) if "ItemSelector" in state else items[index]
             limited(chosen, "an item")
             arn = self._walk._arn
             if distributed:
@@ -381,8 +348,8 @@ class Visit:
                 child = uuid.uuid5(uuid.NAMESPACE_URL, f"{arn}/{self._name}/{index}")
                 arn = f"{arn.rsplit(':', 1)[0]}/{self._name}:{child}"
             walk = Walk(
-                self._walk._run, processor, cancel, f"{self._walk._place}/{self._name}/{index}", self._walk._language, arn,
-                item, self._walk._loud and not distributed,
+                self._walk._run, processor, cancel, f"{self._walk._place}/{self._name}/{index}", arn, item,
+                self._walk._loud and not distributed,
             )
             # Variables of the outside can be read inside, but not in a child execution.
             return walk.run(chosen, {} if distributed else copy.deepcopy(self._variables))
@@ -400,8 +367,9 @@ class Visit:
 
         def begin(index, cancel):
             place = f"{self._walk._place}/{self._name}/{index}"
-            walk = Walk(self._walk._run, branches[index], cancel, place, self._walk._language, self._walk._arn,
-                        self._walk._item, self._walk._loud)
+            walk = Walk(
+                self._walk._run, branches[index], cancel, place, self._walk._arn, self._walk._item, self._walk._loud,
+            )
             return walk.run(given, copy.deepcopy(self._variables))
 
         self._walk._event("ParallelStateStarted")
@@ -445,31 +413,20 @@ class Visit:
     def _leave(self, where, output, **results):
         """Evaluates Assign, and returns output, variables and the next state."""
         variables = self._variables
-        if self._jsonata and "Assign" in where:
+        if "Assign" in where:
             assigned = self._value(where["Assign"], **results)
             variables = {**variables, **limited(assigned, "what the state assigns")}
-        if not self._jsonata and where is self._state and self._state["Type"] != "Fail":
-            output = sfn._apply_output_path(self._state, output)
         return limited(output, "the output of the state"), variables, None if where.get("End") else where.get("Next")
 
     def _arguments(self):
-        arguments = self._value(self._state.get("Arguments", self._given)) if self._jsonata else self._parameters()
-        return limited(arguments, "the input of the state")
-
-    def _parameters(self):
-        given = sfn._apply_input_path(self._state, self._given)
-        if "Parameters" not in self._state:
-            return given
-        return sfn._resolve_params_obj(self._state["Parameters"], given, self._context())
+        return limited(self._value(self._state.get("Arguments", self._given)), "the input of the state")
 
     def _value(self, template, result=None, error=None, item=None):
-        if not self._jsonata:
-            return template
         context = {**self._context(item), "variables": self._variables}
         return sfn._apply_jsonata_template(template, self._given, context, result, error)
 
     def _wrong(self, text):
-        return Failure("States.QueryEvaluationError" if self._jsonata else "States.Runtime", f"{self._name}: {text}")
+        return Failure("States.QueryEvaluationError", f"{self._name}: {text}")
 
     def _context(self, item=None):
         run, record = self._walk._run, self._walk._run.record

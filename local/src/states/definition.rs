@@ -58,10 +58,10 @@ impl Definition {
         self
     }
 
-    /// Sets the timeout of every task.
+    /// Sets the timeout of one task.
     #[must_use]
-    pub fn with_task_timeout(mut self, seconds: u32) -> Self {
-        set(&mut self.document["States"], "TimeoutSeconds", &json!(seconds));
+    pub fn with_task_timeout(mut self, task: &str, seconds: u32) -> Self {
+        self.document["States"][task]["TimeoutSeconds"] = json!(seconds);
         self
     }
 

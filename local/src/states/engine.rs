@@ -6,11 +6,14 @@ use crate::lambda::{ACCOUNT, REGION, workspace};
 use crate::tools;
 use anyhow::Context;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+/// The script that installs the engine.
+const INSTALL: &str = "deploy/statemachines/tools";
 /// How long the engine may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two looks at an execution.
@@ -54,7 +57,8 @@ impl Engine {
     /// line on stderr and returns `None`. `deploy/statemachines/tools` installs it.
     ///
     /// # Errors
-    /// Returns an error if it does not start. With `LAMBDA_LOCK_CI` also if it is not installed.
+    /// Returns an error with what the engine said if it does not start, such as with another version of MiniStack. With
+    /// `LAMBDA_LOCK_CI` also if it is not installed.
     pub async fn start(functions: &str) -> anyhow::Result<Option<Self>> {
         Self::start_with(&[functions]).await
     }
@@ -68,7 +72,11 @@ impl Engine {
     }
 
     async fn start_with(endpoints: &[&str]) -> anyhow::Result<Option<Self>> {
-        let Some(python) = tools::python("state-machine-tools", "deploy/statemachines/tools")? else { return Ok(None) };
+        let Some(python) = tools::python("state-machine-tools", INSTALL)? else { return Ok(None) };
+        Self::launch(&python, endpoints).await.map(Some)
+    }
+
+    async fn launch(python: &Path, endpoints: &[&str]) -> anyhow::Result<Self> {
         let mut process = Command::new(python)
             .current_dir(workspace())
             // Writes no compiled files next to the sources.
@@ -76,17 +84,27 @@ impl Engine {
             .args(endpoints)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("deploy/statemachines/engine.py could not be run")?;
+            .with_context(|| format!("{} could not be run: run {INSTALL}", python.display()))?;
         let stdout = process.stdout.take().context("the engine has no output")?;
+        let mut stderr = process.stderr.take().context("the engine has no error output")?;
         let mut line = String::new();
-        tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line))
-            .await
-            .context("the engine does not start")??;
-        let port: u16 =
-            line.trim().parse().with_context(|| format!("the engine printed {line:?} instead of a port"))?;
-        Ok(Some(Self { endpoint: format!("http://127.0.0.1:{port}"), _process: process }))
+        let printed = tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await;
+        if !matches!(printed, Ok(Ok(_))) {
+            line.clear();
+        }
+        let Ok(port) = line.trim().parse::<u16>() else {
+            // Its error output ends with it.
+            process.kill().await?;
+            let mut said = String::new();
+            stderr.read_to_string(&mut said).await?;
+            anyhow::bail!("the engine of the state machines did not start: run {INSTALL}. It said: {}", said.trim());
+        };
+        // What it says later belongs to nobody, and must not fill a pipe.
+        tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::stderr()).await });
+        Ok(Self { endpoint: format!("http://127.0.0.1:{port}"), _process: process })
     }
 
     /// Creates the state machine, and starts its execution. The state machine has the definition's own name, or
@@ -219,4 +237,20 @@ impl Execution {
 
 fn state_machine(name: &str) -> String {
     format!("arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Engine, INSTALL};
+    use std::path::Path;
+
+    #[tokio::test]
+    async fn an_engine_that_does_not_start_says_what_to_do_and_what_it_said() {
+        // It refuses its options.
+        let error = Engine::launch(Path::new("cat"), &["--no-such-option"]).await.unwrap_err().to_string();
+        let nowhere = Engine::launch(Path::new("/nowhere/python"), &[]).await.unwrap_err().to_string();
+
+        assert!(error.contains(&format!("run {INSTALL}")) && error.contains("option"), "{error}");
+        assert!(nowhere.contains(&format!("/nowhere/python could not be run: run {INSTALL}")), "{nowhere}");
+    }
 }

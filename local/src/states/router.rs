@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// One invocation by a state machine.
 #[derive(Clone, Debug)]
@@ -51,6 +51,46 @@ pub enum Instead {
     Lost(&'static str),
 }
 
+/// Where a [`Router`] holds an invocation back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Before the function gets the request.
+    Request,
+    /// Before the state machine gets the response. The function has done its work.
+    Response,
+}
+
+/// Invocations that a [`Router`] holds back. They go on when this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    arrived: watch::Receiver<usize>,
+    /// Dropping it lets them go on.
+    _gate: watch::Sender<()>,
+}
+
+impl Held {
+    /// Waits until so many invocations have been held back.
+    ///
+    /// # Panics
+    /// Panics if the router has ended.
+    pub async fn until(&mut self, invocations: usize) {
+        let enough = self.arrived.wait_for(|arrived| *arrived >= invocations).await;
+        assert!(enough.is_ok(), "the router has ended");
+    }
+}
+
+/// Which invocations are held back, and where.
+struct Hold {
+    before: Before,
+    holds: Box<Matches>,
+    arrived: watch::Sender<usize>,
+    /// It is closed when they go on.
+    gate: watch::Receiver<()>,
+}
+
+/// Whether this is about an invocation, by the function and the request.
+type Matches = dyn Fn(&str, &Value) -> bool + Send + Sync;
+
 /// Decides what a state machine gets instead of the response, by the function and the request.
 type Decides = dyn Fn(&str, &Value) -> Option<Instead> + Send + Sync;
 
@@ -67,6 +107,7 @@ struct Shared {
     client: Client<HttpConnector, Full<Bytes>>,
     asked: Mutex<Vec<Asked>>,
     decides: Mutex<Box<Decides>>,
+    holds: Mutex<Vec<Hold>>,
 }
 
 impl Router {
@@ -82,6 +123,7 @@ impl Router {
             client: Client::builder(TokioExecutor::new()).build_http(),
             asked: Mutex::default(),
             decides: Mutex::new(Box::new(|_, _| None)),
+            holds: Mutex::default(),
         });
         let routes = Routes::new()
             .route("/2015-03-31/functions/{name}/invocations", post(invoke))
@@ -117,6 +159,33 @@ impl Router {
     pub fn instead(&self, decides: impl Fn(&str, &Value) -> Option<Instead> + Send + Sync + 'static) {
         *lock(&self.shared.decides) = Box::new(decides);
     }
+
+    /// Holds back the invocations of which this is true, until the returned value is dropped.
+    pub fn hold(&self, before: Before, holds: impl Fn(&str, &Value) -> bool + Send + Sync + 'static) -> Held {
+        let (open, gate) = watch::channel(());
+        let (arrived, seen) = watch::channel(0);
+        lock(&self.shared.holds).push(Hold { before, holds: Box::new(holds), arrived, gate });
+        Held { arrived: seen, _gate: open }
+    }
+}
+
+impl Shared {
+    /// Waits for as long as this invocation is held back.
+    async fn pass(&self, before: Before, function: &str, request: &Value) {
+        let mut gates = Vec::new();
+        {
+            let mut holds = lock(&self.holds);
+            holds.retain(|hold| hold.gate.has_changed().is_ok());
+            for hold in holds.iter().filter(|hold| hold.before == before && (hold.holds)(function, request)) {
+                hold.arrived.send_modify(|arrived| *arrived += 1);
+                gates.push(hold.gate.clone());
+            }
+        }
+        for mut gate in gates {
+            // Nothing is ever sent, so this ends with an error, when the gate is dropped.
+            let _ = gate.changed().await;
+        }
+    }
 }
 
 impl fmt::Debug for Router {
@@ -134,6 +203,7 @@ async fn invoke(
     let function = name.rsplit(':').next().unwrap_or(&name).to_owned();
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let began = Instant::now();
+    shared.pass(Before::Request, &function, &request).await;
     let instead = lock(&shared.decides)(&function, &request);
     let lost = match instead {
         Some(Instead::Answer(answer)) => return Json(answer).into_response(),
@@ -149,14 +219,15 @@ async fn invoke(
         return failure("ServiceException");
     };
     let asked = Asked {
-        function,
-        request,
+        function: function.clone(),
+        request: request.clone(),
         answer: serde_json::from_slice(&answer).unwrap_or_default(),
         began,
         ended: Instant::now(),
         lost: lost.is_some(),
     };
     lock(&shared.asked).push(asked);
+    shared.pass(Before::Response, &function, &request).await;
     match lost {
         Some(name) => failure(name),
         None => (head.status, head.headers, answer).into_response(),

@@ -1,9 +1,9 @@
 //! exclusive-work: acquires, works, renews, works and releases. It waits, fails and retries.
 
-use crate::scene::{LEASE, PATIENCE, POLL, Scene, actions, definition, slow};
+use crate::scene::{PATIENCE, POLL, Scene, actions, definition};
+use lambda_lock::Budget;
 use lambda_lock_local::authorize::Fate;
-use lambda_lock_local::states::Asked;
-
+use lambda_lock_local::states::{Asked, Definition};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -31,10 +31,14 @@ async fn acquiring_a_free_lock_and_releasing_it_are_one_state_and_one_request_ea
 #[tokio::test]
 async fn a_second_execution_waits_and_carries_its_observation() {
     let Some(scene) = Scene::new().await else { return };
-    let first =
-        scene.engine.execute("first", &definition(MACHINE), &slow("k", Duration::from_millis(900))).await.unwrap();
-    scene.until_held("k").await;
-    let (second, end) = scene.run("second", MACHINE, json!({ "key": "k" })).await;
+    let mut held = scene.hold_step("read");
+    let machine = Definition::read(MACHINE).unwrap().with_lease(PATIENCE.as_secs_f64());
+    let first = scene.engine.execute("first", &machine, &json!({ "key": "k" })).await.unwrap();
+    held.until(1).await;
+    let second = scene.engine.execute("second", &machine, &json!({ "key": "k" })).await.unwrap();
+    scene.until(async || scene.looks(&second).await >= 2).await;
+    drop(held);
+    let end = scene.engine.until_end(&second, PATIENCE).await.unwrap();
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
     assert_eq!(scene.engine.until_end(&first, PATIENCE).await.unwrap().status, "SUCCEEDED");
     let states = scene.engine.states(&second).await.unwrap();
@@ -76,11 +80,14 @@ async fn every_failure_unlocks_first_and_keeps_its_name() {
 #[tokio::test]
 async fn a_lock_that_another_caller_has_by_now_is_left_alone() {
     let Some(scene) = Scene::new().await else { return };
-    let execution = scene.engine.execute("slow", &definition(MACHINE), &slow("k", LEASE.mul_f64(1.6))).await.unwrap();
-    scene.until_held("k").await;
+    let mut held = scene.hold_step("read");
+    let machine = Definition::read(MACHINE).unwrap().with_lease(1.0);
+    let execution = scene.engine.execute("slow", &machine, &json!({ "key": "k" })).await.unwrap();
+    held.until(1).await;
     // The first step takes longer than the lease.
-    tokio::time::sleep(LEASE + POLL).await;
-    let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let budget = Budget::lasting(PATIENCE).reserve(Duration::ZERO);
+    let other = scene.locks().acquire("k").lease(PATIENCE).within(&budget).await.unwrap();
+    drop(held);
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some("LockLost")), "{end:?}");
     let states = scene.engine.states(&execution).await.unwrap();
@@ -113,15 +120,12 @@ async fn answers_that_get_lost_between_lambda_and_the_state_machine_change_nothi
 #[tokio::test]
 async fn a_lock_task_that_is_killed_during_an_acquire_is_retried() {
     let Some(scene) = Scene::new().await else { return };
-    // DynamoDB applies the acquire and responds late. The function is killed meanwhile.
-    let calls = AtomicU32::new(0);
-    scene.sample.proxy.decide(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
-        0 => Fate::AnsweredAfter(Duration::from_millis(900)),
-        _ => Fate::Answered,
-    });
+    // DynamoDB applies the acquire and does not respond. The function is killed meanwhile.
+    scene.sample.proxy.decide(|_| Fate::AnsweredAfter(PATIENCE));
     let execution = scene.engine.execute("one", &definition(MACHINE), &json!({ "key": "k" })).await.unwrap();
     scene.until_held("k").await;
     scene.sample.lambda.kill(scene.sample.lambda.environments("lock-task")[0]).unwrap();
+    scene.sample.proxy.decide(|_| Fate::Answered);
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
     let asked = scene.router.take_asked();
@@ -139,6 +143,7 @@ async fn a_lock_that_a_java_holder_left_is_taken_over_without_a_wall_clock_and_w
         dynamodb.put_item().table_name("LockTable").item("key", text("k")).item("ownerName", text("a Java client"));
     let row = row.item("leaseDuration", text("2000")).item("recordVersionNumber", text("b2c6a6e2"));
     row.send().await.unwrap();
+    scene.warm_up().await;
     let started = Instant::now();
     let (_, end) = scene.run("one", MACHINE, json!({ "key": "k" })).await;
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");

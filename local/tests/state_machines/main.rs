@@ -6,13 +6,16 @@
 #![allow(clippy::print_stdout, reason = "seeds are shown when a test fails")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod cost;
 mod crowd;
 mod definitions;
 mod ends;
 mod engine;
 mod exclusive_work;
 mod fan_out;
+mod grants;
 mod paths;
+mod redriven;
 mod scene;
 mod skip_if_running;
 mod tenures;

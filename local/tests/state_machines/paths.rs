@@ -1,15 +1,11 @@
 //! Every way through the state machines: whatever the work, Lambda or the input does, the lock is free afterwards, or
 //! left to its lease by an execution that failed.
 
-use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, actions, definition, slow};
-use crate::tenures::SLACK;
-use lambda_lock::Budget;
-use lambda_lock_local::authorize::{Call, Fate};
-use lambda_lock_local::lambda::workspace;
-use lambda_lock_local::states::{Definition, Instead};
+use crate::scene::{LEASE, PATIENCE, POLL, Scene, definition};
+use lambda_lock_local::states::{Before, Definition, Instead};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 const LARGE: usize = 300_000;
 
@@ -80,6 +76,8 @@ async fn a_step_that_may_still_run_keeps_its_lock_until_the_lease_ends() {
         "client" => Some(Instead::Lost("ClientExecutionTimeoutException")),
         _ => None,
     });
+    // Until the end of the test.
+    let _held = scene.router.hold(Before::Request, |_, request| request["counter"] == "slow");
     let mut running = Vec::new();
     for (name, error) in [
         ("slow", "States.Timeout"),
@@ -87,9 +85,9 @@ async fn a_step_that_may_still_run_keeps_its_lock_until_the_lease_ends() {
         ("silent", "Lambda.ServiceException"),
         ("client", "Lambda.ClientExecutionTimeoutException"),
     ] {
-        let timed = definition("exclusive-work").with_task_timeout(2);
-        let input = if name == "slow" { slow(name, Duration::from_secs(3)) } else { json!({ "key": name }) };
-        running.push((name, error, scene.engine.execute(name, &timed, &input).await.unwrap()));
+        let machine = definition("exclusive-work");
+        let machine = if name == "slow" { machine.with_task_timeout("FirstStep", 1) } else { machine };
+        running.push((name, error, scene.engine.execute(name, &machine, &json!({ "key": name })).await.unwrap()));
     }
 
     for (name, error, execution) in running {
@@ -192,6 +190,16 @@ async fn an_input_that_cannot_be_worked_on_is_refused_before_anything_begins() {
     assert!(scene.router.take_asked().is_empty());
     for (number, (input, error)) in [
         (json!(null), "InvalidRequest"),
+        (json!(true), "InvalidRequest"),
+        (json!(7), "InvalidRequest"),
+        (json!("text"), "InvalidRequest"),
+        (json!([]), "InvalidRequest"),
+        (json!({}), "InvalidRequest"),
+        (json!({ "key": null }), "InvalidRequest"),
+        (json!({ "key": true }), "InvalidRequest"),
+        (json!({ "key": {} }), "InvalidRequest"),
+        (json!({ "key": ["a", "b"] }), "InvalidRequest"),
+        (json!({ "key": "" }), "InvalidRequest"),
         (json!([{ "key": "a" }, { "key": "b" }]), "InvalidRequest"),
         (json!({ "observation": {}, "key": 7 }), "InvalidRequest"),
         (json!({ "key": "k", "much": "x".repeat(60_000) }), "States.QueryEvaluationError"),
@@ -204,119 +212,29 @@ async fn an_input_that_cannot_be_worked_on_is_refused_before_anything_begins() {
         assert_eq!(end.error.as_deref(), Some(error), "{number}: {end:?}");
         assert_eq!(scene.engine.states(&execution).await.unwrap(), ["Lock"]);
     }
-    for (number, input) in [json!(null), json!([]), json!([1]), json!("text"), json!(7)].into_iter().enumerate() {
+    for (number, input) in
+        [json!(null), json!(false), json!({}), json!([]), json!([1]), json!("text"), json!(7)].into_iter().enumerate()
+    {
         let (_, end) = scene.run(&format!("any-{number}"), "skip-if-running", input.clone()).await;
         assert_eq!(end.output, json!({ "value": 1 }), "{input}: {end:?}");
     }
 }
 
 #[tokio::test]
-async fn stopped_and_redriven_in_every_state_an_execution_ends_well_or_has_lost_its_lock() {
+async fn an_item_that_leaves_no_room_for_the_states_fails_alone_and_before_it_has_a_lock() {
     let Some(scene) = Scene::new().await else { return };
-    // So that there is time to stop in each state.
-    scene.sample.proxy.decide(|call: &Call| match call.caller.as_str() {
-        "lock-task" => Fate::AnsweredAfter(Duration::from_millis(300)),
-        _ => Fate::Answered,
-    });
-    scene.work(|counter| (counter == "LeftToItsLease").then_some(Instead::Failure("Sandbox.Timedout")));
-    let states =
-        ["Lock", "WaitForHolder", "FirstStep", "Renew", "SecondStep", "Unlock", "UnlockAfterFailure", "LeftToItsLease"];
-    for (number, state) in states.into_iter().enumerate() {
-        let other = scene.locks().try_acquire(state).lease(PATIENCE).await.unwrap().granted().unwrap();
-        let mut other = Some(other);
-        if state != "WaitForHolder" {
-            other.take().unwrap().release().await.unwrap();
-        }
-        let mut input = slow(state, Duration::from_millis(300));
-        if state == "UnlockAfterFailure" {
-            input["simulate"]["failAt"] = json!("read");
-        }
-        let machine = definition("exclusive-work");
-        let execution = scene.engine.execute(state, &machine, &input).await.unwrap();
-        let entered = async {
-            while scene.engine.states(&execution).await.unwrap().last().map(String::as_str) != Some(state) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, entered).await.unwrap();
+    for machine in ["fan-out", "fan-out-many"] {
+        let [large, small] = [format!("{machine}-large"), format!("{machine}-small")];
+        // With its key, it is almost as large as an input may be.
+        let items = json!({ "items": [{ "key": large, "much": "x".repeat(261_900) }, { "key": small }] });
 
-        scene.engine.stop(&execution).await.unwrap();
-        if let Some(other) = other {
-            other.release().await.unwrap();
-        }
-        // Every second event is lost.
-        if number % 2 == 0 {
-            scene.clean_up(&execution, "ABORTED").await;
-        }
-        let redriven = scene.engine.redrive(&execution).await.unwrap();
-        let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
+        let (execution, end) = scene.run(machine, machine, items).await;
 
-        let error = end.error.as_deref();
-        let expected = [None, Some("LockLost"), Some("WorkFailed"), Some("Sandbox.Timedout")];
-        assert!(expected.contains(&error), "{state}: {end:?}");
-        let (count, _) = scene.counter(state).await;
-        assert!(count <= 1 && (count == 1 || end.status == "FAILED"), "{state}: {count} {end:?}");
-        let budget = Budget::lasting(LEASE + SKEW + SLACK).reserve(Duration::ZERO);
-        let next = scene.locks().acquire(state).lease(Duration::from_secs(1)).within(&budget).await;
-        next.unwrap_or_else(|error| panic!("{state}: {error}")).release().await.unwrap();
+        assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{machine}: {end:?}");
+        assert!(scene.locks().peek(&*large).await.unwrap().is_none(), "{machine}: its work cannot begin");
+        assert!(scene.is_released(&small).await, "{machine}");
+        assert_eq!(scene.clean_up(&execution, "FAILED").await, 0, "{machine}");
     }
-}
-
-/// A path: its name in docs/cost.md, the transitions and the events of its history, and its requests to lock-task.
-type Path = (&'static str, usize, usize, usize);
-
-/// The history begins with an event of the start and ends with one of the end, which belong to every execution.
-const START_AND_END: usize = 2;
-
-#[tokio::test]
-async fn the_page_about_cost_has_what_the_history_counts() {
-    let Some(scene) = Scene::new().await else { return };
-    scene.work(|counter| (counter == "timed out").then_some(Instead::Failure("Sandbox.Timedout")));
-    let mut counted: Vec<Path> = Vec::new();
-    for (path, key, looks) in [
-        ("free", "free", 0),
-        ("held, one look", "one", 1),
-        ("held, two looks", "two", 2),
-        ("the step failed", "failed", 0),
-        ("the step timed out", "timed out", 0),
-    ] {
-        let other = scene.locks().try_acquire(key).lease(PATIENCE).await.unwrap().granted().unwrap();
-        let mut input = json!({ "key": key });
-        if path == "the step failed" {
-            input["simulate"]["failAt"] = json!("read");
-        }
-        let mut other = Some(other);
-        if looks == 0 {
-            other.take().unwrap().release().await.unwrap();
-        }
-        scene.router.take_asked();
-        let execution = scene.engine.execute(key, &definition("exclusive-work"), &input).await.unwrap();
-        if let Some(other) = other {
-            // Every look is a visit of WaitForHolder.
-            let waiting = async {
-                while scene.engine.states(&execution).await.unwrap().iter().filter(|it| *it == "WaitForHolder").count()
-                    < looks
-                {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            };
-            tokio::time::timeout(PATIENCE, waiting).await.unwrap();
-            other.release().await.unwrap();
-        }
-        scene.engine.until_end(&execution, PATIENCE).await.unwrap();
-        let transitions = scene.engine.states(&execution).await.unwrap().len();
-        let events = scene.engine.history(&execution).await.unwrap().len() - START_AND_END;
-        counted.push((path, transitions, events, actions(&scene.router.take_asked()).len()));
-    }
-
-    let page = std::fs::read_to_string(workspace().join("docs/cost.md")).unwrap();
-    for (path, transitions, events, requests) in &counted {
-        let row = format!("| {path} | {transitions} | {events} | {requests} |");
-        assert!(page.contains(&row), "docs/cost.md has no row {row}; counted were {counted:?}");
-    }
-    // What the lock costs: three of the five transitions, and two for each look.
-    assert_eq!((counted[0].1, counted[1].1, counted[2].1), (3 + 2, 3 + 2 + 2, 3 + 2 + 4));
-    assert_eq!((counted[1].2 - counted[0].2, counted[2].2 - counted[1].2), (7, 7), "events of a look");
 }
 
 #[tokio::test]

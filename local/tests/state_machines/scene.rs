@@ -4,7 +4,7 @@
 use lambda_lock::{LockClient, PeekedLock};
 use lambda_lock_local::authorize::{Call, Fate};
 use lambda_lock_local::lambda::build;
-use lambda_lock_local::states::{Asked, Definition, End, Engine, Execution, Router};
+use lambda_lock_local::states::{Asked, Before, Definition, End, Engine, Execution, Held, Router};
 use lambda_lock_local::{Sample, client, deployed};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -83,15 +83,59 @@ impl Scene {
 
     /// Waits until this lock is held.
     pub(crate) async fn until_held(&self, key: &str) -> PeekedLock {
-        let held = async {
-            loop {
-                match self.locks().peek(key).await.unwrap() {
-                    Some(lock) if !lock.released => return lock,
-                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
+        self.until(async || self.locks().peek(key).await.unwrap().is_some_and(|lock| !lock.released)).await;
+        self.lock(key).await
+    }
+
+    /// Waits until this is true.
+    pub(crate) async fn until(&self, is: impl AsyncFn() -> bool) {
+        let becomes_true = async {
+            while !is().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, held).await.unwrap()
+        tokio::time::timeout(PATIENCE, becomes_true).await.unwrap();
+    }
+
+    /// Waits until this is the last state that an execution has entered.
+    pub(crate) async fn until_in(&self, execution: &Execution, state: &str) {
+        let last = async || self.engine.states(execution).await.unwrap().pop();
+        self.until(async || last().await.as_deref() == Some(state)).await;
+    }
+
+    /// Returns how often an execution has found the lock held, and waited.
+    pub(crate) async fn looks(&self, execution: &Execution) -> usize {
+        let states = self.engine.states(execution).await.unwrap();
+        states.iter().filter(|state| *state == "WaitForHolder").count()
+    }
+
+    /// Starts a process of lock-task, so that the next call finds one.
+    pub(crate) async fn warm_up(&self) {
+        let invalid = self.sample.ask("lock-task", &json!({})).await;
+        assert_eq!(invalid.unwrap_err().0, "InvalidRequest");
+    }
+
+    /// Holds back the requests of this step of the work, until the returned value is dropped.
+    pub(crate) fn hold_step(&self, step: &'static str) -> Held {
+        self.router.hold(Before::Request, move |_, request| request["step"] == step)
+    }
+
+    /// Starts an execution on the key `k` and stops it in this state. The function that it has invoked goes on.
+    pub(crate) async fn stopped_in(&self, name: &str, machine: &Definition, state: &str) -> Execution {
+        let step = match state {
+            "FirstStep" => Some("read"),
+            "SecondStep" => Some("write"),
+            _ => None,
+        };
+        let mut held = step.map(|step| self.hold_step(step));
+        let execution = self.engine.execute(name, machine, &json!({ "key": "k" })).await.unwrap();
+        match &mut held {
+            Some(held) => held.until(1).await,
+            None => self.until_in(&execution, state).await,
+        }
+        self.engine.stop(&execution).await.unwrap();
+        assert_eq!(self.engine.end(&execution).await.unwrap().unwrap().status, "ABORTED");
+        execution
     }
 
     /// Returns a counter of sample-work, and the callers that counted.
@@ -121,11 +165,6 @@ impl Scene {
 /// Returns a state machine of the repository, with short leases.
 pub(crate) fn definition(machine: &str) -> Definition {
     Definition::read(machine).unwrap().with_lease(LEASE.as_secs_f64())
-}
-
-/// Returns an input that makes steps slow.
-pub(crate) fn slow(key: &str, step: Duration) -> Value {
-    json!({ "key": key, "simulate": { "stepMillis": step.as_millis() as u64 } })
 }
 
 /// Returns the actions of lock-task that a state machine requested.

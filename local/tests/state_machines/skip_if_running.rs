@@ -1,9 +1,8 @@
 //! skip-if-running: one execution works, and the others end at once with success.
 
-use crate::scene::{PATIENCE, Scene, definition, slow};
+use crate::scene::{PATIENCE, Scene, definition};
 use lambda_lock_local::states::Definition;
 use serde_json::json;
-use std::time::Duration;
 
 const MACHINE: &str = "skip-if-running";
 
@@ -16,8 +15,9 @@ fn of_one_name() -> Definition {
 #[tokio::test]
 async fn while_one_execution_works_the_others_skip_and_afterwards_the_next_one_works() {
     let Some(scene) = Scene::new().await else { return };
-    let working = scene.engine.execute("first", &of_one_name(), &slow("", Duration::from_millis(1500))).await.unwrap();
-    scene.until_held("workflow/nightly").await;
+    let mut held = scene.hold_step("add");
+    let working = scene.engine.execute("first", &of_one_name(), &json!({})).await.unwrap();
+    held.until(1).await;
     for name in ["second", "third"] {
         let skipped = scene.engine.execute(name, &of_one_name(), &json!({})).await.unwrap();
         let end = scene.engine.until_end(&skipped, PATIENCE).await.unwrap();
@@ -29,6 +29,7 @@ async fn while_one_execution_works_the_others_skip_and_afterwards_the_next_one_w
         let cause = end.output["skipped"]["Cause"].as_str().unwrap();
         assert!(cause.contains(&named[named.len() - 48..]), "{end:?}");
     }
+    drop(held);
     assert_eq!(scene.engine.until_end(&working, PATIENCE).await.unwrap().status, "SUCCEEDED");
     let next = scene.engine.execute("fourth", &of_one_name(), &json!({})).await.unwrap();
     let end = scene.engine.until_end(&next, PATIENCE).await.unwrap();

@@ -2,6 +2,7 @@
 //! poll in both ways, state machines with lock-task, and callers of the crate. The counters are exact.
 
 use super::{document, machine, options, scene, slow};
+use crate::grants::{Grants, SLACK};
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, definition};
 use lambda_lock::Budget;
 use lambda_lock_asl::Poll;
@@ -16,9 +17,6 @@ use tokio::task::JoinSet;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const HOLDERS: usize = 20;
-/// How much two busy processors may add.
-const SLACK: Duration = Duration::from_millis(2500);
-
 /// Who holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
@@ -91,6 +89,8 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
     assert!(counted.is_superset(&succeeded), "{:?} succeeded and have not counted", succeeded.difference(&counted));
     println!("  {} of {HOLDERS} succeeded, {} counted", succeeded.len(), counted.len());
     assert!(succeeded.len() >= HOLDERS / 2, "too few succeeded to prove anything");
+    let too_early = Grants::read(scene).await.too_early();
+    assert!(too_early.is_empty(), "{too_early:#?}");
     let came = Instant::now();
     for index in 0..KEYS.len() {
         let locks = scene.locks();
@@ -203,7 +203,9 @@ async fn counted(scene: &Scene, name: &str, document: Value) -> (u64, usize) {
 async fn with_conditions_that_always_hold_the_same_executions_lose_updates() {
     let Some(scene) = scene().await else { return };
     assert_eq!(counted(&scene, "right", unfenced()).await, (5, 5));
+    assert!(Grants::read(&scene).await.too_early().is_empty());
 
     let (value, writers) = counted(&scene, "wrong", always_holding(unfenced())).await;
     assert!(value < writers as u64, "{value} counted by {writers}: this test would not notice a lost update");
+    assert!(!Grants::read(&scene).await.too_early().is_empty(), "the crowds would not notice two holders");
 }

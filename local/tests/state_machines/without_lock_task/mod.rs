@@ -15,6 +15,7 @@ use lambda_lock_local::states::{Definition, Engine, Execution, Router};
 use lambda_lock_local::{Expansion, Sample, client};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -24,12 +25,19 @@ const ENGINE: &str = "engine";
 /// The states of an execution that finds the lock free.
 const FREE: [&str; 5] = ["Lock", "FirstStep", "Renew", "SecondStep", "Unlock"];
 
-/// Starts everything, with the state machine's own role. If the tools are not installed, prints a line on stderr and
+/// Returns the template with this state machine, or `None` if the tools for it are missing.
+fn template() -> Option<Expansion> {
+    static TEMPLATE: OnceLock<Option<Expansion>> = OnceLock::new();
+    TEMPLATE.get_or_init(|| Expansion::expand_with(&["SampleWithoutLockTask=true"]).unwrap()).clone()
+}
+
+/// Starts everything, with the state machine's own role and a history of the lock table. If the tools are not installed, prints a line on stderr and
 /// returns `None`.
-async fn scene() -> Option<Scene> {
-    let template = Expansion::expand_with(&["SampleWithoutLockTask=true"]).unwrap()?;
+pub(crate) async fn scene() -> Option<Scene> {
+    let template = template()?;
     let role = template.state_machines[MACHINE].clone();
     let template = template
+        .with_history("LockTable")
         .with("lock-task", &[("LOCK_MAX_CLOCK_SKEW_MS", "300")])
         .with("lock-cleaner", &[("CLEANUP_SECOND_LOOK_SECONDS", "1")]);
     let paths: Vec<_> = binaries().await.iter().map(PathBuf::as_path).collect();
@@ -59,7 +67,7 @@ fn document(options: &Options) -> Value {
     serde_json::from_str(&text.replace("${WorkArn}", "sample-work")).unwrap()
 }
 
-fn machine(poll: Poll) -> Definition {
+pub(crate) fn machine(poll: Poll) -> Definition {
     Definition::new(document(&options(poll)))
 }
 
@@ -79,16 +87,6 @@ async fn run(scene: &Scene, name: &str, poll: Poll, key: &str) -> (Execution, Op
 
 async fn states(scene: &Scene, execution: &Execution) -> Vec<String> {
     scene.engine.states(execution).await.unwrap()
-}
-
-/// Waits until an execution is in this state.
-async fn until_in(scene: &Scene, execution: &Execution, state: &str) {
-    let entered = async {
-        while states(scene, execution).await.last().map(String::as_str) != Some(state) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, entered).await.unwrap();
 }
 
 /// Writes a row as another client does.
@@ -148,11 +146,10 @@ async fn the_role_of_the_template_is_used_in_full_and_its_keys_are_enforced() {
     let Some(scene) = scene().await else { return };
     let held = scene.locks().try_acquire("orders/1").lease(PATIENCE).await.unwrap().granted().unwrap();
     let execution = scene.engine.execute("waits", &machine(Poll::Look), &json!({ "key": "orders/1" })).await.unwrap();
-    until_in(&scene, &execution, "WaitForHolder").await;
+    scene.until_in(&execution, "WaitForHolder").await;
     held.release().await.unwrap();
     assert_eq!(scene.engine.until_end(&execution, PATIENCE).await.unwrap().status, "SUCCEEDED");
-    let template = Expansion::expand_with(&["SampleWithoutLockTask=true"]).unwrap().unwrap();
-    assert_eq!(scene.sample.proxy.used(ENGINE), template.state_machines[MACHINE]);
+    assert_eq!(scene.sample.proxy.used(ENGINE), template().unwrap().state_machines[MACHINE]);
 
     let confined = Expansion::expand_with(&["SampleWithoutLockTask=true", "LockKeyPrefix=orders/"]).unwrap().unwrap();
     scene.sample.proxy.allow(ENGINE, confined.state_machines[MACHINE].clone());

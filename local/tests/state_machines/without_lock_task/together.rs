@@ -1,21 +1,22 @@
 //! Several holders of one key: executions, items of a Map, `lock-task`, and callers of the crate.
 
-use super::{document, machine, options, scene, slow, states, until_in};
+use super::{document, machine, options, scene, states};
 use crate::scene::{LEASE, PATIENCE};
 use lambda_lock::SavedLock;
 use lambda_lock_asl::{OWNER, Options, Poll};
 use lambda_lock_local::states::Definition;
 use serde_json::json;
-use std::time::Duration;
 
 #[tokio::test]
 async fn the_second_of_two_executions_waits_for_the_first() {
     let Some(scene) = scene().await else { return };
     for (key, poll) in [("looks", Poll::Look), ("claims", Poll::Claim)] {
-        let input = slow(key, Duration::from_millis(600));
+        let (mut held, input) = (scene.hold_step("read"), json!({ "key": key }));
         let first = scene.engine.execute(&format!("{key}-first"), &machine(poll), &input).await.unwrap();
-        until_in(&scene, &first, "FirstStep").await;
+        held.until(1).await;
         let second = scene.engine.execute(&format!("{key}-second"), &machine(poll), &input).await.unwrap();
+        scene.until_in(&second, "WaitForHolder").await;
+        drop(held);
         for execution in [&first, &second] {
             assert_eq!(scene.engine.until_end(execution, PATIENCE).await.unwrap().status, "SUCCEEDED");
         }

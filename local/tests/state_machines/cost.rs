@@ -1,0 +1,81 @@
+//! What a lock costs: `docs/cost.md` has what the history of the engine and the proxy in front of DynamoDB count.
+
+use crate::scene::{PATIENCE, Scene, definition};
+use crate::without_lock_task;
+use lambda_lock_asl::Poll;
+use lambda_lock_local::lambda::workspace;
+use lambda_lock_local::states::{Definition, Instead};
+use serde_json::json;
+
+/// The history begins with an event of the start and ends with one of the end, which belong to every execution.
+const START_AND_END: usize = 2;
+
+/// US dollars per million, in us-east-1: transitions, invocations, write units, read units. `docs/cost.md` has the
+/// sources.
+const PRICES: [f64; 4] = [25.0, 0.2, 0.625, 0.125];
+
+/// Executes every path of a state machine, and asserts that the page has its row.
+async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, paths: &[(&str, usize)]) {
+    scene.router.instead(|_, request| {
+        let is_killed = request["counter"].as_str().is_some_and(|key| key.contains("timed out"));
+        is_killed.then_some(Instead::Failure("Sandbox.Timedout"))
+    });
+    let page = std::fs::read_to_string(workspace().join("docs/cost.md")).unwrap();
+    let mut rows = Vec::new();
+    for (path, looks) in paths {
+        let key = format!("{path}{of}");
+        let mut other = scene.locks().try_acquire(&*key).lease(PATIENCE).await.unwrap().granted();
+        if *looks == 0 {
+            other.take().unwrap().release().await.unwrap();
+        }
+        let mut input = json!({ "key": key });
+        if path.contains("failed") {
+            input["simulate"]["failAt"] = json!("read");
+        }
+        let noted = scene.note_requests();
+        scene.router.take_asked();
+
+        let name = key.replace([' ', ',', '`'], "-");
+        let execution = scene.engine.execute(&name, machine, &input).await.unwrap();
+        if let Some(other) = other {
+            scene.until(async || scene.looks(&execution).await == *looks).await;
+            other.release().await.unwrap();
+        }
+        scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+        let states = scene.engine.states(&execution).await.unwrap();
+        let events = scene.engine.history(&execution).await.unwrap().len() - START_AND_END;
+        let invocations = scene.router.take_asked().iter().filter(|asked| asked.function == "lock-task").count();
+        let noted = noted.lock().unwrap().clone();
+        let of_lock = noted.iter().filter(|request| !request.starts_with("sample-work"));
+        let (writes, reads): (Vec<_>, Vec<_>) = of_lock.partition(|request| request.ends_with("UpdateItem"));
+        // The index has a row for as long as the lock is held.
+        let is_released = scene.lock(&key).await.released;
+        let (writes, reads) = (writes.len() + if is_released { 2 } else { 1 }, reads.len());
+        let own = states.iter().filter(|state| !state.ends_with("Step")).count();
+        let counted = [own, invocations, writes, reads];
+        let dollars: f64 = counted.iter().zip(PRICES).map(|(count, price)| *count as f64 * price).sum();
+        // Half a cent is rounded up.
+        let dollars = (dollars * 100.0 + 0.000_001).round() / 100.0;
+        let all = states.len();
+        rows.push(format!("| {path}{of} | {all} | {events} | {invocations} | {writes} | {reads} | {dollars:.2} |"));
+    }
+    let missing: Vec<_> = rows.iter().filter(|row| !page.contains(*row)).collect();
+    assert!(missing.is_empty(), "docs/cost.md has not these rows:\n{missing:#?}\nof\n{}", rows.join("\n"));
+}
+
+const PATHS: [(&str, usize); 5] =
+    [("free", 0), ("held, one look", 1), ("held, two looks", 2), ("the step failed", 0), ("the step timed out", 0)];
+
+#[tokio::test]
+async fn the_page_about_cost_has_what_lock_task_costs() {
+    let Some(scene) = Scene::new().await else { return };
+    the_page_has(&scene, &definition("exclusive-work"), "", &PATHS).await;
+}
+
+#[tokio::test]
+async fn the_page_about_cost_has_what_a_lock_without_a_function_costs() {
+    let Some(scene) = without_lock_task::scene().await else { return };
+    the_page_has(&scene, &without_lock_task::machine(Poll::Look), "", &PATHS).await;
+    the_page_has(&scene, &without_lock_task::machine(Poll::Claim), ", `--poll claim`", &PATHS[1..3]).await;
+}
