@@ -99,7 +99,8 @@ impl LockWatch {
     }
 
     /// Completes when the lock is not ours any more: its lease has ended by one of the clocks, it is lost, released or
-    /// saved. A renewal before that delays it. Code that runs beside the guard stops here.
+    /// saved. A renewal before that delays it. Code that runs beside the guard stops here. A wall clock that is set
+    /// forward is noticed when the guard or a watch next looks, or when the monotonic clock ends the lease.
     ///
     /// # Cancel safety
     /// It is cancel safe: call it again.

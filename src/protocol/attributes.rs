@@ -11,7 +11,7 @@ use super::value::Value;
 
 /// The most additional attributes of a lock.
 pub const MOST_ATTRIBUTES: usize = 20;
-/// The longest name of an attribute in DynamoDB, in bytes.
+/// The longest name of an additional attribute, in bytes. An index of DynamoDB projects no longer names.
 pub(super) const LONGEST_ATTRIBUTE_NAME: usize = 255;
 /// Between two names in `attributeNames`.
 const SEPARATOR: char = ',';
