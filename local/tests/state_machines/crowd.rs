@@ -239,8 +239,8 @@ fn machine(run: &Run, index: usize, plan: Plan) -> (Definition, Value) {
         _ => "exclusive-work",
     });
     // Both ways of waiting for a lock.
-    let poll = if index % 2 == 0 { Poll::Look } else { Poll::Claim };
-    if index % 3 == 0 && !matches!(plan, Plan::FansOut | Plan::Skips) {
+    let poll = if index.is_multiple_of(2) { Poll::Look } else { Poll::Claim };
+    if index.is_multiple_of(3) && !matches!(plan, Plan::FansOut | Plan::Skips) {
         machine = without_lock_task::machine(poll);
     }
     let mut simulate = json!({ "stepMillis": run.millis(20, 300).as_millis() as u64 });
