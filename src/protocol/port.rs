@@ -65,6 +65,9 @@ pub struct ServerTime {
     pub millis: u64,
 }
 
+/// By how much DynamoDB's clock may be ahead of what a response shows.
+const SERVER_TIME_MILLIS: u64 = 1000;
+
 impl Now {
     /// Whether the last response proves that the wall clock showed `written` at `started` although DynamoDB's clock was
     /// ahead of that by more than the allowed skew.
@@ -77,12 +80,13 @@ impl Now {
     ///
     /// A wall clock that is behind writes an end that is too early. Others take the lock over when the allowed skew
     /// has passed since then. So a holder does not rely on its lease any longer, where DynamoDB's clock is as late as
-    /// the last response allows.
+    /// the last response allows. An allowed skew of less than a second does not cover the second to which a response
+    /// is exact. Then this is too late by the rest of that second.
     pub(super) fn until_end(&self, started: Instants, written: u64, ends_at_ms: u64, bounds: &ClockBounds) -> Duration {
         let by_own_clock = ends_at_ms.saturating_sub(written);
         let by_dynamodb = self.server.map_or(u64::MAX, |server| {
             let since_started = u64::try_from(server.sent.shortest_since(started).as_millis()).unwrap_or(u64::MAX);
-            let until_takeover = ends_at_ms.saturating_add(skew_millis(bounds));
+            let until_takeover = ends_at_ms.saturating_add(skew_millis(bounds).saturating_sub(SERVER_TIME_MILLIS));
             until_takeover.saturating_add(since_started).saturating_sub(server.millis)
         });
         Duration::from_millis(by_own_clock.min(by_dynamodb))

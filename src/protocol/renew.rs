@@ -159,8 +159,8 @@ impl Attempt {
     /// The renewal was applied. The lease counts from before the request. The version that it replaced determines the
     /// outcome of an earlier commit.
     ///
-    /// Continues when the renewal was written by a clock that was behind. Others respect less of its lease than the
-    /// caller asked for, so the lock has to be renewed again.
+    /// Continues when the renewal was written by a clock that was behind. Nobody relies on its lease, so the lock has
+    /// to be renewed again.
     pub(super) fn applied(
         self,
         now: &Now,
@@ -179,8 +179,11 @@ impl Attempt {
         holding.seen = self.stamp;
         holding.lease = self.lease;
         holding.ends_at_ms = self.ends_at_ms;
-        let was_behind = now.found_behind(self.started, self.now, &settings.clock_bounds);
-        if was_behind { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if now.found_behind(self.started, self.now, &settings.clock_bounds) {
+            holding.validity = LeaseValidity::none(now.instants);
+            return ControlFlow::Continue(());
+        }
+        ControlFlow::Break(())
     }
 }
 

@@ -81,8 +81,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "GrantOfAClockBehind",
         file: "protocol/acquire/attempt.rs",
-        find: "let until_end = now.until_end(",
-        put: "let now = &Now { server: now.server.filter(|_| !MISTAKEN), ..*now }; let until_end = now.until_end(",
+        find: "if now.found_behind(",
+        put: "let now = &Now { server: now.server.filter(|_| !MISTAKEN), ..*now }; if now.found_behind(",
     },
     Edit {
         name: "RenewalOfAClockBehind",

@@ -56,6 +56,9 @@ impl Attempt {
     }
 
     pub(in crate::protocol) fn validity(&self, now: &Now, clock_bounds: &ClockBounds) -> LeaseValidity {
+        if now.found_behind(self.started, self.now, clock_bounds) {
+            return LeaseValidity::none(now.instants);
+        }
         let until_end = now.until_end(self.started, self.now, self.ends_at_ms, clock_bounds);
         LeaseValidity::of(self.started, &self.lease, until_end, clock_bounds)
     }
