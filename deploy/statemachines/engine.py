@@ -91,7 +91,7 @@ def dynamodb(endpoint):
             headers = {
                 "Content-Type": "application/x-amz-json-1.0",
                 "X-Amz-Target": f"DynamoDB_20120810.{operation[0].upper()}{operation[1:]}",
-                "X-Amz-Date": "20260701T000000Z",
+                "X-Amz-Date": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
                 "Authorization": f"AWS4-HMAC-SHA256 Credential=engine/20260701/{REGION}/dynamodb/aws4_request, "
                                  "SignedHeaders=host;x-amz-date;x-amz-target, Signature=00",
             }
