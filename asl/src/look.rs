@@ -44,6 +44,8 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
         )
     };
     let steps = [
+        // First: none of the names below hides a variable of the state machine.
+        format!("$me := ({})", options.owner),
         "$row := $states.result.Item".to_owned(),
         format!("$version := $row.{VERSION}.S"),
         format!("$owner := $row.{OWNER}.S"),
@@ -63,7 +65,7 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
         ),
         format!("$released := $exists($row.{RELEASED}.S)"),
         format!("$ours := $exists($version) ? $substring($version, 0, {}) = {} : false", OURS.len(), literal(OURS)),
-        format!("$mine := $ours and $exists($owner) ? $owner = ({}) : false", options.owner),
+        "$mine := $ours and $exists($owner) ? $owner = $me : false".to_owned(),
         format!("$ends := $readable and $ours and $exists($row.{ENDS}) ? $number($row.{ENDS}.N) : 1e15"),
         "$now := $millis()".to_owned(),
         "$unchanged := $exists($version) ? ($version = $look.version ? $look.unchanged + $look.wait : 0) : 0"

@@ -36,7 +36,8 @@ struct Arguments {
     /// The name of the table's sort key, where it has one.
     #[arg(long, value_name = "NAME", requires = "sort_key")]
     sort_key_attribute: Option<String>,
-    /// The owner of the lock, in JSONata. It must name one holder: for an item of a Map add & '/' & $states.input.index.
+    /// The owner of the lock, in JSONata. It must name one holder: for an item of a Map add & '/' &
+    /// $states.context.Map.Item.Index.
     #[arg(long, value_name = "JSONATA", default_value = OWNER)]
     owner: String,
     /// For how many seconds the lock is held without a renewal: one step with all of its attempts and their pauses, and

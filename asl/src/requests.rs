@@ -130,8 +130,10 @@ impl<'a> Requests<'a> {
         }
     }
 
+    /// The owner comes first: none of the names after it hides a variable of the state machine.
     fn granted(&self, values: &str) -> String {
-        format!("($now := $millis(); $stamp := $now; $ends := $now + {}; {values})", self.lease_ms)
+        let owner = &self.options.owner;
+        format!("($me := ({owner}); $now := $millis(); $stamp := $now; $ends := $now + {}; {values})", self.lease_ms)
     }
 
     /// Returns the placeholders of an expression, each with the JSONata of its value.
@@ -142,7 +144,7 @@ impl<'a> Requests<'a> {
     fn value(&self, name: &str, sample: &Value, what: For) -> Result<String, Error> {
         let stamp = format!("$pad($formatBase($stamp, 16), -{DIGITS_OF_TIME}, '0') & $substring($uuid(), 0, 4)");
         let computed = match (name, what) {
-            (":owner", _) => format!("({})", self.options.owner),
+            (":owner", _) => "$me".to_owned(),
             (":workflow", _) => "$states.context.Execution.Id".to_owned(),
             (":now", _) => "$now".to_owned(),
             (":trusted", _) => format!("$now - {}", self.skew_ms),

@@ -282,6 +282,27 @@ fn decided(node: &mut Node, states: &Value, look: &Value) -> Result<String, Stri
     Ok(states["Decide"]["Default"].as_str().unwrap().to_owned())
 }
 
+/// The owner is in this variable. Only a row with its value is this execution's own.
+pub(super) fn owner_in_a_variable(node: &mut Node, states: &Value, name: &str) {
+    let bindings = with(bindings(), name, &json!("me"));
+    let uuids = vec!["0123456789ab4cdef0123456789abcde".to_owned(); 2];
+    let scene = Scene { bindings: bindings.clone(), millis: GRANTED, uuids };
+    let claim = node.render(&states["Lock"]["Arguments"], &scene).unwrap();
+    assert_eq!(claim["ExpressionAttributeValues"][":owner"], json!({ "S": "me" }), "{name}");
+
+    let before = json!({ "version": "", "unchanged": 0, "wait": 0 });
+    for (holder, expected) in [("somebody", "WaitForHolder"), ("me", "Take")] {
+        let row = json!({
+            "ownerName": { "S": holder }, "leaseDuration": { "S": "60000" }, "recordVersionNumber": { "S": OWN_VERSION },
+            "fencingToken": { "N": "7" }, "leaseEndsAt": { "N": (GRANTED + 60_000).to_string() },
+        });
+        let seen = with_result(with(bindings.clone(), "look", &before), json!({ "Item": row }));
+        let scene = Scene { bindings: seen, millis: GRANTED, uuids: vec![] };
+        let look = node.render(&states["Look"]["Assign"]["look"], &scene).unwrap();
+        assert_eq!(decided(node, states, &look).as_deref(), Ok(expected), "${name}, held by {holder}");
+    }
+}
+
 /// A token of 16 digits is neither taken nor kept.
 pub(super) fn too_large_a_token(node: &mut Node, states: &Value) {
     let row = json!({

@@ -67,6 +67,18 @@ fn every_row_is_judged_as_the_crate_judges_it() {
     }
 }
 
+/// The expressions use names of their own. Where one of them hid the variable of the owner, each execution would take
+/// the lock of every other one for its own.
+#[test]
+fn the_owner_may_be_in_a_variable_of_any_name() {
+    let Some(mut node) = Node::start() else { return };
+    let names = ["row", "version", "owner", "text", "lease", "readable", "released", "ours", "mine", "ends"];
+    for name in names.into_iter().chain(["now", "unchanged", "left", "next", "stamp", "me"]) {
+        let options = Options { owner: format!("${name}"), ..Options::default() };
+        compare::owner_in_a_variable(&mut node, &states(&options), name);
+    }
+}
+
 #[test]
 fn a_token_that_json_would_round_fails_instead_of_fencing_with_another_one() {
     let Some(mut node) = Node::start() else { return };

@@ -149,20 +149,25 @@ async fn lock_task_may_be_throttled_be_silent_or_crash_in_every_action() {
 #[tokio::test]
 async fn an_unlock_that_fails_is_tried_for_as_long_as_the_lease() {
     let Some(scene) = Scene::new().await else { return };
-    let refuse = |function: &str, request: &Value| function == "lock-task" && request["action"] == "release";
-    scene.router.instead(move |function, request| {
-        refuse(function, request).then_some(Instead::Refusal("TooManyRequestsException"))
+    let of_key = |request: &Value, key: &str| request["action"] == "release" && request["lock"]["key"] == key;
+    scene.router.instead(move |_, request| {
+        if of_key(request, "throttled") {
+            return Some(Instead::Refusal("TooManyRequestsException"));
+        }
+        // Such as credentials that have just expired.
+        of_key(request, "denied").then_some(Instead::Failure("LockTableError"))
     });
     // 13 pauses, as long as the lease of the test.
     let machine = definition("exclusive-work").with_pauses(LEASE.as_secs_f64() / 13.0);
+    for key in ["throttled", "denied"] {
+        let execution = scene.engine.execute(key, &machine, &json!({ "key": key })).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
 
-    let execution = scene.engine.execute("one", &machine, &json!({ "key": "k" })).await.unwrap();
-    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
-
-    assert_eq!((&*end.status, &end.output), ("SUCCEEDED", &json!({ "value": 1 })), "{end:?}");
-    assert_eq!(scene.engine.states(&execution).await.unwrap().last().unwrap(), "NotUnlocked");
-    let lock = scene.lock("k").await;
-    assert!(lock.lease_ends_at.unwrap() <= SystemTime::now(), "no lock is left behind by a success");
+        assert_eq!((&*end.status, &end.output), ("SUCCEEDED", &json!({ "value": 1 })), "{key}: {end:?}");
+        assert_eq!(scene.engine.states(&execution).await.unwrap().last().unwrap(), "NotUnlocked", "{key}");
+        let lock = scene.lock(key).await;
+        assert!(lock.lease_ends_at.unwrap() <= SystemTime::now(), "{key}: no lock is left behind by a success");
+    }
 }
 
 #[tokio::test]
