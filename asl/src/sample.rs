@@ -8,6 +8,7 @@ use crate::states::{self, AFTER_FAILURE, LEFT, UNLOCK, caught, input};
 
 /// How many seconds a step may take. More than the timeout of `sample-work`.
 const STEP_SECONDS: u64 = 35;
+
 /// Two steps of work, each done by the function `${WorkArn}`.
 pub(crate) fn machine(options: &Options, command: &str) -> Result<Object, Error> {
     let comment = format!(

@@ -57,7 +57,7 @@ pub struct Now {
 }
 
 /// DynamoDB's clock, as a response showed it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTime {
     /// Both clocks of this process, read before the request was sent.
     pub sent: Instants,
