@@ -15,8 +15,6 @@ pub(crate) struct Binary {
     pub(crate) name: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// The largest ratio of lock-task to this function. Infinite for functions without a promise.
-    pub(crate) limit: f64,
 }
 
 /// Builds lock-task first, then the functions that it is compared with. Each is built separately, because functions
@@ -25,8 +23,8 @@ pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binar
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tools = Tools::installed().await?;
     let lock_task = tools.build_as_the_template("lock-task", "LockTask").await?;
-    let lean = Binary { limit: 1.05, ..tools.build(here, "bare-lean", "musl", "bare-lean").await? };
-    let defaults = Binary { limit: 0.45, ..tools.build(here, "bare-defaults", "gnu", "bare-defaults").await? };
+    let lean = tools.build(here, "bare-lean", "musl", "bare-lean").await?;
+    let defaults = tools.build(here, "bare-defaults", "gnu", "bare-defaults").await?;
     let mut binaries = vec![lock_task, lean, defaults];
     if gnu {
         binaries.push(tools.build(workspace(), "lock-task", "gnu", "lock-task-gnu").await?);
@@ -106,7 +104,7 @@ impl Binary {
     fn at(artifacts: &Path, name: &'static str) -> anyhow::Result<Self> {
         let path = artifacts.join("bootstrap");
         let bytes = path.metadata().with_context(|| format!("the file {} does not exist", path.display()))?.len();
-        Ok(Self { name, path, bytes, limit: f64::INFINITY })
+        Ok(Self { name, path, bytes })
     }
 }
 
@@ -132,5 +130,5 @@ async fn build_java(here: &Path) -> anyhow::Result<Binary> {
     for library in std::fs::read_dir(directory.join("lib"))? {
         bytes += library?.metadata()?.len();
     }
-    Ok(Binary { name: "java-client", path, bytes, limit: f64::INFINITY })
+    Ok(Binary { name: "java-client", path, bytes })
 }

@@ -58,9 +58,10 @@ fn table_of_all(binaries: &[Binary], rows: &[Row], starts: u32) -> String {
 /// The promises of each function. Ratios that are too large are in bold.
 fn promised(rows: &[Row]) -> String {
     let mut text = String::from("| what | next to | promised | `lock-task` / the other |\n|---|---|---|---|\n");
-    for Row { what, other, limit, comparison, .. } in rows.iter().filter(|row| row.is_promised()) {
+    for row in rows {
+        let (Row { what, other, comparison, .. }, Some(limit)) = (row, row.promise()) else { continue };
         let (ratio, (low, high)) = (comparison.ratio(), comparison.interval());
-        let bold = if ratio > *limit { "**" } else { "" };
+        let bold = if ratio > limit { "**" } else { "" };
         let _ = writeln!(text, "| {what} | `{other}` | {limit} | {bold}{ratio:.3}{bold} ({low:.3} to {high:.3}) |");
     }
     text
