@@ -269,10 +269,11 @@ impl Sandbox {
         match call {
             Call::Next(poll) => self.polled(poll),
             Call::Answered { to, answer, accept } => {
-                let _ = accept.send(self.answered(&to, answer_of(&answer)));
+                let (outcome, accepted) = answer_of(&answer);
+                let _ = accept.send(self.answered(&to, outcome, accepted));
             }
             Call::Failed { to, failure: Failure { error_type, message }, accept } => {
-                let _ = accept.send(self.answered(&to, Outcome::Error { error_type, message }));
+                let _ = accept.send(self.answered(&to, Outcome::Error { error_type, message }, Accepted::Yes));
             }
             // The initialisation has succeeded before.
             Call::InitFailed(_) => {}
@@ -292,7 +293,8 @@ impl Sandbox {
         }
     }
 
-    fn answered(&mut self, to: &To, outcome: Outcome) -> Accepted {
+    /// Ends an invocation with this outcome, and returns `accepted` if it was in progress.
+    fn answered(&mut self, to: &To, outcome: Outcome, accepted: Accepted) -> Accepted {
         let Some(answered) = self.in_progress.iter().position(|one| one.awaits(to)) else {
             return Accepted::UnknownRequest;
         };
@@ -310,7 +312,7 @@ impl Sandbox {
             // The deadline applies until the next poll, even after the response.
             self.in_progress.push(one);
         }
-        Accepted::Yes
+        accepted
     }
 
     /// Whether the process must be killed because a deadline has passed. If not, tells the callers of such invocations.
@@ -409,12 +411,30 @@ async fn poll_or_failure(api: &mut RuntimeApi) -> Result<oneshot::Sender<Deliver
     }
 }
 
-fn answer_of(answer: &[u8]) -> Outcome {
+/// The outcome that a response means, and what the process is told about it.
+fn answer_of(answer: &[u8]) -> (Outcome, Accepted) {
     if answer.len() <= LARGEST_ANSWER {
-        return Outcome::Answer(String::from_utf8_lossy(answer).into_owned());
+        return (Outcome::Answer(String::from_utf8_lossy(answer).into_owned()), Accepted::Yes);
     }
-    Outcome::Error {
+    let too_large = Outcome::Error {
         error_type: "Function.ResponseSizeTooLarge".to_owned(),
         message: format!("Response payload size exceeded maximum allowed payload size ({LARGEST_ANSWER} bytes)."),
+    };
+    (too_large, Accepted::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_of_more_than_six_megabytes_is_an_error_of_the_function_and_the_process_is_told_so() {
+        let (outcome, told) = answer_of(&vec![b'a'; LARGEST_ANSWER]);
+        assert!(matches!(outcome, Outcome::Answer(_)), "{outcome:?}");
+        assert_eq!(told, Accepted::Yes);
+
+        let (outcome, told) = answer_of(&vec![b'a'; LARGEST_ANSWER + 1]);
+        assert!(matches!(&outcome, Outcome::Error { error_type, .. } if error_type == "Function.ResponseSizeTooLarge"));
+        assert_eq!(told.response().status(), 413);
     }
 }

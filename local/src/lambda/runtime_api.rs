@@ -44,6 +44,8 @@ pub(super) enum Accepted {
     UnknownRequest,
     /// The caller was told before that the deadline has passed.
     TooLate,
+    /// The caller was told that the response is too large.
+    TooLarge,
 }
 
 /// An invocation, as it is delivered to the process.
@@ -152,14 +154,27 @@ async fn init_error(State(calls): Calls, headers: HeaderMap, body: Bytes) -> Res
 async fn said(calls: &mpsc::UnboundedSender<Call>, call: Call, answer: oneshot::Receiver<Accepted>) -> Response {
     let sent = calls.send(call);
     match (sent, answer.await) {
-        (Ok(()), Ok(Accepted::Yes)) => accepted(),
-        (Ok(()), Ok(Accepted::UnknownRequest)) => {
-            refused(StatusCode::BAD_REQUEST, "InvalidRequestID", "no such invocation is under way")
-        }
-        (Ok(()), Ok(Accepted::TooLate)) => {
-            refused(StatusCode::GONE, "ErrorRuntimeInvokeTimeout", "the invocation timed out before it was answered")
-        }
+        (Ok(()), Ok(accepted)) => accepted.response(),
         _ => StatusCode::GONE.into_response(),
+    }
+}
+
+impl Accepted {
+    /// What the process is told.
+    pub(super) fn response(self) -> Response {
+        match self {
+            Self::Yes => accepted(),
+            Self::UnknownRequest => {
+                refused(StatusCode::BAD_REQUEST, "InvalidRequestID", "no such invocation is under way")
+            }
+            Self::TooLate => {
+                let message = "the invocation timed out before it was answered";
+                refused(StatusCode::GONE, "ErrorRuntimeInvokeTimeout", message)
+            }
+            Self::TooLarge => {
+                refused(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "the response is larger than 6 MB")
+            }
+        }
     }
 }
 
