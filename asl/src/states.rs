@@ -16,8 +16,8 @@ use crate::jsonata::query;
 use crate::look;
 use crate::options::{Error, Options, Poll};
 use crate::requests::{self, Requests};
-use lambda_lock::protocol::OURS;
 use lambda_lock::protocol::schema::{ENDS, VERSION};
+use lambda_lock::protocol::{OURS, millis_rounded_up};
 use std::time::Duration;
 
 const UPDATE: &str = "updateItem";
@@ -28,8 +28,12 @@ const REFUSED: &str = "DynamoDB.ConditionalCheckFailedException";
 pub(crate) const RESPONSE_SECONDS: u64 = 10;
 /// The most characters of an error that are kept. A state's data has a limit, and nothing catches what exceeds it.
 const LONGEST_CAUSE: u64 = 2_000;
+/// With `--poll claim`: how many claims in a row may have no response.
+const MOST_UNANSWERED: u64 = 7;
 
 const LOCK: &str = "Lock";
+/// With `--poll claim`: every claim after the first.
+const LOCK_AGAIN: &str = "LockAgain";
 const LOOK: &str = "Look";
 const DECIDE: &str = "Decide";
 const TAKE: &str = "Take";
@@ -54,36 +58,53 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
         .with("version", "")
         .with("unchanged", 0_u64)
         .with("wait", if polls_by_claim { options.poll_seconds } else { 0_u64 });
-    let not_granted = |error: &str, next: &str| {
+    let refused = |next: &str| {
+        let seen = Object::new().with("look", nothing_seen.clone());
+        let seen = if polls_by_claim { seen.with("unanswered", 0_u64) } else { seen };
+        Object::new().with("ErrorEquals", [REFUSED]).with("Assign", seen).with("Output", input()).with("Next", next)
+    };
+    // A claim without a response looks, because it may have been granted. `so_far` counts those before it.
+    let unanswered = |so_far: Json| {
+        let seen = failure().with("look", nothing_seen.clone()).with("unanswered", so_far);
         Object::new()
-            .with("ErrorEquals", [error])
-            .with("Assign", Object::new().with("look", nothing_seen.clone()))
+            .with("ErrorEquals", ["States.ALL"])
+            .with("Assign", seen)
             .with("Output", input())
-            .with("Next", next)
+            .with("Next", LOOK)
     };
     let claim = task(options, UPDATE, requests.claim()?).with("Assign", Object::new().with("lock", lock.clone()));
+    let claim_again = polls_by_claim
+        .then(|| claim.clone().with("Catch", [refused(WAIT), unanswered(query("$unanswered + 1").into())]));
     let claim = match options.poll {
-        Poll::Look => claim.with("Retry", retry()).with("Catch", [not_granted(REFUSED, LOOK)]),
-        // What was refused waits. What had no response looks, because it may have been granted.
-        Poll::Claim => claim.with("Catch", [not_granted(REFUSED, WAIT), not_granted("States.ALL", LOOK)]),
+        Poll::Look => claim.with("Retry", retry()).with("Catch", [refused(LOOK)]),
+        Poll::Claim => claim.with("Catch", [refused(WAIT), unanswered(1_u64.into())]),
     };
     let taken_by_another = Object::new().with("ErrorEquals", [REFUSED]).with("Output", input()).with("Next", LOOK);
     let is = |next: &str| query(&format!("$look.next = '{next}'"));
     let goes = |next: &str, state: &str| Object::new().with("Condition", is(next)).with("Next", state);
+    let too_many = format!("$look.next = '{}' and $unanswered >= {MOST_UNANSWERED}", look::CLAIM);
+    let too_many = Object::new().with("Condition", query(&too_many)).with("Next", FAILED);
+    let decisions = [
+        polls_by_claim.then_some(too_many),
+        // After a claim without a response there is a pause before the next one.
+        Some(goes(look::CLAIM, if polls_by_claim { WAIT } else { LOCK })),
+        Some(goes(look::TAKE, TAKE)),
+        Some(goes(look::WAIT, WAIT)),
+    ];
     let cause = format!(
         "'The row of the lock ' & ({}) & ' is not a lock record, or has a number that a state machine cannot keep. \
          Look at the row, then repair or delete it.'",
         options.key
     );
-    Ok(Object::new()
-        .with(
-            LOCK,
-            commented(
-                "Acquires a free lock, or one whose holder is dead by the wall clock, with this one state and one request.",
-            )
-            .with_all(claim)
-            .with("Next", options.first_step.as_str()),
-        )
+    let first = commented(
+        "Acquires a free lock, or one whose holder is dead by the wall clock, with this one state and one request.",
+    );
+    let states = Object::new().with(LOCK, first.with_all(claim).with("Next", options.first_step.as_str()));
+    let states = claim_again.into_iter().fold(states, |states, claim| {
+        let again = commented("The same after a wait. It counts the requests in a row that had no response.");
+        states.with(LOCK_AGAIN, again.with_all(claim).with("Next", options.first_step.as_str()))
+    });
+    Ok(states
         .with(
             LOOK,
             commented("Reads who holds the lock: a refusal does not bring the row.")
@@ -96,7 +117,7 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
             DECIDE,
             Object::new()
                 .with("Type", "Choice")
-                .with("Choices", [goes(look::CLAIM, LOCK), goes(look::TAKE, TAKE), goes(look::WAIT, WAIT)])
+                .with("Choices", decisions.into_iter().flatten().collect::<Vec<_>>())
                 .with("Default", INVALID),
         )
         .with(
@@ -113,7 +134,7 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
             commented("Waits until the holder can be proven dead, but not for long, because it may release earlier.")
                 .with("Type", "Wait")
                 .with("Seconds", query("$look.wait"))
-                .with("Next", if polls_by_claim { LOCK } else { LOOK }),
+                .with("Next", if polls_by_claim { LOCK_AGAIN } else { LOOK }),
         )
         .with(
             INVALID,
@@ -147,6 +168,9 @@ pub(crate) fn renew(options: &Options) -> Result<Object, Error> {
 pub(crate) fn release(options: &Options) -> Result<Object, Error> {
     let settings = options.settings()?;
     let release = Requests::new(options, &settings).release()?;
+    // The clock of this expression may be ahead of the one that the end of the lease was written with.
+    let skew = millis_rounded_up(options.max_clock_skew);
+    let left = format!("$max([0, $ceil(($lock.leaseEndsAt + {skew} - $millis()) / 1000)])");
     let unlock = |comment: &str, next: &str| {
         let refused = Object::new().with("ErrorEquals", ["States.ALL"]).with("Output", input()).with("Next", next);
         commented(comment)
@@ -181,7 +205,7 @@ pub(crate) fn release(options: &Options) -> Result<Object, Error> {
                 "The step may still run. So nobody else gets the lock before its lease ends, also not from lock-cleaner: the execution ends only then.",
             )
             .with("Type", "Wait")
-            .with("Seconds", query("$max([0, $ceil(($lock.leaseEndsAt - $millis()) / 1000)])"))
+            .with("Seconds", query(&left))
             .with("Next", FAILED),
         )
         .with(
@@ -195,14 +219,15 @@ pub(crate) fn release(options: &Options) -> Result<Object, Error> {
 
 /// Catches these errors under the lock.
 pub(crate) fn caught<const N: usize>(errors: [&str; N], next: &str) -> Object {
+    Object::new().with("ErrorEquals", errors).with("Assign", failure()).with("Output", input()).with("Next", next)
+}
+
+/// Keeps the error for the state that fails.
+fn failure() -> Object {
     let cause =
         format!("$exists($states.errorOutput.Cause) ? $substring($states.errorOutput.Cause, 0, {LONGEST_CAUSE}) : ''");
     let failure = Object::new().with("Error", query("$states.errorOutput.Error")).with("Cause", query(&cause));
-    Object::new()
-        .with("ErrorEquals", errors)
-        .with("Assign", Object::new().with("failure", failure))
-        .with("Output", input())
-        .with("Next", next)
+    Object::new().with("failure", failure)
 }
 
 /// Names what wrote the states, so that they can be written again when the protocol has changed.

@@ -1,7 +1,7 @@
 //! fan-out: every item has its own lock.
 
 use crate::scene::{PATIENCE, Scene};
-use lambda_lock_local::states::{Before, Definition, Held};
+use lambda_lock_local::states::{Before, Definition, Held, Instead};
 use serde_json::{Value, json};
 
 const MACHINE: &str = "fan-out";
@@ -40,6 +40,7 @@ async fn one_item_s_failure_frees_its_own_lock_and_no_other_s() {
     drop(held);
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!((end.status.as_str(), end.error.as_deref()), ("FAILED", Some("ItemsFailed")), "{end:?}");
+    assert!(end.cause.unwrap().starts_with("items 1, 2 failed: [{"));
     for (index, (key, count)) in [("a", 1), ("b", 0), ("c", 0), ("d", 1)].into_iter().enumerate() {
         assert!(scene.lock(key).await.released, "{key}");
         let writers = (count > 0).then(|| format!("{}/{index}", execution.arn)).into_iter().collect();
@@ -93,4 +94,28 @@ async fn very_many_items_are_child_executions_and_their_failures_are_counted() {
     }
     // Its history has only the states outside of the items.
     assert_eq!(scene.engine.states(&execution).await.unwrap(), ["EachItem", "IsAnyFailed", "Failed"]);
+}
+
+#[tokio::test]
+async fn a_child_execution_that_fails_stops_none_of_the_others() {
+    let Some(scene) = Scene::new().await else { return };
+    // Nothing catches an answer that is too large.
+    let large = |counter: &str| (counter == "large").then(|| Instead::Answer(json!("x".repeat(300_000))));
+    scene.work(large);
+    let mut held = hold_work_on(&scene, &["a", "b"]);
+    let items = json!({ "items": [item("a", json!({})), item("large", json!({})), item("b", json!({}))] });
+    let machine = Definition::read("fan-out-many").unwrap().with_lease(PATIENCE.as_secs_f64());
+    let execution = scene.engine.execute("many", &machine, &items).await.unwrap();
+    held.until(2).await;
+    drop(held);
+
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{end:?}");
+    assert!(end.cause.unwrap().starts_with("1 items failed"));
+    for key in ["a", "b"] {
+        assert_eq!(scene.counter(key).await.0, 1, "{key}");
+        assert!(scene.lock(key).await.released, "{key}");
+    }
+    assert!(!scene.lock("large").await.released, "its child execution had no chance to release it");
 }
