@@ -100,15 +100,12 @@ async fn very_many_items_are_child_executions_and_their_failures_are_counted() {
 async fn a_child_execution_that_fails_stops_none_of_the_others() {
     let Some(scene) = Scene::new().await else { return };
     // Nothing catches an answer that is too large.
-    let large = |counter: &str| (counter == "large").then(|| Instead::Answer(json!("x".repeat(300_000))));
-    scene.work(large);
-    let mut held = hold_work_on(&scene, &["a", "b"]);
-    let items = json!({ "items": [item("a", json!({})), item("large", json!({})), item("b", json!({}))] });
-    let machine = Definition::read("fan-out-many").unwrap().with_lease(PATIENCE.as_secs_f64());
-    let execution = scene.engine.execute("many", &machine, &items).await.unwrap();
-    held.until(2).await;
-    drop(held);
+    scene.work(|counter| (counter == "large").then(|| Instead::Answer(json!("x".repeat(300_000)))));
+    let mut machine = Definition::read("fan-out-many").unwrap().document().clone();
+    machine["States"]["EachItem"]["MaxConcurrency"] = json!(1);
+    let items = json!({ "items": [item("large", json!({})), item("a", json!({})), item("b", json!({}))] });
 
+    let execution = scene.engine.execute("many", &Definition::new(machine), &items).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
 
     assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{end:?}");
