@@ -258,21 +258,47 @@ async fn the_history_of_fan_out_has_what_its_check_counts() {
     assert_eq!(four - none, 4 * 17);
 }
 
+/// fan-out whose two items may look two times each: (30 - 2) / 7 / 2.
+fn with_two_looks() -> Definition {
+    let text = definition("fan-out").document().to_string();
+    let little = text.replace("(24000 - 26 *", "(30 - 1 *");
+    assert_ne!(little, text);
+    Definition::new(serde_json::from_str(&little).unwrap())
+}
+
 #[tokio::test]
 async fn an_item_that_has_looked_as_often_as_the_history_allows_fails_alone() {
     let Some(scene) = Scene::new().await else { return };
     let other = scene.locks().try_acquire("held").lease(PATIENCE).await.unwrap().granted().unwrap();
-    let text = definition("fan-out").document().to_string().replace("(24000 - 17 *", "(30 - 1 *");
-    let machine = Definition::new(serde_json::from_str(&text).unwrap());
     let items = json!({ "items": [{ "key": "held" }, { "key": "free" }] });
     let started = Instant::now();
+
+    let execution = scene.engine.execute("many", &with_two_looks(), &items).await.unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{end:?}");
+    assert!(end.cause.unwrap().contains("has looked 2 times"));
+    assert!(started.elapsed() >= 2 * POLL && scene.is_released("free").await && !scene.is_released("held").await);
+    other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_retries_of_a_look_count_for_what_they_take_of_the_history() {
+    let Some(scene) = Scene::new().await else { return };
+    let other = scene.locks().try_acquire("held").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let refused = AtomicU32::new(0);
+    scene.router.instead(move |function, request| {
+        let is_early = || refused.fetch_add(1, Ordering::SeqCst) < 3;
+        let is_refused = function == "lock-task" && request["key"] == "held" && is_early();
+        is_refused.then_some(Instead::Refusal("TooManyRequestsException"))
+    });
+    let items = json!({ "items": [{ "key": "held" }, { "key": "free" }] });
+    let machine = with_two_looks().with_pauses(0.1);
 
     let execution = scene.engine.execute("many", &machine, &items).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
 
-    // (30 - 2) / 7 / 2 is two looks.
-    assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{end:?}");
-    assert!(end.cause.unwrap().contains("has looked 2 times"));
-    assert!(started.elapsed() >= 2 * POLL && scene.is_released("free").await && !scene.is_released("held").await);
+    // One look of 7 events, and three retries of 3.
+    assert!(end.cause.as_ref().is_some_and(|cause| cause.contains("has looked 3 times")), "{end:?}");
     other.release().await.unwrap();
 }
