@@ -1,5 +1,6 @@
 //! fan-out: every item has its own lock.
 
+use crate::paths::catching_no_large_answer;
 use crate::scene::{PATIENCE, Scene};
 use lambda_lock_local::states::{Before, Definition, Held, Instead};
 use serde_json::{Value, json};
@@ -99,12 +100,12 @@ async fn very_many_items_are_child_executions_and_their_failures_are_counted() {
 #[tokio::test]
 async fn a_child_execution_that_fails_stops_none_of_the_others() {
     let Some(scene) = Scene::new().await else { return };
-    // Nothing catches an answer that is too large.
+    // The child execution fails because nothing catches this.
     let large = |counter: &str| (counter == "large").then(|| Instead::Answer(json!("x".repeat(300_000))));
     scene.work(large);
     let mut held = hold_work_on(&scene, &["a", "b"]);
     let items = json!({ "items": [item("a", json!({})), item("large", json!({})), item("b", json!({}))] });
-    let machine = Definition::read("fan-out-many").unwrap().with_lease(PATIENCE.as_secs_f64());
+    let machine = catching_no_large_answer("fan-out-many").with_lease(PATIENCE.as_secs_f64());
     let execution = scene.engine.execute("many", &machine, &items).await.unwrap();
     held.until(2).await;
     drop(held);
