@@ -66,7 +66,15 @@ fn step(options: &Options, name: &str, step: &str, value: Option<&str>, next: &s
         .with("Output", input())
         .with("TimeoutSeconds", STEP_SECONDS)
         .with("Retry", [retry])
-        .with("Catch", [caught(MAY_STILL_RUN, LEFT), caught(["States.ALL"], AFTER_FAILURE)])
+        .with(
+            "Catch",
+            [
+                caught(MAY_STILL_RUN, LEFT),
+                // States.ALL does not match it.
+                caught(["States.DataLimitExceeded"], AFTER_FAILURE),
+                caught(["States.ALL"], AFTER_FAILURE),
+            ],
+        )
         .with("Next", next);
     Object::new().with(name, state)
 }

@@ -82,7 +82,12 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
     let taken_by_another = Object::new().with("ErrorEquals", [REFUSED]).with("Output", input()).with("Next", LOOK);
     let is = |next: &str| query(&format!("$look.next = '{next}'"));
     let goes = |next: &str, state: &str| Object::new().with("Condition", is(next)).with("Next", state);
-    let too_many = format!("$look.next = '{}' and $unanswered >= {MOST_UNANSWERED}", look::CLAIM);
+    // What such a claim was granted after all is taken.
+    let too_many = format!(
+        "$unanswered >= {MOST_UNANSWERED} and ($look.next = '{}' or $look.next = '{}')",
+        look::CLAIM,
+        look::WAIT
+    );
     let too_many = Object::new().with("Condition", query(&too_many)).with("Next", FAILED);
     let decisions = [
         polls_by_claim.then_some(too_many),
@@ -201,9 +206,9 @@ pub(crate) fn release(options: &Options) -> Result<Object, Error> {
         )
         .with(
             LEFT,
-            commented(
-                "The step may still run. So nobody else gets the lock before its lease ends, also not from lock-cleaner: the execution ends only then.",
-            )
+            commented(&format!(
+                "The step may still run. So nobody else gets the lock before its lease ends, also not from lock-cleaner: the execution ends only then, and {skew} ms later, because clocks differ.",
+            ))
             .with("Type", "Wait")
             .with("Seconds", query(&left))
             .with("Next", FAILED),

@@ -80,18 +80,23 @@ class Cancel:
             pass
 
 
-def limited(value, what):
+class TooLarge(Failure):
+    """The answer of a task is too large. Only a Catch that names this error sees it."""
+
+
+def limited(value, what, error=Failure):
     """Refuses what is larger than a payload may be."""
     size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
     if size > LARGEST_PAYLOAD:
-        raise Failure("States.DataLimitExceeded", f"{what} has {size} bytes, more than the {LARGEST_PAYLOAD} of a payload")
+        raise error("States.DataLimitExceeded", f"{what} has {size} bytes, more than the {LARGEST_PAYLOAD} of a payload")
     return value
 
 
-def matches(names, error):
-    """Whether a Retry or a Catch with these names sees this error."""
+def matches(names, failure):
+    """Whether a Retry or a Catch with these names sees this failure."""
+    error = failure.error
     if error in ("States.Runtime", "States.DataLimitExceeded"):
-        return False
+        return isinstance(failure, TooLarge) and error in names
     return error in names or "States.ALL" in names or ("States.TaskFailed" in names and error != "States.Timeout")
 
 
@@ -263,7 +268,7 @@ class Visit:
     def _pause_before_retry(self, failure, used):
         """Returns the seconds before the next attempt. A retrier counts within one visit of its state."""
         for number, retrier in enumerate(self._state.get("Retry", [])):
-            if not matches(retrier["ErrorEquals"], failure.error):
+            if not matches(retrier["ErrorEquals"], failure):
                 continue
             count = used.get(number, 0)
             if count >= retrier.get("MaxAttempts", 3):
@@ -276,7 +281,7 @@ class Visit:
 
     def _catch(self, failure):
         for catcher in self._state.get("Catch", []):
-            if not matches(catcher["ErrorEquals"], failure.error):
+            if not matches(catcher["ErrorEquals"], failure):
                 continue
             error = {"Error": failure.error, "Cause": failure.cause}
             return self._leave(catcher, self._value(catcher.get("Output", error), error=error), error=error)
@@ -302,12 +307,15 @@ class Visit:
         except queue.Empty:
             self._walk._event("TaskTimedOut", taskTimedOutEventDetails=details)
             raise Failure("States.Timeout", "") from None
-        if isinstance(result, Failure):
-            named = {**details, "error": result.error, "cause": result.cause}
+        try:
+            if isinstance(result, Failure):
+                raise result
+            # The answer of a task is a payload, whatever is kept of it.
+            limited(result, "the answer of the task", TooLarge)
+        except Failure as failure:
+            named = {**details, "error": failure.error, "cause": failure.cause}
             self._walk._event("TaskFailed", taskFailedEventDetails=named)
-            raise result
-        # The answer of a task is a payload, whatever is kept of it.
-        limited(result, "the answer of the task")
+            raise
         self._walk._event("TaskSucceeded", taskSucceededEventDetails={**details, "output": json.dumps(result)})
         return result
 

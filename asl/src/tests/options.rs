@@ -86,7 +86,9 @@ fn the_lease_covers_a_step_with_all_of_its_attempts_and_unlock_is_tried_for_as_l
     for (step, before) in [("FirstStep", "Lock"), ("FirstStep", "Take"), ("SecondStep", "Renew")] {
         let retrier = &sample["States"][step]["Retry"][0];
         let attempts = retrier["MaxAttempts"].as_u64().unwrap() + 1;
-        assert!(lease > seconds(before) + attempts * seconds(step) + pauses(retrier), "{step}");
+        // Step Functions does not say how long it takes from one attempt or state to the next.
+        let between_states = 5;
+        assert!(lease >= seconds(before) + attempts * seconds(step) + pauses(retrier) + between_states, "{step}");
     }
     for lease in [1, 180, 3_300, 86_400] {
         let options = Options { lease: Duration::from_secs(lease), ..Options::default() };

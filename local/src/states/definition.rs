@@ -50,6 +50,16 @@ impl Definition {
         self
     }
 
+    /// Replaces a part of every text that contains it.
+    ///
+    /// # Panics
+    /// Panics if no text does.
+    #[must_use]
+    pub fn replacing(mut self, part: &str, by: &str) -> Self {
+        assert!(replace(&mut self.document, part, by), "the definition has no {part:?}");
+        self
+    }
+
     /// Sets every pause between two attempts to at most this long.
     #[must_use]
     pub fn with_pauses(mut self, seconds: f64) -> Self {
@@ -78,6 +88,20 @@ impl Definition {
     pub fn renamed(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
+    }
+}
+
+/// Replaces a part of every text. Returns whether there was one.
+fn replace(value: &mut Value, part: &str, by: &str) -> bool {
+    match value {
+        Value::String(text) => {
+            let found = text.contains(part);
+            *text = text.replace(part, by);
+            found
+        }
+        Value::Object(fields) => fields.values_mut().fold(false, |found, value| replace(value, part, by) | found),
+        Value::Array(values) => values.iter_mut().fold(false, |found, value| replace(value, part, by) | found),
+        _ => false,
     }
 }
 

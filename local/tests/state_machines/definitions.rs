@@ -1,5 +1,6 @@
 //! Promises that the definitions show without an execution.
 
+use crate::paths::LARGEST_INPUT;
 use lambda_lock_asl::MAY_STILL_RUN;
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::Definition;
@@ -43,6 +44,50 @@ const ALWAYS_HAS_A_VALUE: [&str; 20] = [
     "$failed > 0",
     "$failed & ' items failed; the child executions of the Map Run say which, and why'",
 ];
+
+/// The error of an answer that is too large. States.ALL does not match it.
+const TOO_LARGE: &str = "States.DataLimitExceeded";
+
+/// How many bytes a payload may have: https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
+const PAYLOAD: usize = 256 * 1024;
+/// How many items fan-out allows.
+const ITEMS: usize = 300;
+/// An input or an item that the first state allows. A character has at most four bytes.
+const INPUT: usize = 4 * LARGEST_INPUT;
+// An error of lock-task, a number, and a key or another name.
+const REPORT: usize = 8 * 1024;
+const NUMBER: usize = 20;
+const NAME: usize = 2_048;
+
+/// The most bytes that an expression hands on, by its form.
+const LARGEST: [(&str, usize); 17] = [
+    ("$states.context.Execution.Input", INPUT),
+    ("$states.input.item", INPUT),
+    ("$states.input", INPUT + REPORT),
+    // An answer of lock-task.
+    ("$lock", 128 * 1024),
+    ("$lock.#", NAME),
+    ("$value", NUMBER),
+    ("$value + 1", NUMBER),
+    ("#", NUMBER),
+    // Both are cut to 80 characters.
+    ("$failure.#", 4 * 80),
+    ("$states.context.Execution.Id", NAME),
+    ("$states.context.Execution.Id & '/' & $states.context.Map.Item.Index", NAME),
+    ("$states.context.Execution.Id & '/' & $states.context.Execution.RedriveCount", NAME),
+    (
+        "$states.context.Execution.Id & '/' & $states.context.Execution.RedriveCount & '/' & $states.context.Map.Item.Index",
+        NAME,
+    ),
+    ("$states.context.StateMachine.Name", NAME),
+    ("$states.context.Map.Item.Index", NUMBER),
+    ("$states.errorOutput.Error", NAME),
+    ("$exists($states.errorOutput.Cause) ? $substring($states.errorOutput.Cause, 0, 2000) : ''", 4 * 2_000),
+];
+
+/// The same, by what an expression contains: the key that the first state checks, and the parts of a report.
+const LARGEST_WITH: [(&str, usize); 4] =
+    [("> 60000 ? $error(", INPUT), (".observation", REPORT), ("retryAfterSeconds", NUMBER), ("looks", NUMBER)];
 
 /// The states of a state machine, or of the items of one.
 struct Group {
@@ -203,8 +248,10 @@ fn a_failure_under_a_lock_leads_to_its_release_or_to_the_end_of_its_lease() {
             assert!(last.0 == ["States.ALL"] && releases(last.1), "{here}");
             assert!(rest[0].0 == ["LockLost"] && releases(rest[0].1), "{here}");
             if is_work(state) {
-                // Nobody else may get the lock while the step may still run.
-                assert_eq!(rest[1..], [(MAY_STILL_RUN.to_vec(), "LeftToItsLease")], "{here}");
+                // Nobody else may get the lock while the step may still run. After an answer that is too large it has
+                // ended.
+                let too_large = (vec![TOO_LARGE], last.1);
+                assert_eq!(rest[1..], [(MAY_STILL_RUN.to_vec(), "LeftToItsLease"), too_large], "{here}");
                 assert_eq!(group.states["LeftToItsLease"]["Type"], "Wait", "{here}");
                 steps += 1;
             }
@@ -315,10 +362,11 @@ fn no_definition_relies_on_a_catch_of_what_nothing_catches() {
     for group in groups() {
         for (name, state) in &group.states {
             let here = format!("{}: {name}", group.name);
-            for rule in ["Catch", "Retry"].iter().flat_map(|list| state[*list].as_array().into_iter().flatten()) {
-                let names = names(&rule["ErrorEquals"]);
-                let never = ["States.Runtime", "States.DataLimitExceeded"];
-                assert!(!names.iter().any(|name| never.contains(name)), "{here}: {names:?}");
+            for (list, never) in [("Catch", &["States.Runtime"][..]), ("Retry", &["States.Runtime", TOO_LARGE])] {
+                for rule in state[list].as_array().into_iter().flatten() {
+                    let names = names(&rule["ErrorEquals"]);
+                    assert!(!names.iter().any(|name| never.contains(name)), "{here}: {list} of {names:?}");
+                }
             }
             // Paths that lead nowhere are States.Runtime. Expressions without a value are not.
             for field in state.as_object().unwrap().keys() {
@@ -346,6 +394,44 @@ fn little_enough_is_kept_of_every_answer_and_of_every_error() {
             }
         }
     }
+}
+
+/// Returns the most bytes that a payload has. For a Map, its own result is counted by the caller.
+fn largest(payload: &Value, here: &str) -> usize {
+    let of_expressions = expressions(payload).into_iter().map(|expression| {
+        let by_form = LARGEST.iter().find(|(form, _)| has_form(expression, &[form]));
+        let found = by_form.or_else(|| LARGEST_WITH.iter().find(|(part, _)| expression.contains(part)));
+        found.unwrap_or_else(|| panic!("{here}: how much does {expression} hand on?")).1
+    });
+    // The text has the expressions themselves too, which makes it longer than what is sent.
+    payload.to_string().len() + of_expressions.sum::<usize>()
+}
+
+#[test]
+fn no_state_sends_or_hands_on_more_than_a_payload() {
+    let mut of_items = 0;
+    for group in groups() {
+        for (name, state) in group.states.iter().filter(|(_, state)| state["Type"] != "Map") {
+            let here = format!("{}: {name}", group.name);
+            let caught = state["Catch"].as_array().into_iter().flatten().map(|rule| &rule["Output"]);
+            for payload in [&state["Arguments"], &state["Output"]].into_iter().chain(caught) {
+                let bytes = largest(payload, &here);
+                assert!(bytes <= PAYLOAD, "{here}: {bytes} bytes, of {payload}");
+            }
+            for error in state["Catch"].as_array().into_iter().flatten().filter(|_| group.is_of_items()) {
+                let text = error["Assign"].to_string();
+                assert_eq!(text.matches("$substring(").count(), text.matches(", 0, 80)").count(), "{here}: {text}");
+            }
+            if group.name == "fan-out, an item" && state["End"] == true {
+                let bytes = ITEMS * largest(&state["Output"], &here);
+                assert!(bytes <= PAYLOAD, "{here}: {bytes} bytes of all items");
+                of_items += 1;
+            }
+        }
+    }
+    assert_eq!(of_items, 2);
+    let check = Definition::read("fan-out").unwrap().document()["States"]["Check"].to_string();
+    assert!(check.contains(&format!("$count($states.input.items) <= {ITEMS} ")));
 }
 
 #[test]

@@ -2,29 +2,82 @@
 //! and without it.
 
 use crate::grants::SLACK;
-use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, definition};
+use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, actions, definition};
+use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::{Before, Definition};
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 const MACHINE: &str = "exclusive-work";
 
-/// Redrives an execution of this state machine that was stopped while it waited for the lock.
+/// Redrives an execution of this state machine twice that was stopped while it waited for the lock.
 pub(crate) async fn redriven_while_it_waited(scene: &Scene, machine: &Definition) {
     let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
     let stopped = scene.stopped_in("stopped", machine, "WaitForHolder").await;
+    let again = scene.engine.redrive(&stopped).await.unwrap();
+    scene.until_in(&again, "WaitForHolder").await;
+    scene.engine.stop(&again).await.unwrap();
     other.release().await.unwrap();
     let mut held = scene.hold_step("read");
-    let redriven = scene.engine.redrive(&stopped).await.unwrap();
+    let redriven = scene.engine.redrive(&again).await.unwrap();
     held.until(1).await;
     let lock = scene.lock("k").await;
-    assert_eq!((lock.holder, lock.workflow), (format!("{}/1", stopped.arn), Some(stopped.arn.clone())));
-    // The event of the first end arrives only now.
-    assert_eq!(scene.clean_up(&stopped, "ABORTED").await, 0);
+    assert_eq!((lock.holder, lock.workflow), (format!("{}/2", stopped.arn), Some(stopped.arn.clone())));
+    // The events of the first two ends arrive only now.
+    for ended in [&stopped, &again] {
+        assert_eq!(scene.clean_up(ended, "ABORTED").await, 0);
+    }
     drop(held);
     let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
     assert_eq!(scene.counter("k").await, (1, [stopped.arn].into()));
+}
+
+/// A redriven execution has the ARN of its first attempt. What that attempt has left behind is not its own.
+pub(crate) async fn redriven_beside_a_lock_of_its_first_attempt(scene: &Scene, machine: &Definition) {
+    let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let stopped = scene.stopped_in("stopped", machine, "WaitForHolder").await;
+    other.release().await.unwrap();
+    // A late request of the first attempt.
+    let first = scene.locks().try_acquire("k").owner(format!("{}/0", stopped.arn)).lease(LEASE).await.unwrap();
+    let first = first.granted().unwrap();
+    let redriven = scene.engine.redrive(&stopped).await.unwrap();
+
+    let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
+
+    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+    let lock = scene.lock("k").await;
+    assert_eq!((lock.holder, lock.released), (format!("{}/1", stopped.arn), true));
+    assert!(lock.lease_ends_at.unwrap() > first.lease_ends_at().unwrap(), "it must wait for the end of the lease");
+    assert!(lock.fencing_token > Some(first.fencing_token()));
+}
+
+/// Redrives executions whose lease has ended: nobody came meanwhile, or somebody did.
+pub(crate) async fn redriven_after_its_lease(scene: &Scene, machine: &Definition) {
+    for somebody_came in [false, true] {
+        let stopped = scene.stopped_in(&format!("stopped-{somebody_came}"), machine, "FirstStep").await;
+        let left = scene.lock("k").await;
+        let over = left.lease_ends_at.unwrap() + SKEW + Duration::from_millis(10);
+        tokio::time::sleep(over.duration_since(SystemTime::now()).unwrap()).await;
+        let other = match somebody_came {
+            true => scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted(),
+            false => None,
+        };
+        let (counted, _) = scene.counter("k").await;
+
+        let redriven = scene.engine.redrive(&stopped).await.unwrap();
+        let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
+
+        let (lock, (now, _)) = (scene.lock("k").await, scene.counter("k").await);
+        let Some(other) = other else {
+            assert_eq!((&*end.status, now), ("SUCCEEDED", counted + 1), "{end:?}");
+            assert!(lock.released && lock.fencing_token == left.fencing_token);
+            continue;
+        };
+        assert_eq!((end.error.as_deref(), now), (Some("LockLost"), counted), "{end:?}");
+        assert_eq!((lock.released, lock.fencing_token), (false, Some(other.fencing_token())));
+        other.release().await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -154,4 +207,41 @@ async fn a_redriven_execution_that_another_one_has_overtaken_writes_nothing_and_
 async fn a_redriven_execution_acquires_the_lock_under_its_own_name_and_a_late_event_spares_it() {
     let Some(scene) = Scene::new().await else { return };
     redriven_while_it_waited(&scene, &definition(MACHINE)).await;
+}
+
+#[tokio::test]
+async fn a_redriven_execution_does_not_take_a_lock_of_its_first_attempt_for_its_own() {
+    let Some(scene) = Scene::new().await else { return };
+    redriven_beside_a_lock_of_its_first_attempt(&scene, &definition(MACHINE)).await;
+}
+
+#[tokio::test]
+async fn an_execution_that_is_redriven_after_its_lease_goes_on_only_if_nobody_came() {
+    let Some(scene) = Scene::new().await else { return };
+    redriven_after_its_lease(&scene, &definition(MACHINE)).await;
+}
+
+/// What docs/step-functions.md says about a step that must not be done twice.
+#[tokio::test]
+async fn a_step_can_refuse_to_run_in_a_redrive() {
+    let Some(scene) = Scene::new().await else { return };
+    let page = std::fs::read_to_string(workspace().join("docs/step-functions.md")).unwrap();
+    let token = page.lines().find_map(|line| line.trim().strip_prefix("\"fencingToken\": ")).unwrap();
+    let token: Value = serde_json::from_str(token.trim_end_matches(',')).unwrap();
+    let machine = definition(MACHINE).replacing("{% $lock.fencingToken %}", token.as_str().unwrap());
+    let undisturbed = scene.engine.execute("undisturbed", &machine, &json!({ "key": "k" })).await.unwrap();
+    let end = scene.engine.until_end(&undisturbed, PATIENCE).await.unwrap();
+    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
+    let stopped = scene.stopped_in("stopped", &machine, "SecondStep").await;
+    let (counted, _) = scene.counter("k").await;
+    scene.router.take_asked();
+
+    let redriven = scene.engine.redrive(&stopped).await.unwrap();
+    let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
+
+    assert_eq!(end.error.as_deref(), Some("States.QueryEvaluationError"), "{end:?}");
+    assert_eq!(actions(&scene.router.take_asked()), ["release"]);
+    assert!(scene.lock("k").await.released);
+    // The function of the stopped attempt still counted.
+    scene.until(async || scene.counter("k").await.0 == counted + 1).await;
 }

@@ -1,8 +1,8 @@
 //! The engine does as Step Functions documents it, where moto and MiniStack do otherwise: `docs/local.md` has the
 //! table, whose last column names these tests.
 
-use crate::scene::PATIENCE;
-use lambda_lock_local::states::{Definition, End, Engine, Execution};
+use crate::scene::{PATIENCE, Scene};
+use lambda_lock_local::states::{Definition, End, Engine, Execution, Instead};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -32,15 +32,32 @@ fn unreachable(more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn no_catch_sees_a_payload_that_is_too_large() {
+async fn no_catch_sees_a_request_that_is_too_large() {
     let Some(engine) = engine().await else { return };
-    let catch = json!([{ "ErrorEquals": ["States.ALL"], "Next": "B" }]);
+    let catch = ["States.DataLimitExceeded", "States.ALL"].map(|name| json!({ "ErrorEquals": [name], "Next": "B" }));
     let large = json!({ "Payload": "{% $pad('', 300000, 'x') %}", "FunctionName": "f" });
     let task = unreachable(json!({ "Arguments": large, "Catch": catch, "End": true }));
 
     let (_, end) = run(&engine, "one", &machine(json!({ "A": task, "B": { "Type": "Succeed" } })), json!({})).await;
 
     assert_eq!(end.error.as_deref(), Some("States.DataLimitExceeded"), "{end:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_seen_by_a_catch_that_names_it_and_by_no_other() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.router.instead(|_, _| Some(Instead::Answer(json!("x".repeat(300_000)))));
+    for (named, status) in
+        [("States.DataLimitExceeded", "SUCCEEDED"), ("States.ALL", "FAILED"), ("States.TaskFailed", "FAILED")]
+    {
+        let catch = json!([{ "ErrorEquals": [named], "Next": "B" }]);
+        let task = unreachable(json!({ "Catch": catch, "End": true }));
+        let machine = machine(json!({ "A": task, "B": { "Type": "Succeed" } }));
+
+        let (_, end) = run(&scene.engine, named, &machine, json!({})).await;
+
+        assert_eq!(end.status, status, "{named}: {end:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! fan-out: every item has its own lock.
 
+use crate::paths::catching_no_large_answer;
 use crate::scene::{PATIENCE, Scene};
 use lambda_lock_local::states::{Before, Definition, Held, Instead};
 use serde_json::{Value, json};
@@ -99,9 +100,9 @@ async fn very_many_items_are_child_executions_and_their_failures_are_counted() {
 #[tokio::test]
 async fn a_child_execution_that_fails_stops_none_of_the_others() {
     let Some(scene) = Scene::new().await else { return };
-    // Nothing catches an answer that is too large.
+    // The child execution fails because nothing catches this.
     scene.work(|counter| (counter == "large").then(|| Instead::Answer(json!("x".repeat(300_000)))));
-    let mut machine = Definition::read("fan-out-many").unwrap().document().clone();
+    let mut machine = catching_no_large_answer("fan-out-many").document().clone();
     machine["States"]["EachItem"]["MaxConcurrency"] = json!(1);
     let items = json!({ "items": [item("large", json!({})), item("a", json!({})), item("b", json!({}))] });
 

@@ -8,6 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 const LARGE: usize = 300_000;
+/// How many characters an input may have.
+pub(crate) const LARGEST_INPUT: usize = 60_000;
+
+/// The engine's `$string` writes this character as twelve, and JSONata as one. So the limit is twelve times as large.
+pub(crate) fn counting_no_escapes(machine: Definition) -> Definition {
+    machine.replacing(&format!("> {LARGEST_INPUT} ?"), &format!("> {} ?", 12 * LARGEST_INPUT))
+}
 
 impl Scene {
     /// Sets what the work does, by the name of its counter.
@@ -52,7 +59,25 @@ async fn an_answer_without_the_expected_field_fails_the_step_and_releases_the_lo
 }
 
 #[tokio::test]
-async fn an_answer_that_nothing_can_catch_leaves_its_lock_to_the_clean_up() {
+async fn an_answer_that_is_too_large_fails_the_step_and_releases_the_lock() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.work(|_| Some(Instead::Answer(json!({ "value": "x".repeat(LARGE) }))));
+    for (machine, input, key, error) in [
+        ("exclusive-work", json!({ "key": "one" }), "one", "States.DataLimitExceeded"),
+        ("skip-if-running", json!({}), "workflow/skip-if-running", "States.DataLimitExceeded"),
+        ("fan-out", json!({ "items": [{ "key": "item" }] }), "item", "ItemsFailed"),
+        ("fan-out-many", json!({ "items": [{ "key": "child" }] }), "child", "ItemsFailed"),
+    ] {
+        let (_, end) = scene.run(machine, machine, input).await;
+
+        assert_eq!((&*end.status, end.error.as_deref()), ("FAILED", Some(error)), "{machine}");
+        assert!(scene.is_released(key).await, "{machine}");
+    }
+}
+
+/// Here nothing names the error of an answer that is too large, which stands for every error that no Catch sees.
+#[tokio::test]
+async fn an_error_that_nothing_can_catch_leaves_the_lock_to_the_clean_up() {
     let Some(scene) = Scene::new().await else { return };
     scene.work(|_| Some(Instead::Answer(json!({ "value": "x".repeat(LARGE) }))));
     for (machine, input) in [
@@ -60,10 +85,34 @@ async fn an_answer_that_nothing_can_catch_leaves_its_lock_to_the_clean_up() {
         ("skip-if-running", json!({})),
         ("fan-out", json!({ "items": [{ "key": "fan-out" }] })),
     ] {
-        let (execution, end) = scene.run(machine, machine, input).await;
+        let execution = scene.engine.execute(machine, &catching_no_large_answer(machine), &input).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
 
         assert_eq!((&*end.status, end.error.as_deref()), ("FAILED", Some("States.DataLimitExceeded")), "{machine}");
         assert_eq!(scene.clean_up(&execution, "FAILED").await, 1, "{machine}");
+    }
+}
+
+/// A state machine without any Catch that names the error of an answer that is too large.
+pub(crate) fn catching_no_large_answer(machine: &str) -> Definition {
+    definition(machine).replacing("States.DataLimitExceeded", "Nothing")
+}
+
+#[tokio::test]
+async fn an_input_as_large_as_the_first_state_allows_passes_every_state() {
+    let Some(scene) = Scene::new().await else { return };
+    // A character of four bytes, so these are 240 KB. The rest is for the key and what else stands in the input.
+    let much = "\u{1f512}".repeat(LARGEST_INPUT - 100);
+    for (machine, input) in [
+        ("exclusive-work", json!({ "key": "one", "much": much })),
+        ("skip-if-running", json!({ "much": much })),
+        ("fan-out", json!({ "items": [{ "key": "item", "much": much }] })),
+        ("fan-out-many", json!({ "items": [{ "key": "child", "much": much }] })),
+    ] {
+        let execution = scene.engine.execute(machine, &counting_no_escapes(definition(machine)), &input).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+        assert_eq!(end.status, "SUCCEEDED", "{machine}: {end:?}");
     }
 }
 
@@ -254,16 +303,23 @@ async fn the_history_of_fan_out_has_what_its_check_counts() {
     };
 
     let (none, four) = (events("none", 0).await, events("four", 4).await);
+    // The first attempts of one action or step each.
+    let refused = [AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)];
+    scene.router.instead(move |_, request| {
+        let which = ["acquire", "release", "add"]
+            .iter()
+            .position(|name| [&request["action"], &request["step"]].contains(&&json!(name)))?;
+        (refused[which].fetch_add(1, Ordering::SeqCst) == 0).then_some(Instead::Refusal("TooManyRequestsException"))
+    });
+    let retried = events("retried", 4).await;
 
     assert_eq!(four - none, 4 * 17);
+    assert_eq!(retried - four, 3 * 3);
 }
 
 /// fan-out whose two items may look two times each: (30 - 2) / 7 / 2.
 fn with_two_looks() -> Definition {
-    let text = definition("fan-out").document().to_string();
-    let little = text.replace("(24000 - 26 *", "(30 - 1 *");
-    assert_ne!(little, text);
-    Definition::new(serde_json::from_str(&little).unwrap())
+    definition("fan-out").replacing("(24000 - 26 *", "(30 - 1 *")
 }
 
 #[tokio::test]

@@ -35,6 +35,14 @@ struct Then(&'static str, Option<&'static str>, u64);
 /// A state, where the execution is stopped there, and what it does after a redrive: without lock-cleaner, and after it.
 type Row = (&'static str, At, Then, Then);
 
+// The ends of exclusive-work and skip-if-running.
+const UNLOCK: Then = Then("Unlock", None, 1);
+const FAILING: Then = Then("UnlockAfterFailure Failed", Some("WorkFailed"), 0);
+const LEFT: Then = Then("LeftToItsLease Failed", Some("Sandbox.Timedout"), 0);
+const FAILED: Then = Then("Failed", Some("WorkFailed"), 0);
+/// The end of both machines with items.
+const ITEMS_FAILED: Then = Then("Failed", Some("ItemsFailed"), 0);
+
 /// What a step has done is done again. A read and a write of a value may be repeated.
 const EXCLUSIVE_WORK: [Row; 14] = {
     use At::{End, Request, Response, Wait};
@@ -45,10 +53,6 @@ const EXCLUSIVE_WORK: [Row; 14] = {
     const FROM_RENEW: Then = Then("Renew SecondStep Unlock", None, 1);
     const LOST: Then = Then("Renew UnlockAfterFailure Failed", Some("LockLost"), 0);
     const FROM_SECOND: Then = Then("SecondStep Unlock", None, 1);
-    const UNLOCK: Then = Then("Unlock", None, 1);
-    const FAILING: Then = Then("UnlockAfterFailure Failed", Some("WorkFailed"), 0);
-    const LEFT: Then = Then("LeftToItsLease Failed", Some("Sandbox.Timedout"), 0);
-    const FAILED: Then = Then("Failed", Some("WorkFailed"), 0);
     [
         ("Lock", Request, WHOLE, WHOLE),
         // The lock is that of the attempt that was stopped.
@@ -74,10 +78,6 @@ const SKIP_IF_RUNNING: [Row; 9] = {
     use At::{End, Request, Response, Wait};
     const WHOLE: Then = Then("Lock Work Unlock", None, 1);
     const AGAIN: Then = Then("Work Unlock", None, 2);
-    const UNLOCK: Then = Then("Unlock", None, 1);
-    const FAILING: Then = Then("UnlockAfterFailure Failed", Some("WorkFailed"), 0);
-    const LEFT: Then = Then("LeftToItsLease Failed", Some("Sandbox.Timedout"), 0);
-    const FAILED: Then = Then("Failed", Some("WorkFailed"), 0);
     [
         ("Lock", Request, WHOLE, WHOLE),
         // The lock of the attempt that was stopped looks like that of another execution.
@@ -102,7 +102,6 @@ const FAN_OUT: [Row; 11] = {
     const UNLOCK: Then = Then("EachItem Unlock IsAnyFailed Done", None, 1);
     const FAILING: Then = Then("EachItem UnlockAfterFailure ItemFailed IsAnyFailed Failed", Some("ItemsFailed"), 0);
     const LEFT: Then = Then("EachItem LeftToItsLease ItemFailed IsAnyFailed Failed", Some("ItemsFailed"), 0);
-    const FAILED: Then = Then("Failed", Some("ItemsFailed"), 0);
     const INVALID: Then = Then("InvalidInput", Some("InvalidInput"), 0);
     [
         ("Lock", Request, WHOLE, WHOLE),
@@ -114,7 +113,7 @@ const FAN_OUT: [Row; 11] = {
         ("Unlock", Response, UNLOCK, UNLOCK),
         ("UnlockAfterFailure", Request, FAILING, FAILING),
         ("LeftToItsLease", Wait, LEFT, LEFT),
-        ("Failed", End, FAILED, FAILED),
+        ("Failed", End, ITEMS_FAILED, ITEMS_FAILED),
         ("InvalidInput", End, INVALID, INVALID),
     ]
 };
@@ -125,7 +124,6 @@ const FAN_OUT_MANY: [Row; 9] = {
     const DONE: Then = Then("EachItem IsAnyFailed Done", None, 1);
     const TWICE: Then = Then("EachItem IsAnyFailed Done", None, 2);
     const FAILING: Then = Then("EachItem IsAnyFailed Failed", Some("ItemsFailed"), 0);
-    const FAILED: Then = Then("Failed", Some("ItemsFailed"), 0);
     [
         ("Lock", Request, DONE, DONE),
         ("Lock", Response, DONE, DONE),
@@ -135,7 +133,7 @@ const FAN_OUT_MANY: [Row; 9] = {
         ("Unlock", Response, DONE, DONE),
         ("UnlockAfterFailure", Request, FAILING, FAILING),
         ("UnlockAfterFailure", Response, FAILING, FAILING),
-        ("Failed", End, FAILED, FAILED),
+        ("Failed", End, ITEMS_FAILED, ITEMS_FAILED),
     ]
 };
 

@@ -1,73 +1,154 @@
-//! A state machine and a caller of the crate whose clocks differ.
+//! Clocks of three parties: two state machines whose clocks are wrong, and a caller of the crate whose clock is right. As
+//! long as no two of them differ by more than the allowed skew, nobody gets a lock before the lease of its holder has
+//! ended. What differs by more can give a lock to two, of which the fence lets one write.
 
-use super::{document, options, scene};
-use crate::scene::{LEASE, PATIENCE, SKEW, Scene};
+use super::{machine, scene};
+use crate::scene::{LEASE, PATIENCE, Scene, definition};
 use lambda_lock::{Budget, Lock};
 use lambda_lock_asl::Poll;
-use lambda_lock_local::states::Definition;
-use serde_json::json;
+use lambda_lock_local::states::{Before, Definition, Execution, Held, Instead};
+use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
-/// Almost all of the skew that is allowed.
-const WITHIN: i64 = SKEW.as_millis() as i64 - 50;
-const FAR: i64 = 60_000;
+/// Less than the allowed skew in the tests, which is 300 ms.
+const LITTLE: i64 = 250;
+/// More than the allowed skew.
+const MUCH: i64 = 1_500;
 
-/// The sample whose clock shows this many milliseconds more than that of the crate's callers.
-fn with_clock(ahead: i64) -> Definition {
-    let text = document(&options(Poll::Look)).to_string();
-    assert!(text.contains("$millis()"));
-    Definition::new(serde_json::from_str(&text.replace("$millis()", &format!("($millis() + {ahead})"))).unwrap())
+/// The same state machine where Step Functions has another clock.
+fn with_clock(machine: Definition, ahead_millis: i64) -> Definition {
+    machine.replacing("$millis()", &format!("($millis() + {ahead_millis})"))
 }
 
-async fn acquire(scene: &Scene, key: &str) -> Lock {
+/// The time of the right clock when one that is ahead by this much shows `shown`.
+fn by_the_right_clock(shown: SystemTime, ahead_millis: i64) -> SystemTime {
+    let by = Duration::from_millis(ahead_millis.unsigned_abs());
+    if ahead_millis < 0 { shown + by } else { shown - by }
+}
+
+/// An execution that is at work in its first step.
+struct AtWork {
+    execution: Execution,
+    held: Held,
+    /// When its lease began and ends by the right clock: from then on others may have the lock.
+    granted: SystemTime,
+    ends: SystemTime,
+}
+
+impl AtWork {
+    /// Executes the state machine with this clock until it has the lock and has begun its first step, which is held back.
+    async fn begun(scene: &Scene, name: &str, poll: Poll, ahead_millis: i64, key: &str) -> Self {
+        let of_execution = format!(":{name}");
+        let of_step = move |_: &str, request: &Value| {
+            request["step"] == "read"
+                && request["writer"].as_str().is_some_and(|writer| writer.ends_with(&of_execution))
+        };
+        let mut held = scene.router.hold(Before::Request, of_step);
+        let machine = with_clock(machine(poll), ahead_millis);
+        let execution = scene.engine.execute(name, &machine, &json!({ "key": key })).await.unwrap();
+        held.until(1).await;
+        let ends = by_the_right_clock(scene.lock(key).await.lease_ends_at.unwrap(), ahead_millis);
+        Self { execution, held, granted: ends - LEASE, ends }
+    }
+
+    /// Lets it go on, and returns the name of its error if it fails.
+    async fn ended(self, scene: &Scene) -> Option<String> {
+        drop(self.held);
+        let end = scene.engine.until_end(&self.execution, PATIENCE).await.unwrap();
+        end.error.filter(|_| end.status != "SUCCEEDED")
+    }
+}
+
+async fn acquired(scene: &Scene, key: &str) -> Lock {
     let budget = Budget::lasting(PATIENCE).reserve(Duration::ZERO);
     scene.locks().acquire(key).lease(LEASE).within(&budget).await.unwrap()
 }
 
 #[tokio::test]
-async fn within_the_allowed_skew_nobody_takes_a_lease_that_has_not_ended() {
+async fn clocks_that_differ_by_less_than_the_skew_give_no_lock_to_two() {
     let Some(scene) = scene().await else { return };
-    for (key, ahead) in [("ahead", WITHIN), ("behind", -WITHIN)] {
-        // The machine comes after a holder of the crate that has died.
-        let dead = acquire(&scene, key).await;
-        let mut held = scene.hold_step("read");
-        let execution = scene.engine.execute(key, &with_clock(ahead), &json!({ "key": key })).await.unwrap();
-        held.until(1).await;
-        assert!(SystemTime::now() > dead.lease_ends_at().unwrap(), "{key}: the machine was too early");
-
-        // The crate comes after the machine, which is stopped in its first step.
-        let on_row = scene.lock(key).await.lease_ends_at.unwrap();
-        let error = Duration::from_millis(ahead.unsigned_abs());
-        let end = if ahead > 0 { on_row - error } else { on_row + error };
-        scene.engine.stop(&execution).await.unwrap();
-        drop(held);
-        let lock = acquire(&scene, key).await;
-        assert!(SystemTime::now() > end, "{key}: the crate was too early");
-        assert!(lock.fencing_token() > dead.fencing_token());
-        lock.release().await.unwrap();
-    }
+    let scene = &scene;
+    let one = async |poll: Poll, ahead: i64| {
+        // A state machine holds the lock, and the crate gets it next.
+        let key = format!("{poll:?}-{ahead}");
+        let holder = AtWork::begun(scene, &format!("holds-{key}"), poll, ahead, &key).await;
+        let lock = acquired(scene, &key).await;
+        let granted = SystemTime::now();
+        assert!(granted >= holder.ends, "{key}: the crate came {:?} early", holder.ends.duration_since(granted));
+        // A state machine gets it from the crate.
+        let ends = lock.lease_ends_at().unwrap();
+        let next = AtWork::begun(scene, &format!("gets-{key}"), poll, ahead, &key).await;
+        assert!(next.granted >= ends, "{key}: it came {:?} early", ends.duration_since(next.granted));
+        assert_eq!(holder.ended(scene).await.as_deref(), Some("LockLost"), "{key}");
+        assert_eq!(next.ended(scene).await, None, "{key}");
+    };
+    let between_machines = async |poll: Poll| {
+        // Together they differ by less than the skew.
+        let key = format!("{poll:?}-both");
+        let holder = AtWork::begun(scene, &format!("holds-{key}"), poll, -LITTLE / 2, &key).await;
+        let next = AtWork::begun(scene, &format!("gets-{key}"), poll, LITTLE / 2, &key).await;
+        assert!(next.granted >= holder.ends, "{key}: {:?} early", holder.ends.duration_since(next.granted));
+        assert_eq!(next.ended(scene).await, None, "{key}");
+        assert_eq!(holder.ended(scene).await.as_deref(), Some("LockLost"), "{key}");
+    };
+    tokio::join!(
+        one(Poll::Look, LITTLE),
+        one(Poll::Look, -LITTLE),
+        one(Poll::Claim, LITTLE),
+        one(Poll::Claim, -LITTLE),
+        between_machines(Poll::Look),
+        between_machines(Poll::Claim),
+    );
 }
 
 #[tokio::test]
-async fn beyond_the_allowed_skew_two_may_hold_a_lock_and_the_first_one_is_told() {
+async fn a_clock_that_is_further_ahead_takes_a_lock_too_early_and_the_fence_refuses_the_earlier_holder() {
     let Some(scene) = scene().await else { return };
+    let lock = acquired(&scene, "k").await;
+    let (token, ends) = (lock.fencing_token(), lock.lease_ends_at().unwrap());
 
-    // A machine whose clock is far ahead takes a lock whose holder lives.
-    let mut living = acquire(&scene, "ahead").await;
-    let execution = scene.engine.execute("ahead", &with_clock(FAR), &json!({ "key": "ahead" })).await.unwrap();
-    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
-    assert_eq!(end.status, "SUCCEEDED", "{end:?}");
-    assert!(living.remaining() > Duration::ZERO, "this test was too slow to show anything");
-    assert!(living.checkpoint().await.unwrap_err().is_lost());
+    let next = AtWork::begun(&scene, "next", Poll::Claim, MUCH, "k").await;
 
-    // The lease of a machine whose clock is far behind is over when it begins.
-    let mut held = scene.hold_step("read");
-    let execution = scene.engine.execute("behind", &with_clock(-FAR), &json!({ "key": "behind" })).await.unwrap();
-    held.until(1).await;
-    let lock = acquire(&scene, "behind").await;
-    drop(held);
-    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
-    assert_eq!(end.error.as_deref(), Some("LockLost"), "{end:?}");
-    assert_eq!(scene.counter("behind").await.0, 0, "it has written nothing");
-    lock.release().await.unwrap();
+    assert!(next.granted < ends, "this is what the skew has to rule out");
+    assert!(scene.lock("k").await.fencing_token > Some(token));
+    let execution = next.execution.clone();
+    assert_eq!(next.ended(&scene).await, None);
+    let late = json!({ "step": "add", "counter": "k", "fencingToken": token, "writer": "the crate" });
+    assert_eq!(scene.sample.ask("sample-work", &late).await.unwrap_err().0, "LockLost");
+    assert_eq!(scene.counter("k").await, (1, [execution.arn].into()));
+}
+
+#[tokio::test]
+async fn a_clock_that_is_further_behind_loses_its_lock_too_early_and_learns_it_from_its_renewal() {
+    let Some(scene) = scene().await else { return };
+    let holder = AtWork::begun(&scene, "holds", Poll::Look, -MUCH, "k").await;
+
+    let lock = acquired(&scene, "k").await;
+
+    assert!(SystemTime::now() < holder.ends, "this is what the skew has to rule out");
+    assert_eq!(holder.ended(&scene).await.as_deref(), Some("LockLost"));
+    let row = scene.lock("k").await;
+    assert_eq!((row.released, row.fencing_token), (false, Some(lock.fencing_token())), "it must not release this lock");
+    assert_eq!(scene.counter("k").await.0, 0);
+}
+
+/// The definitions with lock-task allow a skew of 2 s, those of the tests without it 300 ms.
+#[tokio::test]
+async fn a_lock_that_is_left_to_its_lease_is_kept_by_a_clock_that_is_ahead() {
+    let Some(scene) = scene().await else { return };
+    scene.router.instead(|function, _| (function == "sample-work").then_some(Instead::Failure("Sandbox.Timedout")));
+    let left = async |key: &str, machine: Definition, ahead: i64| {
+        let execution = scene.engine.execute(key, &with_clock(machine, ahead), &json!({ "key": key })).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+        assert_eq!(end.error.as_deref(), Some("Sandbox.Timedout"), "{key}: {end:?}");
+        let row = scene.lock(key).await;
+        let of_machine = if key == "lock-task" { 0 } else { ahead };
+        let ends = by_the_right_clock(row.lease_ends_at.unwrap(), of_machine);
+        assert!(!row.released && SystemTime::now() >= ends, "{key}: lock-cleaner would free it too early");
+    };
+    tokio::join!(
+        left("lock-task", definition("exclusive-work"), MUCH),
+        left("looks", machine(Poll::Look), LITTLE),
+        left("claims", machine(Poll::Claim), -LITTLE),
+    );
 }

@@ -1,11 +1,12 @@
 //! Executions that are stopped or redriven, with lock-cleaner and without it.
 
 use super::{machine, run, scene, states};
-use crate::ends::redriven_while_it_waited;
+use crate::ends::{redriven_after_its_lease, redriven_beside_a_lock_of_its_first_attempt, redriven_while_it_waited};
 use crate::grants::SLACK;
+use crate::paths::{LARGEST_INPUT, counting_no_escapes};
 use crate::scene::{LEASE, PATIENCE, POLL, SKEW};
 use lambda_lock_asl::Poll;
-use lambda_lock_local::states::{Before, Definition};
+use lambda_lock_local::states::{Before, Definition, Instead};
 use serde_json::{Value, json};
 use std::time::{Instant, SystemTime};
 
@@ -107,6 +108,43 @@ async fn a_step_that_times_out_keeps_its_lock_until_the_end_of_its_lease() {
 async fn an_execution_that_was_redriven_while_it_waited_acquires_under_its_new_name() {
     let Some(scene) = scene().await else { return };
     redriven_while_it_waited(&scene, &machine(Poll::Look)).await;
+}
+
+#[tokio::test]
+async fn a_redriven_execution_does_not_take_a_lock_of_its_first_attempt_for_its_own() {
+    let Some(scene) = scene().await else { return };
+    redriven_beside_a_lock_of_its_first_attempt(&scene, &machine(Poll::Look)).await;
+}
+
+#[tokio::test]
+async fn an_execution_that_is_redriven_after_its_lease_goes_on_only_if_nobody_came() {
+    let Some(scene) = scene().await else { return };
+    redriven_after_its_lease(&scene, &machine(Poll::Look)).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_fails_the_step_and_releases_the_lock() {
+    let Some(scene) = scene().await else { return };
+    scene.router.instead(|_, _| Some(Instead::Answer(json!("x".repeat(300_000)))));
+    let (execution, error) = run(&scene, "large", Poll::Look, "k").await;
+    assert_eq!(error.as_deref(), Some("States.DataLimitExceeded"));
+    assert_eq!(states(&scene, &execution).await, ["Lock", "FirstStep", "UnlockAfterFailure", "Failed"]);
+    assert!(scene.lock("k").await.released);
+}
+
+#[tokio::test]
+async fn an_input_as_large_as_a_step_allows_passes_every_state() {
+    let Some(scene) = scene().await else { return };
+    // The first are characters of four bytes, so these are 240 KB.
+    for (name, machine, much, expected) in [
+        ("fits", counting_no_escapes(machine(Poll::Look)), "\u{1f512}".repeat(LARGEST_INPUT - 100), None),
+        ("large", machine(Poll::Look), "x".repeat(LARGEST_INPUT), Some("States.QueryEvaluationError")),
+    ] {
+        let execution = scene.engine.execute(name, &machine, &json!({ "key": "k", "much": much })).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+        assert_eq!(end.error.as_deref(), expected, "{name}: {end:?}");
+        assert!(scene.lock("k").await.released, "{name}");
+    }
 }
 
 #[tokio::test]
