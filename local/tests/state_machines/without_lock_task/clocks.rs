@@ -1,6 +1,7 @@
-//! Clocks of three parties: two state machines whose clocks are wrong, and a caller of the crate whose clock is right. As
-//! long as no two of them differ by more than the allowed skew, nobody gets a lock before the lease of its holder has
-//! ended. What differs by more can give a lock to two, of which the fence lets one write.
+//! Clocks of three parties that share a key: state machines without a function, whose clock is wrong, and `lock-task` and a
+//! caller of the crate, whose clocks are right. As long as no two of them differ by more than the allowed skew, nobody gets
+//! a lock before the lease of its holder has ended. Clocks that differ by more can give a lock to two, of which the fence
+//! lets one write.
 
 use super::{machine, scene};
 use crate::scene::{LEASE, PATIENCE, Scene, definition};
@@ -12,6 +13,8 @@ use std::time::{Duration, SystemTime};
 
 /// Less than the allowed skew in the tests, which is 300 ms.
 const LITTLE: i64 = 250;
+/// How long before the end of a lease the next party comes: a little later than that end by a clock that is wrong.
+const COMES_EARLY: Duration = Duration::from_millis(LITTLE as u64 - 50);
 /// More than the allowed skew.
 const MUCH: i64 = 1_500;
 
@@ -36,16 +39,20 @@ struct AtWork {
 }
 
 impl AtWork {
-    /// Executes the state machine with this clock until it has the lock and has begun its first step, which is held back.
+    /// Executes the sample with this clock until it has the lock and has begun its first step, which is held back.
     async fn begun(scene: &Scene, name: &str, poll: Poll, ahead_millis: i64, key: &str) -> Self {
+        Self::begun_by(scene, name, &with_clock(machine(poll), ahead_millis), ahead_millis, key).await
+    }
+
+    /// The same for a state machine whose rows have the time of a clock that is ahead by this much.
+    async fn begun_by(scene: &Scene, name: &str, machine: &Definition, ahead_millis: i64, key: &str) -> Self {
         let of_execution = format!(":{name}");
         let of_step = move |_: &str, request: &Value| {
             request["step"] == "read"
                 && request["writer"].as_str().is_some_and(|writer| writer.ends_with(&of_execution))
         };
         let mut held = scene.router.hold(Before::Request, of_step);
-        let machine = with_clock(machine(poll), ahead_millis);
-        let execution = scene.engine.execute(name, &machine, &json!({ "key": key })).await.unwrap();
+        let execution = scene.engine.execute(name, machine, &json!({ "key": key })).await.unwrap();
         held.until(1).await;
         let ends = by_the_right_clock(scene.lock(key).await.lease_ends_at.unwrap(), ahead_millis);
         Self { execution, held, granted: ends - LEASE, ends }
@@ -59,6 +66,52 @@ impl AtWork {
     }
 }
 
+/// Who holds a lock and does not release it.
+#[derive(Clone, Copy, Debug)]
+enum Party {
+    /// A state machine without a function, whose clock is ahead by so many milliseconds.
+    Machine(Poll, i64),
+    LockTask,
+    Crate,
+}
+
+/// These parties get a lock one after the other, each from one that keeps it. In the end everybody but the last one has
+/// lost it.
+async fn one_after_the_other(scene: &Scene, parties: Vec<Party>) {
+    let key = &format!("{parties:?}").replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "");
+    let (mut executions, mut before): (Vec<AtWork>, Option<SystemTime>) = (Vec::new(), None);
+    for (number, party) in parties.iter().enumerate() {
+        let name = &format!("{key}-{number}");
+        if let Some(before) = before {
+            // The first request comes when one of the clocks already shows the end, and the right one does not.
+            let until = (before - COMES_EARLY).duration_since(SystemTime::now()).unwrap_or_default();
+            tokio::time::sleep(until).await;
+        }
+        let (granted, ends) = if let Party::Crate = party {
+            let lock = acquired(scene, key).await;
+            (SystemTime::now(), lock.lease_ends_at().unwrap())
+        } else {
+            let at_work = match *party {
+                Party::Machine(poll, ahead) => AtWork::begun(scene, name, poll, ahead, key).await,
+                _ => AtWork::begun_by(scene, name, &definition("exclusive-work"), 0, key).await,
+            };
+            let times = (at_work.granted, at_work.ends);
+            executions.push(at_work);
+            times
+        };
+        if let Some(before) = before {
+            assert!(granted >= before, "{name}, {party:?}: {:?} early", before.duration_since(granted));
+        }
+        before = Some(ends);
+    }
+    let last = executions.pop().unwrap();
+    for before in executions {
+        assert_eq!(before.ended(scene).await.as_deref(), Some("LockLost"), "{key}");
+    }
+    assert_eq!(last.ended(scene).await, None, "{key}");
+    assert_eq!(scene.counter(key).await.0, 1, "{key}");
+}
+
 async fn acquired(scene: &Scene, key: &str) -> Lock {
     let budget = Budget::lasting(PATIENCE).reserve(Duration::ZERO);
     scene.locks().acquire(key).lease(LEASE).within(&budget).await.unwrap()
@@ -66,45 +119,28 @@ async fn acquired(scene: &Scene, key: &str) -> Lock {
 
 #[tokio::test]
 async fn clocks_that_differ_by_less_than_the_skew_give_no_lock_to_two() {
+    use Party::{Crate, LockTask, Machine};
     let Some(scene) = scene().await else { return };
-    let scene = &scene;
-    let one = async |poll: Poll, ahead: i64| {
-        // A state machine holds the lock, and the crate gets it next.
-        let key = format!("{poll:?}-{ahead}");
-        let holder = AtWork::begun(scene, &format!("holds-{key}"), poll, ahead, &key).await;
-        let lock = acquired(scene, &key).await;
-        let granted = SystemTime::now();
-        assert!(granted >= holder.ends, "{key}: the crate came {:?} early", holder.ends.duration_since(granted));
-        // A state machine gets it from the crate.
-        let ends = lock.lease_ends_at().unwrap();
-        let next = AtWork::begun(scene, &format!("gets-{key}"), poll, ahead, &key).await;
-        assert!(next.granted >= ends, "{key}: it came {:?} early", ends.duration_since(next.granted));
-        assert_eq!(holder.ended(scene).await.as_deref(), Some("LockLost"), "{key}");
-        assert_eq!(next.ended(scene).await, None, "{key}");
-    };
-    let between_machines = async |poll: Poll| {
-        // Together they differ by less than the skew.
-        let key = format!("{poll:?}-both");
-        let holder = AtWork::begun(scene, &format!("holds-{key}"), poll, -LITTLE / 2, &key).await;
-        let next = AtWork::begun(scene, &format!("gets-{key}"), poll, LITTLE / 2, &key).await;
-        assert!(next.granted >= holder.ends, "{key}: {:?} early", holder.ends.duration_since(next.granted));
-        assert_eq!(next.ended(scene).await, None, "{key}");
-        assert_eq!(holder.ended(scene).await.as_deref(), Some("LockLost"), "{key}");
-    };
+    let (scene, ahead, behind) = (&scene, Machine(Poll::Look, LITTLE), Machine(Poll::Look, -LITTLE));
+    let (claims_ahead, claims_behind) = (Machine(Poll::Claim, LITTLE), Machine(Poll::Claim, -LITTLE));
+    // Together they differ by less than the skew.
+    let both = |poll| vec![Machine(poll, -LITTLE / 2), Machine(poll, LITTLE / 2), Machine(poll, -LITTLE / 2)];
     tokio::join!(
-        one(Poll::Look, LITTLE),
-        one(Poll::Look, -LITTLE),
-        one(Poll::Claim, LITTLE),
-        one(Poll::Claim, -LITTLE),
-        between_machines(Poll::Look),
-        between_machines(Poll::Claim),
+        one_after_the_other(scene, vec![ahead, LockTask, Crate, ahead]),
+        one_after_the_other(scene, vec![ahead, Crate, LockTask, ahead]),
+        one_after_the_other(scene, vec![behind, LockTask, Crate, behind]),
+        one_after_the_other(scene, vec![behind, Crate, LockTask, behind]),
+        one_after_the_other(scene, vec![claims_ahead, LockTask, claims_ahead, Crate, claims_ahead]),
+        one_after_the_other(scene, vec![claims_behind, LockTask, claims_behind, Crate, claims_behind]),
+        one_after_the_other(scene, both(Poll::Look)),
+        one_after_the_other(scene, both(Poll::Claim)),
     );
 }
 
 #[tokio::test]
 async fn a_clock_that_is_further_ahead_takes_a_lock_too_early_and_the_fence_refuses_the_earlier_holder() {
     let Some(scene) = scene().await else { return };
-    let lock = acquired(&scene, "k").await;
+    let mut lock = acquired(&scene, "k").await;
     let (token, ends) = (lock.fencing_token(), lock.lease_ends_at().unwrap());
 
     let next = AtWork::begun(&scene, "next", Poll::Claim, MUCH, "k").await;
@@ -113,6 +149,7 @@ async fn a_clock_that_is_further_ahead_takes_a_lock_too_early_and_the_fence_refu
     assert!(scene.lock("k").await.fencing_token > Some(token));
     let execution = next.execution.clone();
     assert_eq!(next.ended(&scene).await, None);
+    assert!(lock.checkpoint().await.unwrap_err().is_lost(), "the earlier holder is told, should it ask");
     let late = json!({ "step": "add", "counter": "k", "fencingToken": token, "writer": "the crate" });
     assert_eq!(scene.sample.ask("sample-work", &late).await.unwrap_err().0, "LockLost");
     assert_eq!(scene.counter("k").await, (1, [execution.arn].into()));
