@@ -63,3 +63,25 @@ async fn a_row_that_is_no_lock_record_fails_the_execution_and_is_left_alone() {
     let (_, error) = run(&scene, "account", Poll::Look, "account").await;
     assert_eq!(error.as_deref(), Some("InvalidRecord"));
 }
+
+/// JSONata and JavaScript keep numbers as `f64`. What they do to a larger token is done here.
+#[tokio::test]
+async fn a_token_that_was_rounded_is_not_that_of_the_lock() {
+    let Some(scene) = scene().await else { return };
+    for (key, last, expected) in [("exact", 1_u64 << 52, None), ("rounded", 1 << 53, Some("LockLost"))] {
+        let mut released = peer("2000", "last");
+        released["isReleased"] = json!({ "S": "1" });
+        released["fencingToken"] = json!({ "N": last.to_string() });
+        put(&scene, key, &released).await;
+        let acquire = json!({ "action": "acquire", "key": key, "owner": "me", "leaseSeconds": 60 });
+        let mut lock = scene.sample.ask("lock-task", &acquire).await.unwrap()["lock"].clone();
+        assert_eq!(lock["fencingToken"], last + 1);
+
+        lock["fencingToken"] = json!((last + 1) as f64 as u64);
+        let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 60 });
+        let renewed = scene.sample.ask("lock-task", &renew).await;
+
+        assert_eq!(renewed.err().map(|error| error.0).as_deref(), expected, "{key}");
+        assert!(!scene.lock(key).await.released, "{key}");
+    }
+}
