@@ -17,7 +17,7 @@ const KEPT_OF_AN_ANSWER: [&str; 6] = [
     "$count($states.result[outcome = 'done'])",
     "[$states.result[outcome = 'failed']]",
     "$count($states.result[$ = #])",
-    "$count($states.input.items) - $count($states.result[$ = #])",
+    "$max([$count($states.input.items), $count($states.result)]) - $count($states.result[$ = #])",
 ];
 
 /// What may be evaluated where nothing catches an error any more: it has a value whatever happened. `#` stands for a
@@ -40,7 +40,7 @@ const ALWAYS_HAS_A_VALUE: [&str; 20] = [
     "$count($states.result[outcome = 'done'])",
     "[$states.result[outcome = 'failed']]",
     "$count($states.result[$ = #])",
-    "$count($states.input.items) - $count($states.result[$ = #])",
+    "$max([$count($states.input.items), $count($states.result)]) - $count($states.result[$ = #])",
     "$failed > 0",
     "$failed & ' items failed; the child executions of the Map Run say which, and why'",
 ];

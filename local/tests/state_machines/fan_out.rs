@@ -1,7 +1,7 @@
 //! fan-out: every item has its own lock.
 
 use crate::paths::catching_no_large_answer;
-use crate::scene::{PATIENCE, Scene};
+use crate::scene::{PATIENCE, Scene, definition};
 use lambda_lock_local::states::{Before, Definition, Held, Instead};
 use serde_json::{Value, json};
 
@@ -95,6 +95,20 @@ async fn very_many_items_are_child_executions_and_their_failures_are_counted() {
     }
     // Its history has only the states outside of the items.
     assert_eq!(scene.engine.states(&execution).await.unwrap(), ["EachItem", "IsAnyFailed", "Failed"]);
+}
+
+/// As with an ItemReader: the input has no items.
+#[tokio::test]
+async fn the_failures_of_items_that_are_not_in_the_input_are_counted_too() {
+    let Some(scene) = Scene::new().await else { return };
+    let mut machine = definition("fan-out-many").document().clone();
+    machine["States"]["EachItem"]["Items"] = json!([item("a", json!({})), json!("no object")]);
+
+    let execution = scene.engine.execute("many", &Definition::new(machine), &json!({})).await.unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{end:?}");
+    assert!(end.cause.unwrap().starts_with("1 items failed"));
 }
 
 #[tokio::test]
