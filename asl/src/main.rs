@@ -12,9 +12,9 @@ use std::time::Duration;
 /// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
 ///
 /// Put the states into the States of a state machine whose query language is JSONata, and write your own first and
-/// second step: FirstStep goes to Renew, SecondStep to Unlock. Each of them catches every error, assigns `failure` with
-/// `Error` and `Cause`, and goes to UnlockAfterFailure, or to LeftToItsLease if its function may still run. `--sample`
-/// prints a whole state machine to start from.
+/// second step: FirstStep goes to Renew, SecondStep to Unlock. Each of them catches every error (States.ALL, and
+/// States.DataLimitExceeded by its name), assigns `failure` with `Error` and `Cause`, and goes to UnlockAfterFailure, or to
+/// LeftToItsLease if its function may still run. `--sample` prints a whole state machine to start from.
 #[derive(Parser)]
 #[command(name = "lambda-lock-asl", version)]
 struct Arguments {

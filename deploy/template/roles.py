@@ -52,16 +52,25 @@ LOGS = "service-role/AWSLambdaBasicExecutionRole"
 # Roles that may only use keys with the prefix: where there is one, and always.
 CONFINED, ALWAYS_CONFINED = ["LockTaskRole"], ["ExclusiveWorkWithoutLockTaskRole"]
 PREFIX = "orders/"
+# A state machine without lock-task names the attributes of a lock record, and no others.
+OF_RECORD = ["leaseEndsAt", "leaseDuration", "ownerName", "isReleased", "fencingToken", "recordVersionNumber", "workflow"]
+OF_ATTRIBUTES = {
+    "ForAllValues:StringEquals": {"dynamodb:Attributes": ["key", "expiresAt", *OF_RECORD]},
+    "StringEqualsIfExists": {
+        "dynamodb:ReturnValues": ["NONE", "UPDATED_NEW"], "dynamodb:Select": "SPECIFIC_ATTRIBUTES",
+    },
+}
 
 
 def condition_of(name, action, prefix):
     """For which keys a role may do this on the lock table. None: for all."""
     if not action.startswith("dynamodb:") or not (name in ALWAYS_CONFINED or prefix and name in CONFINED):
         return None
-    return {
+    of_keys = {
         "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]},
         "Null": {"dynamodb:LeadingKeys": "false"},
     }
+    return {**of_keys, **OF_ATTRIBUTES} if name in ALWAYS_CONFINED else of_keys
 
 
 def on_existing_table(granted):

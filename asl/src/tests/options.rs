@@ -47,6 +47,18 @@ fn the_policy_allows_two_actions_on_these_keys_and_no_request_without_a_key() {
     );
     assert_eq!(statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"], json!(keys));
     assert_eq!(statement["Condition"]["Null"]["dynamodb:LeadingKeys"], "false");
+    assert_eq!(statement["Condition"]["StringEqualsIfExists"]["dynamodb:Select"], "SPECIFIC_ATTRIBUTES");
+    let with_all = Options {
+        key_attribute: "id".to_owned(),
+        sort_key: Some("'s'".to_owned()),
+        sort_key_attribute: Some("range".to_owned()),
+        ttl_attribute: Some("expiresAt".to_owned()),
+        ..Options::default()
+    };
+    let named = &printed(&with_all)["Statement"][0]["Condition"]["ForAllValues:StringEquals"]["dynamodb:Attributes"];
+    let own = ["id", "range", "expiresAt"];
+    let of_record = ["leaseEndsAt", "leaseDuration", "ownerName", "isReleased", "fencingToken", "recordVersionNumber"];
+    assert_eq!(*named, json!([&own[..], &of_record, &["workflow"]].concat()));
     let arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/locks";
     let by_arn = printed(&Options { table: arn.to_owned(), ..Options::default() });
     assert_eq!(by_arn["Statement"][0]["Resource"], arn);

@@ -1,6 +1,7 @@
 //! The actions and resources that a request needs, and those that a role grants.
 
 use super::Condition;
+use super::named::Named;
 use crate::lambda::ACCOUNT;
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -31,8 +32,8 @@ pub struct Need {
     pub action: String,
     /// The ARN.
     pub resource: String,
-    /// The keys or whole items that the request names, in DynamoDB's JSON.
-    pub(super) items: Vec<Value>,
+    /// The parts of the request that are about it, with their keys or items in DynamoDB's JSON.
+    requests: Vec<Value>,
 }
 
 impl Grant {
@@ -48,8 +49,8 @@ impl Grant {
 }
 
 impl Need {
-    fn new(action: &str, resource: String, items: Vec<Value>) -> Self {
-        Self { action: format!("dynamodb:{action}"), resource, items }
+    fn new(action: &str, resource: String, requests: Vec<Value>) -> Self {
+        Self { action: format!("dynamodb:{action}"), resource, requests }
     }
 
     /// The name of the table.
@@ -57,17 +58,9 @@ impl Need {
         self.resource.split_once(":table/").and_then(|(_, table)| table.split('/').next())
     }
 
-    /// The values of the partition key of this name, as IAM compares them.
-    pub(super) fn leading_keys(&self, partition_key: &str) -> anyhow::Result<Vec<String>> {
-        if self.action == "dynamodb:Query" {
-            bail!("the partition keys of a Query cannot be read here");
-        }
-        let key = |item: &Value| {
-            let value = &item[partition_key];
-            let text = value["S"].as_str().or_else(|| value["N"].as_str());
-            Ok(text.with_context(|| format!("{item} has no {partition_key} that can be compared"))?.to_owned())
-        };
-        self.items.iter().map(key).collect()
+    /// What the request names, on a table with the partition key of this name.
+    pub(super) fn named<'a>(&'a self, partition_key: &'a str) -> Named<'a> {
+        Named { requests: &self.requests, partition_key, action: &self.action }
     }
 }
 
@@ -94,7 +87,7 @@ pub(super) fn needed(operation: &str, request: &Value, region: &str) -> anyhow::
         "BatchGetItem" | "BatchWriteItem" => {
             let tables = request["RequestItems"].as_object().context("RequestItems is missing")?;
             let need =
-                |(table, items): (&String, &Value)| Need::new(operation, arns.table(table), items_of_batch(items));
+                |(table, items): (&String, &Value)| Need::new(operation, arns.table(table), parts_of_batch(items));
             Ok(tables.iter().map(need).collect())
         }
         "ListTables" => Ok(vec![Need::new(operation, "*".to_owned(), Vec::new())]),
@@ -102,16 +95,15 @@ pub(super) fn needed(operation: &str, request: &Value, region: &str) -> anyhow::
     }
 }
 
-/// The keys or items of one table in a batch.
-fn items_of_batch(batch: &Value) -> Vec<Value> {
-    let writes = batch.as_array().into_iter().flatten().filter_map(|write| write.as_object()?.values().next());
-    let reads = batch["Keys"].as_array().into_iter().flatten().cloned();
-    writes.filter_map(item).chain(reads).collect()
-}
-
-/// The key or the item that a request or its part names, if it names one.
-fn item(request: &Value) -> Option<Value> {
-    request.get("Key").or_else(|| request.get("Item")).cloned()
+/// The parts of a batch that are about one table. Each read has the projection of the whole.
+fn parts_of_batch(batch: &Value) -> Vec<Value> {
+    let writes = batch.as_array().into_iter().flatten().filter_map(|write| write.as_object()?.values().next().cloned());
+    let read = |key: &Value| {
+        let mut read = batch.clone();
+        read["Key"] = key.clone();
+        read
+    };
+    writes.chain(batch["Keys"].as_array().into_iter().flatten().map(read)).collect()
 }
 
 fn action_of_part(part: &str) -> anyhow::Result<&'static str> {
@@ -143,7 +135,7 @@ impl Arns<'_> {
             Some(index) => format!("{table}/index/{index}"),
             None => table,
         };
-        Ok(Need::new(action, resource, item(request).into_iter().collect()))
+        Ok(Need::new(action, resource, vec![request.clone()]))
     }
 
     /// Returns the ARN of a table. A request may also name the table by its ARN.
@@ -221,7 +213,7 @@ mod tests {
             ),
         ] {
             let needed = needed(operation, &request, "eu-central-1").unwrap();
-            assert_eq!(needed[0].leading_keys("id").unwrap(), expected, "{operation}");
+            assert_eq!(needed[0].named("id").leading_keys().unwrap(), expected, "{operation}");
             assert_eq!(needed[0].table(), Some("t"), "{operation}");
         }
     }
@@ -234,7 +226,7 @@ mod tests {
             {"Put": {"TableName": "t", "Item": key("b")}},
         ]});
         let needed = needed("TransactWriteItems", &transaction, "eu-central-1").unwrap();
-        let keys: Vec<_> = needed.iter().map(|need| need.leading_keys("id").unwrap()).collect();
+        let keys: Vec<_> = needed.iter().map(|need| need.named("id").leading_keys().unwrap()).collect();
         assert_eq!(keys, [["a"], ["b"]]);
     }
 
@@ -246,7 +238,7 @@ mod tests {
             ("GetItem", json!({"TableName": "t", "Key": {"id": {"B": "YQ=="}}})),
         ] {
             let needed = needed(operation, &request, "eu-central-1").unwrap();
-            assert!(needed[0].leading_keys("id").is_err(), "{operation} {request}");
+            assert!(needed[0].named("id").leading_keys().is_err(), "{operation} {request}");
         }
     }
 

@@ -5,11 +5,13 @@
 //! this machine and fail on AWS. [`AuthorizingProxy`] checks each request before the server. It knows
 //! the caller by the access key id in the signature, so every function has its own id. It reads which
 //! table or index the request uses and how. If the caller's role does not permit exactly that, it
-//! responds as AWS does. A role may permit it for some partition keys only (`dynamodb:LeadingKeys`).
+//! responds as AWS does. A role may permit it for some partition keys only (`dynamodb:LeadingKeys`), and for some
+//! attributes only (`dynamodb:Attributes`, with `dynamodb:Select` and `dynamodb:ReturnValues`).
 //! The proxy does not verify signatures.
 
 mod condition;
 mod grant;
+mod named;
 mod proxy;
 pub(crate) mod refusal;
 

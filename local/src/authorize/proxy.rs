@@ -175,7 +175,7 @@ impl Shared {
         for grant in role.iter().filter(|grant| grant.is_about(need)) {
             let Some(condition) = &grant.condition else { return Ok(Some(grant)) };
             let table = need.table().with_context(|| format!("{} has no partition keys", need.resource))?;
-            if condition.holds(&need.leading_keys(&self.partition_key(table).await?)?) {
+            if condition.holds(&need.named(&self.partition_key(table).await?))? {
                 return Ok(Some(grant));
             }
         }

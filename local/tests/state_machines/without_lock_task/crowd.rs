@@ -171,13 +171,16 @@ fn unfenced() -> Value {
     document
 }
 
-/// The same with conditions that hold for every row.
+/// A condition that holds for every row.
+const ALWAYS: &str = "attribute_exists(ownerName) OR attribute_not_exists(ownerName)";
+
+/// The same with conditions that hold for every row. They name an attribute that the role may name.
 fn always_holding(mut document: Value) -> Value {
     for state in document["States"].as_object_mut().unwrap().values_mut() {
         if let Some(Value::String(condition)) = state["Arguments"].get_mut("ConditionExpression") {
             *condition = match condition.strip_prefix("{%").and_then(|rest| rest.strip_suffix("%}")) {
-                Some(expression) => format!("{{% ({expression}) & ' OR attribute_not_exists(nowhere)' %}}"),
-                None => format!("{condition} OR attribute_not_exists(nowhere)"),
+                Some(expression) => format!("{{% ({expression}) & ' OR {ALWAYS}' %}}"),
+                None => format!("{condition} OR {ALWAYS}"),
             };
         }
     }

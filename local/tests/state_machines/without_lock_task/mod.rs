@@ -10,8 +10,8 @@ mod together;
 
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, binaries};
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_asl::{Options, Poll, sample};
-use lambda_lock_local::authorize::{Call, Fate};
+use lambda_lock_asl::{Options, Poll, policy, sample};
+use lambda_lock_local::authorize::{Call, Condition, Fate};
 use lambda_lock_local::states::{Definition, Engine, Execution, Router};
 use lambda_lock_local::{Expansion, Sample, client};
 use serde_json::{Value, json};
@@ -163,5 +163,48 @@ async fn the_role_of_the_template_is_used_in_full_and_its_keys_are_enforced() {
         let execution = scene.engine.execute(name, &impatient, &json!({ "key": key })).await.unwrap();
         let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
         assert_eq!(end.error.as_deref(), expected, "{key}");
+    }
+}
+
+/// The role of the template is what the command prints, and allows the attributes of a lock record alone.
+#[tokio::test]
+async fn the_role_of_the_template_is_the_printed_policy_and_its_attributes_are_enforced() {
+    let Some(scene) = scene().await else { return };
+    let ours = Options { ttl_attribute: Some("expiresAt".to_owned()), ..options(Poll::Look) };
+    let printed = serde_json::to_value(policy(&ours, &["*".to_owned()]).unwrap()).unwrap();
+    let printed: Condition = serde_json::from_value(printed["Statement"][0]["Condition"].clone()).unwrap();
+    for grant in &template().unwrap().state_machines[MACHINE] {
+        assert_eq!(grant.condition.as_ref(), Some(&printed), "{grant}");
+    }
+
+    let denied = Some("DynamoDB.AccessDeniedException");
+    for (name, state, field, change, expected) in [
+        ("writes-data", "Lock", "UpdateExpression", ("SET ", "SET balance = :one, "), denied),
+        ("removes-data", "Lock", "UpdateExpression", (" REMOVE ", " REMOVE balance, "), denied),
+        (
+            "asks-for-data",
+            "Lock",
+            "ConditionExpression",
+            ("attribute_not_exists(#pk)", "attribute_exists(balance)"),
+            denied,
+        ),
+        ("returns-all", "Lock", "ReturnValues", ("UPDATED_NEW", "ALL_NEW"), denied),
+        ("reads-data", "Look", "ProjectionExpression", ("workflow", "workflow, balance"), denied),
+        ("reads-all", "Look", "ProjectionExpression", ("", ""), denied),
+        ("nothing", "Lock", "ReturnValues", ("UPDATED_NEW", "UPDATED_NEW"), None),
+    ] {
+        let mut document = document(&options(Poll::Look));
+        document["StartAt"] = json!(state);
+        document["States"][state]["Retry"] = json!([]);
+        let arguments = document["States"][state]["Arguments"].as_object_mut().unwrap();
+        let text = arguments[field].as_str().unwrap().replacen(change.0, change.1, 1);
+        match name {
+            "reads-all" => drop(arguments.remove(field)),
+            _ => arguments[field] = json!(text),
+        }
+        let machine = Definition::new(document);
+        let execution = scene.engine.execute(name, &machine, &json!({ "key": name })).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+        assert_eq!(end.error.as_deref(), expected, "{name}: {end:?}");
     }
 }
