@@ -4,7 +4,7 @@ use crate::ledger::{CallId, ProcessId};
 use crate::table::{Mark, Typed, Write};
 use crate::world::World;
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::protocol::{Answer, Instants, Request};
+use lambda_lock::protocol::{Answer, Instants, LockKey, Request};
 use lambda_lock::simulation::{Network, Reply, Replying};
 use lambda_lock::{Clock, Sleep};
 use std::future::{Future, poll_fn};
@@ -103,12 +103,26 @@ pub(crate) struct Wire {
 }
 
 impl Network for Wire {
-    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+    fn send(&self, request: Request) -> Replying<'_> {
+        Box::pin(self.sent(&request, &[]))
+    }
+
+    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+        Box::pin(self.sent(&requests[0], writes))
+    }
+
+    fn read_all(&self, _: Vec<LockKey>) -> Replying<'_> {
+        Box::pin(async { Reply { answer: Answer::Unknown, server_time: None } })
+    }
+}
+
+impl Wire {
+    fn sent(&self, request: &Request, writes: &[TransactWriteItem]) -> Pending {
         let mut state = self.world.state();
-        let request = Typed::of(&request, Write::all(writes), &state.schema);
+        let request = Typed::of(request, Write::all(writes), &state.schema);
         let process = state.running;
         let slot = state.send(process, request, None);
-        Box::pin(Pending::new(&self.world, slot))
+        Pending::new(&self.world, slot)
     }
 }
 

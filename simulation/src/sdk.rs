@@ -206,13 +206,27 @@ impl Noted {
 }
 
 impl Network for Noted {
-    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
-        let typed = Typed::of(&request, Write::all(writes), &self.schema);
+    fn send(&self, request: Request) -> Replying<'_> {
+        self.note(&request, &[]);
+        self.real.send(request)
+    }
+
+    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+        self.note(&requests[0], writes);
+        self.real.send_together(requests, writes)
+    }
+
+    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_> {
+        self.real.read_all(keys)
+    }
+}
+
+impl Noted {
+    fn note(&self, request: &Request, writes: &[TransactWriteItem]) {
+        let typed = Typed::of(request, Write::all(writes), &self.schema);
         let mut state = self.world.state();
         let process = state.running;
         state.processes[process].noted = Some(typed);
-        drop(state);
-        self.real.send(request, writes)
     }
 }
 

@@ -43,33 +43,36 @@ pub(crate) fn with_table_name(table: &str, answer: Answer) -> Answer {
     }
 }
 
-/// A cancelled transaction, whose write at `ours` is the lock's. The lock's own condition comes first: whoever lost
-/// the lock must not be told of anything else.
-pub(crate) fn answer_of_cancellation(reasons: &[CancellationReason], ours: usize) -> Answer {
+/// A cancelled transaction, whose writes from `first` on are those of the locks. The locks' own conditions come first:
+/// whoever lost a lock must not be told of anything else.
+pub(crate) fn answer_of_cancellation(reasons: &[CancellationReason], first: usize, locks: usize) -> Answer {
     fn code(reason: &CancellationReason) -> &str {
         reason.code().unwrap_or("None")
     }
-    // Without a reason for each write it is not known what was looked at.
-    let Some(own) = reasons.get(ours) else { return Answer::Throttled };
-    match code(own) {
-        "ConditionalCheckFailed" => return Answer::ConditionFailed(own.item.clone().map(item)),
-        "None" => {}
-        // Nobody has looked at the lock's row, so nothing is known of it: whatever became of the other writes,
-        // it takes another try to find out whether the lock is still ours.
-        "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded" => return Answer::Throttled,
-        _ => {
-            let text = own.message().unwrap_or(code(own)).to_owned();
-            return Answer::Rejected(Rejection::Invalid(text));
-        }
-    }
-    let lasting = |reason: &CancellationReason| {
-        !matches!(code(reason), "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
+    let passes = |reason: &&CancellationReason| {
+        matches!(code(reason), "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
     };
+    // Without a reason for each write it is not known what was looked at.
+    let Some(own) = reasons.get(first..first + locks) else { return Answer::Throttled };
+    let refused =
+        |reason: &CancellationReason| (code(reason) == "ConditionalCheckFailed").then(|| reason.item.clone().map(item));
+    let refused: Vec<_> = own.iter().map(refused).collect();
+    if refused.iter().any(Option::is_some) {
+        return Answer::Refused(refused);
+    }
+    if let Some(other) = own.iter().find(|reason| code(reason) != "None" && !passes(reason)) {
+        return Answer::Rejected(Rejection::Invalid(other.message().unwrap_or(code(other)).to_owned()));
+    }
+    // Nobody has looked at the row of a lock, so nothing is known of it: whatever became of the other writes, it takes
+    // another try to find out whether the lock is still ours.
+    if own.iter().any(|reason| passes(&reason)) {
+        return Answer::Throttled;
+    }
     let failed: Vec<FailedWrite> = reasons
         .iter()
-        .take(ours)
+        .take(first)
         .enumerate()
-        .filter(|(_, reason)| lasting(reason))
+        .filter(|(_, reason)| code(reason) != "None" && !passes(reason))
         .map(|(index, reason)| FailedWrite {
             index,
             code: code(reason).to_owned(),

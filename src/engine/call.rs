@@ -4,8 +4,8 @@ use super::Engine;
 use super::deadline::Deadline;
 use super::error::BoxError;
 use super::transaction::Transaction;
-use super::transport::Response;
-use crate::protocol::{Action, Answer, Instants, Now, Port, Rejection, Request, ServerTime};
+use super::transport::{Responding, Response, Transport};
+use crate::protocol::{Action, Answer, Instants, LockKey, Now, Port, Rejection, Request, ServerTime};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -72,6 +72,13 @@ impl<'a> Call<'a> {
         self.cause
     }
 
+    /// A release ends its lease by the wall clock, which must not be behind that end from then on.
+    fn note_release(&self, request: &Request) {
+        if let Action::Release { ends_at_ms, .. } = request.action {
+            self.engine.wall_clock().released(ends_at_ms);
+        }
+    }
+
     /// A wall clock that is wrong by minutes makes DynamoDB refuse the signature. The SDK corrects its next signatures
     /// by the response, so the request is worth one more try.
     fn unless_signed_anew(&mut self, answer: Answer, received: Instants) -> Answer {
@@ -81,20 +88,29 @@ impl<'a> Call<'a> {
         if is_refused && !std::mem::replace(&mut self.is_signed_anew, true) { Answer::Throttled } else { answer }
     }
 
-    async fn response_to(&mut self, request: &Request, patience: Duration) -> Response {
-        let items = match self.transaction.items(self.engine.table(), &self.engine.settings().schema, request) {
-            Ok(items) => items,
-            Err(error) => {
-                let answer = Answer::Rejected(Rejection::Invalid(error.to_string()));
-                // No cause: the answer has its whole text.
-                return Response::new(answer);
-            }
+    /// Waits for the response as long as the caller's time allows. Corrects the wall clock by it.
+    async fn exchange<'r>(&mut self, send: impl FnOnce(&'r dyn Transport) -> Responding<'r>) -> (Instants, Answer)
+    where
+        'a: 'r,
+    {
+        let Now { instants: before, time_left, .. } = match self.now.take() {
+            Some(now) => now,
+            None => self.now(),
         };
-        let alarm = self.engine.clock().sleep(patience);
-        match Timeout::new(self.engine.transport().send(request, items), alarm).await {
-            Ok(response) => response,
-            Err(_) => no_response_within(patience),
+        self.requests += 1;
+        let engine = self.engine;
+        let patience = engine.request_timeout().min(time_left.max(LAST_REQUEST));
+        let alarm = engine.clock().sleep(patience);
+        let sent = Timeout::new(send(engine.transport()), alarm).instrument(self.span.clone());
+        let response = sent.await.unwrap_or_else(|_| no_response_within(patience));
+        let after = engine.clock().now();
+        self.server = response.server_time.and_then(epoch_millis).map(|millis| ServerTime { sent: before, millis });
+        if let Some(server) = self.server {
+            engine.wall_clock().compare(server, after);
         }
+        // A response without an error does not hide an earlier error.
+        self.cause = response.cause.or(self.cause.take());
+        (after, self.unless_signed_anew(response.answer, after))
     }
 }
 
@@ -112,27 +128,22 @@ impl Port for Call<'_> {
         self.engine.clock().random()
     }
 
-    /// Waits for the response as long as the caller's time allows. Corrects the wall clock by it.
     async fn send(&mut self, request: Request) -> (Instants, Answer) {
-        let Now { instants: before, time_left, .. } = match self.now.take() {
-            Some(now) => now,
-            None => self.now(),
-        };
-        self.requests += 1;
-        if let Action::Release { ends_at_ms, .. } = request.action {
-            self.engine.wall_clock().released(ends_at_ms);
+        self.note_release(&request);
+        self.exchange(|transport| transport.send(&request)).await
+    }
+
+    async fn send_together(&mut self, requests: Vec<Request>) -> (Instants, Answer) {
+        requests.iter().for_each(|request| self.note_release(request));
+        match self.transaction.items(self.engine.table(), &self.engine.settings().schema, &requests) {
+            Ok(items) => self.exchange(|transport| transport.send_together(&requests, items)).await,
+            // No cause: the answer has its whole text.
+            Err(error) => (self.engine.clock().now(), Answer::Rejected(Rejection::Invalid(error.to_string()))),
         }
-        let patience = self.engine.request_timeout().min(time_left.max(LAST_REQUEST));
-        let span = self.span.clone();
-        let response = self.response_to(&request, patience).instrument(span).await;
-        let after = self.engine.clock().now();
-        self.server = response.server_time.and_then(epoch_millis).map(|millis| ServerTime { sent: before, millis });
-        if let Some(server) = self.server {
-            self.engine.wall_clock().compare(server, after);
-        }
-        // A response without an error does not hide an earlier error.
-        self.cause = response.cause.or(self.cause.take());
-        (after, self.unless_signed_anew(response.answer, after))
+    }
+
+    async fn read_all(&mut self, keys: Vec<LockKey>) -> (Instants, Answer) {
+        self.exchange(|transport| transport.read_all(&keys)).await
     }
 
     async fn sleep(&mut self, pause: Duration) {

@@ -6,19 +6,19 @@
 use super::answer::{answer_of_cancellation, answer_of_error, answer_of_unsent, with_table_name};
 use super::attributes::{Attributes, item, key_attributes, placeholder_names, placeholder_values};
 use super::interceptor::{TransmissionInterceptor, observed};
-use super::transport::{Response, Transport};
-use crate::protocol::{Action, Answer, Expression, Item, Request, Returns, Schema, TransactionId};
+use super::transport::{Responding, Response, Transport};
+use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, TransactionId};
 use aws_sdk_dynamodb::config::StalledStreamProtectionConfig;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
+use aws_sdk_dynamodb::types::{KeysAndAttributes, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 
 /// A lock table in DynamoDB.
 #[derive(Debug)]
@@ -113,22 +113,52 @@ impl DynamoDb {
         }
     }
 
-    async fn transact(&self, id: &TransactionId, items: Vec<TransactWriteItem>) -> Response {
-        let ours = items.len().saturating_sub(1);
-        let call = self.client.transact_write_items().set_transact_items(Some(items)).client_request_token(id.as_str());
+    /// The last `locks` items are those of the locks.
+    async fn transact(&self, id: Option<&TransactionId>, items: Vec<TransactWriteItem>, locks: usize) -> Response {
+        let first = items.len().saturating_sub(locks);
+        let call = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(items))
+            .set_client_request_token(id.map(|id| id.as_str().to_owned()));
         match call.send().await {
             Ok(_) => Response::new(Answer::Applied(Item::default())),
             Err(error) => {
                 // Without the name of the table: an error may be about another one.
                 let answer = match error.as_service_error() {
                     Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                        answer_of_cancellation(cancelled.cancellation_reasons(), ours)
+                        answer_of_cancellation(cancelled.cancellation_reasons(), first, locks)
                     }
                     _ => answer_of_error(&error),
                 };
                 Response::failed(answer, error)
             }
         }
+    }
+
+    async fn batch_get(&self, keys: &[LockKey]) -> Response {
+        let row_keys: Vec<Attributes> = keys.iter().map(|key| key_attributes(&self.schema, key)).collect();
+        let wanted = KeysAndAttributes::builder().consistent_read(true).set_keys(Some(row_keys.clone())).build();
+        let call = match wanted {
+            Ok(wanted) => self.client.batch_get_item().request_items(&self.table, wanted),
+            Err(error) => return Response::failed(Answer::Rejected(Rejection::Invalid(error.to_string())), error),
+        };
+        let output = match call.send().await {
+            Ok(output) => output,
+            Err(error) => return self.response_to(error),
+        };
+        // A table that is named by its ARN may be answered by its name. Only one table was asked for.
+        let unread: Vec<Attributes> =
+            output.unprocessed_keys.unwrap_or_default().into_values().flat_map(|unread| unread.keys).collect();
+        let mut rows: Vec<Attributes> = output.responses.unwrap_or_default().into_values().flatten().collect();
+        let found = row_keys.into_iter().map(|key| {
+            if unread.contains(&key) {
+                return None;
+            }
+            let is_its_row = |row: &Attributes| key.iter().all(|(name, value)| row.get(name) == Some(value));
+            Some(rows.iter().position(is_its_row).map(|index| item(rows.swap_remove(index))))
+        });
+        Response::new(Answer::FoundAll(found.collect()))
     }
 
     /// `condition_failed` returns the row for which the condition failed, if that is the error.
@@ -155,28 +185,34 @@ impl DynamoDb {
 }
 
 impl Transport for DynamoDb {
-    fn send<'a>(
-        &'a self,
-        request: &'a Request,
-        items: Vec<TransactWriteItem>,
-    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
-        Box::pin(async move {
-            let call = pin!(async {
-                match (&request.action, &request.transaction) {
-                    (_, Some(id)) => self.transact(id, items).await,
-                    (Action::Peek, None) => self.get(request).await,
-                    (Action::Delete { .. }, None) => self.delete(request).await,
-                    (_, None) => self.update(request).await,
-                }
-            });
-            let (mut response, transmission) = observed(call).await;
-            response.server_time = transmission.server_time;
-            if response.answer == Answer::Unknown && !transmission.sent {
-                response.answer = answer_of_unsent(response.cause.as_ref());
+    fn send<'a>(&'a self, request: &'a Request) -> Responding<'a> {
+        Box::pin(responded(async move {
+            match request.action {
+                Action::Peek => self.get(request).await,
+                Action::Delete { .. } => self.delete(request).await,
+                _ => self.update(request).await,
             }
-            response
-        })
+        }))
     }
+
+    fn send_together<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a> {
+        let id = requests.first().and_then(|request| request.transaction.as_ref());
+        Box::pin(responded(self.transact(id, items, requests.len())))
+    }
+
+    fn read_all<'a>(&'a self, keys: &'a [LockKey]) -> Responding<'a> {
+        Box::pin(responded(self.batch_get(keys)))
+    }
+}
+
+/// Adds to a response what was seen of its transmission.
+async fn responded(call: impl Future<Output = Response>) -> Response {
+    let (mut response, transmission) = observed(pin!(call)).await;
+    response.server_time = transmission.server_time;
+    if response.answer == Answer::Unknown && !transmission.sent {
+        response.answer = answer_of_unsent(response.cause.as_ref());
+    }
+    response
 }
 
 #[cfg(test)]
@@ -227,7 +263,7 @@ mod tests {
 
     async fn peek(callers: &Client) -> Response {
         let table = DynamoDb::new(callers.config(), "locks".to_owned(), Schema::default());
-        table.send(&Request::alone("k".into(), Action::Peek), Vec::new()).await
+        table.send(&Request::alone("k".into(), Action::Peek)).await
     }
 
     #[tokio::test]

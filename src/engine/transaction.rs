@@ -18,9 +18,9 @@ const MOST_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Transaction<'a> {
     writes: &'a [TransactWriteItem],
-    /// The lock's write as it was first built. When a transaction is sent again, every byte must be the same. A new
-    /// map would have another order.
-    built: Option<(TransactionId, TransactWriteItem)>,
+    /// The locks' own items as they were first built. When a transaction is sent again, every byte must be the same. A
+    /// new map would have another order.
+    built: Option<(TransactionId, Vec<TransactWriteItem>)>,
 }
 
 impl<'a> Transaction<'a> {
@@ -28,20 +28,20 @@ impl<'a> Transaction<'a> {
         Self { writes, built: None }
     }
 
-    /// All items of the request's transaction, or none for a request that goes alone. The lock's own item is the last
-    /// one, so that DynamoDB numbers the caller's writes as the caller does.
+    /// All items of the transaction of these requests. The locks' own items are the last ones, so that DynamoDB numbers
+    /// the caller's writes as the caller does.
     pub(crate) fn items(
         &mut self,
         table: &str,
         schema: &Schema,
-        request: &Request,
+        requests: &[Request],
     ) -> Result<Vec<TransactWriteItem>, BoxError> {
-        let Some(id) = &request.transaction else { return Ok(Vec::new()) };
+        let Some(id) = requests.first().and_then(|request| request.transaction.as_ref()) else { return Ok(Vec::new()) };
         let own = match self.built.take().filter(|(earlier, _)| earlier == id) {
             Some((_, own)) => own,
-            None => lock_item(table, schema, request)?,
+            None => requests.iter().map(|request| lock_item(table, schema, request)).collect::<Result<_, _>>()?,
         };
-        let items = self.writes.iter().cloned().chain([own.clone()]).collect();
+        let items = self.writes.iter().chain(&own).cloned().collect();
         self.built = Some((id.clone(), own));
         Ok(items)
     }

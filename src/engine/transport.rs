@@ -1,7 +1,7 @@
 //! The interface between operations and DynamoDB: it takes a typed request and returns a typed response.
 
 use super::error::BoxError;
-use crate::protocol::{Answer, Request};
+use crate::protocol::{Answer, LockKey, Request};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
 use std::future::Future;
@@ -11,14 +11,16 @@ use std::time::SystemTime;
 /// Sends one request once, and returns the response. It does not retry. The operations decide what an unknown outcome
 /// means, and what to send next.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
-    /// `items` are those of a [transaction](Request::transaction), with the lock's own as the last one. They are
-    /// empty for a request that goes alone.
-    fn send<'a>(
-        &'a self,
-        request: &'a Request,
-        items: Vec<TransactWriteItem>,
-    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
+    fn send<'a>(&'a self, request: &'a Request) -> Responding<'a>;
+
+    /// Sends one transaction once. `items` are all of its items: the caller's, and then those of the requests.
+    fn send_together<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a>;
+
+    /// Reads these rows once, strongly consistent.
+    fn read_all<'a>(&'a self, keys: &'a [LockKey]) -> Responding<'a>;
 }
+
+pub(crate) type Responding<'a> = Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
 
 #[derive(Debug)]
 pub(crate) struct Response {

@@ -72,8 +72,9 @@ impl<'a> Commit<'a> {
         let deadline = lock.engine.deadline_of_transaction(lease, lock.budget.as_ref());
         let span = span(lock.key(), &writes);
         let mut call = Call::with_writes(&lock.engine, &deadline, &span, &writes);
-        let committed = protocol::commit(&mut call, lock.engine.settings(), &mut lock.hold.holding, data).await;
+        let committed = protocol::commit(&mut call, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
         let cause = call.end();
+        let committed = committed.map_err(|failed| failed.failure);
         match &committed {
             Ok(()) => lock.is_held(),
             Err(Failure::Lost) => lock.lose(),
@@ -147,10 +148,10 @@ async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWrite
     let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
     let span = span(lock.key(), writes);
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
-    let holding = &mut lock.hold.holding;
-    let committed = protocol::commit_and_release(&mut call, lock.engine.settings(), holding, data).await;
+    let holdings: &mut [&mut Holding] = &mut [&mut lock.hold.holding];
+    let committed = protocol::commit_and_release(&mut call, lock.engine.settings(), holdings, data).await;
     let cause = call.end();
-    over(lock, &span, committed, Operation::Commit, cause)
+    over(lock, &span, committed.map_err(|failed| failed.failure), Operation::Commit, cause)
 }
 
 /// Stores the outcome of idempotent work, with the caller's writes if there are any. This ends the grant of its lock.
@@ -184,7 +185,7 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     let (holding, alone) = (&mut lock.hold.holding, writes.is_empty());
     let settled = protocol::settle(&mut call, lock.engine.settings(), holding, result, alone).await;
     let cause = call.end();
-    over(lock, &span, settled, Operation::Settle, cause)
+    over(lock, &span, settled.map_err(|failed| failed.failure), Operation::Settle, cause)
 }
 
 impl IntoFuture for CommitAndRelease {

@@ -1,4 +1,5 @@
-//! Commit: applies the caller's writes and the lock's own write in one transaction, all of them or none.
+//! Commit: applies the caller's writes and the lock's own write in one transaction, all of them or none. Several locks
+//! that one call acquired are written in one transaction too.
 //!
 //! ```text
 //! the lock's write is a Renew (Commit), a Release (Commit and release), or stores the outcome of an
@@ -29,6 +30,9 @@
 //! newer version, so that the copy is refused. The version that the Renew replaces shows whether the copy had been
 //! applied. Where that version does not show it, the same transaction is sent again. DynamoDB recognises a
 //! transaction that it has applied, and refuses any other because of the row.
+//!
+//! Of several locks, one row is enough to show that the transaction was applied, or that it never will be. So one
+//! Renew rules a copy out.
 
 use super::backoff::Retry;
 use super::failure::Failure;
@@ -50,24 +54,24 @@ use std::time::Duration;
 /// with `TransactWriteItems`), and this is well within them.
 const REPEATABLE: Duration = Duration::from_secs(8 * 60);
 
-/// Applies the caller's writes and renews the lock, which stays held.
+/// Applies the caller's writes and renews the locks, which stay held.
 pub async fn commit(
     port: &mut impl Port,
     settings: &Settings,
-    holding: &mut Holding,
+    holdings: &mut [&mut Holding],
     data: DataChange,
-) -> Result<(), Failure> {
-    Call::new(settings, holding, Ending::Renewed { data }).until_ended(port).await
+) -> Result<(), FailedCommit> {
+    Call::new(settings, holdings, Ending::Renewed { data }).until_ended(port).await
 }
 
-/// Applies the caller's writes and releases the lock. The guard is over from the first request on.
+/// Applies the caller's writes and releases the locks. The guard is over from the first request on.
 pub async fn commit_and_release(
     port: &mut impl Port,
     settings: &Settings,
-    holding: &mut Holding,
+    holdings: &mut [&mut Holding],
     data: DataChange,
-) -> Result<(), Failure> {
-    Call::new(settings, holding, Ending::Released { data }).until_ended(port).await
+) -> Result<(), FailedCommit> {
+    Call::new(settings, holdings, Ending::Released { data }).until_ended(port).await
 }
 
 /// Stores the outcome of an idempotent work, alone or with the caller's writes. This ends the grant. The guard is
@@ -78,8 +82,22 @@ pub async fn settle(
     holding: &mut Holding,
     outcome: StoredOutcome,
     alone: bool,
-) -> Result<(), Failure> {
-    Call::new(settings, holding, Ending::Settled { outcome, alone }).until_ended(port).await
+) -> Result<(), FailedCommit> {
+    Call::new(settings, &mut [holding], Ending::Settled { outcome, alone }).until_ended(port).await
+}
+
+/// Why a transaction with the caller's writes failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCommit {
+    pub failure: Failure,
+    /// The locks that are lost, by their position.
+    pub lost: Vec<usize>,
+}
+
+impl From<Failure> for FailedCommit {
+    fn from(failure: Failure) -> Self {
+        Self { failure, lost: Vec::new() }
+    }
 }
 
 /// What the transaction does with the lock.
@@ -93,9 +111,10 @@ enum Ending {
     Settled { outcome: StoredOutcome, alone: bool },
 }
 
-struct Call<'a> {
+struct Call<'a, 'b> {
     settings: &'a Settings,
-    holding: &'a mut Holding,
+    /// Never empty.
+    holdings: &'a mut [&'b mut Holding],
     ending: Ending,
     retry: Retry,
     /// The last transaction, unless it will never be applied.
@@ -110,44 +129,47 @@ struct Call<'a> {
 /// A transaction as it was first sent.
 #[derive(Debug)]
 struct Sent {
-    request: Request,
-    /// The version that a Commit writes.
-    version: Version,
+    /// For each lock: its write.
+    requests: Vec<Request>,
+    /// For each lock: the version that a Commit writes.
+    versions: Vec<Version>,
     first: Instants,
-    /// What a Commit changes in the holding when it is applied.
-    renewal: Option<renew::Attempt>,
+    /// For each lock: what a Commit changes in the holding when it is applied.
+    renewals: Vec<Option<renew::Attempt>>,
 }
 
-impl<'a> Call<'a> {
-    fn new(settings: &'a Settings, holding: &'a mut Holding, ending: Ending) -> Self {
+/// The rows that refused a transaction, each with the position of its lock.
+type Refusing = Vec<(usize, Option<Item>)>;
+
+impl<'a, 'b> Call<'a, 'b> {
+    fn new(settings: &'a Settings, holdings: &'a mut [&'b mut Holding], ending: Ending) -> Self {
         let retry = Retry::new();
-        Self { settings, holding, ending, retry, sent: None, outcome_unknown: false, cancelled: None }
+        Self { settings, holdings, ending, retry, sent: None, outcome_unknown: false, cancelled: None }
     }
 
-    async fn until_ended(mut self, port: &mut impl Port) -> Result<(), Failure> {
+    async fn until_ended(mut self, port: &mut impl Port) -> Result<(), FailedCommit> {
         loop {
-            let Ok(now) = self.retry.ready(port).await else { return Err(self.unless_unknown(Failure::Throttled)) };
-            let request = self.transaction(port, &now)?;
-            let (after, answer) = port.send(request).await;
+            let Ok(now) = self.retry.ready(port).await else {
+                return Err(self.unless_unknown(Failure::Throttled).into());
+            };
+            let requests = self.transaction(port, &now)?;
+            let (after, answer) = self.send(port, requests).await;
             match answer {
-                Answer::Applied(_) => return self.committed(port).await,
-                Answer::ConditionFailed(row) | Answer::Found(row) => {
-                    let (after, row) = match row {
-                        Some(row) => (after, Some(row)),
-                        None => self.look(port).await?,
-                    };
-                    if self.is_ours(after, row)? {
-                        return self.committed(port).await;
+                Answer::Applied(_) => return Ok(self.committed(port).await),
+                Answer::Refused(rows) => {
+                    let (after, refusing) = self.refusing(port, after, rows).await?;
+                    if self.is_ours(after, refusing)? {
+                        return Ok(self.committed(port).await);
                     }
                 }
                 Answer::Cancelled(failed) => {
                     if self.ruled_out(port, failed).await? {
-                        return self.committed(port).await;
+                        return Ok(self.committed(port).await);
                     }
                 }
-                Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
+                Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection)).into()),
                 Answer::Throttled => self.retry.throttled(),
-                Answer::Unknown => {
+                Answer::Unknown | Answer::ConditionFailed(_) | Answer::Found(_) | Answer::FoundAll(_) => {
                     self.repeat();
                     self.outcome_unknown = true;
                 }
@@ -156,52 +178,122 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the last transaction again, unless it will never be applied. Then returns a new one.
-    fn transaction(&mut self, port: &mut impl Port, now: &Now) -> Result<Request, Failure> {
+    fn transaction(&mut self, port: &mut impl Port, now: &Now) -> Result<Vec<Request>, Failure> {
         if let Some(sent) = &self.sent {
             let repeatable = now.instants.longest_since(sent.first) < REPEATABLE;
-            let again = repeatable.then(|| sent.request.clone());
+            let again = repeatable.then(|| sent.requests.clone());
             return again.ok_or_else(|| self.unless_unknown(Failure::Throttled));
         }
-        let mut renewal = None;
-        let action = match &self.ending {
-            Ending::Renewed { data } => {
-                let (action, attempt) = renew::attempt(port, self.settings, self.holding, data, now);
-                self.holding.pending = Some(PendingCommit::Sent(self.holding.newest.stamp));
-                renewal = Some(attempt);
-                action
-            }
-            Ending::Released { data } => release(self.holding, data.clone(), now),
-            Ending::Settled { outcome, .. } => store(port, self.holding, outcome.clone(), now),
-        };
-        let alone = matches!(self.ending, Ending::Settled { alone: true, .. });
-        let transaction = (!alone).then(|| TransactionId::from_random(port.random()));
-        let request = Request { key: self.holding.key.clone(), action, transaction };
-        self.sent = Some(Sent { request: request.clone(), version: self.holding.newest, first: now.instants, renewal });
-        Ok(request)
+        let mut sent = Sent { requests: Vec::new(), versions: Vec::new(), first: now.instants, renewals: Vec::new() };
+        for holding in self.holdings.iter_mut() {
+            let mut renewal = None;
+            let action = match &self.ending {
+                Ending::Renewed { data } => {
+                    let (action, attempt) = renew::attempt(port, self.settings, holding, data, now);
+                    holding.pending = Some(PendingCommit::Sent(holding.newest.stamp));
+                    renewal = Some(attempt);
+                    action
+                }
+                Ending::Released { data } => release(holding, data.clone(), now),
+                Ending::Settled { outcome, .. } => store(port, holding, outcome.clone(), now),
+            };
+            sent.requests.push(Request::alone(holding.key.clone(), action));
+            sent.versions.push(holding.newest);
+            sent.renewals.push(renewal);
+        }
+        if !self.is_alone() {
+            let id = TransactionId::from_random(port.random());
+            sent.requests.iter_mut().for_each(|request| request.transaction = Some(id.clone()));
+        }
+        let requests = sent.requests.clone();
+        self.sent = Some(sent);
+        Ok(requests)
     }
 
-    /// The lock's own condition did not hold, so this transaction was not applied. It never will be, because the row
-    /// is past its version, lease and end. Returns whether an earlier copy had been applied. Fails unless the lock is
-    /// still ours.
-    fn is_ours(&mut self, after: Instants, row: Option<Item>) -> Result<bool, Failure> {
-        if row.as_ref().is_some_and(|row| self.has_written(row)) {
+    /// The outcome of an idempotent work may be stored without a transaction.
+    fn is_alone(&self) -> bool {
+        matches!(self.ending, Ending::Settled { alone: true, .. })
+    }
+
+    async fn send(&self, port: &mut impl Port, requests: Vec<Request>) -> (Instants, Answer) {
+        let (after, answer) = match <[Request; 1]>::try_from(requests) {
+            Ok([request]) if self.is_alone() => port.send(request).await,
+            Ok(request) => port.send_together(request.into()).await,
+            Err(requests) => port.send_together(requests).await,
+        };
+        match answer {
+            Answer::ConditionFailed(row) => (after, Answer::Refused(vec![Some(row)])),
+            answer => (after, answer),
+        }
+    }
+
+    /// The rows of a refusal. Reads those that did not come with it.
+    async fn refusing(
+        &mut self,
+        port: &mut impl Port,
+        mut after: Instants,
+        rows: Vec<Option<Option<Item>>>,
+    ) -> Result<(Instants, Refusing), Failure> {
+        let mut refusing = Vec::new();
+        for (index, row) in rows.into_iter().enumerate().filter_map(|(index, row)| Some((index, row?))) {
+            let row = match row {
+                Some(row) => Some(row),
+                None => {
+                    let (read, row) = self.look(port, index).await?;
+                    after = read;
+                    row
+                }
+            };
+            refusing.push((index, row));
+        }
+        Ok((after, refusing))
+    }
+
+    /// The condition of a lock did not hold, so this transaction was not applied. It never will be, because a row is past
+    /// its version, lease and end. Returns whether an earlier copy had been applied. Fails unless the locks are still
+    /// ours.
+    fn is_ours(&mut self, after: Instants, refusing: Refusing) -> Result<bool, FailedCommit> {
+        let any = |of: &dyn Fn(usize, &Item) -> bool| {
+            refusing.iter().any(|(index, row)| row.as_ref().is_some_and(|row| of(*index, row)))
+        };
+        if any(&|index, row| self.has_written(index, row)) {
             return Ok(true);
         }
-        if self.outcome_unknown && self.is_forgotten(after) && !self.is_older_than_sent(row.as_ref()) {
-            return Err(self.untold());
+        if self.outcome_unknown && self.is_forgotten(after) && !any(&|index, row| self.is_older_than_sent(index, row)) {
+            return Err(self.untold().into());
         }
-        if self.outcome_unknown && row.as_ref().is_some_and(|row| self.is_unreadable(row)) {
+        let is_unreadable = |row: &Option<Item>| row.as_ref().is_some_and(|row| self.is_unreadable(row));
+        if self.outcome_unknown && refusing.iter().all(|(_, row)| is_unreadable(row)) {
             // An unreadable row does not prove that it is past this transaction. Once somebody repairs the row, an
             // earlier copy may be applied.
-            return Err(Failure::OutcomeUnknown);
+            return Err(Failure::OutcomeUnknown.into());
         }
         self.not_applied();
-        renew::adopt(self.settings, self.holding, row)?;
+        self.adopt(refusing)?;
         if let Some(failed) = self.cancelled.take() {
-            return Err(Failure::Cancelled(failed));
+            return Err(Failure::Cancelled(failed).into());
         }
         self.retry.after_pause();
         Ok(false)
+    }
+
+    /// Adopts what copies of ours wrote. Fails when a lock is lost, or when a row is no lock record.
+    fn adopt(&mut self, refusing: Refusing) -> Result<(), FailedCommit> {
+        let mut failed = None;
+        let mut lost = Vec::new();
+        for (index, row) in refusing {
+            let Some(holding) = self.holdings.get_mut(index) else { continue };
+            match renew::adopt(self.settings, holding, row) {
+                Ok(()) => {}
+                Err(Failure::Lost) => lost.push(index),
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        if lost.is_empty() {
+            failed.map_or(Ok(()), |failure| Err(failure.into()))
+        } else {
+            Err(FailedCommit { failure: Failure::Lost, lost })
+        }
     }
 
     /// The caller's writes were refused. Returns whether an earlier copy of them was applied nevertheless. Fails if
@@ -212,16 +304,17 @@ impl<'a> Call<'a> {
             self.not_applied();
             return Err(Failure::Cancelled(first.unwrap_or(failed)));
         }
-        let ours = self.sent.as_ref().map(|sent| sent.written_by(&self.ending));
+        let ours = self.sent.as_ref().and_then(|sent| sent.written_by(&self.ending, 0));
         let recognises = |row: &Item| ours.as_ref().is_some_and(|ours| ours.is_on(row));
-        let renewed = renew_unless(port, self.settings, self.holding, &DataChange::Keep, recognises).await;
-        let pending = self.holding.pending;
+        let Some(first_lock) = self.holdings.first_mut() else { return Err(Failure::Cancelled(failed)) };
+        let renewed = renew_unless(port, self.settings, first_lock, &DataChange::Keep, recognises).await;
+        let pending = first_lock.pending;
         if renewed == Ok(Renewed::Recognised) {
             return Ok(true);
         }
         // Even if the transaction turns out to be applied, what the Renew found came later.
-        if let Some(sent) = &mut self.sent {
-            sent.renewal = None;
+        if let Some(renewal) = self.sent.as_mut().and_then(|sent| sent.renewals.first_mut()) {
+            *renewal = None;
         }
         match renewed {
             Ok(_) if pending == Some(PendingCommit::Applied) => return Ok(true),
@@ -235,7 +328,7 @@ impl<'a> Call<'a> {
             Ok(_) | Err(Failure::InvalidRecord(_)) => {}
             Err(Failure::Lost) => {
                 // The lock is lost, even if the transaction was applied before that.
-                self.holding.validity = LeaseValidity::none(port.now().instants);
+                first_lock.validity = LeaseValidity::none(port.now().instants);
             }
             Err(_) => return Err(Failure::OutcomeUnknown),
         }
@@ -244,9 +337,10 @@ impl<'a> Call<'a> {
         Ok(false)
     }
 
-    async fn look(&mut self, port: &mut impl Port) -> Result<(Instants, Option<Item>), Failure> {
+    async fn look(&mut self, port: &mut impl Port, index: usize) -> Result<(Instants, Option<Item>), Failure> {
         self.repeat();
-        look(port, &mut self.retry, &self.holding.key).await.map_err(|not_seen| match not_seen {
+        let Some(holding) = self.holdings.get(index) else { return Err(Failure::OutcomeUnknown) };
+        look(port, &mut self.retry, &holding.key).await.map_err(|not_seen| match not_seen {
             NotSeen::OutOfTime => self.unless_unknown(Failure::Throttled),
             NotSeen::Rejected(rejection) => self.unless_unknown(Failure::Rejected(rejection)),
         })
@@ -261,22 +355,38 @@ impl<'a> Call<'a> {
     fn not_applied(&mut self) {
         self.sent = None;
         self.outcome_unknown = false;
-        self.holding.pending = None;
+        self.is_pending(None);
     }
 
-    async fn committed(mut self, port: &mut impl Port) -> Result<(), Failure> {
+    fn is_pending(&mut self, pending: Option<PendingCommit>) {
+        self.holdings.iter_mut().for_each(|holding| holding.pending = pending);
+    }
+
+    async fn committed(mut self, port: &mut impl Port) {
         let sent = self.sent.take();
         self.not_applied();
-        if let Some(renewal) = sent.and_then(|sent| sent.renewal)
-            && renewal.applied(&port.now(), self.settings, self.holding, Item::default()).is_continue()
-        {
-            // The writes are applied, whether or not this succeeds. The caller may drop the call meanwhile, and must then
-            // be able to find out that they are.
-            self.holding.pending = Some(PendingCommit::Applied);
-            let _ = renew::renew(port, self.settings, self.holding, &DataChange::Keep).await;
-            self.holding.pending = None;
+        let now = port.now();
+        let mut behind = Vec::new();
+        let renewals = sent.map_or_else(Vec::new, |sent| sent.renewals);
+        for (index, (holding, renewal)) in self.holdings.iter_mut().zip(renewals).enumerate() {
+            if renewal
+                .is_some_and(|renewal| renewal.applied(&now, self.settings, holding, Item::default()).is_continue())
+            {
+                behind.push(index);
+            }
         }
-        Ok(())
+        if behind.is_empty() {
+            return;
+        }
+        // The writes are applied, whether or not this succeeds. The caller may drop the call meanwhile, and must then
+        // be able to find out that they are.
+        self.is_pending(Some(PendingCommit::Applied));
+        for index in behind {
+            if let Some(holding) = self.holdings.get_mut(index) {
+                let _ = renew::renew(port, self.settings, holding, &DataChange::Keep).await;
+            }
+        }
+        self.is_pending(None);
     }
 
     /// Returns a failure that means that nothing was applied, or [`Failure::OutcomeUnknown`] while that is unknown.
@@ -288,8 +398,9 @@ impl<'a> Call<'a> {
         failure
     }
 
-    fn has_written(&self, row: &Item) -> bool {
-        self.sent.as_ref().is_some_and(|sent| sent.written_by(&self.ending).is_on(row))
+    fn has_written(&self, index: usize, row: &Item) -> bool {
+        let written = self.sent.as_ref().and_then(|sent| sent.written_by(&self.ending, index));
+        written.is_some_and(|written| written.is_on(row))
     }
 
     fn is_unreadable(&self, row: &Item) -> bool {
@@ -303,45 +414,46 @@ impl<'a> Call<'a> {
 
     /// Whether this grant still holds the row, and last wrote it before the transaction was made. Then the
     /// transaction was not applied, whether or not DynamoDB still recognises its token.
-    fn is_older_than_sent(&self, row: Option<&Item>) -> bool {
-        let version = match row.and_then(|row| row.get(schema::VERSION)) {
+    fn is_older_than_sent(&self, index: usize, row: &Item) -> bool {
+        let found = match row.get(schema::VERSION) {
             Some(Value::S(version)) => Version::parse(version),
             _ => None,
         };
-        let is_held = row.is_some_and(|row| row.get(schema::RELEASED).is_none());
-        let older =
-            |(found, sent): (Version, &Sent)| found.grant == sent.version.grant && found.stamp < sent.version.stamp;
-        is_held && version.zip(self.sent.as_ref()).is_some_and(older)
+        let sent = self.sent.as_ref().and_then(|sent| sent.versions.get(index));
+        let is_older = |(found, sent): (Version, &Version)| found.grant == sent.grant && found.stamp < sent.stamp;
+        row.get(schema::RELEASED).is_none() && found.zip(sent).is_some_and(is_older)
     }
 
     /// Neither the row nor DynamoDB can show the outcome of the transaction any more.
     fn untold(&mut self) -> Failure {
         if matches!(self.ending, Ending::Renewed { .. }) {
-            self.holding.pending = Some(PendingCommit::Untold);
+            self.is_pending(Some(PendingCommit::Untold));
         }
         Failure::OutcomeUnknown
     }
 }
 
-/// The version that an applied transaction leaves on the row, or what it begins with, if that identifies it.
-struct Trace(Option<String>);
+/// The version that an applied transaction leaves on a row, or what it begins with.
+struct Trace(String);
 
 impl Trace {
     fn is_on(&self, row: &Item) -> bool {
-        matches!((row.get(schema::VERSION), &self.0), (Some(Value::S(found)), Some(trace)) if found.starts_with(trace))
+        matches!(row.get(schema::VERSION), Some(Value::S(found)) if found.starts_with(&self.0))
     }
 }
 
 impl Sent {
-    fn written_by(&self, ending: &Ending) -> Trace {
-        Trace(match ending {
-            Ending::Renewed { .. } => Some(self.version.text()),
+    /// What identifies the transaction on the row of this lock, if anything does.
+    fn written_by(&self, ending: &Ending, index: usize) -> Option<Trace> {
+        let version = self.versions.get(index)?;
+        match ending {
+            Ending::Renewed { .. } => Some(Trace(version.text())),
             // A grant is settled once. Any version of it is ours: an earlier attempt that was refused for now may have
             // been delivered twice.
-            Ending::Settled { .. } => Some(self.version.grant.settled_versions()),
+            Ending::Settled { .. } => Some(Trace(version.grant.settled_versions())),
             // A release writes no version of its own.
             Ending::Released { .. } => None,
-        })
+        }
     }
 }
 

@@ -92,7 +92,7 @@ pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES}
 pub use clock_bounds::ClockBounds;
 #[cfg(feature = "dynamodb")]
 pub(crate) use clock_bounds::DEFAULT_SKEW;
-pub use commit::{commit, commit_and_release, settle};
+pub use commit::{FailedCommit, commit, commit_and_release, settle};
 pub use expression::{Expression, Returns};
 pub use failure::{Failure, Operation};
 pub use holding::{Holding, LeaseValidity, PendingCommit};

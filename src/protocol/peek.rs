@@ -57,9 +57,12 @@ pub(super) async fn look(
             Answer::Found(row) => return Ok((after, row)),
             Answer::Rejected(rejection) => return Err(NotSeen::Rejected(rejection)),
             Answer::Throttled => retry.throttled(),
-            Answer::Unknown | Answer::Applied(_) | Answer::ConditionFailed(_) | Answer::Cancelled(_) => {
-                retry.after_pause()
-            }
+            Answer::Unknown
+            | Answer::Applied(_)
+            | Answer::ConditionFailed(_)
+            | Answer::Cancelled(_)
+            | Answer::Refused(_)
+            | Answer::FoundAll(_) => retry.after_pause(),
         }
     }
 }

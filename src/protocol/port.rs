@@ -5,6 +5,7 @@
 
 use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
 use super::instants::{Instants, millis_rounded_up};
+use super::key::LockKey;
 use super::request::Request;
 use super::value::Item;
 use std::future::Future;
@@ -18,8 +19,15 @@ pub trait Port: Send {
     /// Draws 16 random bytes.
     fn random(&mut self) -> [u8; 16];
 
-    /// Sends a request once. Returns both clocks as they were read after the response, and the response.
+    /// Sends a request that goes alone, once. Returns both clocks as they were read after the response, and the
+    /// response.
     fn send(&mut self, request: Request) -> impl Future<Output = (Instants, Answer)> + Send;
+
+    /// Sends a transaction once: these requests, which all have its id, with the caller's own writes.
+    fn send_together(&mut self, requests: Vec<Request>) -> impl Future<Output = (Instants, Answer)> + Send;
+
+    /// Reads the rows of these locks once: 100 at most, none of them twice.
+    fn read_all(&mut self, keys: Vec<LockKey>) -> impl Future<Output = (Instants, Answer)> + Send;
 
     /// Waits for this long.
     fn sleep(&mut self, pause: Duration) -> impl Future<Output = ()> + Send;
@@ -124,6 +132,12 @@ pub enum Answer {
     ConditionFailed(Option<Item>),
     /// The response to a read. Contains the row, if there is one.
     Found(Option<Item>),
+    /// The response to a transaction that was not applied. For each of its requests, in their order: the row for which
+    /// the condition did not hold, if there is one. `None` where it is not known that the condition did not hold.
+    Refused(Vec<Option<Option<Item>>>),
+    /// The response to a read of several rows. For each key, in their order: the row, if there is one. `None` where
+    /// DynamoDB has not read the row.
+    FoundAll(Vec<Option<Option<Item>>>),
     /// Not applied: DynamoDB cancelled the transaction because of the caller's own writes.
     Cancelled(Vec<FailedWrite>),
     /// Not applied, but a retry may succeed: the request was throttled, or another transaction has the row.

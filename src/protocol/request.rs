@@ -13,8 +13,8 @@ use uuid::Uuid;
 pub struct Request {
     pub key: LockKey,
     pub action: Action,
-    /// The transaction in which the request and the caller's own writes are applied, all or none. `None` for a
-    /// request that goes alone.
+    /// The transaction in which the request, those of other locks, and the caller's own writes are applied, all or none.
+    /// `None` for a request that goes alone.
     pub transaction: Option<TransactionId>,
 }
 

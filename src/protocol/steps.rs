@@ -2,12 +2,15 @@
 //! an exhaustive model.
 //!
 //! ```text
-//! step(now) → Send(request) → answered(after, answer) → step(now) → …
-//!           → Wait(pause)   → step(now), once the time has passed
+//! step(now) → Send(request)          → answered(after, answer) → step(now) → …
+//!           → SendTogether(requests) → the same
+//!           → ReadAll(keys)          → the same
+//!           → Wait(pause)            → step(now), once the time has passed
 //!           → Done(result)
 //! ```
 
 use super::instants::Instants;
+use super::key::LockKey;
 use super::port::{Answer, Now, Port};
 use super::request::Request;
 use std::fmt;
@@ -22,6 +25,10 @@ use std::time::Duration;
 pub enum Step<T> {
     /// Send this request once.
     Send(Request),
+    /// Send these requests once, in one transaction.
+    SendTogether(Vec<Request>),
+    /// Read these rows once.
+    ReadAll(Vec<LockKey>),
     /// Wait for this long.
     Wait(Duration),
     /// Stop. This is the result.
@@ -50,10 +57,12 @@ impl<T> Steps<T> {
             exchange.random = Some(Box::new(random));
         }
         let polled = self.operation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let Exchange { request, pause, .. } = &mut *self.driven.exchange();
-        match (polled, request.take(), pause.take()) {
+        let Exchange { sent, pause, .. } = &mut *self.driven.exchange();
+        match (polled, sent.take(), pause.take()) {
             (Poll::Ready(result), ..) => Step::Done(result),
-            (Poll::Pending, Some(request), _) => Step::Send(request),
+            (Poll::Pending, Some(Sent::Alone(request)), _) => Step::Send(request),
+            (Poll::Pending, Some(Sent::Together(requests)), _) => Step::SendTogether(requests),
+            (Poll::Pending, Some(Sent::Read(keys)), _) => Step::ReadAll(keys),
             (Poll::Pending, None, pause) => Step::Wait(pause.unwrap_or_default()),
         }
     }
@@ -79,12 +88,23 @@ pub struct Driven(Arc<Mutex<Exchange>>);
 struct Exchange {
     now: Option<Now>,
     random: Option<Box<dyn FnMut() -> [u8; 16] + Send>>,
-    request: Option<Request>,
+    sent: Option<Sent>,
     pause: Option<Duration>,
     answer: Option<(Instants, Answer)>,
 }
 
+enum Sent {
+    Alone(Request),
+    Together(Vec<Request>),
+    Read(Vec<LockKey>),
+}
+
 impl Driven {
+    async fn answer_to(&mut self, sent: Sent) -> (Instants, Answer) {
+        self.exchange().sent = Some(sent);
+        poll_fn(|_| self.exchange().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
     fn exchange(&self) -> MutexGuard<'_, Exchange> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,8 +121,15 @@ impl Port for Driven {
     }
 
     async fn send(&mut self, request: Request) -> (Instants, Answer) {
-        self.exchange().request = Some(request);
-        poll_fn(|_| self.exchange().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+        self.answer_to(Sent::Alone(request)).await
+    }
+
+    async fn send_together(&mut self, requests: Vec<Request>) -> (Instants, Answer) {
+        self.answer_to(Sent::Together(requests)).await
+    }
+
+    async fn read_all(&mut self, keys: Vec<LockKey>) -> (Instants, Answer) {
+        self.answer_to(Sent::Read(keys)).await
     }
 
     async fn sleep(&mut self, pause: Duration) {

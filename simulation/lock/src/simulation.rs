@@ -5,8 +5,8 @@ use crate::client::LockClientBuilder;
 use crate::engine::answer;
 use crate::engine::dynamodb::DynamoDb;
 use crate::engine::transaction::Transaction;
-use crate::engine::transport::{Response, Transport};
-use crate::protocol::{Answer, Request, Schema};
+use crate::engine::transport::{Responding, Response, Transport};
+use crate::protocol::{Answer, LockKey, Request, Schema};
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use std::fmt;
 use std::future::Future;
@@ -18,9 +18,14 @@ pub type Replying<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
 
 /// Carries requests to a table. Each call sends one request.
 pub trait Network: fmt::Debug + Send + Sync {
-    /// Sends one request.
-    /// `writes` are the caller's own writes if the request is part of a transaction.
-    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a>;
+    /// Sends a request that goes alone.
+    fn send(&self, request: Request) -> Replying<'_>;
+
+    /// Sends one transaction: these requests, with the caller's own writes.
+    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a>;
+
+    /// Reads these rows.
+    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_>;
 }
 
 /// The response to a request.
@@ -32,9 +37,9 @@ pub struct Reply {
     pub server_time: Option<SystemTime>,
 }
 
-/// The meaning of a cancelled transaction, by its reasons. The reason at `ours` belongs to the lock's own write.
-pub fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer {
-    answer::answer_of_cancellation(reasons, ours)
+/// The meaning of a cancelled transaction, by its reasons. Those from `first` on belong to the writes of the locks.
+pub fn meaning_of_reasons(reasons: &[CancellationReason], first: usize, locks: usize) -> Answer {
+    answer::answer_of_cancellation(reasons, first, locks)
 }
 
 /// A network as a transport of the client.
@@ -42,16 +47,31 @@ pub fn meaning_of_reasons(reasons: &[CancellationReason], ours: usize) -> Answer
 pub(crate) struct Plugged(Box<dyn Network>);
 
 impl Transport for Plugged {
-    fn send<'a>(
-        &'a self,
-        request: &'a Request,
-        items: Vec<TransactWriteItem>,
-    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
+    fn send<'a>(&'a self, request: &'a Request) -> Responding<'a> {
+        Box::pin(async { self.0.send(request.clone()).await.into() })
+    }
+
+    fn send_together<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a> {
         Box::pin(async move {
-            let writes = &items[..items.len().saturating_sub(1)];
-            let Reply { answer, server_time } = self.0.send(request.clone(), writes).await;
-            Response { answer, server_time, cause: None }
+            let writes = &items[..items.len().saturating_sub(requests.len())];
+            self.0.send_together(requests.to_vec(), writes).await.into()
         })
+    }
+
+    fn read_all<'a>(&'a self, keys: &'a [LockKey]) -> Responding<'a> {
+        Box::pin(async { self.0.read_all(keys.to_vec()).await.into() })
+    }
+}
+
+impl From<Reply> for Response {
+    fn from(Reply { answer, server_time }: Reply) -> Self {
+        Self { answer, server_time, cause: None }
+    }
+}
+
+impl From<Response> for Reply {
+    fn from(Response { answer, server_time, .. }: Response) -> Self {
+        Self { answer, server_time }
     }
 }
 
@@ -80,12 +100,19 @@ impl Real {
 }
 
 impl Network for Real {
-    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+    fn send(&self, request: Request) -> Replying<'_> {
+        Box::pin(async move { Transport::send(&self.dynamodb, &request).await.into() })
+    }
+
+    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
         Box::pin(async move {
             let Self { dynamodb, table, schema } = self;
-            let items = Transaction::of(writes).items(table, schema, &request).unwrap_or_default();
-            let Response { answer, server_time, .. } = Transport::send(dynamodb, &request, items).await;
-            Reply { answer, server_time }
+            let items = Transaction::of(writes).items(table, schema, &requests).unwrap_or_default();
+            Transport::send_together(dynamodb, &requests, items).await.into()
         })
+    }
+
+    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_> {
+        Box::pin(async move { Transport::read_all(&self.dynamodb, &keys).await.into() })
     }
 }

@@ -89,7 +89,12 @@ fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) ->
                         requests += 1;
                         Next::Sends(request)
                     }
+                    Step::SendTogether(mut together) => {
+                        requests += 1;
+                        Next::Sends(together.remove(0))
+                    }
                     Step::Wait(_) => Next::Pauses,
+                    Step::ReadAll(_) => panic!("a single lock reads its own row only"),
                     Step::Done(next) => next,
                 };
             }

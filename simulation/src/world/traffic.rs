@@ -198,7 +198,10 @@ impl State {
             self.rows.reasons(request, taken, looked)
         });
         let answer = match &reasons {
-            Some(reasons) => meaning_of_reasons(reasons, request.writes.len()),
+            Some(reasons) => match meaning_of_reasons(reasons, request.writes.len(), 1) {
+                Answer::Refused(mut rows) => Answer::ConditionFailed(rows.pop().flatten().flatten()),
+                other => other,
+            },
             None => self.rows.carry_out(request),
         };
         if let Some(complaint) = self.rows.malformed.take() {
@@ -440,6 +443,8 @@ fn code(answer: &Answer) -> u64 {
         Answer::Rejected(_) => 7,
         Answer::Unknown => 8,
         Answer::Cancelled(_) => 9,
+        Answer::Refused(_) => 10,
+        Answer::FoundAll(_) => 11,
     }
 }
 

@@ -192,29 +192,42 @@ impl Clock for Shared {
 }
 
 impl Network for Shared {
+    fn send(&self, request: Request) -> Replying<'_> {
+        Box::pin(self.sent(request, false))
+    }
+
+    fn send_together<'a>(&'a self, mut requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+        assert_eq!(requests.len(), 1, "each call here is about one lock");
+        Box::pin(self.sent(requests.remove(0), !writes.is_empty()))
+    }
+
+    fn read_all(&self, _: Vec<LockKey>) -> Replying<'_> {
+        unreachable!("each call here is about one lock")
+    }
+}
+
+impl Shared {
     /// Waits once before the request is applied, and once after it.
-    fn send<'a>(&'a self, request: Request, writes: &'a [TransactWriteItem]) -> Replying<'a> {
-        Box::pin(async move {
-            let fate = {
-                let mut world = self.world();
-                world.requests += 1;
-                world.on_their_way.push((request.clone(), !writes.is_empty()));
-                world.fault.fate_of(world.requests - 1)
-            };
-            a_turn().await;
-            if fate == Some(Fate::LostBefore) {
-                return Reply { answer: Answer::Unknown, server_time: None };
-            }
-            let answer = {
-                // A call sends its requests one after the other, so the last request is this one.
-                let mut world = self.world();
-                world.on_their_way.pop();
-                world.apply(&request, !writes.is_empty())
-            };
-            a_turn().await;
-            let answer = if fate == Some(Fate::LostAfter) { Answer::Unknown } else { answer };
-            Reply { answer, server_time: None }
-        })
+    async fn sent(&self, request: Request, writes: bool) -> Reply {
+        let fate = {
+            let mut world = self.world();
+            world.requests += 1;
+            world.on_their_way.push((request.clone(), writes));
+            world.fault.fate_of(world.requests - 1)
+        };
+        a_turn().await;
+        if fate == Some(Fate::LostBefore) {
+            return Reply { answer: Answer::Unknown, server_time: None };
+        }
+        let answer = {
+            // A call sends its requests one after the other, so the last request is this one.
+            let mut world = self.world();
+            world.on_their_way.pop();
+            world.apply(&request, writes)
+        };
+        a_turn().await;
+        let answer = if fate == Some(Fate::LostAfter) { Answer::Unknown } else { answer };
+        Reply { answer, server_time: None }
     }
 }
 

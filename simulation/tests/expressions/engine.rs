@@ -47,7 +47,14 @@ impl Engine {
     /// Sends it as the crate sends its requests.
     async fn send(&self, request: Request, operation: &Operation, schema: &Schema) -> Answer {
         let writes: Vec<_> = operation.writes.iter().map(crate::writes::Write::item).collect();
-        Real::new(self.dynamodb.clone(), LOCKS, schema.clone()).send(request, &writes).await.answer
+        let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
+        if request.transaction.is_none() {
+            return real.send(request).await.answer;
+        }
+        match real.send_together(vec![request], &writes).await.answer {
+            Answer::Refused(mut rows) => Answer::ConditionFailed(rows.remove(0).expect("the only request")),
+            answer => answer,
+        }
     }
 
     pub(crate) async fn apply(&self, operation: &Operation, schema: &Schema) -> Outcome {
@@ -58,7 +65,7 @@ impl Engine {
 
     pub(crate) async fn row(&self, key: &LockKey) -> Option<Attributes> {
         let real = Real::new(self.dynamodb.clone(), LOCKS, Schema::default());
-        match real.send(Request::alone(key.clone(), Action::Peek), &[]).await.answer {
+        match real.send(Request::alone(key.clone(), Action::Peek)).await.answer {
             Answer::Found(row) => row.map(sorted),
             other => panic!("{}: {other:?}", self.name),
         }

@@ -179,7 +179,7 @@ impl<U: Purpose> Call<'_, U> {
                     return self.look(port).await;
                 }
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
-                Answer::Unknown | Answer::Cancelled(_) => {
+                Answer::Unknown | Answer::Cancelled(_) | Answer::Refused(_) | Answer::FoundAll(_) => {
                     // The row shows what became of a first write, so read it at once. Pause when writes keep failing
                     // while reads succeed.
                     if self.outcome_unknown {
@@ -205,7 +205,11 @@ impl<U: Purpose> Call<'_, U> {
                 }
                 Answer::Throttled => self.retry.throttled(),
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
-                Answer::Unknown | Answer::Applied(_) | Answer::Cancelled(_) => self.retry.after_pause(),
+                Answer::Unknown
+                | Answer::Applied(_)
+                | Answer::Cancelled(_)
+                | Answer::Refused(_)
+                | Answer::FoundAll(_) => self.retry.after_pause(),
             }
         }
     }
