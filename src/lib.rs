@@ -98,7 +98,7 @@ pub use crate::{
     client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder},
     engine::budget::{Budget, DEFAULT_GRACE},
     engine::clock::{Clock, SharedClock, Sleep},
-    engine::error::{Error, ErrorKind, Held},
+    engine::error::{Blocked, Error, ErrorKind, Held},
     lock::acquire::{
         Acquire, AcquireRequest, NewHolder, Reclaim, Reclaiming, TryAcquire, TryAcquired, Trying, Waiting, WithoutCut,
     },
@@ -108,6 +108,11 @@ pub use crate::{
     lock::release::{Release, ReleaseOutcome, ReleaseWorkflow},
     lock::renew::Renew,
     lock::resume::Resume,
+    lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll, TryAcquiredAll},
+    lock::set::in_order::AcquireInOrder,
+    lock::set::release::{ReleaseAll, ReleaseAllOutcome},
+    lock::set::resume::{ReclaimAll, ResumeAll, SavedLockChain, SavedLockSet, SavedLocks},
+    lock::set::{HeldLocks, InOrder, LockChain, LockSet, MOST_LOCKS, Together},
     lock::watch::LockWatch,
 };
 

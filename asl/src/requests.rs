@@ -49,7 +49,7 @@ impl<'a> Requests<'a> {
 
     /// Acquires a lock that is free, or whose holder is dead by the wall clock.
     pub(crate) fn claim(&self) -> Result<Object, Error> {
-        let claim = self.rendered(Action::Claim { grant: self.grant(), trusted: Some(0) });
+        let claim = self.rendered(Action::Claim { grant: self.grant(), trusted: Some(0), token: NextToken::FromRow });
         let values = object(&self.values(&claim, For::Grant)?);
         self.update(Key::Wanted, &claim, claim.condition.as_str(), claim.update.as_str(), &self.granted(&values))
     }

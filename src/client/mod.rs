@@ -13,6 +13,9 @@ use crate::lock::guard::Lock;
 use crate::lock::peek::{self, PeekedLock};
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
+use crate::lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll};
+use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockChain, SavedLockSet};
+use crate::lock::set::{InOrder, LockSet, Together};
 use crate::protocol::{LockKey, SavedLock};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::sync::Arc;
@@ -308,6 +311,125 @@ impl LockClient {
     /// The name of the lock table.
     pub fn table(&self) -> &str {
         self.engine.table()
+    }
+
+    /// Acquires several locks together: all of them or none, by one request. They have one fencing token. Waits for all
+    /// of them, and holds nothing meanwhile.
+    ///
+    /// ```no_run
+    /// # use aws_sdk_dynamodb::types::TransactWriteItem;
+    /// # async fn transfer(
+    /// #     locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget, debit: TransactWriteItem, credit: TransactWriteItem,
+    /// # ) -> Result<(), lambda_lock::Error> {
+    /// let set = locks.acquire_all(["account-1", "account-2"]).within(budget).await?;
+    /// set.commit_and_release([debit, credit]).await // both accounts, or none
+    /// # }
+    /// ```
+    ///
+    /// It is right for few keys, which are seldom busy. When others keep its keys busy, it can wait for very long,
+    /// because all of them have to be free at once: [`in_order`](crate::AcquireAll::in_order) acquires them one after the
+    /// other. The book's page on several locks compares both by figures.
+    ///
+    /// A call acquires 1 to 25 locks. Their rows keep payloads, which the guard does not show.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire`](LockClient::acquire). [`Error::blocked`] are the locks that others hold. Returns
+    /// `InvalidRequest` for no key, more than 25, or one that was given twice, and where DynamoDB has no transactions, as
+    /// in a global table with strong consistency.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one `TransactWriteItems` when all locks are free, which DynamoDB bills as two writes per lock. It needs
+    /// `dynamodb:UpdateItem`. While it waits, it reads all rows by one `BatchGetItem` per look (`dynamodb:BatchGetItem`).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all locks may have been acquired, or none. They are then free when the lease ends.
+    pub fn acquire_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> AcquireAll<'_> {
+        AcquireAllRequest::new(&self.engine, self.rows_of(keys))
+    }
+
+    /// Tries once to acquire several locks together. A refusal is not an error: it returns the locks that others hold.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire_all`](LockClient::acquire_all), but `Held`.
+    ///
+    /// # Requests and IAM actions
+    /// They are those of [`acquire_all`](LockClient::acquire_all), without waiting.
+    ///
+    /// # Cancel safety
+    /// It is that of [`acquire_all`](LockClient::acquire_all).
+    pub fn try_acquire_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> TryAcquireAll<'_> {
+        AcquireAllRequest::new(&self.engine, self.rows_of(keys))
+    }
+
+    /// Acquires several locks together, runs the work, and releases the locks whether the work succeeded or failed, as
+    /// [`with_lock`](LockClient::with_lock) does with one lock.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire_all`](LockClient::acquire_all), and those of [`with_lock`](LockClient::with_lock)
+    /// for the work and its end.
+    ///
+    /// # Requests and IAM actions
+    /// The requests are those of [`acquire_all`](LockClient::acquire_all), and one `UpdateItem` for each lock at the end.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work at that point and leaves the locks held until the lease ends.
+    pub async fn with_locks<K, T, E, F>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        budget: &Budget,
+        work: F,
+    ) -> Result<T, E>
+    where
+        K: Into<LockKey>,
+        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
+        E: From<Error>,
+    {
+        self.acquire_all(keys).within(budget).run(work).await
+    }
+
+    /// Continues to hold a [saved set](crate::HeldLocks::save), with the same grant and fencing token.
+    ///
+    /// # Errors
+    /// Returns the errors of [`resume`](LockClient::resume). When one lock is lost, it releases the others and returns
+    /// `Lost`. After any other error the saved set still represents the locks. Returns `InvalidRequest` for locks that were
+    /// not acquired together.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one write for each lock (`dynamodb:UpdateItem`), as [`checkpoint`](crate::HeldLocks::checkpoint) does.
+    ///
+    /// # Cancel safety
+    /// It is cancel safe, because the saved set still represents the locks.
+    pub fn resume_all(&self, saved: SavedLockSet) -> ResumeAll<'_, Together> {
+        ResumeAll::set(&self.engine, saved)
+    }
+
+    /// Continues to hold a saved [chain](crate::LockChain), as [`resume_all`](LockClient::resume_all) does with a set.
+    ///
+    /// # Errors, requests, IAM actions and cancel safety
+    /// They are those of [`resume_all`](LockClient::resume_all).
+    pub fn resume_chain(&self, saved: SavedLockChain) -> ResumeAll<'_, InOrder> {
+        ResumeAll::chain(&self.engine, saved)
+    }
+
+    /// Takes a saved set again as a new grant with a larger fencing token, as [`reclaim`](LockClient::reclaim) does with
+    /// one lock. All of them are taken, or none.
+    ///
+    /// # Errors
+    /// Returns the errors of [`reclaim`](LockClient::reclaim). `Lost` names the lock that is no longer that of the saved
+    /// set.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one `TransactWriteItems` (`dynamodb:UpdateItem`), and a `BatchGetItem` (`dynamodb:BatchGetItem`) and
+    /// another transaction when a row was written since.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all locks may have been taken, or none.
+    pub fn reclaim_all(&self, saved: SavedLockSet) -> ReclaimAll<'_> {
+        ReclaimAll::new(&self.engine, saved)
+    }
+
+    fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {
+        keys.into_iter().map(|key| self.row_of(key)).collect()
     }
 
     /// Returns the key as it is in the row.

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::error::Error;
-use crate::protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Now, WallClock};
+use crate::protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Locks, Now, WallClock};
 use std::time::Duration;
 
 /// The shortest lease that is written.
@@ -98,7 +98,7 @@ impl LeasePolicy {
 
 /// Chooses the lease of a call: from its budget, or as the caller gave it.
 pub(crate) fn lease_policy(
-    key: &LockKey,
+    keys: &[&LockKey],
     lease: Option<Duration>,
     budget: Option<&Budget>,
 ) -> Result<LeasePolicy, Error> {
@@ -110,16 +110,18 @@ pub(crate) fn lease_policy(
         (Some(lease), None) => Ok(LeasePolicy::Fixed(lease)),
         (None, Some(budget)) => match budget.remaining() {
             Some(remaining) if remaining.is_zero() => {
-                Err(Error::out_of_time(key, "budget", Duration::from_millis(1), remaining))
+                Err(Error::out_of_time(keys, "budget", Duration::from_millis(1), remaining))
             }
             Some(_) => Ok(LeasePolicy::Covering(budget.clone())),
             None => Err(Invalid::new(format!(
-                "the end of this budget is unknown, so it gives no lease for the lock {key}: give one with .lease(…)"
+                "the end of this budget is unknown, so it gives no lease for {}: give one with .lease(…)",
+                Locks(keys)
             ))
             .into()),
         },
         (None, None) => Err(Invalid::new(format!(
-            "the lock {key} needs a lease: give the budget it must cover with .within(&budget), or a .lease(…)"
+            "{} needs a lease: give the budget it must cover with .within(&budget), or a .lease(…)",
+            Locks(keys)
         ))
         .into()),
     }

@@ -3,7 +3,7 @@
 #[cfg(feature = "once")]
 use crate::protocol::schema;
 use crate::protocol::{
-    Attribute, FailedWrite, Failure, HolderSeen, Invalid, LockKey, Observation, Operation, Rejection,
+    Attribute, FailedWrite, Failure, HolderSeen, Invalid, LockKey, Locks, Observation, Operation, Rejection,
     from_epoch_millis, quoted,
 };
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 ///
 /// | kind | methods |
 /// |---|---|
-/// | [`Held`](ErrorKind::Held) | [`held`](Error::held) |
+/// | [`Held`](ErrorKind::Held) | [`held`](Error::held), [`blocked`](Error::blocked) |
 /// | [`Cancelled`](ErrorKind::Cancelled) | [`failed_writes`](Error::failed_writes) |
 /// | [`FailedBefore`](ErrorKind::FailedBefore) | [`failure`](Error::failure) |
 /// | [`OutOfTime`](ErrorKind::OutOfTime) | [`needed`](Error::needed), [`remaining`](Error::remaining) |
@@ -69,6 +69,11 @@ impl fmt::Debug for StoredFailure {
 enum Detail {
     None,
     Held(Held),
+    Blocked {
+        blocked: Vec<Blocked>,
+        /// The position of the one that decides how long to wait.
+        named: usize,
+    },
     FailedWrites(Vec<FailedWrite>),
     #[cfg(feature = "once")]
     Failure(StoredFailure),
@@ -161,6 +166,16 @@ impl fmt::Debug for Held {
     }
 }
 
+/// A lock that another holder has, of a call that asked for several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Blocked {
+    /// The lock.
+    pub key: LockKey,
+    /// Its holder.
+    pub held: Held,
+}
+
 impl From<HolderSeen> for Held {
     fn from(seen: HolderSeen) -> Self {
         Self {
@@ -183,7 +198,17 @@ impl Error {
     pub fn held(&self) -> Option<&Held> {
         match &self.0.detail {
             Detail::Held(held) => Some(held),
+            Detail::Blocked { blocked, named } => blocked.get(*named).map(|one| &one.held),
             _ => None,
+        }
+    }
+
+    /// The locks that others hold, of a call that asked for [several](crate::LockClient::acquire_all), each with its
+    /// holder. [`held`](Error::held) is the one of them that decides how long to wait. Empty with every other kind.
+    pub fn blocked(&self) -> &[Blocked] {
+        match &self.0.detail {
+            Detail::Blocked { blocked, .. } => blocked,
+            _ => &[],
         }
     }
 
@@ -314,6 +339,24 @@ impl Error {
         Self::new(ErrorKind::Held, message).with(Detail::Held(held))
     }
 
+    /// Of a call that needs all of its locks, and found some of them held.
+    pub(crate) fn from_blocked(blocked: Vec<Blocked>, looks: u32) -> Self {
+        let last = blocked.iter().enumerate().max_by_key(|(_, one)| one.held.retry_after).map_or(0, |(index, _)| index);
+        let keys: Vec<_> = blocked.iter().map(|one| &one.key).collect();
+        let are = if keys.len() > 1 { "are" } else { "is" };
+        let mut message = format!("{} {are} held", Locks(&keys));
+        if let Some(Blocked { key, held }) = blocked.get(last) {
+            let of = if keys.len() > 1 { format!(", {key}") } else { String::new() };
+            message.push_str(&format!("{of} by {}: retry in at most {:?}", quoted(&held.holder), held.retry_after));
+        }
+        if looks > 1 {
+            message.push_str(&format!(
+                "; {looks} looks in a row found a lock held: see whether acquiring them in_order suits better"
+            ));
+        }
+        Self::new(ErrorKind::Held, message).with(Detail::Blocked { blocked, named: last })
+    }
+
     /// The error for a failure of an operation on this lock. `cause` is the error that the SDK returned.
     pub(crate) fn of_failure(
         failure: Failure,
@@ -321,7 +364,17 @@ impl Error {
         key: &LockKey,
         cause: impl Into<Option<BoxError>>,
     ) -> Self {
-        let message = failure.text(operation, key);
+        Self::of_failed_locks(failure, operation, &[key], cause)
+    }
+
+    /// The error for a failure of an operation on these locks.
+    pub(crate) fn of_failed_locks(
+        failure: Failure,
+        operation: Operation,
+        keys: &[&LockKey],
+        cause: impl Into<Option<BoxError>>,
+    ) -> Self {
+        let message = failure.text(operation, keys);
         let (kind, detail, explained) = match failure {
             Failure::Lost => (ErrorKind::Lost, Detail::None, false),
             Failure::InvalidRecord(invalid) => {
@@ -337,6 +390,10 @@ impl Error {
 
     pub(crate) fn lost(key: &LockKey) -> Self {
         Self::of_failure(Failure::Lost, Operation::Renew, key, None)
+    }
+
+    pub(crate) fn lost_locks(keys: &[&LockKey]) -> Self {
+        Self::of_failed_locks(Failure::Lost, Operation::Renew, keys, None)
     }
 
     #[cfg(feature = "once")]
@@ -364,19 +421,27 @@ impl Error {
         Self::new(ErrorKind::InvalidRecord, message).with(Detail::Attribute(schema::OUTCOME.to_owned()))
     }
 
-    pub(crate) fn lost_by_work(key: &LockKey) -> Self {
+    pub(crate) fn lost_by_work(keys: &[&LockKey]) -> Self {
         let message = format!(
-            "the lock {key} was lost before its work finished: the work succeeded, but another holder may have worked \
-             at the same time; check what the work wrote"
+            "{} {} lost before the work finished: the work succeeded, but another holder may have worked \
+             at the same time; check what the work wrote",
+            Locks(keys),
+            if keys.len() > 1 { "were" } else { "was" }
         );
         Self::new(ErrorKind::Lost, message)
     }
 
-    pub(crate) fn cut_short(key: &LockKey, released: bool) -> Self {
-        let now = if released { "the lock was released" } else { "the lock was not released, but its lease is over" };
+    pub(crate) fn cut_short(keys: &[&LockKey], released: bool) -> Self {
+        let now = match (keys.len() > 1, released) {
+            (false, true) => "the lock was released",
+            (false, false) => "the lock was not released, but its lease is over",
+            (true, true) => "they were released",
+            (true, false) => "not all were released, but a lease of theirs is over",
+        };
         let message = format!(
-            "the lease of the lock {key} ended while its work ran, so the work was stopped; {now}; check what the \
-             work left behind, and give it more time or checkpoints"
+            "the lease of {} ended while the work ran, so the work was stopped; {now}; check what the work left behind, \
+             and give it more time or checkpoints",
+            Locks(keys)
         );
         Self::new(ErrorKind::CutShort, message)
     }
@@ -401,10 +466,11 @@ impl Error {
         )
     }
 
-    pub(crate) fn out_of_time(key: &LockKey, what: &str, needed: Duration, remaining: Duration) -> Self {
+    pub(crate) fn out_of_time(keys: &[&LockKey], what: &str, needed: Duration, remaining: Duration) -> Self {
         let message = format!(
-            "the {what} of the lock {key} has {remaining:?} left, but needs {needed:?}: renew first, or leave the step to \
-             the next invocation"
+            "the {what} of {} has {remaining:?} left, but needs {needed:?}: renew first, or leave the step to the next \
+             invocation",
+            Locks(keys)
         );
         Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed, remaining })
     }
@@ -430,7 +496,7 @@ impl Error {
 
     /// The error for a request about the table that DynamoDB rejected.
     pub(crate) fn table_rejected(rejection: &Rejection) -> Self {
-        Self::new(kind_of(rejection), rejection.text(None))
+        Self::new(kind_of(rejection), rejection.text(&[]))
     }
 }
 

@@ -66,15 +66,17 @@ pub(crate) fn lock_item(table: &str, schema: &Schema, request: &Request) -> Resu
     })
 }
 
-/// Checks the limits that AWS documents for `TransactWriteItems`. Also checks that no write is on the lock's own row,
-/// because DynamoDB accepts only one write per row in a transaction.
-pub(crate) fn check(engine: &Engine, key: &LockKey, writes: &[TransactWriteItem]) -> Result<(), Invalid> {
-    if writes.len() >= MOST_ITEMS {
+/// Checks the limits that AWS documents for `TransactWriteItems`. Also checks that no write is on the row of one of
+/// the locks, because DynamoDB accepts only one write per row in a transaction.
+pub(crate) fn check(engine: &Engine, keys: &[&LockKey], writes: &[TransactWriteItem]) -> Result<(), Invalid> {
+    if writes.len() + keys.len() > MOST_ITEMS {
+        let own =
+            if keys.len() > 1 { format!("those of the {} locks", keys.len()) } else { "the lock's own".to_owned() };
         return Err(Invalid::new(format!(
-            "{} writes and the lock's own do not fit into one transaction: DynamoDB takes {MOST_ITEMS} at most, so \
-             give up to {}, or split them over several commits",
+            "{} writes and {own} do not fit into one transaction: DynamoDB takes {MOST_ITEMS} at most, so give up to {}, \
+             or split them over several commits",
             writes.len(),
-            MOST_ITEMS - 1
+            MOST_ITEMS - keys.len()
         )));
     }
     let mut bytes = 0;
@@ -85,7 +87,9 @@ pub(crate) fn check(engine: &Engine, key: &LockKey, writes: &[TransactWriteItem]
                  condition check"
             )));
         };
-        if is_lock_table(engine.table(), table) && is_row_of(engine, key, row) {
+        if is_lock_table(engine.table(), table)
+            && let Some(key) = keys.iter().find(|key| is_row_of(engine, key, row))
+        {
             return Err(Invalid::new(format!(
                 "the write {index} of the transaction is on the row of the lock {key} itself, which the commit \
                  writes: leave it out; use the commit's own .data(…) to store something there"

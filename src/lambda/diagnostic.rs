@@ -100,7 +100,7 @@ mod tests {
             (Error::lost(&key), "LockLost"),
             (failed(Failure::OutcomeUnknown), "LockUnknown"),
             (failed(Failure::Throttled), "LockUnknown"),
-            (Error::out_of_time(&key, "budget", Duration::ZERO, Duration::ZERO), "LockUnknown"),
+            (Error::out_of_time(&[&key], "budget", Duration::ZERO, Duration::ZERO), "LockUnknown"),
             (Error::from(Invalid::new("no")), "InvalidRequest"),
             (failed(Failure::Rejected(Rejection::Invalid("no".to_owned()))), "InvalidRequest"),
             (failed(Failure::Rejected(Rejection::Table("no".to_owned()))), "LockTableError"),

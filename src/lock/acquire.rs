@@ -1,6 +1,7 @@
 //! Acquire, try-acquire and reclaim: the options of the caller, and what the result means.
 
 use super::guard::Lock;
+use super::validity::Validity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
@@ -243,10 +244,10 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         })
     }
 
-    async fn go(&mut self, wait: fn(&Self) -> Result<Duration, Error>) -> Result<TryAcquired, Error> {
+    pub(super) async fn go(&mut self, wait: Duration) -> Result<TryAcquired, Error> {
         let options = self.options()?;
-        let lease = lease_policy(&self.key, self.lease, self.budget.as_ref())?;
-        let deadline = self.engine.deadline(lease, self.budget.as_ref()).waiting(wait(self)?);
+        let lease = lease_policy(&[&self.key], self.lease, self.budget.as_ref())?;
+        let deadline = self.engine.deadline(lease, self.budget.as_ref()).waiting(wait);
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
@@ -400,8 +401,8 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
         let mut request = self;
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
-            request.wait()?;
-            match request.go(Acquire::wait).await? {
+            let wait = request.wait()?;
+            match request.go(wait).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
                 TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
             }
@@ -416,7 +417,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Reclaiming> {
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
         Box::pin(async move {
-            match request.go(|_| Ok(Duration::ZERO)).await? {
+            match request.go(Duration::ZERO).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
                 TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
             }
@@ -430,7 +431,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
 
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
-        Box::pin(async move { request.go(|_| Ok(Duration::ZERO)).await })
+        Box::pin(async move { request.go(Duration::ZERO).await })
     }
 }
 

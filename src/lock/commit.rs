@@ -319,7 +319,7 @@ impl Lock {
             .into());
         }
         self.engine.settings().check_write(self.key(), self.owner(), None, data)?;
-        transaction::check(&self.engine, self.key(), writes)?;
+        transaction::check(&self.engine, &[self.key()], writes)?;
         Ok(())
     }
 
@@ -355,7 +355,7 @@ impl Lock {
     }
 }
 
-fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
+pub(super) fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
     tracing::info_span!(
         "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
     )

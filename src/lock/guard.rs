@@ -1,6 +1,6 @@
 //! The guard: a held lock, and for how long the caller may rely on it. Each operation on it has a file of its own.
 
-use super::validity::{SharedValidity, Standing};
+use super::validity::{SharedValidity, Standing, Validity};
 use super::watch::LockWatch;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -110,7 +110,7 @@ impl Lock {
     pub fn ensure_remaining(&self, step: Duration) -> Result<(), Error> {
         let remaining = self.remaining();
         if remaining.is_zero() || remaining < step {
-            return Err(Error::out_of_time(self.key(), "lease", step, remaining));
+            return Err(Error::out_of_time(&[self.key()], "lease", step, remaining));
         }
         Ok(())
     }

@@ -7,5 +7,6 @@ pub(crate) mod peek;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod resume;
+pub(crate) mod set;
 pub(crate) mod validity;
 pub(crate) mod watch;

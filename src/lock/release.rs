@@ -52,10 +52,10 @@ impl Lock {
         let key = self.key().clone();
         if self.is_lost() {
             self.abandon();
-            return Err(Error::lost_by_work(&key));
+            return Err(Error::lost_by_work(&[&key]));
         }
         match self.release().outcome().await {
-            Ok(Released::Lost) => Err(Error::lost_by_work(&key)),
+            Ok(Released::Lost) => Err(Error::lost_by_work(&[&key])),
             Ok(Released::Released) => Ok(()),
             other => {
                 not_released(&key, other.err());
@@ -73,10 +73,10 @@ impl Lock {
             return Error::lost(&key);
         }
         match self.release().outcome().await {
-            Ok(Released::Released) => Error::cut_short(&key, true),
+            Ok(Released::Released) => Error::cut_short(&[&key], true),
             other => {
                 not_released(&key, other.err());
-                Error::cut_short(&key, false)
+                Error::cut_short(&[&key], false)
             }
         }
     }
@@ -97,7 +97,7 @@ impl Lock {
 }
 
 /// Logs that the lock was not released, or was no longer ours. The caller gets the work's own outcome instead.
-fn not_released(key: &LockKey, error: Option<Error>) {
+pub(super) fn not_released(key: &LockKey, error: Option<Error>) {
     match error {
         None => tracing::warn!(%key, "the lock was no longer ours when it was released"),
         Some(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),

@@ -1,6 +1,7 @@
 //! Renew: extends the lease, by a checkpoint between two steps or while a future runs.
 
 use super::guard::{Hold, Lock};
+use super::validity::{SharedValidity, Validity};
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
@@ -60,45 +61,7 @@ impl Lock {
     /// # Cancel safety
     /// It is as cancel safe as the future itself. The lock stays usable.
     pub async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
-        let validity = self.validity();
-        let mut work = pin!(work);
-        loop {
-            let mut pause = self.engine.clock().sleep(self.until_next_renewal());
-            let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
-                // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
-                Poll::Ready(done) => Poll::Ready(done),
-                Poll::Pending => pause.as_mut().poll(context).map(|()| None),
-            });
-            if let Some(output) = done.await {
-                return Ok(output);
-            }
-            let renewed = {
-                let mut renewal = pin!(self.checkpoint());
-                let first = poll_fn(|context| match validity.poll(work.as_mut(), context) {
-                    Poll::Ready(Some(output)) => Poll::Ready(Ok(output)),
-                    // The lease has ended. The work is not polled until the renewal has ended.
-                    Poll::Ready(None) | Poll::Pending => renewal.as_mut().poll(context).map(Err),
-                });
-                first.await
-            };
-            match renewed {
-                Ok(output) => return Ok(output),
-                // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
-                Err(Ok(())) => self.ensure_remaining(Duration::ZERO)?,
-                Err(Err(error)) if error.is_lost() || self.remaining().is_zero() => return Err(error),
-                Err(Err(error)) => {
-                    tracing::warn!(key = %self.key(), %error, "a renewal failed; trying again within the lease");
-                }
-            }
-        }
-    }
-
-    fn until_next_renewal(&self) -> Duration {
-        let lease = self.engine.clock_bounds().believed(self.hold.holding.lease.duration());
-        let remaining = self.remaining();
-        // Near its end, a lease that can be extended is renewed more often. A lease that ends with the budget is not.
-        let latest = if self.hold.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
-        (lease / 3).min(latest).max(Duration::from_millis(10))
+        keep_alive(self, work).await
     }
 
     async fn renewed(&mut self, lease: Option<Duration>, data: DataChange) -> Result<(), Error> {
@@ -140,6 +103,74 @@ impl Lock {
                 span.record("outcome", tracing::field::debug(error.kind()));
                 Err(error)
             }
+        }
+    }
+}
+
+/// A guard that can be renewed while its work runs.
+pub(super) trait Renewable {
+    type Validity: Validity;
+
+    fn validity(&self) -> Self::Validity;
+    fn until_next_renewal(&self) -> Duration;
+    fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Fails when nothing is left of the lease.
+    fn ensure_remaining(&self) -> Result<(), Error>;
+}
+
+impl Renewable for Lock {
+    type Validity = SharedValidity;
+
+    fn validity(&self) -> SharedValidity {
+        self.validity()
+    }
+
+    fn until_next_renewal(&self) -> Duration {
+        let lease = self.engine.clock_bounds().believed(self.hold.holding.lease.duration());
+        let remaining = self.remaining();
+        // Near its end, a lease that can be extended is renewed more often. A lease that ends with the budget is not.
+        let latest = if self.hold.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
+        (lease / 3).min(latest).max(Duration::from_millis(10))
+    }
+
+    fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        self.checkpoint()
+    }
+
+    fn ensure_remaining(&self) -> Result<(), Error> {
+        self.ensure_remaining(Duration::ZERO)
+    }
+}
+
+/// Runs the work and renews the guard while it runs.
+pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) -> Result<F::Output, Error> {
+    let validity = guard.validity();
+    let mut work = pin!(work);
+    loop {
+        let mut pause = validity.clock().sleep(guard.until_next_renewal());
+        let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+            // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
+            Poll::Ready(done) => Poll::Ready(done),
+            Poll::Pending => pause.as_mut().poll(context).map(|()| None),
+        });
+        if let Some(output) = done.await {
+            return Ok(output);
+        }
+        let renewed = {
+            let mut renewal = pin!(guard.renew());
+            let first = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+                Poll::Ready(Some(output)) => Poll::Ready(Ok(output)),
+                // The lease has ended. The work is not polled until the renewal has ended.
+                Poll::Ready(None) | Poll::Pending => renewal.as_mut().poll(context).map(Err),
+            });
+            first.await
+        };
+        match renewed {
+            Ok(output) => return Ok(output),
+            // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
+            Err(Ok(())) => guard.ensure_remaining()?,
+            Err(Err(error)) if error.is_lost() || validity.remaining().is_zero() => return Err(error),
+            Err(Err(error)) => tracing::warn!(%error, "a renewal failed; trying again within the lease"),
         }
     }
 }

@@ -37,6 +37,79 @@ pub(crate) enum Standing {
     Over,
 }
 
+/// How long the guard relies on its locks, for the code that polls the work.
+pub(crate) trait Validity {
+    /// Returns the time that is left, by the clock that shows less.
+    fn remaining(&self) -> Duration;
+
+    fn clock(&self) -> &SharedClock;
+
+    /// Polls the work if the locks are ours. Returns `None` if they are not.
+    fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        if self.remaining().is_zero() {
+            return Poll::Ready(None);
+        }
+        work.poll(context).map(Some)
+    }
+
+    /// Runs the work as long as the locks are ours. Once they are not ours, it drops the work at that point and returns
+    /// `None`.
+    async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
+        let mut work = pin!(work);
+        let mut alarm = self.clock().sleep(self.remaining());
+        poll_fn(|context| {
+            let polled = self.poll(work.as_mut(), context);
+            if polled.is_ready() {
+                return polled;
+            }
+            // The work may have renewed the lease meanwhile. Then the lease ends later than the alarm was set for.
+            while alarm.as_mut().poll(context).is_ready() {
+                let remaining = self.remaining();
+                if remaining.is_zero() {
+                    return Poll::Ready(None);
+                }
+                alarm = self.clock().sleep(remaining);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Validity for SharedValidity {
+    fn remaining(&self) -> Duration {
+        self.remaining_at(self.0.clock.now())
+    }
+
+    fn clock(&self) -> &SharedClock {
+        &self.0.clock
+    }
+}
+
+/// How long a guard relies on all of several locks.
+#[derive(Debug)]
+pub(crate) struct SharedValidities {
+    clock: SharedClock,
+    all: Vec<SharedValidity>,
+}
+
+impl SharedValidities {
+    pub(crate) fn new(clock: &SharedClock, all: Vec<SharedValidity>) -> Self {
+        Self { clock: clock.clone(), all }
+    }
+}
+
+impl Validity for SharedValidities {
+    fn remaining(&self) -> Duration {
+        let now = self.clock.now();
+        self.all.iter().map(|validity| validity.remaining_at(now)).min().unwrap_or_default()
+    }
+
+    fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+}
+
 impl SharedValidity {
     pub(crate) fn new(clock: SharedClock, standing: Standing) -> Self {
         Self(Arc::new(Inner { clock, standing: Mutex::new(standing), changed: Notify::new() }))
@@ -50,11 +123,6 @@ impl SharedValidity {
     pub(crate) fn is_now(&self, standing: Standing) {
         *self.lock() = standing;
         self.0.changed.notify_waiters();
-    }
-
-    /// Returns the time that is left, by the clock that shows less.
-    pub(crate) fn remaining(&self) -> Duration {
-        self.remaining_at(self.0.clock.now())
     }
 
     fn remaining_at(&self, now: Instants) -> Duration {
@@ -71,37 +139,6 @@ impl SharedValidity {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Standing> {
         self.0.standing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Polls the work if the lock is ours. Returns `None` if it is not.
-    pub(crate) fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        if self.remaining().is_zero() {
-            return Poll::Ready(None);
-        }
-        work.poll(context).map(Some)
-    }
-
-    /// Runs the work as long as the lock is ours. Once the lock is not ours, it drops the work at that point and
-    /// returns `None`.
-    pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
-        let mut work = pin!(work);
-        let mut alarm = self.0.clock.sleep(self.remaining());
-        poll_fn(|context| {
-            let polled = self.poll(work.as_mut(), context);
-            if polled.is_ready() {
-                return polled;
-            }
-            // The work may have renewed the lease meanwhile. Then the lease ends later than the alarm was set for.
-            while alarm.as_mut().poll(context).is_ready() {
-                let remaining = self.remaining();
-                if remaining.is_zero() {
-                    return Poll::Ready(None);
-                }
-                alarm = self.0.clock.sleep(remaining);
-            }
-            Poll::Pending
-        })
-        .await
     }
 
     /// Completes when no more than this time is left.

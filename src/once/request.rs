@@ -9,6 +9,7 @@ use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Held};
 use crate::lock::guard::Lock;
+use crate::lock::validity::Validity;
 use crate::protocol::{
     self, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Invalid, LockKey, OnceRecord, Operation,
     Reclaim, StoredOutcome,
@@ -255,7 +256,7 @@ impl<'a> Once<'a> {
     pub async fn start<T: DeserializeOwned>(mut self) -> Result<Started<T>, Error> {
         let payload = self.payload.take().transpose()?;
         let options = self.options()?;
-        let lease = lease_policy(&self.name, self.lease, self.budget.as_ref())?;
+        let lease = lease_policy(&[&self.name], self.lease, self.budget.as_ref())?;
         let deadline = self.engine.deadline(lease, self.budget.as_ref());
         // Read after the deadline has begun, so that a pause in between does not add time.
         let wait = self.budget.as_ref().filter(|_| self.waits).and_then(Budget::wait);

@@ -52,7 +52,7 @@ use std::time::Duration;
 
 /// For how long the same transaction is sent again. DynamoDB recognises its token for ten minutes (AWS documents this
 /// with `TransactWriteItems`), and this is well within them.
-const REPEATABLE: Duration = Duration::from_secs(8 * 60);
+pub(super) const REPEATABLE: Duration = Duration::from_secs(8 * 60);
 
 /// Applies the caller's writes and renews the locks, which stay held.
 pub async fn commit(

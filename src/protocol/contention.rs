@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// The longest pause, however many contenders there are. A contender that was left alone must notice that.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Tokens that grow faster than this do not count turns.
+const SHORTEST_TURN: Duration = Duration::from_millis(10);
 /// The most holders that are told apart. With so many, the pause has its largest length.
 const MOST_HOLDERS: usize = 64;
 
@@ -50,9 +52,12 @@ impl Contention {
             None => {}
         }
         let (first, since) = *self.first.get_or_insert((token, now));
-        let turns = u32::try_from(token.saturating_sub(first)).unwrap_or(u32::MAX);
-        if turns > 0 {
-            self.turn = Some(now.shortest_since(since) / turns);
+        let passed = now.shortest_since(since);
+        let grants = u128::from(token.saturating_sub(first));
+        // Locks that are acquired together take a token near the clock, which skips many.
+        let turns = if grants > passed.as_millis() / SHORTEST_TURN.as_millis() { grants.min(1) } else { grants };
+        if let Some(turns) = u32::try_from(turns).ok().filter(|turns| *turns > 0) {
+            self.turn = Some(passed / turns);
         }
     }
 

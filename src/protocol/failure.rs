@@ -3,6 +3,7 @@
 use super::key::LockKey;
 use super::port::{FailedWrite, Rejection};
 use super::record::InvalidRecord;
+use std::fmt;
 
 /// Why an operation failed. Each operation returns only those that can happen to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,38 +63,40 @@ impl Operation {
 }
 
 impl Failure {
-    /// The text of the failure: what happened to the lock, and what the caller should do.
-    pub fn text(&self, operation: Operation, key: &LockKey) -> String {
+    /// The text of the failure: what happened to these locks, and what the caller should do.
+    pub fn text(&self, operation: Operation, locks: &[&LockKey]) -> String {
+        let locks = Locks(locks);
+        let (is, was) = if locks.0.len() > 1 { ("are", "were") } else { ("is", "was") };
         match self {
-            Failure::Lost => format!("the lock {key} is no longer ours: stop, and do not write"),
+            Failure::Lost => format!("{locks} {is} no longer ours: stop, and do not write"),
             Failure::InvalidRecord(invalid) => invalid.to_string(),
             Failure::Cancelled(failed) => format!(
-                "the transaction under the lock {key} was cancelled and nothing was applied: {}; check these writes; the lock \
-                 was still ours",
+                "the transaction under {locks} was cancelled and nothing was applied: {}; check these writes; {locks} {was} \
+                 still ours",
                 reasons(failed)
             ),
             Failure::Rejected(Rejection::Table(message)) if operation.is_transaction() => format!(
-                "a table of the transaction under the lock {key} cannot be used: {message}; check the names, Regions \
+                "a table of the transaction under {locks} cannot be used: {message}; check the names, Regions \
                  and key schemas of the lock table and of your own tables"
             ),
-            Failure::Rejected(rejection) => rejection.text(Some(key)),
+            Failure::Rejected(rejection) => rejection.text(locks.0),
             Failure::Throttled if operation.is_transaction() => format!(
-                "the transaction under the lock {key} was not applied: DynamoDB throttled it, or it conflicted with \
+                "the transaction under {locks} was not applied: DynamoDB throttled it, or it conflicted with \
                  other transactions; retry later"
             ),
             Failure::Throttled => format!(
-                "the lock {key} was not {}: DynamoDB throttled or refused the requests for now; retry later",
+                "{locks} {was} not {}: DynamoDB throttled or refused the requests for now; retry later",
                 operation.done()
             ),
             Failure::OutcomeUnknown if operation == Operation::Commit => format!(
-                "outcome unknown: DynamoDB gave no usable response in time, so the transaction under the lock {key} may \
+                "outcome unknown: DynamoDB gave no usable response in time, so the transaction under {locks} may \
                  or may not have been applied; call settle_commit, or look at what it would have written"
             ),
             Failure::OutcomeUnknown if operation == Operation::Read => {
-                format!("the lock {key} was not read: DynamoDB gave no usable response in time; retry the call")
+                format!("{locks} {was} not read: DynamoDB gave no usable response in time; retry the call")
             }
             Failure::OutcomeUnknown => format!(
-                "outcome unknown: DynamoDB gave no usable response in time, so the lock {key} may or may not have been \
+                "outcome unknown: DynamoDB gave no usable response in time, so {locks} may or may not have been \
                  {}; retry the call",
                 operation.done()
             ),
@@ -103,8 +106,8 @@ impl Failure {
 
 impl Rejection {
     /// The text of the rejection: what DynamoDB reported, and what to do about it.
-    pub fn text(&self, key: Option<&LockKey>) -> String {
-        let on = key.map_or(String::new(), |key| format!(" for the lock {key}"));
+    pub fn text(&self, locks: &[&LockKey]) -> String {
+        let on = if locks.is_empty() { String::new() } else { format!(" for {}", Locks(locks)) };
         match self {
             Rejection::Invalid(message) => format!(
                 "DynamoDB rejected the request{on} as invalid: {message}; check the data of the call, and the row"
@@ -115,6 +118,30 @@ impl Rejection {
             Rejection::Denied(message) => format!(
                 "access is denied{on}: {message}; check the credentials, the Region, and the role's actions on the table"
             ),
+        }
+    }
+}
+
+/// Names locks in a sentence: "the lock a", "the locks a, b and c".
+pub(crate) struct Locks<'a>(pub(crate) &'a [&'a LockKey]);
+
+/// How many locks a sentence names.
+const MOST_NAMED: usize = 5;
+
+impl fmt::Display for Locks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.len() > 1 { "the locks " } else { "the lock " })?;
+        let named = if self.0.len() > MOST_NAMED { MOST_NAMED } else { self.0.len() };
+        for (index, key) in self.0.iter().take(named).enumerate() {
+            match index {
+                0 => write!(f, "{key}")?,
+                last if last + 1 == self.0.len() => write!(f, " and {key}")?,
+                _ => write!(f, ", {key}")?,
+            }
+        }
+        match self.0.len() - named {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
         }
     }
 }

@@ -87,13 +87,18 @@ mod steps;
 mod value;
 mod version;
 
-pub use acquire::{AcquireOptions, Acquired, HolderSeen, Reclaim, acquire};
+pub use acquire::{
+    AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, Blocked, FailedAcquire, HolderSeen, Reclaim, WantedLock,
+    acquire, acquire_all,
+};
 pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
 pub use clock_bounds::ClockBounds;
 #[cfg(feature = "dynamodb")]
 pub(crate) use clock_bounds::DEFAULT_SKEW;
 pub use commit::{FailedCommit, commit, commit_and_release, settle};
 pub use expression::{Expression, Returns};
+#[cfg(feature = "dynamodb")]
+pub(crate) use failure::Locks;
 pub use failure::{Failure, Operation};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};

@@ -1,6 +1,7 @@
 //! A row as a lock record. It is read strictly, because a row that cannot be understood must never be taken over.
 
 use super::attributes::{Attribute, MOST_ATTRIBUTES, listed};
+use super::key::LockKey;
 use super::lease::Lease;
 use super::schema::{self, Schema};
 use super::value::{Item, Value};
@@ -112,6 +113,12 @@ pub struct InvalidRecord {
 }
 
 impl InvalidRecord {
+    /// Of a row whose token is so large that no larger one can follow.
+    pub(super) fn of_last_token(key: &LockKey, token: u64) -> Self {
+        let found = format!("{token}, but must be smaller, so that a larger token can follow");
+        Self { key: key.to_string(), attribute: schema::TOKEN.to_owned(), found }
+    }
+
     /// The attribute that is wrong.
     pub fn attribute(&self) -> &str {
         &self.attribute

@@ -50,6 +50,8 @@ pub enum Action {
         grant: NewGrant,
         /// Leases that ended before this epoch millisecond are dead. `None` where the wall clock proves nothing.
         trusted: Option<u64>,
+        /// Where the new token comes from.
+        token: NextToken,
     },
     /// `UpdateItem`: takes over exactly the version that was seen to be free or dead.
     Take {
@@ -173,13 +175,16 @@ impl fmt::Debug for StoredOutcome {
     }
 }
 
-/// Where the token of a Take comes from.
+/// Where the token of a grant comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextToken {
     /// From the row itself, plus one. For rows of ours.
     FromRow,
     /// This token: the larger of the row's token plus one, and the clock. For rows of a peer.
     Exactly(u64),
+    /// This token, where the row has a smaller one or none. For locks that are acquired together, so that they have one
+    /// token.
+    Larger(u64),
 }
 
 /// Which grant a Release or Delete ends.

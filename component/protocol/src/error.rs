@@ -25,7 +25,7 @@ pub(crate) fn failed(failure: &Failure, operation: Operation, key: &LockKey) -> 
         Failure::Throttled => ErrorKind::Unavailable,
         Failure::OutcomeUnknown => ErrorKind::Unknown,
     };
-    error(kind, failure.text(operation, key))
+    error(kind, failure.text(operation, &[key]))
 }
 
 pub(crate) fn released_without_data(key: &LockKey, reason: &str) -> Error {

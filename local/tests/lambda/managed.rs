@@ -252,7 +252,7 @@ async fn work_that_was_frozen_beyond_its_lease_is_not_polled_after_the_thaw() {
     answer(&next);
     let Outcome::Error { error_type, message } = &frozen.outcome else { panic!("{frozen:?}") };
     assert_eq!(error_type, "WorkFailed");
-    assert!(message.contains("ended while its work ran, so the work was stopped"), "{message}");
+    assert!(message.contains("ended while the work ran, so the work was stopped"), "{message}");
     let tokens = stage.tokens("k");
     assert_eq!(grants(&tokens), 2);
     assert!(is_one_after_the_other(&tokens), "{tokens:?}");

@@ -107,7 +107,11 @@ impl Sequence {
         // Few operations make sense without a row.
         let choice = if row.is_none() && rng.u8(..4) > 0 { 0 } else { rng.u8(..15) };
         match choice {
-            0..2 => Action::Claim { grant: self.grant(rng), trusted: rng.bool().then(|| rng.u64(1000..1010)) },
+            0..2 => Action::Claim {
+                grant: self.grant(rng),
+                trusted: rng.bool().then(|| rng.u64(1000..1010)),
+                token: NextToken::FromRow,
+            },
             2..4 => Action::Take {
                 seen: seen.unwrap_or_else(|| version(rng).to_string()),
                 held: rng.bool(),

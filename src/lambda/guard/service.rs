@@ -6,6 +6,7 @@ use super::when_held::WhenHeld;
 use crate::engine::error::Error;
 use crate::lock::acquire::TryAcquired;
 use crate::lock::guard::Lock;
+use crate::lock::validity::Validity;
 use crate::protocol::{LockKey, SavedLock};
 use lambda_runtime::{Context, LambdaEvent};
 use std::fmt;

@@ -39,8 +39,10 @@
 mod attempt;
 mod candidate;
 mod options;
+mod together;
 
 pub use options::{AcquireOptions, Acquired, HolderSeen, Reclaim};
+pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
 use super::backoff::{Backoff, OutOfTime, Retry, varied};
 use super::contention::Contention;
@@ -51,7 +53,7 @@ use super::observation::HolderWatch;
 use super::port::{Answer, Now, Port, Rejection};
 use super::purpose::{Look, PlainLock, Purpose};
 use super::record::{InvalidRecord, Record};
-use super::request::{Action, DataChange, NewGrant, Request, Scope};
+use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
@@ -425,7 +427,7 @@ impl<U: Purpose> Call<'_, U> {
             Write::Claim => {
                 let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
-                Action::Claim { grant: self.new_grant(port, now, Vec::new()), trusted }
+                Action::Claim { grant: self.new_grant(port, now, Vec::new()), trusted, token: NextToken::FromRow }
             }
             Write::Take { seen, held, token, names } => {
                 let grant = self.new_grant(port, now, vec![Version::parse(seen)]);

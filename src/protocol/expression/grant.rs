@@ -14,6 +14,9 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
 
+/// The condition "the row has a smaller token, or none". It also refuses each late copy of a request that was applied.
+const SMALLER_TOKEN: &str = " AND (attribute_not_exists(fencingToken) OR fencingToken < :token)";
+
 /// The condition "the row has no additional attributes". Only a request that names them can remove them.
 const WITHOUT_ATTRIBUTES: &str = " AND attribute_not_exists(attributeNames)";
 /// The same, or it has exactly those that the request writes.
@@ -30,18 +33,29 @@ static ATTRIBUTES: [(&str, &str, &str); MOST_ATTRIBUTES] =
     placeholders!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
 
 impl Expression {
-    pub(super) fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, schema: &Schema) {
+    pub(super) fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, token: NextToken, schema: &Schema) {
         match &grant.once {
             None => self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM }),
             Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
         }
+        self.above(token);
         self.without_unseen_attributes(&grant.attributes);
         self.names.push(("#pk", schema.key_attribute.clone()));
         self.text(":ours", OURS);
         if let Some(trusted) = trusted {
             self.number(":trusted", trusted);
         }
-        self.grant(grant, NextToken::FromRow, None, schema);
+        self.grant(grant, token, None, schema);
+        // Of the condition. A token from the row brings it too.
+        if let (NextToken::Exactly(_) | NextToken::Larger(_), now) = (token, grant.now) {
+            self.number(":now", now);
+        }
+    }
+
+    fn above(&mut self, token: NextToken) {
+        if matches!(token, NextToken::Larger(_)) {
+            self.condition.push_str(SMALLER_TOKEN);
+        }
     }
 
     /// A row that was not read must have no additional attributes that the grant would leave there.
@@ -104,6 +118,7 @@ impl Expression {
         if held {
             self.condition.push_str(" AND attribute_not_exists(isReleased)");
         }
+        self.above(token);
         self.text(":seen", seen);
         let names = match names {
             EarlierNames::Seen(names) => names.as_deref(),
@@ -126,7 +141,7 @@ impl Expression {
                 self.number(":now", grant.now);
                 self.number(":one", 1);
             }
-            NextToken::Exactly(token) => {
+            NextToken::Exactly(token) | NextToken::Larger(token) => {
                 self.update.push_str("fencingToken = :token");
                 self.number(":token", token);
             }
@@ -200,7 +215,8 @@ mod tests {
     #[test]
     fn claim() {
         let schema = Schema { key_attribute: "pk".to_owned(), ..Schema::default() };
-        let by_wall_clock = rendered(Action::Claim { grant: grant(), trusted: Some(3_000) }, &schema);
+        let by_wall_clock =
+            rendered(Action::Claim { grant: grant(), trusted: Some(3_000), token: NextToken::FromRow }, &schema);
         assert_eq!(
             by_wall_clock.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND \
@@ -217,7 +233,7 @@ mod tests {
         assert_eq!(by_wall_clock.returns, Returns::AllNew);
         assert_closed(&by_wall_clock);
 
-        let without = rendered(Action::Claim { grant: grant(), trusted: None }, &schema);
+        let without = rendered(Action::Claim { grant: grant(), trusted: None, token: NextToken::FromRow }, &schema);
         assert_eq!(
             without.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) \
@@ -233,7 +249,8 @@ mod tests {
 
     #[test]
     fn a_claim_with_additional_attributes_is_applied_where_the_row_has_none_or_the_same_names() {
-        let claim = |grant| rendered(Action::Claim { grant, trusted: None }, &Schema::default());
+        let claim =
+            |grant| rendered(Action::Claim { grant, trusted: None, token: NextToken::FromRow }, &Schema::default());
         let keep = claim(NewGrant { attributes: AttributesChange::Keep, ..grant() });
         assert!(keep.condition.ends_with(" AND leaseEndsAt <= :now"), "{}", keep.condition);
         assert!(keep.update.ends_with(" REMOVE isReleased, workflow"), "{}", keep.update);
@@ -346,7 +363,8 @@ mod tests {
 
     #[test]
     fn the_claim_of_an_idempotent_work() {
-        let claim = |payload, trusted| Action::Claim { grant: once(payload, false), trusted };
+        let claim =
+            |payload, trusted| Action::Claim { grant: once(payload, false), trusted, token: NextToken::FromRow };
         let with_payload = rendered(claim(Some("hash"), Some(3_000)), &Schema::default());
         assert_eq!(
             with_payload.condition,

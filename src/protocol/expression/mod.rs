@@ -48,7 +48,7 @@ impl Expression {
             ..Expression::default()
         };
         match &request.action {
-            Action::Claim { grant, trusted } => out.claim(grant, *trusted, schema),
+            Action::Claim { grant, trusted, token } => out.claim(grant, *trusted, *token, schema),
             Action::Take { grant, seen, held, token, names } => out.take(grant, seen, *held, *token, names, schema),
             Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));

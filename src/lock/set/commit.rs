@@ -1,0 +1,181 @@
+//! Commit of several locks: applies the caller's writes and those of all locks in one transaction.
+
+use super::HeldLocks;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
+use crate::engine::error::Error;
+use crate::engine::transaction;
+use crate::lock::commit::{CommitOutcome, fence, span};
+use crate::lock::guard::Lock;
+use crate::protocol::{self, DataChange, FailedCommit, Failure, Holding, Invalid, Operation, PendingCommit};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+
+impl<Grants> HeldLocks<Grants> {
+    /// Returns one [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for each lock, for a transaction of your
+    /// own. See [`Lock::condition_check`].
+    ///
+    /// # Errors
+    /// Returns [`Lost`](crate::ErrorKind::Lost) when the guard has already found that a lock is lost.
+    ///
+    /// # IAM actions
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, and the actions of its other items.
+    pub fn condition_checks(&self) -> Result<Vec<TransactWriteItem>, Error> {
+        if self.is_lost() {
+            return Err(self.lost_error());
+        }
+        self.locks.iter().map(|lock| fence(&lock.engine, &lock.hold.holding)).collect()
+    }
+
+    /// Applies your writes and renews all locks in one transaction. Everything is applied while all locks are ours, or
+    /// nothing.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Lock::commit`]. `Lost` names the lost locks: nothing was applied, and the other locks were
+    /// released as far as DynamoDB responded. `InvalidRequest`: your writes and the locks are more than 100 together.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one `TransactWriteItems`, which DynamoDB bills as two writes per item, of your writes and of the locks.
+    /// The rest is as with [`Lock::commit`].
+    ///
+    /// # Limits and cancel safety
+    /// They are those of [`Lock::commit`].
+    pub async fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Result<(), Error> {
+        let writes: Vec<_> = writes.into_iter().collect();
+        self.check_commit(&writes)?;
+        let lease = self.locks.iter().map(|lock| lock.hold.holding.lease.duration()).max().unwrap_or_default();
+        let (engine, budget) = (self.engine.clone(), self.budget());
+        let deadline = engine.deadline_of_transaction(LeasePolicy::up_to(lease, budget.as_ref()), budget.as_ref());
+        let span = span(self.locks[0].key(), &writes);
+        let mut call = Call::with_writes(&engine, &deadline, &span, &writes);
+        let committed = protocol::commit(&mut call, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
+        let cause = call.end();
+        match &committed {
+            Ok(()) => self.locks.iter().for_each(Lock::is_held),
+            Err(failed) => self.lose(&failed.lost),
+        }
+        let committed = committed.map_err(|FailedCommit { failure, .. }| {
+            Error::of_failed_locks(failure, Operation::Commit, &self.named(), cause)
+        });
+        span.record("outcome", outcome(&committed));
+        self.unless_lost(committed).await
+    }
+
+    /// Applies your writes and releases all locks in one transaction. Everything is applied while all locks are ours, or
+    /// nothing. This call ends the guard.
+    ///
+    /// # Errors
+    /// Returns the errors of [`commit`](HeldLocks::commit). After any error, it tries to release the locks. After
+    /// [`Unknown`](crate::ErrorKind::Unknown) the locks do not show whether the writes were applied, so read what they
+    /// would have written.
+    ///
+    /// # Requests and IAM actions
+    /// It sends the requests of [`commit`](HeldLocks::commit), and after an error one write for each lock
+    /// (`dynamodb:UpdateItem`).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, everything may have been applied, or nothing. The leases free the locks.
+    pub async fn commit_and_release(
+        mut self,
+        writes: impl IntoIterator<Item = TransactWriteItem>,
+    ) -> Result<(), Error> {
+        let writes: Vec<_> = writes.into_iter().collect();
+        let committed = match self.check_commit(&writes) {
+            Ok(()) => self.release_with(&writes).await,
+            Err(error) => Err(error),
+        };
+        match committed {
+            Ok(()) => self.locks.iter().for_each(Lock::abandon),
+            // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
+            Err(_) => self.give_back().await,
+        }
+        committed
+    }
+
+    async fn release_with(&mut self, writes: &[TransactWriteItem]) -> Result<(), Error> {
+        // From the first request on, the locks may be free.
+        self.locks.iter().for_each(Lock::abandon);
+        let (engine, budget) = (self.engine.clone(), self.budget());
+        let deadline = engine.deadline_of_transaction(LeasePolicy::None, budget.as_ref());
+        let span = span(self.locks[0].key(), writes);
+        let mut call = Call::with_writes(&engine, &deadline, &span, writes);
+        let committed =
+            protocol::commit_and_release(&mut call, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
+        let cause = call.end();
+        let committed = committed.map_err(|FailedCommit { failure, lost }| {
+            let is_lost = failure == Failure::Lost;
+            self.lose(&lost);
+            if is_lost {
+                self.lost_error()
+            } else {
+                Error::of_failed_locks(failure, Operation::Commit, &self.named(), cause)
+            }
+        });
+        span.record("outcome", outcome(&committed));
+        committed
+    }
+
+    fn check_commit(&self, writes: &[TransactWriteItem]) -> Result<(), Error> {
+        if self.is_lost() {
+            return Err(self.lost_error());
+        }
+        if self.locks.iter().any(|lock| lock.hold.holding.pending.is_some()) {
+            return Err(Invalid::new(
+                "the outcome of the last commit under these locks is unknown: ask settle_commit first, so that its writes \
+                 are not applied twice",
+            )
+            .into());
+        }
+        Ok(transaction::check(&self.engine, &self.named(), writes)?)
+    }
+
+    /// Finds out whether the last [`commit`](HeldLocks::commit) was applied, if its response was lost, as
+    /// [`Lock::settle_commit`] does.
+    ///
+    /// # Errors
+    /// They are those of [`Lock::settle_commit`].
+    ///
+    /// # Requests and IAM actions
+    /// It sends one write for each lock (`dynamodb:UpdateItem`), or none after a checkpoint.
+    ///
+    /// # Cancel safety
+    /// It is cancel safe: call it again.
+    pub async fn settle_commit(&mut self) -> Result<CommitOutcome, Error> {
+        if self.locks.iter().any(|lock| matches!(lock.hold.holding.pending, Some(PendingCommit::Sent(_)))) {
+            self.checkpoint().await?;
+        }
+        let pending: Vec<_> = self.locks.iter_mut().filter_map(|lock| lock.hold.holding.pending.take()).collect();
+        // Any one row shows the outcome for all.
+        if pending.contains(&PendingCommit::Applied) {
+            Ok(CommitOutcome::Applied)
+        } else if pending.contains(&PendingCommit::NotApplied) {
+            Ok(CommitOutcome::NotApplied)
+        } else if pending.is_empty() {
+            Err(Invalid::new("no commit under these locks is of unknown outcome: there is nothing to settle").into())
+        } else {
+            Ok(CommitOutcome::Indeterminate)
+        }
+    }
+
+    fn holdings(&mut self) -> Vec<&mut Holding> {
+        self.locks.iter_mut().map(|lock| &mut *lock.hold.holding).collect()
+    }
+
+    /// Notes what a failed transaction has found.
+    fn lose(&self, lost: &[usize]) {
+        for (index, lock) in self.locks.iter().enumerate() {
+            if lost.contains(&index) {
+                lock.lose();
+            } else {
+                lock.passes_on_its_end();
+            }
+        }
+    }
+}
+
+fn outcome(ended: &Result<(), Error>) -> &'static str {
+    match ended {
+        Ok(()) => "committed",
+        Err(error) if error.is_lost() => "Lost",
+        Err(_) => "failed",
+    }
+}

@@ -1,0 +1,244 @@
+//! Several locks that one call acquired, and for how long the caller may rely on all of them.
+
+pub(crate) mod acquire;
+pub(crate) mod commit;
+pub(crate) mod in_order;
+pub(crate) mod release;
+pub(crate) mod resume;
+
+use super::guard::{Hold, Lock};
+use super::release::{Release, not_released};
+use super::renew::{self, Renewable};
+use super::validity::SharedValidities;
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::error::Error;
+use crate::protocol::LockKey;
+use futures_util::{StreamExt, stream};
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How many locks one call acquires at most.
+pub const MOST_LOCKS: usize = 25;
+
+/// How many requests of a set are in flight at once.
+const MOST_IN_FLIGHT: usize = 8;
+
+/// Marks locks that one transaction acquired, all or none.
+#[derive(Debug)]
+pub enum Together {}
+
+/// Marks locks that were acquired one after the other.
+#[derive(Debug)]
+pub enum InOrder {}
+
+/// Several held locks that were acquired together, with one fencing token. See
+/// [`acquire_all`](crate::LockClient::acquire_all).
+pub type LockSet = HeldLocks<Together>;
+
+/// Several held locks that were acquired [in order](crate::AcquireAll::in_order), each with a fencing token of its own.
+pub type LockChain = HeldLocks<InOrder>;
+
+/// Several held locks, as one guard: a [`LockSet`] or a [`LockChain`].
+///
+/// The caller relies on all of them or on none: [`remaining`](HeldLocks::remaining) is the rest of the lease that ends
+/// first, and when one lock is lost, the guard is over and releases the others. [`into_locks`](HeldLocks::into_locks)
+/// makes single locks of it.
+///
+/// Dropping it releases nothing, as with a [`Lock`].
+#[must_use = "locks that are dropped stay taken until their leases end: release them, or use `with_locks`"]
+pub struct HeldLocks<Grants> {
+    engine: Arc<Engine>,
+    /// Never empty.
+    locks: Vec<Lock>,
+    grants: PhantomData<fn() -> Grants>,
+}
+
+impl LockSet {
+    /// The fencing token of all of these locks. For each key it is larger than that of every earlier grant.
+    ///
+    /// Use it as [`Lock::fencing_token`], for whatever the locks guard.
+    pub fn fencing_token(&self) -> u64 {
+        self.locks.first().map_or(0, Lock::fencing_token)
+    }
+}
+
+impl LockChain {
+    /// The fencing token of the lock with this key. `None` where this guard has no such lock.
+    ///
+    /// Each key has its own: a number that is larger than the tokens of other keys would make the resource refuse the
+    /// next holder.
+    pub fn fencing_token_of(&self, key: impl Into<LockKey>) -> Option<u64> {
+        let key = self.engine.key_prefix().before(key.into());
+        self.locks.iter().find(|lock| *lock.key() == key).map(Lock::fencing_token)
+    }
+}
+
+impl<Grants> HeldLocks<Grants> {
+    fn new(engine: &Arc<Engine>, locks: Vec<Lock>) -> Self {
+        Self { engine: engine.clone(), locks, grants: PhantomData }
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        self.locks.first().and_then(|lock| lock.budget.clone())
+    }
+
+    /// The keys of the locks: of a [`LockSet`] in the order in which they were given, of a [`LockChain`] in the order in
+    /// which they were acquired.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &LockKey> {
+        self.locks.iter().map(Lock::key)
+    }
+
+    /// The owner that holds the locks. It is the name of this caller.
+    pub fn owner(&self) -> &str {
+        self.locks.first().map_or("", Lock::owner)
+    }
+
+    /// Returns the rest of the lease that ends first, as [`Lock::remaining`] does. Zero when a lock is lost. Sends no
+    /// request.
+    pub fn remaining(&self) -> Duration {
+        self.locks.iter().map(Lock::remaining).min().unwrap_or_default()
+    }
+
+    /// When the first of the leases ends by our wall clock, as the rows show it to other callers.
+    pub fn lease_ends_at(&self) -> Option<SystemTime> {
+        self.locks.iter().filter_map(Lock::lease_ends_at).min()
+    }
+
+    /// Refuses a step that a lease cannot cover, as [`Lock::ensure_remaining`] does. Sends no request.
+    ///
+    /// # Errors
+    /// Returns [`OutOfTime`](crate::ErrorKind::OutOfTime).
+    pub fn ensure_remaining(&self, step: Duration) -> Result<(), Error> {
+        let remaining = self.remaining();
+        if remaining.is_zero() || remaining < step {
+            return Err(Error::out_of_time(&self.named(), "lease", step, remaining));
+        }
+        Ok(())
+    }
+
+    /// Renews all leases, which shows whether the locks are still ours. Call it between steps.
+    ///
+    /// # Errors
+    /// Returns [`Lost`](crate::ErrorKind::Lost) when one of the locks is lost: stop, and do not write. The error names
+    /// the lost locks, and the others were released as far as DynamoDB responded. Returns
+    /// [`Unknown`](crate::ErrorKind::Unknown) or [`Unavailable`](crate::ErrorKind::Unavailable): the locks are ours for
+    /// [`remaining`](HeldLocks::remaining) as before, so retry the call. Returns `InvalidRecord`, `Table` or `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one write for each lock (`dynamodb:UpdateItem`), up to eight at once, and more in the cases of
+    /// [`Lock::checkpoint`]. When a lock is lost, it sends one write for each of the others.
+    ///
+    /// # Cancel safety
+    /// It is cancel safe. If the future is dropped, each lease may or may not have been renewed.
+    pub async fn checkpoint(&mut self) -> Result<(), Error> {
+        if self.is_lost() {
+            return Err(self.lost_error());
+        }
+        let renewals = self.locks.iter_mut().map(|lock| Box::pin(lock.checkpoint()) as Task<'_, _>);
+        let renewed = at_once(renewals).await;
+        let failed = renewed.into_iter().filter_map(Result::err).next();
+        self.unless_lost(failed.map_or(Ok(()), Err)).await
+    }
+
+    /// Runs a future and renews the leases while it runs, as [`Lock::keep_alive`] does.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Lock::keep_alive`].
+    ///
+    /// # Requests and IAM actions
+    /// It sends one write per lock and third of the lease: `dynamodb:UpdateItem`.
+    ///
+    /// # Cancel safety
+    /// It is as cancel safe as the future itself. The locks stay usable.
+    pub async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
+        renew::keep_alive(self, work).await
+    }
+
+    /// Makes single locks of the set. From here on each is on its own. Sends no request.
+    pub fn into_locks(self) -> Vec<Lock> {
+        self.locks
+    }
+
+    fn named(&self) -> Vec<&LockKey> {
+        self.keys().collect()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.locks.iter().any(Lock::is_lost)
+    }
+
+    /// Names the locks that are lost.
+    fn lost_error(&self) -> Error {
+        let lost: Vec<_> = self.locks.iter().filter(|lock| lock.is_lost()).map(Lock::key).collect();
+        Error::lost_locks(&lost)
+    }
+
+    /// Gives the other locks back when one of them is lost, and reports that one.
+    async fn unless_lost(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+        if !self.is_lost() {
+            return done;
+        }
+        let error = self.lost_error();
+        self.give_back().await;
+        Err(error)
+    }
+
+    /// Releases those that are not known to be lost, and ends the guard. A failure is only logged.
+    async fn give_back(&self) {
+        let rest: Vec<&Lock> = self.locks.iter().filter(|lock| !lock.is_lost()).collect();
+        // From the first request on, none of them is ours.
+        rest.iter().for_each(|lock| lock.abandon());
+        let releases = rest.into_iter().map(|lock| {
+            let Hold { holding, validity } = &lock.hold;
+            let hold = Hold { holding: holding.clone(), validity: validity.clone() };
+            let release = Release::of_hold(self.engine.clone(), hold, lock.budget.clone());
+            let released = async {
+                if let Err(error) = release.await {
+                    not_released(lock.key(), Some(error));
+                }
+            };
+            Box::pin(released) as Task<'_, ()>
+        });
+        at_once(releases).await;
+    }
+}
+
+impl<Grants> Renewable for HeldLocks<Grants> {
+    type Validity = SharedValidities;
+
+    fn validity(&self) -> SharedValidities {
+        SharedValidities::new(self.engine.clock(), self.locks.iter().map(Lock::validity).collect())
+    }
+
+    fn until_next_renewal(&self) -> Duration {
+        self.locks.iter().map(Renewable::until_next_renewal).min().unwrap_or_default()
+    }
+
+    fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        self.checkpoint()
+    }
+
+    fn ensure_remaining(&self) -> Result<(), Error> {
+        self.ensure_remaining(Duration::ZERO)
+    }
+}
+
+/// One of several things to be done at once.
+type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Does all of them, a few at once. Returns the results in their order.
+async fn at_once<'a, T: Send + 'a>(tasks: impl IntoIterator<Item = Task<'a, T>>) -> Vec<T> {
+    let tasks: Vec<_> = tasks.into_iter().collect();
+    stream::iter(tasks).buffered(MOST_IN_FLIGHT).collect().await
+}
+
+impl<Grants> fmt::Debug for HeldLocks<Grants> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLocks").field("locks", &self.locks).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! Release of several locks, by their holder or after its work.
+
+use super::super::release::not_released;
+use super::{HeldLocks, Task, at_once};
+use crate::engine::budget::Budget;
+use crate::engine::error::{Error, ErrorKind};
+use crate::lock::guard::Lock;
+use crate::protocol::{LockKey, Released};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+/// What a release of several locks found. There is no third case, so a `match` needs no `_`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseAllOutcome {
+    /// All of them are free.
+    Released,
+    /// The rows of these locks no longer have this grant. The others are free.
+    AlreadyGone(Vec<LockKey>),
+}
+
+/// A release of several locks before it is awaited. Await it to get a [`ReleaseAllOutcome`].
+///
+/// # Errors
+/// Returns the errors of [`Release`](crate::Release), of one of the locks. The leases free the locks whose release
+/// failed.
+///
+/// # Requests and IAM actions
+/// It sends the requests of [`Release`](crate::Release) for each lock, up to eight at once: `dynamodb:UpdateItem`.
+///
+/// # Cancel safety
+/// If the future is dropped, each lock may or may not be released, and its lease frees it.
+#[must_use = "a release does nothing until it is awaited, and until then the locks stay taken"]
+pub struct ReleaseAll {
+    locks: Vec<Lock>,
+    budget: Option<Budget>,
+}
+
+impl<Grants> HeldLocks<Grants> {
+    /// Releases all of the locks. This call ends the guard, whatever the responses are.
+    pub fn release(self) -> ReleaseAll {
+        self.locks.iter().for_each(Lock::abandon);
+        ReleaseAll { locks: self.locks, budget: None }
+    }
+
+    /// Releases after the work of `run`, and returns what the caller gets.
+    pub(super) async fn end_work<T, E: From<Error>>(self, result: Result<T, E>) -> Result<T, E> {
+        match result {
+            Ok(done) => {
+                self.finish_work().await?;
+                Ok(done)
+            }
+            Err(error) => {
+                self.finish().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Releases after work that succeeded. The caller must learn if a lock was lost before, because another holder may
+    /// have worked at the same time.
+    async fn finish_work(self) -> Result<(), Error> {
+        if self.is_lost() {
+            let error = Error::lost_by_work(&self.lost());
+            self.locks.iter().for_each(Lock::abandon);
+            return Err(error);
+        }
+        let mut lost = Vec::new();
+        for (key, released) in self.release().outcomes().await {
+            match released {
+                Ok(Released::Lost) => lost.push(key),
+                Ok(Released::Released) => {}
+                other => not_released(&key, other.err()),
+            }
+        }
+        if lost.is_empty() { Ok(()) } else { Err(Error::lost_by_work(&lost.iter().collect::<Vec<_>>())) }
+    }
+
+    /// Releases after work that was stopped because a lease ended.
+    pub(super) async fn cut_short(self) -> Error {
+        let keys: Vec<LockKey> = self.keys().cloned().collect();
+        let named: Vec<&LockKey> = keys.iter().collect();
+        tracing::warn!(locks = keys.len(), first = %named[0], "a lease ended while the work ran: the work was stopped");
+        if self.is_lost() {
+            let error = self.lost_error();
+            self.locks.iter().for_each(Lock::abandon);
+            return error;
+        }
+        let mut all_released = true;
+        for (key, released) in self.release().outcomes().await {
+            if !matches!(released, Ok(Released::Released)) {
+                all_released = false;
+                not_released(&key, released.err());
+            }
+        }
+        Error::cut_short(&named, all_released)
+    }
+
+    /// Releases unless a lock is known to be lost, when the others were given back already. A failure is only logged,
+    /// because the leases free the locks.
+    pub(super) async fn finish(self) {
+        if self.is_lost() {
+            return self.locks.iter().for_each(Lock::abandon);
+        }
+        for (key, released) in self.release().outcomes().await {
+            if !matches!(released, Ok(Released::Released)) {
+                not_released(&key, released.err());
+            }
+        }
+    }
+
+    fn lost(&self) -> Vec<&LockKey> {
+        self.locks.iter().filter(|lock| lock.is_lost()).map(Lock::key).collect()
+    }
+}
+
+impl ReleaseAll {
+    /// Sets the time that the release may take. Default: the budget of the locks, or else three request timeouts.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = self.locks.first().map(|lock| budget.on(lock.engine.clock()));
+        self
+    }
+
+    async fn outcomes(self) -> Vec<(LockKey, Result<Released, Error>)> {
+        let Self { locks, budget } = self;
+        let releases = locks.into_iter().map(|lock| {
+            let key = lock.key().clone();
+            let release = lock.release();
+            let release = budget.iter().fold(release, |release, budget| release.within(budget));
+            Box::pin(async { (key, release.outcome().await) }) as Task<'static, _>
+        });
+        at_once(releases).await
+    }
+
+    async fn go(self) -> Result<ReleaseAllOutcome, Error> {
+        let mut gone = Vec::new();
+        let mut failed: Option<Error> = None;
+        for (key, released) in self.outcomes().await {
+            match released {
+                Ok(Released::Released) => {}
+                Ok(_) => gone.push(key),
+                // What can be repaired is worth more to the caller than what passes.
+                Err(error) if failed.as_ref().is_none_or(|known| passes(known) && !passes(&error)) => {
+                    failed = Some(error);
+                }
+                Err(_) => {}
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None if gone.is_empty() => Ok(ReleaseAllOutcome::Released),
+            None => Ok(ReleaseAllOutcome::AlreadyGone(gone)),
+        }
+    }
+}
+
+fn passes(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
+}
+
+impl IntoFuture for ReleaseAll {
+    type Output = Result<ReleaseAllOutcome, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
+}
+
+impl fmt::Debug for ReleaseAll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReleaseAll").field("locks", &self.locks).finish_non_exhaustive()
+    }
+}

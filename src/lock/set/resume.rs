@@ -1,0 +1,261 @@
+//! Handing over: several locks as data, and how to go on with them.
+
+use super::acquire::{self, TryAcquired, check_keys};
+use super::{HeldLocks, InOrder, LockSet, Together, at_once};
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::error::Error;
+use crate::lock::guard::Lock;
+use crate::lock::resume::Resume;
+use crate::protocol::{AcquireAllOptions, Invalid, LockKey, Reclaim, SavedLock, WantedLock};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A [`LockSet`] as data.
+pub type SavedLockSet = SavedLocks<Together>;
+
+/// A [`LockChain`](crate::LockChain) as data.
+pub type SavedLockChain = SavedLocks<InOrder>;
+
+/// Several held locks as data: a [`SavedLockSet`] or a [`SavedLockChain`]. As JSON it reads `{"locks":[…]}`, with one
+/// [`SavedLock`] for each lock.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedLocks<Grants> {
+    locks: Vec<SavedLock>,
+    #[serde(skip)]
+    grants: PhantomData<fn() -> Grants>,
+}
+
+impl<Grants> SavedLocks<Grants> {
+    /// Makes saved locks from those of the single locks. What is wrong with them is reported when they are used.
+    pub fn from_locks(locks: Vec<SavedLock>) -> Self {
+        Self { locks, grants: PhantomData }
+    }
+
+    /// The single locks.
+    pub fn locks(&self) -> &[SavedLock] {
+        &self.locks
+    }
+
+    fn keys(&self) -> Vec<LockKey> {
+        self.locks.iter().map(SavedLock::key).collect()
+    }
+
+    fn check(&self, engine: &Engine) -> Result<(), Error> {
+        check_keys(engine, &self.keys())?;
+        for saved in &self.locks {
+            engine.check_saved(saved)?;
+        }
+        if self.locks.iter().any(|saved| saved.owner() != self.locks[0].owner()) {
+            return Err(Invalid::new(
+                "these saved locks have several owners, so no call acquired them at once: use each on its own",
+            )
+            .into());
+        }
+        Ok(())
+    }
+}
+
+impl SavedLockSet {
+    fn check_token(&self) -> Result<(), Error> {
+        match self.locks.iter().find(|saved| saved.fencing_token() != self.locks[0].fencing_token()) {
+            None => Ok(()),
+            Some(_) => Err(Invalid::new(
+                "these saved locks have several fencing tokens, so they were not acquired together: use each on its own",
+            )
+            .into()),
+        }
+    }
+}
+
+impl<Grants> HeldLocks<Grants> {
+    /// Saves the locks as data, as [`Lock::save`] does. The leases continue to run.
+    pub fn save(self) -> SavedLocks<Grants> {
+        SavedLocks::from_locks(self.locks.into_iter().map(Lock::save).collect())
+    }
+
+    /// Returns a copy of the locks as data, and this guard stays valid. Both hold the locks as one holder.
+    pub fn to_saved(&self) -> SavedLocks<Grants> {
+        SavedLocks::from_locks(self.locks.iter().map(Lock::to_saved).collect())
+    }
+}
+
+/// A resume of several saved locks before it is awaited. See [`LockClient::resume_all`](crate::LockClient::resume_all) and
+/// [`LockClient::resume_chain`](crate::LockClient::resume_chain) for errors, requests and cancel safety.
+#[must_use = "a resume does nothing until it is awaited"]
+pub struct ResumeAll<'a, Grants> {
+    engine: &'a Arc<Engine>,
+    saved: SavedLocks<Grants>,
+    checked: Result<(), Error>,
+    lease: Option<Duration>,
+    budget: Option<Budget>,
+}
+
+impl<'a> ResumeAll<'a, Together> {
+    pub(crate) fn set(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
+        let checked = saved.check(engine).and_then(|()| saved.check_token());
+        Self { engine, saved, checked, lease: None, budget: None }
+    }
+}
+
+impl<'a> ResumeAll<'a, InOrder> {
+    pub(crate) fn chain(engine: &'a Arc<Engine>, saved: SavedLockChain) -> Self {
+        let checked = saved.check(engine);
+        Self { engine, saved, checked, lease: None, budget: None }
+    }
+}
+
+impl<Grants> ResumeAll<'_, Grants> {
+    /// Sets the budget of the work that the locks are resumed for, as [`Resume::within`] does.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.on(self.engine.clock()));
+        self
+    }
+
+    /// Sets a longer lease than that of the saved locks. A shorter one is ignored.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    async fn go(self) -> Result<HeldLocks<Grants>, Error> {
+        self.checked?;
+        let Self { engine, saved, lease, budget, .. } = self;
+        let resumed = at_once(saved.locks.into_iter().map(|saved| {
+            let resume = Resume::new(engine, saved);
+            let resume = lease.iter().fold(resume, |resume, lease| resume.lease(*lease));
+            budget.iter().fold(resume, |resume, budget| resume.within(budget)).into_future()
+        }));
+        let mut locks = Vec::new();
+        let mut failed: Option<Error> = None;
+        for resumed in resumed.await {
+            match resumed {
+                Ok(lock) => locks.push(lock),
+                Err(error) if failed.as_ref().is_none_or(|known| !known.is_lost()) => failed = Some(error),
+                Err(_) => {}
+            }
+        }
+        let set = HeldLocks::new(engine, locks);
+        match failed {
+            None => Ok(set),
+            // The others are of no use without it.
+            Some(error) if error.is_lost() => {
+                set.give_back().await;
+                Err(error)
+            }
+            // The saved locks still represent the locks.
+            Some(error) => {
+                set.locks.iter().for_each(Lock::abandon);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<'a, Grants: 'a> IntoFuture for ResumeAll<'a, Grants> {
+    type Output = Result<HeldLocks<Grants>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
+}
+
+/// A reclaim of a saved set before it is awaited. Await it to get a [`LockSet`]. See
+/// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
+#[must_use = "a reclaim does nothing until it is awaited"]
+pub struct ReclaimAll<'a> {
+    engine: &'a Arc<Engine>,
+    saved: SavedLockSet,
+    lease: Option<Duration>,
+    budget: Option<Budget>,
+}
+
+impl<'a> ReclaimAll<'a> {
+    pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
+        Self { engine, saved, lease: None, budget: None }
+    }
+
+    /// Sets the budget of the work that the locks are reclaimed for, as [`within`](crate::Acquire::within) does for one
+    /// lock.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.on(self.engine.clock()));
+        self
+    }
+
+    /// Sets the lease of each lock. Default: what the budget needs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    async fn go(self) -> Result<LockSet, Error> {
+        let Self { engine, saved, lease, budget } = self;
+        saved.check(engine)?;
+        saved.check_token()?;
+        let wanted = |saved: &SavedLock| {
+            Ok(WantedLock {
+                key: saved.key(),
+                reclaim: Reclaim::Only(saved.parsed_version()?),
+                observation: None,
+                token: Some(saved.fencing_token()),
+                commit: saved.commit(),
+            })
+        };
+        let options = AcquireAllOptions {
+            locks: saved.locks.iter().map(wanted).collect::<Result<_, Invalid>>()?,
+            owner: saved.locks[0].owner().to_owned(),
+            workflow: saved.locks[0].workflow().map(str::to_owned),
+            keeps_attributes: true,
+        };
+        match acquire::acquire(engine, options, lease, budget, Duration::ZERO).await? {
+            TryAcquired::Granted(set) => Ok(set),
+            TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
+        }
+    }
+}
+
+impl<'a> IntoFuture for ReclaimAll<'a> {
+    type Output = Result<LockSet, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
+}
+
+impl<Grants> Clone for SavedLocks<Grants> {
+    fn clone(&self) -> Self {
+        Self::from_locks(self.locks.clone())
+    }
+}
+
+impl<Grants> PartialEq for SavedLocks<Grants> {
+    fn eq(&self, other: &Self) -> bool {
+        self.locks == other.locks
+    }
+}
+
+impl<Grants> fmt::Debug for SavedLocks<Grants> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SavedLocks").field("locks", &self.locks).finish()
+    }
+}
+
+impl<Grants> fmt::Debug for ResumeAll<'_, Grants> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResumeAll").field("saved", &self.saved).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ReclaimAll<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReclaimAll").field("saved", &self.saved).finish_non_exhaustive()
+    }
+}

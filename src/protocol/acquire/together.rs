@@ -1,0 +1,570 @@
+//! Acquire of several locks together: one transaction grants all of them, or none.
+//!
+//! ```text
+//! SetClaim: for each key a Claim, or a Take of the version that was seen to be free, dead or to be reclaimed
+//!  ├ applied ............................... granted
+//!  ├ refused, with rows
+//!  │   ├ one carries our grant, held ....... granted, all of them: that attempt had been applied
+//!  │   ├ one is no lock record ............. report the row
+//!  │   ├ to reclaim, and one is another's .. lost
+//!  │   ├ each may be taken ................. SetClaim again
+//!  │   └ some are held ..................... report their holders, or wait and look again
+//!  ├ refused, and a row is missing ......... look
+//!  ├ a conflict, or throttled .............. pause, then a new attempt
+//!  ├ rejected as invalid ................... look: our grant → granted; else rejected
+//!  ├ rejected .............................. rejected
+//!  └ no response ........................... the same transaction again: same id, same content
+//! Look: all rows in one request. None of them is written while one of them is held.
+//! ```
+//!
+//! All locks of a grant have one token, which the call chooses: larger than the clock and than each token that the call
+//! has seen on their rows. A row that has a larger one refuses the transaction and shows it.
+//!
+//! A row with our grant proves that the transaction was applied, to all of them. Rows without it prove nothing: they
+//! become visible one after the other, and a late copy may still arrive. If the call ends without a grant after a request
+//! without a response, it releases what it may have got, and reports that the outcome is unknown.
+
+use super::attempt::{Attempt, Attempts};
+use super::candidate::{Candidate, Write};
+use super::options::{HolderSeen, Reclaim};
+use crate::protocol::attributes::{AttributesChange, EarlierNames};
+use crate::protocol::backoff::{Backoff, OutOfTime, Retry, varied};
+use crate::protocol::commit::REPEATABLE;
+use crate::protocol::contention::Contention;
+use crate::protocol::failure::Failure;
+use crate::protocol::holding::{Holding, PendingCommit};
+use crate::protocol::instants::{Instants, millis_rounded_up};
+use crate::protocol::key::LockKey;
+use crate::protocol::observation::{HolderWatch, Observation};
+use crate::protocol::port::{Answer, Now, Port, Rejection};
+use crate::protocol::record::{InvalidRecord, Record};
+use crate::protocol::request::{Action, DataChange, NewGrant, NextToken, Request, Scope, TransactionId};
+use crate::protocol::settings::Settings;
+use crate::protocol::value::Item;
+use crate::protocol::version::{Stamp, Version};
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// What the caller of an acquire of several locks asks for.
+#[derive(Clone, Debug)]
+pub struct AcquireAllOptions {
+    /// None of them twice.
+    pub locks: Vec<WantedLock>,
+    pub owner: String,
+    pub workflow: Option<String>,
+    /// Whether the additional attributes of the rows stay.
+    pub keeps_attributes: bool,
+}
+
+/// One of several locks that a call asks for.
+#[derive(Clone, Debug)]
+pub struct WantedLock {
+    pub key: LockKey,
+    pub reclaim: Reclaim,
+    /// The observation that an earlier call returned.
+    pub observation: Option<Observation>,
+    /// With [`Reclaim::Only`]: the token of the earlier grant.
+    pub token: Option<u64>,
+    /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is unknown.
+    pub commit: Option<PendingCommit>,
+}
+
+/// How an acquire of several locks ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AcquiredAll {
+    Granted {
+        /// In the order of the keys. They have one token.
+        holdings: Vec<Holding>,
+        /// The caller must renew them before it works, as with one lock.
+        renew_first: bool,
+    },
+    Held(Blocked),
+}
+
+/// What kept a call from getting its locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The position of each lock that is held, with its holder.
+    pub by: Vec<(usize, HolderSeen)>,
+    /// How often the call found something held.
+    pub looks: u32,
+}
+
+/// Why an acquire of several locks failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedAcquire {
+    pub failure: Failure,
+    /// The positions of the locks that the failure is about. Empty where it is about all of them.
+    pub of: Vec<usize>,
+}
+
+impl From<Failure> for FailedAcquire {
+    fn from(failure: Failure) -> Self {
+        Self { failure, of: Vec::new() }
+    }
+}
+
+/// Acquires several locks together. Waits for other holders for as long as [`Now`] allows, and holds nothing meanwhile.
+///
+/// Fails with [`Failure::Lost`] when a grant to reclaim is no longer on its row.
+pub async fn acquire_all(
+    port: &mut impl Port,
+    settings: &Settings,
+    options: AcquireAllOptions,
+) -> Result<AcquiredAll, FailedAcquire> {
+    let rows = options.locks.iter().map(|_| Row::Unseen).collect();
+    let contentions = vec![Contention::default(); options.locks.len()];
+    let mut call = Call {
+        settings,
+        options,
+        rows,
+        attempts: Attempts::default(),
+        tokens: Vec::new(),
+        sent: None,
+        outcome_unknown: false,
+        poll: Backoff::behind_a_holder(),
+        contentions,
+        retry: Retry::new(),
+        refused_as_invalid: None,
+        follow_ups: 0,
+        looks: 0,
+    };
+    let ControlFlow::Break(end) = call.until_end(port).await;
+    call.finish(port, end).await
+}
+
+/// What the call knows of a row.
+#[derive(Debug)]
+enum Row {
+    Unseen,
+    /// There is none.
+    Missing,
+    Watched(HolderWatch),
+}
+
+impl Row {
+    fn watch(&self) -> Option<&HolderWatch> {
+        match self {
+            Row::Watched(watch) => Some(watch),
+            Row::Unseen | Row::Missing => None,
+        }
+    }
+}
+
+/// How the requests of a call ended.
+enum End {
+    Granted(AcquiredAll),
+    Held(Blocked),
+    Failed(FailedAcquire),
+    /// An attempt of this call was applied, but its grant is not usable. It is released.
+    Spoiled(FailedAcquire),
+}
+
+/// `Break` ends the call.
+type Flow<T> = ControlFlow<End, T>;
+
+/// A transaction as it was first sent.
+#[derive(Debug)]
+struct Sent {
+    requests: Vec<Request>,
+    first: Instants,
+}
+
+struct Call<'a> {
+    settings: &'a Settings,
+    options: AcquireAllOptions,
+    /// In the order of the keys.
+    rows: Vec<Row>,
+    attempts: Attempts,
+    /// The token of each attempt.
+    tokens: Vec<(Stamp, u64)>,
+    /// The last transaction, while it has no response.
+    sent: Option<Sent>,
+    /// A transaction had no response. It may have been applied, or may still be.
+    outcome_unknown: bool,
+    poll: Backoff,
+    /// In the order of the keys.
+    contentions: Vec<Contention>,
+    retry: Retry,
+    /// DynamoDB found a transaction invalid. The cause may be a row as it stands.
+    refused_as_invalid: Option<String>,
+    /// How many transactions in a row each followed a refusal.
+    follow_ups: u32,
+    looks: u32,
+}
+
+impl Call<'_> {
+    async fn until_end(&mut self, port: &mut impl Port) -> Flow<Infallible> {
+        loop {
+            self.write(port).await?;
+            self.until_free(port).await?;
+        }
+    }
+
+    /// Sends transactions until one has a usable response. Continues when the rows were seen.
+    async fn write(&mut self, port: &mut impl Port) -> Flow<()> {
+        loop {
+            let now = self.ready(port).await?;
+            let requests = self.transaction(port, &now)?;
+            let (after, answer) = port.send_together(requests).await;
+            match answer {
+                Answer::Applied(_) => return self.granted(&port.now(), self.attempts.last()),
+                Answer::Refused(rows) => {
+                    self.sent = None;
+                    // A row that is missing refuses no Claim, and a reclaim has to know the row. So read them.
+                    let all_there = rows.iter().flatten().all(Option::is_some);
+                    for (index, row) in rows.into_iter().enumerate().filter_map(|(index, row)| Some((index, row??))) {
+                        self.see(index, after, Some(row))?;
+                    }
+                    if all_there {
+                        self.retry.answered();
+                        return ControlFlow::Continue(());
+                    }
+                    self.retry.throttled();
+                    return self.look(port).await;
+                }
+                // Whoever has a row for a moment is not known to hold its lock. The conditions of a new attempt refuse
+                // what an earlier copy has written.
+                Answer::Throttled => {
+                    self.sent = None;
+                    self.retry.throttled();
+                }
+                Answer::Rejected(Rejection::Invalid(message)) => {
+                    self.sent = None;
+                    self.refused_as_invalid = Some(message);
+                    return self.look(port).await;
+                }
+                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
+                Answer::Unknown
+                | Answer::Cancelled(_)
+                | Answer::ConditionFailed(_)
+                | Answer::Found(_)
+                | Answer::FoundAll(_) => {
+                    if self.outcome_unknown {
+                        self.retry.after_pause();
+                    } else {
+                        self.retry.at_once();
+                    }
+                    self.outcome_unknown = true;
+                }
+            }
+        }
+    }
+
+    /// Returns the last transaction again, while it has no response and DynamoDB recognises it. Otherwise a new one.
+    fn transaction(&mut self, port: &mut impl Port, now: &Now) -> Flow<Vec<Request>> {
+        if let Some(sent) = self.sent.as_ref().filter(|sent| now.instants.longest_since(sent.first) < REPEATABLE) {
+            return ControlFlow::Continue(sent.requests.clone());
+        }
+        let token = self.next_token(now)?;
+        let writes: Vec<Write> = (0..self.rows.len()).map(|index| self.next_write(index, token)).collect();
+        let replaces = writes.iter().map(|write| match write {
+            Write::Claim => None,
+            Write::Take { seen, .. } => Version::parse(seen),
+        });
+        let attempt = self.attempts.next(port, now, self.settings, replaces.collect()).clone();
+        self.tokens.push((attempt.version.stamp, token));
+        let id = TransactionId::from_random(port.random());
+        let requests = self.options.locks.iter().zip(writes).map(|(lock, write)| Request {
+            key: lock.key.clone(),
+            action: self.action(now, &attempt, token, write),
+            transaction: Some(id.clone()),
+        });
+        let requests: Vec<Request> = requests.collect();
+        self.sent = Some(Sent { requests: requests.clone(), first: now.instants });
+        ControlFlow::Continue(requests)
+    }
+
+    /// A token that is larger than the clock, and than all that were seen.
+    fn next_token(&self, now: &Now) -> Flow<u64> {
+        let mut token = now.wall.millis.saturating_add(1);
+        for (lock, row) in self.options.locks.iter().zip(&self.rows) {
+            let seen = row.watch().and_then(|watch| watch.record().token).max(lock.token);
+            let next = seen.map_or(0, |seen| seen.saturating_add(1));
+            if next == u64::MAX {
+                return failed(InvalidRecord::of_last_token(&lock.key, next - 1).into());
+            }
+            token = token.max(next);
+        }
+        ControlFlow::Continue(token)
+    }
+
+    fn next_write(&self, index: usize, token: u64) -> Write {
+        let token = NextToken::Larger(token);
+        match (&self.rows[index], &self.options.locks[index].reclaim) {
+            (Row::Watched(watch), _) => {
+                let record = watch.record();
+                let names = EarlierNames::Seen(record.attribute_names.clone());
+                Write::Take { seen: record.version.clone(), held: !record.released, token, names }
+            }
+            (Row::Unseen | Row::Missing, Reclaim::Only(earlier)) => {
+                Write::Take { seen: earlier.to_string(), held: false, token, names: EarlierNames::Unseen }
+            }
+            (Row::Unseen | Row::Missing, Reclaim::Nobody | Reclaim::SameOwner) => Write::Claim,
+        }
+    }
+
+    fn action(&self, now: &Now, attempt: &Attempt, token: u64, write: Write) -> Action {
+        let AcquireAllOptions { owner, workflow, keeps_attributes, .. } = &self.options;
+        let attributes = if *keeps_attributes { AttributesChange::Keep } else { AttributesChange::Replace(Vec::new()) };
+        let grant = NewGrant {
+            version: attempt.version,
+            owner: owner.clone(),
+            lease: attempt.lease.clone(),
+            now: now.wall.millis,
+            ends_at_ms: attempt.ends_at_ms,
+            data: DataChange::Keep,
+            attributes,
+            workflow: workflow.clone(),
+            once: None,
+        };
+        match write {
+            Write::Claim => {
+                let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
+                let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
+                Action::Claim { grant, trusted, token: NextToken::Larger(token) }
+            }
+            Write::Take { seen, held, token, names } => Action::Take { grant, seen, held, token, names },
+        }
+    }
+
+    /// Reads all rows.
+    async fn look(&mut self, port: &mut impl Port) -> Flow<()> {
+        let keys: Vec<LockKey> = self.options.locks.iter().map(|lock| lock.key.clone()).collect();
+        loop {
+            self.ready(port).await?;
+            let (after, answer) = port.read_all(keys.clone()).await;
+            match answer {
+                Answer::FoundAll(rows) => {
+                    let all_read = rows.len() == keys.len() && rows.iter().all(Option::is_some);
+                    for (index, row) in rows.into_iter().enumerate().filter_map(|(index, row)| Some((index, row?))) {
+                        self.see(index, after, row)?;
+                    }
+                    if all_read {
+                        self.retry.answered();
+                        return ControlFlow::Continue(());
+                    }
+                    // DynamoDB leaves keys unprocessed when it throttles.
+                    self.retry.throttled();
+                }
+                Answer::Throttled => self.retry.throttled(),
+                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
+                _ => self.retry.after_pause(),
+            }
+        }
+    }
+
+    /// Notes what a response showed of a row.
+    fn see(&mut self, index: usize, after: Instants, row: Option<Item>) -> Flow<()> {
+        let Some(seen) = self.rows.get_mut(index) else { return ControlFlow::Continue(()) };
+        let Some(item) = row else {
+            *seen = Row::Missing;
+            return ControlFlow::Continue(());
+        };
+        let ours = self.attempts.have_written(&item);
+        let record = match Record::read(item, &self.settings.schema) {
+            Ok(record) => record,
+            Err(invalid) => {
+                let failed = FailedAcquire { failure: invalid.into(), of: vec![index] };
+                return ControlFlow::Break(if ours { End::Spoiled(failed) } else { End::Failed(failed) });
+            }
+        };
+        self.contentions[index].see(&record, after);
+        let earlier = match std::mem::replace(seen, Row::Unseen) {
+            Row::Watched(watch) => Some(watch),
+            Row::Unseen | Row::Missing => None,
+        };
+        let carried = self.options.locks[index].observation.as_ref();
+        *seen = Row::Watched(HolderWatch::on(record, after, earlier, carried));
+        ControlFlow::Continue(())
+    }
+
+    /// Waits until each lock may be taken, by what was seen of its row.
+    async fn until_free(&mut self, port: &mut impl Port) -> Flow<()> {
+        loop {
+            let now = port.now();
+            self.recognised(&now)?;
+            if let Some(message) = self.refused_as_invalid.take() {
+                return failed(Failure::Rejected(Rejection::Invalid(message)));
+            }
+            self.still_to_reclaim()?;
+            let blocked = self.blocked(&now);
+            if blocked.is_empty() {
+                self.follow_up();
+                return ControlFlow::Continue(());
+            }
+            self.follow_ups = 0;
+            self.looks += 1;
+            if now.wait_left.is_zero() {
+                return ControlFlow::Break(End::Held(self.holders(&now)));
+            }
+            let pause = self.pause(port, &now, &blocked);
+            port.sleep(pause).await;
+            let now = port.now();
+            if self.blocked(&now).is_empty() {
+                return ControlFlow::Continue(());
+            }
+            self.look(port).await?;
+        }
+    }
+
+    /// A row that carries our grant shows which attempt was applied, to all of them.
+    fn recognised(&self, now: &Now) -> Flow<()> {
+        for (index, watch) in self.rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.watch()?))) {
+            let record = watch.record();
+            let Some(version) = record.own_version.filter(|version| self.attempts.have_granted(version)) else {
+                continue;
+            };
+            let attempt = self.attempts.that_wrote(version);
+            if record.released || record.token != self.token_of(version.stamp) || attempt.is_none() {
+                // It was released by a cleanup of our workflow, or no attempt of this call wrote it.
+                return ControlFlow::Break(End::Spoiled(FailedAcquire { failure: Failure::Lost, of: vec![index] }));
+            }
+            self.granted(now, attempt)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn still_to_reclaim(&self) -> Flow<()> {
+        for (index, lock) in self.options.locks.iter().enumerate() {
+            let Reclaim::Only(earlier) = &lock.reclaim else { continue };
+            let is_gone = match &self.rows[index] {
+                Row::Unseen => false,
+                Row::Missing => true,
+                Row::Watched(watch) => !self.candidate(index).is_to_reclaim(watch.record(), earlier),
+            };
+            if is_gone {
+                return ControlFlow::Break(End::Failed(FailedAcquire { failure: Failure::Lost, of: vec![index] }));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The positions of the locks that others hold.
+    fn blocked(&self, now: &Now) -> Vec<usize> {
+        let is_blocked = |(index, row): (usize, &Row)| {
+            let watch = row.watch()?;
+            (!self.candidate(index).would_take(now, watch)).then_some(index)
+        };
+        self.rows.iter().enumerate().filter_map(is_blocked).collect()
+    }
+
+    fn holders(&self, now: &Now) -> Blocked {
+        let holder = |index: usize| Some((index, self.candidate(index).holder(now, self.rows[index].watch()?)));
+        Blocked { by: self.blocked(now).into_iter().filter_map(holder).collect(), looks: self.looks }
+    }
+
+    /// Prepares the transaction that follows a refusal. The more of them in a row, the later it is sent.
+    fn follow_up(&mut self) {
+        self.follow_ups += 1;
+        match self.follow_ups {
+            1 => {}
+            2 => self.retry.at_once(),
+            _ => self.retry.after_pause(),
+        }
+    }
+
+    /// Waits until the next request may be sent. Breaks when the caller's time is over.
+    async fn ready(&mut self, port: &mut impl Port) -> Flow<Now> {
+        match self.retry.ready(port).await {
+            Ok(now) => ControlFlow::Continue(now),
+            Err(OutOfTime) => ControlFlow::Break(self.out_of_time(&port.now())),
+        }
+    }
+
+    fn out_of_time(&self, now: &Now) -> End {
+        let blocked = self.holders(now);
+        if !blocked.by.is_empty() {
+            return End::Held(blocked);
+        }
+        let throttled = self.retry.was_throttled() || self.follow_ups > 0;
+        End::Failed(if throttled { Failure::Throttled } else { Failure::OutcomeUnknown }.into())
+    }
+
+    /// Returns the caller's result. Without a grant, first releases the locks in case an attempt was applied, or still
+    /// will be.
+    async fn finish(&mut self, port: &mut impl Port, end: End) -> Result<AcquiredAll, FailedAcquire> {
+        match end {
+            End::Granted(granted) => Ok(granted),
+            End::Spoiled(failed) => {
+                self.release(port).await;
+                Err(failed)
+            }
+            End::Held(_) | End::Failed(_) if self.outcome_unknown => {
+                self.release(port).await;
+                Err(Failure::OutcomeUnknown.into())
+            }
+            End::Held(blocked) => Ok(AcquiredAll::Held(blocked)),
+            End::Failed(failed) => Err(failed),
+        }
+    }
+
+    /// Breaks with the grant that this attempt has written into all rows.
+    fn granted(&self, now: &Now, attempt: Option<&Attempt>) -> Flow<()> {
+        let Some((attempt, token)) = attempt.and_then(|attempt| Some((attempt, self.token_of(attempt.version.stamp)?)))
+        else {
+            return failed(Failure::OutcomeUnknown);
+        };
+        let AcquireAllOptions { owner, workflow, locks, .. } = &self.options;
+        let newest = self.attempts.newest().unwrap_or(attempt.version.stamp);
+        let bounds = &self.settings.clock_bounds;
+        let validity = attempt.validity(now, bounds);
+        let holding = |(index, lock): (usize, &WantedLock)| {
+            let holding = attempt.holding(lock.key.clone(), owner, workflow.as_deref(), token, newest, validity);
+            let pending = lock.commit.map(|commit| match &lock.reclaim {
+                Reclaim::Only(earlier) => commit.settled_by(attempt.replaced(index), earlier.grant),
+                Reclaim::Nobody | Reclaim::SameOwner => commit,
+            });
+            Holding { pending, ..holding }
+        };
+        ControlFlow::Break(End::Granted(AcquiredAll::Granted {
+            holdings: locks.iter().enumerate().map(holding).collect(),
+            renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
+        }))
+    }
+
+    fn token_of(&self, stamp: Stamp) -> Option<u64> {
+        self.tokens.iter().find(|(sent, _)| *sent == stamp).map(|(_, token)| *token)
+    }
+
+    /// Releases each lock in case an attempt without a response was applied, or still will be. Once the caller's time is
+    /// over and DynamoDB does not respond, the leases have to free the rest.
+    async fn release(&mut self, port: &mut impl Port) {
+        let Some(attempt) = self.attempts.last() else { return };
+        let Version { grant, stamp: up_to } = attempt.version;
+        for lock in &self.options.locks {
+            let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
+            let scope = Scope::Mine { grant, up_to, token: None };
+            let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None };
+            let (_, answer) = port.send(Request::alone(lock.key.clone(), action)).await;
+            if answer == Answer::Unknown && port.now().time_left.is_zero() {
+                return;
+            }
+        }
+    }
+
+    fn candidate(&self, index: usize) -> Candidate<'_> {
+        Candidate {
+            owner: &self.options.owner,
+            reclaim: &self.options.locks[index].reclaim,
+            clock_bounds: &self.settings.clock_bounds,
+        }
+    }
+
+    /// How long to wait before the next look: never beyond the moment when the last of the holders can be proven dead, or
+    /// the end of the caller's time. All of the locks must be free.
+    fn pause(&mut self, port: &mut impl Port, now: &Now, blocked: &[usize]) -> Duration {
+        let bounds = &self.settings.clock_bounds;
+        let dead_in = |index: &usize| self.rows.get(*index)?.watch().map(|watch| watch.dead_in(now, bounds));
+        let dead_in = blocked.iter().filter_map(dead_in).max().unwrap_or_default();
+        let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
+        let contention = blocked.iter().map(|index| self.contentions[*index].pause()).max().unwrap_or_default();
+        let pause = self.poll.pause(port).max(varied(contention, port));
+        pause.min(dead_in + jitter).min(now.wait_left).max(Duration::from_millis(1))
+    }
+}
+
+fn failed<T>(failure: Failure) -> Flow<T> {
+    ControlFlow::Break(End::Failed(failure.into()))
+}
