@@ -114,9 +114,14 @@ pub struct InvalidRecord {
 
 impl InvalidRecord {
     /// Of a row whose token is so large that no larger one can follow.
-    pub(super) fn of_last_token(key: &LockKey, token: u64) -> Self {
+    pub(super) fn of_last_token(key: &LockKey, schema: &Schema, token: u64) -> Self {
+        let part = |name: &str, value: &str| format!("{name}={}", quoted(value));
+        let mut row = part(&schema.key_attribute, key.key());
+        if let (Some(name), Some(sort_key)) = (&schema.sort_key_attribute, key.sort_key()) {
+            row = format!("{row}, {}", part(name, sort_key));
+        }
         let found = format!("{token}, but must be smaller, so that a larger token can follow");
-        Self { key: key.to_string(), attribute: schema::TOKEN.to_owned(), found }
+        Self { key: row, attribute: schema::TOKEN.to_owned(), found }
     }
 
     /// The attribute that is wrong.

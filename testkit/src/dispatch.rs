@@ -20,6 +20,7 @@ pub(crate) fn apply(database: &Database, operation: &str, body: &str) -> (u16, S
         "DescribeTable" => describe_table,
         "UpdateTimeToLive" => update_time_to_live,
         "DescribeTimeToLive" => describe_time_to_live,
+        "BatchGetItem" => batch_get_item,
         "GetItem" => get_item,
         "PutItem" => put_item,
         "UpdateItem" => update_item,

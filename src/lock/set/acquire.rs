@@ -1,6 +1,5 @@
 //! Acquire of several locks: the options of the caller, and what the result means.
 
-use super::in_order::AcquireInOrder;
 use super::{HeldLocks, LockSet, MOST_LOCKS};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -13,7 +12,7 @@ use crate::lock::renew::Renewable;
 use crate::lock::validity::Validity;
 use crate::protocol::{
     self, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Holding, Invalid,
-    LockKey, Observation, Operation, Reclaim, WantedLock,
+    LockKey, Observation, Operation, Reclaim, Rejection, WantedLock,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -234,6 +233,12 @@ pub(super) async fn acquire(
                     );
                 });
             }
+            let failure = match failure {
+                Failure::Rejected(Rejection::Invalid(message)) => Failure::Rejected(Rejection::Invalid(format!(
+                    "{message} (if the table has no transactions, acquire the locks with .in_order())"
+                ))),
+                other => other,
+            };
             let of: Vec<&LockKey> =
                 if of.is_empty() { named } else { of.into_iter().filter_map(|index| keys.get(index)).collect() };
             Err(Error::of_failed_locks(failure, Operation::Acquire, &of, cause))
@@ -277,17 +282,7 @@ impl<Grants> HeldLocks<Grants> {
     }
 }
 
-impl<'a> AcquireAll<'a> {
-    /// Acquires the locks one after the other, by the order of their keys, instead of together. Await it to get a
-    /// [`LockChain`](crate::LockChain).
-    ///
-    /// It is right for many keys, for keys that are busy, and for global tables with strong consistency, which have no
-    /// transactions. It holds the locks that it has while it waits for the next one, and renews them meanwhile. It never
-    /// waits for a key before one that it holds, so callers in order cannot block each other for ever.
-    pub fn in_order(self) -> AcquireInOrder<'a> {
-        AcquireInOrder::new(self)
-    }
-
+impl AcquireAll<'_> {
     /// Acquires the locks, runs the work and releases the locks, as [`with_locks`](crate::LockClient::with_locks) does,
     /// with the settings of this request.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>

@@ -3,8 +3,9 @@
 //! The locks that the call has are renewed while it waits for the next one. If one of them is lost, the call gives the
 //! others back and begins anew.
 
-use super::acquire::AcquireAllRequest;
+use super::acquire::{AcquireAll, AcquireAllRequest};
 use super::{LockChain, Task, at_once};
+use crate::engine::budget::Budget;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Blocked, Error, Held};
 use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting};
@@ -35,6 +36,18 @@ enum Round {
     Granted(Vec<Lock>),
     /// One of the locks was lost meanwhile.
     Again,
+}
+
+impl<'a> AcquireAll<'a> {
+    /// Acquires the locks one after the other, by the order of their keys, instead of together. Await it to get a
+    /// [`LockChain`](crate::LockChain).
+    ///
+    /// It is right for many keys, for keys that are busy, and for global tables with strong consistency, which have no
+    /// transactions. It holds the locks that it has while it waits for the next one, and renews them meanwhile. It never
+    /// waits for a key before one that it holds, so callers in order cannot block each other for ever.
+    pub fn in_order(self) -> AcquireInOrder<'a> {
+        AcquireInOrder::new(self)
+    }
 }
 
 impl<'a> AcquireInOrder<'a> {
@@ -71,14 +84,16 @@ impl<'a> AcquireInOrder<'a> {
             let lock = loop {
                 match self.acquire_next(key, owner, &locks, seen.clone()).await {
                     Ok(TryAcquired::Granted(lock)) => break lock,
-                    Ok(TryAcquired::Held(held)) if self.0.wait()?.is_zero() => {
-                        return Err(self.given_up(locks, blocked(key, held)).await);
+                    Ok(TryAcquired::Held(held)) => {
+                        if let Err(error) = renew_old(&mut locks).await {
+                            return self.unless_lost(locks, error).await;
+                        }
+                        if self.0.wait()?.is_zero() {
+                            return Err(self.given_up(locks, blocked(key, held)).await);
+                        }
+                        *seen = Some(held.observation);
                     }
-                    Ok(TryAcquired::Held(held)) => *seen = Some(held.observation),
                     Err(error) => return Err(self.given_up(locks, error).await),
-                }
-                if let Err(error) = renew_old(&mut locks).await {
-                    return self.unless_lost(locks, error).await;
                 }
             };
             locks.push(lock);
@@ -107,7 +122,7 @@ impl<'a> AcquireInOrder<'a> {
         if *reclaim_own {
             request = request.reclaim_own();
         }
-        let until_renewal = locks.iter().map(until_half).min().unwrap_or(Duration::MAX);
+        let until_renewal = locks.iter().map(until_renewal).min().unwrap_or(Duration::MAX);
         request.go(self.0.wait()?.min(until_renewal)).await
     }
 
@@ -127,15 +142,19 @@ impl<'a> AcquireInOrder<'a> {
     }
 }
 
-/// How long until half of the lease has passed.
-fn until_half(lock: &Lock) -> Duration {
-    let lease = lock.engine.clock_bounds().believed(lock.hold.holding.lease.duration());
-    lock.remaining().saturating_sub(lease / 2)
+/// How long until half of the lease has passed, or all of it where a renewal can hardly extend it.
+fn until_renewal(lock: &Lock) -> Duration {
+    let bounds = lock.engine.clock_bounds();
+    let lease = bounds.believed(lock.hold.holding.lease.duration());
+    let remaining = lock.remaining();
+    let covered =
+        lock.budget.as_ref().and_then(Budget::to_cover).map_or(lease, |rest| bounds.believed(rest).min(lease));
+    if covered < remaining + lease / 10 { remaining } else { remaining.saturating_sub(lease / 2) }
 }
 
 /// Renews the locks of which less than half of the lease is left.
 async fn renew_old(locks: &mut [Lock]) -> Result<(), Error> {
-    let old = locks.iter_mut().filter(|lock| until_half(lock).is_zero());
+    let old = locks.iter_mut().filter(|lock| until_renewal(lock).is_zero());
     at_once(old.map(|lock| Box::pin(renewed(lock)) as Task<'_, _>)).await.into_iter().collect()
 }
 

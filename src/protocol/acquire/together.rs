@@ -283,7 +283,7 @@ impl Call<'_> {
             let seen = row.watch().and_then(|watch| watch.record().token).max(lock.token);
             let next = seen.map_or(0, |seen| seen.saturating_add(1));
             if next == u64::MAX {
-                return failed(InvalidRecord::of_last_token(&lock.key, next - 1).into());
+                return failed(InvalidRecord::of_last_token(&lock.key, &self.settings.schema, next - 1).into());
             }
             token = token.max(next);
         }

@@ -1,0 +1,181 @@
+//! Commit under several locks: the caller's writes and those of all locks in one transaction.
+
+use crate::{BELIEVED, acquired, cancelled, content, operations, released};
+use lambda_lock::CommitOutcome;
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, granted, secs};
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_applies_the_writes_and_renews_all_locks_by_one_request() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    operations(&process);
+    sleep(secs(15)).await;
+
+    set.commit([counted("o-1"), counted("o-2")]).await.unwrap();
+
+    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 1));
+    assert_eq!(set.remaining(), BELIEVED - ROUND_TRIP);
+    set.commit_and_release([counted("o-1")]).await.unwrap();
+    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    assert_eq!((applied(&table, "o-1"), released(&table, &["a", "b"])), (2, vec![true; 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_lost_one_lock_writes_nothing() {
+    for release in [false, true] {
+        let _case = case(format!("release: {release}"));
+        let table = Table::new();
+        let process = table.process();
+        let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
+        sleep(secs(100)).await;
+        granted(table.process().locks("other").try_acquire("c").lease(secs(60))).await.save();
+
+        let error = if release {
+            set.commit_and_release([counted("o-1")]).await.unwrap_err()
+        } else {
+            let error = set.commit([counted("o-1")]).await.unwrap_err();
+            assert!(set.remaining().is_zero());
+            error
+        };
+
+        assert!(error.is_lost() && error.to_string().contains("the lock c is no longer ours"), "{error}");
+        assert_eq!(applied(&table, "o-1"), 0);
+        assert_eq!(released(&table, &["a", "b", "c"]), [true, true, false]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_was_applied_unheard_is_sent_again_as_the_same_transaction() {
+    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+        process.take_sent();
+        process.next([fault]);
+
+        set.commit([counted("o-1")]).await.unwrap();
+
+        let sent = process.take_sent();
+        assert!(sent.len() == 2 && content(&sent[0]) == content(&sent[1]));
+        assert_eq!(applied(&table, "o-1"), 1);
+        set.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_answered_by_the_same_transaction() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    process.take_sent();
+    process.next([
+        cancelled(&["None", "None", "TransactionConflict"]),
+        cancelled(&["TransactionConflict", "None", "None"]),
+    ]);
+
+    set.commit([counted("o-1")]).await.unwrap();
+
+    let sent = process.take_sent();
+    assert!(sent.len() == 3 && content(&sent[0]) == content(&sent[1]) && content(&sent[1]) == content(&sent[2]));
+    assert_eq!(applied(&table, "o-1"), 1);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_of_unknown_outcome_is_settled_by_any_of_the_rows() {
+    for (fault, outcome, count) in
+        [(Fault::NeverAnswers, CommitOutcome::Applied, 1), (Fault::BlackHole, CommitOutcome::NotApplied, 0)]
+    {
+        let _case = case(format!("{outcome:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+        process.next([fault.clone(), fault.clone(), fault]);
+        let error = set.commit([counted("o-1")]).await.unwrap_err();
+        assert!(error.is_unknown() && error.to_string().contains("settle_commit"), "{error}");
+        assert!(
+            set.commit([counted("o-1")]).await.unwrap_err().is_invalid_request(),
+            "not while it may be applied twice"
+        );
+
+        assert_eq!(set.settle_commit().await.unwrap(), outcome);
+
+        assert_eq!(applied(&table, "o-1"), count);
+        assert!(set.settle_commit().await.unwrap_err().is_invalid_request());
+        set.commit([counted("o-1")]).await.unwrap();
+        assert_eq!(applied(&table, "o-1"), count + 1);
+        set.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_renewed_one_lock_is_adopted() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let mut set = acquired(&locks, ["a", "b"]).await;
+    let copy = set.to_saved();
+    sleep(secs(1)).await;
+    let mut copy = table.process().locks("me").resume_all(copy).lease(secs(40)).await.unwrap();
+    copy.checkpoint().await.unwrap();
+    process.take_sent();
+
+    set.commit([counted("o-1")]).await.unwrap();
+
+    assert_eq!(operations(&process), ["TransactWriteItems"; 2]);
+    assert_eq!(applied(&table, "o-1"), 1);
+    std::mem::forget(copy);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_dynamodb_refuses_are_named_and_the_locks_stay_held() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    process.next([cancelled(&["None", "ConditionalCheckFailed", "None", "None"])]);
+
+    let error = set.commit([counted("o-1"), counted("o-2")]).await.unwrap_err();
+
+    assert!(error.is_cancelled() && error.failed_writes()[0].index == 1, "{error:?}");
+    assert!(error.to_string().contains("the locks a and b were still ours"), "{error}");
+    set.checkpoint().await.unwrap();
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_commits_send_no_request() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    process.take_sent();
+    let many = (0..99).map(|index| counted(&format!("o-{index}")));
+    let error = set.commit(many).await.unwrap_err();
+    assert!(error.is_invalid_request() && error.to_string().contains("give up to 98"), "{error}");
+    let error = set.commit([counted("b")]).await.unwrap_err();
+    assert!(error.is_invalid_request() && error.to_string().contains("the row of the lock b itself"), "{error}");
+    assert!(operations(&process).is_empty());
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn condition_checks_refuse_a_transaction_when_one_lock_is_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let set = acquired(&process.locks("me"), ["a", "b"]).await;
+    let write = async |id: &str| {
+        let transaction = process.dynamodb().transact_write_items().transact_items(counted(id));
+        let checks = set.condition_checks().unwrap();
+        checks.into_iter().fold(transaction, |all, check| all.transact_items(check)).send().await
+    };
+    assert!(write("o-1").await.is_ok());
+    sleep(secs(100)).await;
+    granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+    assert!(write("o-2").await.is_err());
+    assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 0));
+    set.release().await.unwrap();
+}

@@ -1,0 +1,190 @@
+//! Free locks are granted together by one transaction.
+
+use crate::{BELIEVED, LEASE, acquired, conflict, held_by_another, operations, released, tokens};
+use lambda_lock::{ReleaseAllOutcome, TryAcquiredAll};
+use lambda_lock_testkit::{ROUND_TRIP, Table, granted, secs};
+use serde_json::json;
+use std::collections::BTreeMap;
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn free_locks_are_granted_by_one_request_with_one_token_and_released_one_by_one() {
+    let table = Table::new();
+    let process = table.process();
+    let set = acquired(&process.locks("me"), ["b", "a", "c"]).await;
+
+    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    assert_eq!(set.keys().map(|key| key.key()).collect::<Vec<_>>(), ["b", "a", "c"]);
+    assert!(set.owner().starts_with("me/"));
+    assert_eq!(set.remaining(), BELIEVED - ROUND_TRIP);
+    assert_eq!(tokens(&table, &["a", "b", "c"]), [set.fencing_token(); 3]);
+    let versions: Vec<_> = ["a", "b", "c"].map(|key| table.attribute(key, "recordVersionNumber")).into();
+    assert!(versions.iter().all(|version| *version == versions[0]), "{versions:?}");
+    let ends_at = table.number("a", "leaseEndsAt");
+    let since = set.lease_ends_at().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(since.as_millis(), u128::from(ends_at));
+
+    assert_eq!(set.release().await.unwrap(), ReleaseAllOutcome::Released);
+    assert_eq!(operations(&process), ["UpdateItem"; 3]);
+    assert_eq!(released(&table, &["a", "b", "c"]), [true; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_that_were_held_before_are_granted_with_a_larger_token() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let first = acquired(&locks, ["a", "b"]).await;
+    let token = first.fencing_token();
+    first.release().await.unwrap();
+    let single = granted(locks.try_acquire("a").lease(LEASE)).await;
+    assert_eq!(single.fencing_token(), token + 1);
+    single.release().await.unwrap();
+    sleep(secs(1)).await;
+    process.take_sent();
+
+    let second = acquired(&locks, ["a", "b", "new"]).await;
+
+    assert_eq!(operations(&process), ["TransactWriteItems"], "the clock is past all tokens");
+    assert!(second.fencing_token() > token + 1);
+    assert_eq!(tokens(&table, &["a", "b", "new"]), [second.fencing_token(); 3]);
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_ahead_of_the_clock_costs_one_more_request() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    acquired(&locks, ["a", "b"]).await.release().await.unwrap();
+    table.set("b", json!({"fencingToken": {"N": "9000000000000000000"}}));
+    process.take_sent();
+
+    let set = acquired(&locks, ["a", "b"]).await;
+
+    assert_eq!(operations(&process), ["TransactWriteItems"; 2]);
+    assert_eq!(set.fencing_token(), 9_000_000_000_000_000_001);
+    assert_eq!(tokens(&table, &["a", "b"]), [set.fencing_token(); 2]);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_no_larger_token_can_follow_is_reported_and_nothing_is_written() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    acquired(&locks, ["a", "b"]).await.release().await.unwrap();
+    for token in [u64::MAX - 1, u64::MAX] {
+        table.set("b", json!({"fencingToken": {"N": token.to_string()}}));
+        let before = table.row("a");
+        process.take_sent();
+
+        let error = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+
+        assert!(error.is_invalid_record() && error.to_string().contains("the row key=\"b\""), "{error}");
+        assert_eq!(error.invalid_attribute(), Some("fencingToken"));
+        assert_eq!(operations(&process), ["TransactWriteItems"]);
+        assert_eq!(table.row("a"), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_holders_and_released_rows_of_other_clients_are_replaced() {
+    let table = Table::new();
+    let process = table.process();
+    std::mem::forget(held_by_another(&table, "a").await);
+    table.put_java_row("b", "2a8c", secs(20));
+    table.set("b", json!({"isReleased": {"S": "1"}}));
+    sleep(secs(100)).await;
+
+    let set = acquired(&process.locks("me"), ["a", "b"]).await;
+
+    assert_eq!(operations(&process), ["TransactWriteItems"; 2], "the first one brings the row of the other client");
+    assert_eq!(table.attribute("b", "ownerName").unwrap(), set.owner());
+    assert_eq!(released(&table, &["a", "b"]), [false; 2]);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn additional_attributes_of_earlier_grants_are_removed() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    granted(locks.try_acquire("a").lease(LEASE).attribute("job", "x")).await.release().await.unwrap();
+
+    acquired(&locks, ["a", "b"]).await.release().await.unwrap();
+
+    assert_eq!((table.attribute("a", "job"), table.attribute("a", "attributeNames")), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workflow_is_written_to_each_row_and_released_from_each() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let request = locks.try_acquire_all(["a", "b"]).lease(LEASE).workflow("arn:1").owner("execution");
+    std::mem::forget(request.await.unwrap().granted().unwrap());
+    assert_eq!(table.attribute("a", "workflow").unwrap(), "arn:1");
+
+    for key in ["a", "b"] {
+        locks.release_workflow(key, "arn:1").await.unwrap();
+    }
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_a_prefix_puts_it_before_each_key() {
+    let table = Table::new();
+    let locks = table.process().locks("me").prefixed("blue/").unwrap();
+    let set = acquired(&locks, ["a", "b"]).await;
+    assert_eq!(set.keys().map(|key| key.key()).collect::<Vec<_>>(), ["blue/a", "blue/b"]);
+    assert!(!table.is_released("blue/a"));
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_owner_reclaims_its_own_set_and_nobody_elses() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let first = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task-1").await.unwrap().granted().unwrap();
+    let token = first.fencing_token();
+    std::mem::forget(first);
+
+    let other = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task-2").reclaim_own().await.unwrap();
+    assert!(matches!(other, TryAcquiredAll::Blocked(_)));
+    let again = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task-1").reclaim_own().await.unwrap();
+    let again = again.granted().unwrap();
+    assert!(again.fencing_token() > token);
+    again.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_locks_are_made_of_a_set() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let set = acquired(&locks, ["a", "b"]).await;
+    let token = set.fencing_token();
+    let mut singles: BTreeMap<_, _> =
+        set.into_locks().into_iter().map(|lock| (lock.key().key().to_owned(), lock)).collect();
+    let a = singles.remove("a").unwrap();
+    assert_eq!((a.fencing_token(), a.data()), (token, None));
+    a.release().await.unwrap();
+    let mut b = singles.remove("b").unwrap();
+    b.checkpoint().await.unwrap();
+    assert_eq!(released(&table, &["a", "b"]), [true, false]);
+    b.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_answered_by_a_new_attempt() {
+    let table = Table::new();
+    let process = table.process();
+    process.next([conflict(), conflict()]);
+
+    let set = acquired(&process.locks("me"), ["a", "b"]).await;
+
+    let ids: Vec<_> =
+        process.take_sent().iter().map(|sent| crate::content(sent)["ClientRequestToken"].clone()).collect();
+    assert!(ids.len() == 3 && ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+    set.release().await.unwrap();
+}

@@ -1,0 +1,131 @@
+//! A set as data: resumed, reclaimed, or of no use any more.
+
+use crate::{LEASE, acquired, operations, released, tokens};
+use lambda_lock::{SavedLockChain, SavedLockSet};
+use lambda_lock_testkit::{Fault, Table, counted, granted, millis, secs};
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_set_is_resumed_with_its_token_by_one_write_for_each_lock() {
+    let table = Table::new();
+    let set = acquired(&table.process().locks("me"), ["a", "b"]).await;
+    let token = set.fencing_token();
+    let json = serde_json::to_string(&set.save()).unwrap();
+    assert!(json.starts_with("{\"locks\":[{\"key\":\"a\","), "{json}");
+    let saved: SavedLockSet = serde_json::from_str(&json).unwrap();
+
+    let process = table.process();
+    let next = process.locks("next").resume_all(saved).within(&process.budget(secs(9))).await.unwrap();
+
+    assert_eq!(operations(&process), ["UpdateItem"; 2]);
+    assert_eq!((next.fencing_token(), tokens(&table, &["a", "b"])), (token, vec![token; 2]));
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_of_which_a_lock_is_lost_cannot_be_resumed_and_its_rest_is_released() {
+    let table = Table::new();
+    let saved = acquired(&table.process().locks("me"), ["a", "b", "c"]).await.save();
+    sleep(secs(100)).await;
+    granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+
+    let error = table.process().locks("next").resume_all(saved).await.unwrap_err();
+
+    assert!(error.is_lost() && error.to_string().contains("the lock b"), "{error}");
+    assert_eq!(released(&table, &["a", "b", "c"]), [true, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resume_that_fails_keeps_the_saved_set_and_its_budget() {
+    let table = Table::new();
+    let saved = acquired(&table.process().locks("me"), ["a", "b"]).await.save();
+    let process = table.process();
+    let locks = process.locks("next");
+    process.next(vec![Fault::BlackHole; 40]);
+    let began = tokio::time::Instant::now();
+
+    let error = locks.resume_all(saved.clone()).within(&process.budget(secs(1))).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error:?}");
+    assert!(began.elapsed() < millis(1400), "{:?}", began.elapsed());
+    assert_eq!(released(&table, &["a", "b"]), [false; 2]);
+    process.clear();
+    locks.resume_all(saved).within(&process.budget(secs(9))).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reclaim_takes_all_locks_with_a_larger_token_and_fences_the_saved_ones_off() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let mut first = acquired(&locks, ["a", "b"]).await;
+    let (saved, token) = (first.to_saved(), first.fencing_token());
+    process.take_sent();
+
+    let second = locks.reclaim_all(saved.clone()).lease(LEASE).await.unwrap();
+
+    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    assert!(second.fencing_token() > token && second.owner() == first.owner());
+    let error = first.commit([counted("o-1")]).await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    second.release().await.unwrap();
+
+    // A retried task finds a later grant of the same owner.
+    let third = locks.reclaim_all(saved).lease(LEASE).await.unwrap();
+    assert_eq!(released(&table, &["a", "b"]), [false; 2]);
+    third.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reclaim_after_a_renewal_or_of_a_lost_lock() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let mut first = acquired(&locks, ["a", "b"]).await;
+    let saved = first.to_saved();
+    first.checkpoint().await.unwrap();
+    process.take_sent();
+    let second = locks.reclaim_all(saved.clone()).lease(LEASE).await.unwrap();
+    assert_eq!(operations(&process), ["TransactWriteItems"; 2], "the version was another one");
+    std::mem::forget((first, second));
+
+    sleep(secs(100)).await;
+    granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+    let before = table.row("a");
+    let error = locks.reclaim_all(saved).lease(LEASE).await.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("the lock b is no longer ours"), "{error}");
+    assert_eq!(table.row("a"), before, "nothing was taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_that_were_not_acquired_together_are_no_set() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let (a, b) = (acquired(&locks, ["a"]).await, {
+        sleep(secs(1)).await;
+        acquired(&locks, ["b"]).await
+    });
+    let both: Vec<_> = a.save().locks().iter().chain(b.save().locks()).cloned().collect();
+    process.take_sent();
+    let error = locks.resume_all(SavedLockSet::from_locks(both.clone())).await.unwrap_err();
+    assert!(error.is_invalid_request() && error.to_string().contains("several owners"), "{error}");
+    let none = SavedLockSet::from_locks(Vec::new());
+    assert!(locks.resume_all(none.clone()).await.unwrap_err().is_invalid_request());
+    assert!(locks.reclaim_all(none).lease(LEASE).await.unwrap_err().is_invalid_request());
+    assert!(operations(&process).is_empty());
+
+    let budget = process.budget(secs(30)).reserve(secs(0));
+    let chain = locks.acquire_all(["c", "d"]).within(&budget).owner("task").in_order().await.unwrap();
+    let tokens = [chain.fencing_token_of("c"), chain.fencing_token_of("d")];
+    let json = serde_json::to_value(chain.save()).unwrap();
+    if tokens[0] != tokens[1] {
+        let as_set: SavedLockSet = serde_json::from_value(json.clone()).unwrap();
+        let error = locks.resume_all(as_set).await.unwrap_err();
+        assert!(error.to_string().contains("several fencing tokens"), "{error}");
+    }
+    let chain: SavedLockChain = serde_json::from_value(json).unwrap();
+    let chain = locks.resume_chain(chain).await.unwrap();
+    assert_eq!([chain.fencing_token_of("c"), chain.fencing_token_of("d")], tokens);
+    chain.release().await.unwrap();
+}

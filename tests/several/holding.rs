@@ -1,0 +1,184 @@
+//! One guard for several locks: renewals, the end of the earliest lease, and what is lost.
+
+use crate::{BELIEVED, acquired, operations, released};
+use lambda_lock::{Error, ErrorKind, ReleaseAllOutcome};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, granted, millis, secs};
+use tokio::time::sleep;
+
+/// Somebody takes this lock over, after its lease has ended.
+async fn taken(table: &Table, key: &str) {
+    let other = table.process().locks("other");
+    granted(other.try_acquire(key).lease(secs(60))).await.save();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_renews_each_lock_at_once() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
+    operations(&process);
+    sleep(secs(15)).await;
+    let began = tokio::time::Instant::now();
+
+    set.checkpoint().await.unwrap();
+
+    assert_eq!(began.elapsed(), ROUND_TRIP, "all are under way at the same time");
+    assert_eq!(operations(&process), ["UpdateItem"; 3]);
+    assert_eq!(set.remaining(), BELIEVED - ROUND_TRIP);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_set_is_ours_only_as_long_as_each_of_its_locks() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    sleep(secs(15)).await;
+    // One of the renewals never arrives.
+    process.next([Fault::BlackHole, Fault::None, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+
+    let error = set.checkpoint().await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error:?}");
+    let remaining = set.remaining();
+    assert!(remaining < secs(5) && !remaining.is_zero(), "{remaining:?}");
+    assert_eq!(set.ensure_remaining(secs(6)).unwrap_err().kind(), ErrorKind::OutOfTime);
+    process.clear();
+    set.checkpoint().await.unwrap();
+    assert!(set.remaining() > secs(19));
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_one_lock_is_lost_the_guard_is_over_and_the_others_are_released() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
+    sleep(secs(100)).await;
+    taken(&table, "b").await;
+
+    let error = set.checkpoint().await.unwrap_err();
+
+    assert!(error.is_lost() && error.to_string().contains("the lock b is no longer ours"), "{error}");
+    assert_eq!(released(&table, &["a", "b", "c"]), [true, false, true]);
+    assert!(set.remaining().is_zero());
+    operations(&process);
+    assert!(set.checkpoint().await.unwrap_err().is_lost());
+    assert!(set.commit([]).await.unwrap_err().is_lost());
+    assert!(set.condition_checks().unwrap_err().is_lost());
+    assert!(operations(&process).is_empty(), "no request follows");
+    let owner = table.attribute("b", "ownerName").unwrap();
+    assert!(set.release().await.is_ok());
+    assert_eq!(table.attribute("b", "ownerName").unwrap(), owner);
+    assert!(!table.is_released("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_lost_locks_are_named() {
+    let table = Table::new();
+    let mut set = acquired(&table.process().locks("me"), ["a", "b", "c"]).await;
+    sleep(secs(100)).await;
+    taken(&table, "a").await;
+    taken(&table, "c").await;
+    let error = set.checkpoint().await.unwrap_err();
+    assert!(error.to_string().contains("the locks a and c are no longer ours"), "{error}");
+    assert!(table.is_released("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_alive_renews_all_locks_while_the_work_runs() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    operations(&process);
+
+    set.keep_alive(sleep(secs(60))).await.unwrap();
+
+    let sent = operations(&process);
+    assert!(sent.len() >= 2 * 8 && sent.len() % 2 == 0, "{}", sent.len());
+    assert!(set.remaining() > secs(10));
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_alive_stops_the_work_when_one_lock_is_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    let (done, ()) = tokio::join!(set.keep_alive(sleep(secs(60))), async {
+        sleep(secs(3)).await;
+        table.delete("b");
+    });
+    assert!(done.unwrap_err().is_lost());
+    assert!(table.is_released("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_names_the_locks_that_were_gone() {
+    let table = Table::new();
+    let set = acquired(&table.process().locks("me"), ["a", "b"]).await;
+    sleep(secs(100)).await;
+    taken(&table, "b").await;
+
+    let ReleaseAllOutcome::AlreadyGone(gone) = set.release().await.unwrap() else { panic!("b is gone") };
+
+    assert_eq!(gone, ["b".into()]);
+    assert_eq!(released(&table, &["a", "b"]), [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_for_one_lock_releases_the_others() {
+    let table = Table::new();
+    let process = table.process();
+    let set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
+    process.next([Fault::None, Fault::error("AccessDeniedException")]);
+    let error = set.release().await.unwrap_err();
+    assert!(error.is_denied(), "{error:?}");
+    assert_eq!(released(&table, &["a", "b", "c"]).iter().filter(|is| **is).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_locks_releases_after_success_and_after_an_error() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = process.budget(secs(30));
+    let token = locks.with_locks(["a", "b"], &budget, async |set| Ok::<_, Error>(set.fencing_token())).await.unwrap();
+    assert_eq!((released(&table, &["a", "b"]), table.number("a", "fencingToken")), (vec![true; 2], token));
+
+    let failed =
+        locks.with_locks(["a", "b"], &budget, async |_| Err::<(), Box<dyn std::error::Error>>("no".into())).await;
+    assert_eq!(failed.unwrap_err().to_string(), "no");
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_locks_stops_work_whose_lease_ends_and_says_what_became_of_the_locks() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let work = locks.acquire_all(["a", "b"]).lease(secs(5)).within(&process.budget(secs(30)));
+    let began = tokio::time::Instant::now();
+
+    let error = work.run(async |_| Ok::<_, Error>(sleep(secs(20)).await)).await.unwrap_err();
+
+    assert!(error.is_cut_short() && error.to_string().contains("the locks a and b"), "{error}");
+    assert!(began.elapsed() < millis(5100), "{:?}", began.elapsed());
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_locks_reports_a_lock_that_was_lost_before_the_end() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = process.budget(secs(30));
+    let lost = locks.with_locks(["a", "b"], &budget, async |_| {
+        table.delete("b");
+        taken(&table, "b").await;
+        Ok::<_, Error>(())
+    });
+    let error = lost.await.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("the lock b was lost before the work finished"), "{error}");
+    assert!(table.is_released("a"));
+}

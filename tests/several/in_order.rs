@@ -1,0 +1,142 @@
+//! Locks that are acquired one after the other, by the order of their keys.
+
+use crate::{blocked, held_by_another, operations, released};
+use lambda_lock::{Budget, Error};
+use lambda_lock_testkit::{Fault, Process, Table, granted, millis, secs};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+fn budget(process: &Process, lasting: Duration) -> Budget {
+    process.budget(lasting).reserve(secs(0))
+}
+
+#[tokio::test(start_paused = true)]
+async fn free_locks_are_acquired_by_one_request_each_in_the_order_of_their_keys() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+
+    let chain = locks.acquire_all(["c", "a", "b"]).within(&budget(&process, secs(30))).in_order().await.unwrap();
+
+    assert_eq!(operations(&process), ["UpdateItem"; 3]);
+    assert_eq!(chain.keys().map(|key| key.key()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    for key in ["a", "b", "c"] {
+        assert_eq!(chain.fencing_token_of(key), Some(table.number(key, "fencingToken")));
+    }
+    assert_eq!(chain.fencing_token_of("d"), None);
+    chain.release().await.unwrap();
+    assert_eq!(released(&table, &["a", "b", "c"]), [true; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_holds_and_renews_what_it_has_while_it_waits_for_the_next() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let other = held_by_another(&table, "b").await;
+    let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(6)).within(&budget(&process, secs(40))).in_order();
+
+    let (chain, ()) = tokio::join!(acquire, async {
+        for _ in 0..20 {
+            sleep(secs(1)).await;
+            let refused = table.process().locks("third").try_acquire("a").lease(secs(1)).await.unwrap();
+            assert!(refused.held().is_some(), "a is held, and its lease never ends");
+            assert_eq!(table.row("c"), None);
+        }
+        other.release().await.unwrap();
+    });
+    let chain = chain.unwrap();
+
+    assert!(chain.remaining() > secs(2), "no lock of it is nearly over: {:?}", chain.remaining());
+    let renewals = operations(&process).iter().filter(|operation| *operation == "UpdateItem").count();
+    assert!(renewals < 30, "{renewals} writes in 20 s");
+    chain.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_lock_and_gives_the_others_back() {
+    let table = Table::new();
+    let process = table.process();
+    let other = held_by_another(&table, "b").await;
+    let acquire = process.locks("me").acquire_all(["a", "b"]).within(&budget(&process, secs(2))).in_order().await;
+    let error = acquire.unwrap_err();
+    assert_eq!((blocked(&error), error.held().unwrap().holder.as_str()), (vec!["b".to_owned()], "other"));
+    assert_eq!(released(&table, &["a", "b"]), [true, false]);
+    let writes = operations(&process).iter().filter(|operation| *operation == "UpdateItem").count();
+    assert!(writes <= 4, "{writes} writes: nothing can be renewed beyond the budget");
+    other.release().await.unwrap();
+
+    table.put(json!({"key": {"S": "z"}, "title": {"S": "not a lock"}}));
+    let error =
+        process.locks("me").acquire_all(["a", "z"]).within(&budget(&process, secs(9))).in_order().await.unwrap_err();
+    assert!(error.is_invalid_record(), "{error:?}");
+    assert!(table.is_released("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_lock_is_lost_meanwhile_it_begins_anew() {
+    let table = Table::new();
+    let process = table.process();
+    let other = held_by_another(&table, "b").await;
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(60))).in_order();
+
+    let (chain, ()) = tokio::join!(acquire, async {
+        sleep(secs(1)).await;
+        table.delete("a");
+        let thief = granted(table.process().locks("thief").try_acquire("a").lease(secs(5))).await;
+        sleep(secs(4)).await;
+        thief.release().await.unwrap();
+        other.release().await.unwrap();
+    });
+    let mut chain = chain.unwrap();
+
+    chain.checkpoint().await.unwrap();
+    chain.release().await.unwrap();
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_in_order_do_not_block_each_other_for_ever() {
+    let table = Table::new();
+    let one = async |keys: [&'static str; 3]| {
+        let process = table.process();
+        let locks = process.locks("me");
+        for _ in 0..10 {
+            let acquire = locks.acquire_all(keys).within(&budget(&process, secs(600))).in_order();
+            let done: Result<(), Error> = acquire.run(async |_| Ok(sleep(millis(20)).await)).await;
+            done.unwrap();
+        }
+    };
+    tokio::join!(one(["a", "b", "c"]), one(["c", "b", "a"]), one(["b", "c", "d"]), one(["d", "a", "c"]));
+    assert_eq!(released(&table, &["a", "b", "c", "d"]), [true; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_is_renewed_committed_and_lost_as_a_set() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(9)).within(&budget(&process, secs(300)));
+    let mut chain = acquire.in_order().await.unwrap();
+    chain.commit([lambda_lock_testkit::counted("o-1")]).await.unwrap();
+    chain.checkpoint().await.unwrap();
+    sleep(secs(100)).await;
+    granted(table.process().locks("other").try_acquire("a").lease(secs(60))).await.save();
+    let error = chain.checkpoint().await.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("the lock a"), "{error}");
+    assert!(table.is_released("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_ends_the_call_and_gives_the_others_back() {
+    let table = Table::new();
+    let process = table.process();
+    let faults = [vec![Fault::None], vec![Fault::BlackHole; 3]].concat();
+    process.next(faults);
+    let error =
+        process.locks("me").acquire_all(["a", "b"]).within(&budget(&process, secs(2))).in_order().await.unwrap_err();
+    assert!(error.is_unknown() && error.to_string().contains("the lock b"), "{error}");
+    assert!(table.is_released("a"));
+}

@@ -1,0 +1,66 @@
+//! What is refused before any request, and what DynamoDB rejects.
+
+use crate::{LEASE, operations};
+use lambda_lock_testkit::{Fault, Table, case, secs};
+
+#[tokio::test(start_paused = true)]
+async fn invalid_calls_send_no_request() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let many: Vec<String> = (0..26).map(|index| format!("k-{index}")).collect();
+    let none: [&str; 0] = [];
+    for (name, error, text) in [
+        ("none", locks.try_acquire_all(none).lease(LEASE).await.unwrap_err(), "1 to 25 locks, but 0"),
+        ("too many", locks.try_acquire_all(many.clone()).lease(LEASE).await.unwrap_err(), "but 26 keys"),
+        ("twice", locks.try_acquire_all(["a", "b", "a"]).lease(LEASE).await.unwrap_err(), "the key a was given twice"),
+        ("once", locks.try_acquire_all(["a", "once/b"]).lease(LEASE).await.unwrap_err(), "once/"),
+        ("empty", locks.try_acquire_all(["a", ""]).lease(LEASE).await.unwrap_err(), "empty"),
+        ("nobody", locks.try_acquire_all(["a"]).lease(LEASE).reclaim_own().await.unwrap_err(), ".owner(…)"),
+        ("no lease", locks.try_acquire_all(["a", "b"]).await.unwrap_err(), "the locks a and b"),
+        ("no budget", locks.acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err(), "try_acquire_all"),
+        (
+            "in order",
+            locks.acquire_all(["a", "b", "b"]).within(&process.budget(secs(9))).in_order().await.unwrap_err(),
+            "twice",
+        ),
+        ("in order", locks.acquire_all(["a", "b"]).lease(LEASE).in_order().await.unwrap_err(), "budget"),
+    ] {
+        let _case = case(name);
+        assert!(error.is_invalid_request(), "{error:?}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    assert!(operations(&process).is_empty());
+    let most: Vec<String> = many.into_iter().take(25).collect();
+    let set = locks.try_acquire_all(most).lease(LEASE).await.unwrap().granted().unwrap();
+    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    set.release().await.unwrap();
+    assert_eq!(operations(&process).len(), 25);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_without_transactions_is_an_error_that_names_the_other_way() {
+    let table = Table::new();
+    let process = table.process();
+    let body = r#"{"__type": "ValidationException", "message": "Transactions are not supported on this table"}"#;
+    process.next([Fault::Says(400, body)]);
+
+    let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+
+    assert!(error.is_invalid_request(), "{error:?}");
+    assert!(error.to_string().contains("not supported") && error.to_string().contains(".in_order()"), "{error}");
+    assert_eq!(operations(&process), ["TransactWriteItems", "BatchGetItem"], "the rows could be the reason");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_table_and_missing_permissions_are_reported_at_once() {
+    let table = Table::new();
+    let process = table.process();
+    for code in ["ResourceNotFoundException", "AccessDeniedException"] {
+        process.next([Fault::error(code)]);
+        let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+        assert!(error.is_table() || error.is_denied(), "{error:?}");
+        assert!(error.to_string().contains("the locks a and b"), "{error}");
+        assert_eq!(operations(&process), ["TransactWriteItems"]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Transactions without a response: the same one is sent again, and nothing stays behind.
+
+use crate::{BELIEVED, LEASE, acquired, conflict, content, operations, released, tokens};
+use lambda_lock::TryAcquiredAll;
+use lambda_lock_testkit::{Fault, Table, case, millis, secs};
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_was_applied_unheard_is_sent_again_and_granted() {
+    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let process = table.process();
+        process.next([fault]);
+
+        let set = acquired(&process.locks("me"), ["a", "b"]).await;
+
+        let sent = process.take_sent();
+        assert_eq!(sent.len(), 2);
+        assert_eq!(content(&sent[0]), content(&sent[1]), "the same transaction");
+        assert_eq!(tokens(&table, &["a", "b"]), [set.fencing_token(); 2]);
+        set.release().await.unwrap();
+        assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_counts_from_the_first_sending() {
+    let table = Table::new();
+    let process = table.process();
+    process.next([Fault::NeverAnswers]);
+
+    let began = tokio::time::Instant::now();
+    let set = acquired(&process.locks("me"), ["a", "b"]).await;
+
+    assert!(began.elapsed() > millis(500));
+    assert_eq!(set.remaining(), BELIEVED - began.elapsed());
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_with_our_grant_shows_that_the_whole_set_was_granted() {
+    let table = Table::new();
+    let process = table.process();
+    // The transaction is applied. Its copy meets another transaction, so a new attempt follows.
+    process.next([Fault::NeverAnswers, conflict()]);
+
+    let began = tokio::time::Instant::now();
+    let set = acquired(&process.locks("me"), ["a", "b"]).await;
+
+    assert_eq!(operations(&process), ["TransactWriteItems"; 3]);
+    assert_eq!(tokens(&table, &["a", "b"]), [set.fencing_token(); 2]);
+    assert_eq!(set.remaining(), BELIEVED - began.elapsed(), "from the attempt that was applied");
+    set.release().await.unwrap();
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_found_after_half_of_its_lease_is_renewed_first() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.builder().request_timeout(secs(12)).build().unwrap();
+    process.next([Fault::NeverAnswers]);
+
+    let set = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap().granted().unwrap();
+
+    assert_eq!(operations(&process), ["TransactWriteItems", "TransactWriteItems", "UpdateItem", "UpdateItem"]);
+    assert!(set.remaining() > BELIEVED - millis(100), "{:?}", set.remaining());
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_that_was_lost_meanwhile_is_of_unknown_outcome_and_its_rest_is_given_back() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.builder().request_timeout(secs(30)).build().unwrap();
+    process.next([Fault::NeverAnswers]);
+    let (got, ()) = tokio::join!(locks.try_acquire_all(["a", "b"]).lease(LEASE), async {
+        sleep(secs(28)).await;
+        lambda_lock_testkit::granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+    });
+    let error = got.unwrap_err();
+    assert!(error.is_unknown(), "{error:?}");
+    assert_eq!(released(&table, &["a", "b"]), [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_without_knowing_releases_what_it_may_have_got() {
+    let table = Table::new();
+    let process = table.process();
+    // All of the transactions are applied, but nobody hears of it.
+    process.next([Fault::NeverAnswers, Fault::NeverAnswers, Fault::NeverAnswers]);
+
+    let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+
+    assert!(error.is_unknown() && error.to_string().contains("the locks a and b may or may not"), "{error}");
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_release_of_many_locks_does_not_go_on_long_after_the_budget() {
+    let table = Table::new();
+    let process = table.process();
+    process.next(vec![Fault::BlackHole; 60]);
+    let keys: Vec<String> = (0..25).map(|index| format!("k-{index}")).collect();
+
+    let began = tokio::time::Instant::now();
+    let budget = process.budget(secs(2)).reserve(secs(0));
+    let error = process.locks("me").acquire_all(keys).within(&budget).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error:?}");
+    assert!(began.elapsed() < millis(2400), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_an_applied_transaction_is_refused() {
+    let table = Table::new();
+    let process = table.process();
+    let set = acquired(&process.locks("me"), ["a", "b"]).await;
+    let sent = process.take_sent().remove(0);
+    set.release().await.unwrap();
+    let mut copy = content(&sent);
+    copy["ClientRequestToken"] = "another-token-as-if-it-were-forgotten".into();
+    let (status, body) = table.carry_out("TransactWriteItems", &copy.to_string());
+    assert_eq!(status, 400, "{body}");
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+    let refused = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap();
+    assert!(matches!(refused, TryAcquiredAll::Granted(_)));
+}
