@@ -105,6 +105,7 @@ pub use crate::{
     lock::commit::{Commit, CommitAndRelease, CommitOutcome},
     lock::guard::Lock,
     lock::peek::PeekedLock,
+    lock::permit::{AcquirePermit, MOST_PLACES, Permit, PermitRequest, Semaphore, TryAcquirePermit, TryAcquiredPermit},
     lock::release::{Release, ReleaseOutcome, ReleaseWorkflow},
     lock::renew::Renew,
     lock::resume::Resume,

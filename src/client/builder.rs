@@ -244,6 +244,7 @@ impl LockClientBuilder {
             clock,
             wall_clock,
             key_prefix,
+            given_back: Arc::default(),
         };
         Ok(LockClient::new(engine))
     }

@@ -11,12 +11,13 @@ use crate::lock::acquire::{Acquire, AcquireRequest, Reclaim, TryAcquire};
 use crate::lock::commit;
 use crate::lock::guard::Lock;
 use crate::lock::peek::{self, PeekedLock};
+use crate::lock::permit::{AcquirePermit, PermitRequest, Semaphore, TryAcquirePermit};
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
 use crate::lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll};
 use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockChain, SavedLockSet};
 use crate::lock::set::{InOrder, LockSet, Together};
-use crate::protocol::{LockKey, SavedLock};
+use crate::protocol::{LockKey, Places, SavedLock};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::sync::Arc;
 
@@ -426,6 +427,49 @@ impl LockClient {
     /// If the future is dropped, all locks may have been taken, or none.
     pub fn reclaim_all(&self, saved: SavedLockSet) -> ReclaimAll<'_> {
         ReclaimAll::new(&self.engine, saved)
+    }
+
+    /// A semaphore: at most this many callers at once. Each of its places is an ordinary lock, with a lease and a fencing
+    /// token: `name/0` to `name/{places - 1}`.
+    ///
+    /// ```no_run
+    /// # async fn call(_: usize) -> Result<(), lambda_lock::Error> { Ok(()) }
+    /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
+    /// let gateway = locks.semaphore("gateway", 5);
+    /// gateway.acquire().within(budget).run(async |permit| call(permit.place()).await).await
+    /// # }
+    /// ```
+    ///
+    /// The number of places is the caller's, and nothing stores it. A larger number counts at once. With a smaller one the
+    /// callers that hold higher places end by themselves, and [`close`](Semaphore::close) keeps out callers that still
+    /// know the larger one. Waiting callers are not served in order. Sends no request.
+    pub fn semaphore(&self, name: impl Into<LockKey>, places: u32) -> Semaphore<'_> {
+        Semaphore::new(&self.engine, self.row_of(name), places)
+    }
+
+    /// Acquires one of several locks, whichever is free. Waits while all are held.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
+    /// let printer = locks.acquire_one_of(["printer-a", "printer-b"]).within(budget).await?;
+    /// println!("printing on {}", printer.key());
+    /// printer.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors, requests, IAM actions and cancel safety
+    /// They are those of [`Semaphore::acquire`]. There are 1 to 1,000 names, none of them twice.
+    pub fn acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> AcquirePermit<'_> {
+        PermitRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
+    }
+
+    /// Tries once to acquire one of several locks, as [`Semaphore::try_acquire`] does with its places.
+    ///
+    /// # Errors, requests, IAM actions and cancel safety
+    /// They are those of [`Semaphore::try_acquire`].
+    pub fn try_acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> TryAcquirePermit<'_> {
+        PermitRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
     }
 
     fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {

@@ -357,6 +357,19 @@ impl Error {
         Self::new(ErrorKind::Held, message).with(Detail::Blocked { blocked, named: last })
     }
 
+    /// Of a call that needs one of several places, and found all of them held.
+    pub(crate) fn from_full(name: Option<&LockKey>, blocked: Vec<Blocked>) -> Self {
+        let first =
+            blocked.iter().enumerate().min_by_key(|(_, one)| one.held.retry_after).map_or(0, |(index, _)| index);
+        let what = match name {
+            Some(name) => format!("the semaphore {name} is full: all of its {} places are held", blocked.len()),
+            None => format!("all {} locks are held", blocked.len()),
+        };
+        let retry = blocked.get(first).map(|one| one.held.retry_after).unwrap_or_default();
+        let message = format!("{what}: retry in at most {retry:?}");
+        Self::new(ErrorKind::Held, message).with(Detail::Blocked { blocked, named: first })
+    }
+
     /// The error for a failure of an operation on this lock. `cause` is the error that the SDK returned.
     pub(crate) fn of_failure(
         failure: Failure,

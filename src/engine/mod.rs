@@ -9,6 +9,7 @@ pub(crate) mod deadline;
 pub(crate) mod dynamodb;
 pub(crate) mod error;
 mod interceptor;
+pub(crate) mod places;
 pub(crate) mod prefix;
 pub(crate) mod table;
 pub(crate) mod transaction;
@@ -20,6 +21,7 @@ use aws_sdk_dynamodb::Config;
 use budget::Budget;
 use clock::SharedClock;
 use deadline::{Deadline, LeasePolicy};
+use places::GivenBack;
 use prefix::KeyPrefix;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -45,6 +47,7 @@ pub(crate) struct Engine {
     pub(crate) clock: SharedClock,
     pub(crate) wall_clock: Arc<WallClockCheck>,
     pub(crate) key_prefix: KeyPrefix,
+    pub(crate) given_back: Arc<GivenBack>,
 }
 
 impl Engine {
@@ -72,6 +75,11 @@ impl Engine {
     /// Returns an engine of the same table whose keys all begin with this prefix, after the prefix that they have.
     pub(crate) fn prefixed(&self, prefix: &str) -> Result<Self, Invalid> {
         Ok(Self { key_prefix: self.key_prefix.then(prefix)?, ..self.clone() })
+    }
+
+    /// The places of semaphores that this process gave back.
+    pub(crate) fn given_back(&self) -> &GivenBack {
+        &self.given_back
     }
 
     pub(crate) fn key_prefix(&self) -> &KeyPrefix {

@@ -5,11 +5,11 @@ use super::validity::Validity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
-use crate::engine::deadline::lease_policy;
+use crate::engine::deadline::{Deadline, lease_policy};
 use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
-    self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Invalid, LockKey, Observation,
-    Operation, SavedLock,
+    self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid, LockKey,
+    Observation, Operation, SavedLock,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +18,8 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::Instrument;
 use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 /// An acquire that waits for the lock. Await it to get a [`Lock`].
 pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
@@ -244,10 +244,30 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         })
     }
 
-    pub(super) async fn go(&mut self, wait: Duration) -> Result<TryAcquired, Error> {
+    /// Checks the settings. Returns what the call asks for, and its time.
+    pub(super) fn prepared(&mut self, wait: Duration) -> Result<(AcquireOptions, Deadline), Error> {
         let options = self.options()?;
         let lease = lease_policy(&[&self.key], self.lease, self.budget.as_ref())?;
-        let deadline = self.engine.deadline(lease, self.budget.as_ref()).waiting(wait);
+        Ok((options, self.engine.deadline(lease, self.budget.as_ref()).waiting(wait)))
+    }
+
+    /// Makes the guard of a grant. Renews it first where it was found late.
+    pub(super) async fn guarded(
+        &mut self,
+        holding: Box<Holding>,
+        data: Option<Vec<u8>>,
+        renew_first: bool,
+        span: &Span,
+    ) -> Result<Lock, Error> {
+        let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
+        if !renew_first {
+            return Ok(lock);
+        }
+        Box::pin(lock.renewed_or_released()).instrument(span.clone()).await
+    }
+
+    pub(super) async fn go(&mut self, wait: Duration) -> Result<TryAcquired, Error> {
+        let (options, deadline) = self.prepared(wait)?;
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
@@ -257,13 +277,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let cause = call.end();
         let acquired = match acquired {
             Ok(Acquired::Granted { holding, data, renew_first }) => {
-                let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
-                if renew_first {
-                    let renewed = Box::pin(lock.renewed_or_released());
-                    renewed.instrument(span.clone()).await.map(TryAcquired::Granted)
-                } else {
-                    Ok(TryAcquired::Granted(lock))
-                }
+                self.guarded(holding, data, renew_first, &span).await.map(TryAcquired::Granted)
             }
             Ok(Acquired::Held(seen)) => Ok(TryAcquired::Held(seen.into())),
             Err(failure) => {
@@ -328,7 +342,7 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
 
 impl Acquire<'_> {
     /// Returns how long to wait for another holder: the rest of the budget without its reserve.
-    fn wait(&self) -> Result<Duration, Error> {
+    pub(super) fn wait(&self) -> Result<Duration, Error> {
         self.budget.as_ref().and_then(Budget::wait).ok_or_else(|| {
             Invalid::new(format!(
                 "acquire waits for the lock {} and needs to know for how long: give a budget with a known end, \

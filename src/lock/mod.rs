@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod commit;
 pub(crate) mod guard;
 pub(crate) mod peek;
+pub(crate) mod permit;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod resume;

@@ -88,8 +88,8 @@ mod value;
 mod version;
 
 pub use acquire::{
-    AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, Blocked, FailedAcquire, HolderSeen, Reclaim, WantedLock,
-    acquire, acquire_all,
+    AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, Blocked, FailedAcquire, HolderSeen,
+    Places, Reclaim, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of,
 };
 pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
 pub use clock_bounds::ClockBounds;
@@ -106,7 +106,7 @@ pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
 pub use observation::Observation;
 pub use once::OnceRecord;
-pub use peek::{peek, peek_once};
+pub use peek::{peek, peek_all, peek_once};
 pub use port::{Answer, FailedWrite, Now, Port, Rejection, ServerTime, WallClock};
 #[cfg(feature = "dynamodb")]
 pub(crate) use record::quoted;

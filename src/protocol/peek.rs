@@ -27,6 +27,61 @@ pub async fn peek_once(
     Ok(row.map(|row| OnceRecord::read(row, &settings.schema)).transpose()?)
 }
 
+/// Reads the rows of several locks. Returns `None` where there is no row.
+pub async fn peek_all(
+    port: &mut impl Port,
+    settings: &Settings,
+    keys: &[LockKey],
+) -> Result<Vec<Option<Record>>, Failure> {
+    let rows = read_rows(port, &mut Retry::new(), keys).await?;
+    let record = |(_, row): (_, Option<Item>)| Ok(row.map(|row| Record::read(row, &settings.schema)).transpose()?);
+    rows.into_iter().map(record).collect()
+}
+
+/// How many rows one request reads.
+const MOST_ROWS: usize = 100;
+
+/// Reads the rows of several locks, and retries within the caller's time. Returns each row with both clocks as they were
+/// read after its response.
+pub(super) async fn read_rows(
+    port: &mut impl Port,
+    retry: &mut Retry,
+    keys: &[LockKey],
+) -> Result<Vec<(Instants, Option<Item>)>, Failure> {
+    let mut rows = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(MOST_ROWS) {
+        let mut found: Vec<Option<(Instants, Option<Item>)>> = vec![None; keys.len()];
+        loop {
+            let unread: Vec<usize> = (0..keys.len()).filter(|index| found[*index].is_none()).collect();
+            if unread.is_empty() {
+                break;
+            }
+            if retry.ready(port).await.is_err() {
+                return Err(if retry.was_throttled() { Failure::Throttled } else { Failure::OutcomeUnknown });
+            }
+            let asked = unread.iter().map(|index| keys[*index].clone()).collect();
+            let (after, answer) = port.read_all(asked).await;
+            match answer {
+                Answer::FoundAll(answered) => {
+                    retry.answered();
+                    for (index, row) in unread.into_iter().zip(answered) {
+                        found[index] = row.map(|row| (after, row));
+                    }
+                    if found.iter().any(Option::is_none) {
+                        // DynamoDB leaves keys unprocessed when it throttles.
+                        retry.throttled();
+                    }
+                }
+                Answer::Rejected(rejection) => return Err(Failure::Rejected(rejection)),
+                Answer::Throttled => retry.throttled(),
+                _ => retry.after_pause(),
+            }
+        }
+        rows.extend(found.into_iter().flatten());
+    }
+    Ok(rows)
+}
+
 async fn row(port: &mut impl Port, key: &LockKey) -> Result<Option<Item>, Failure> {
     let mut retry = Retry::new();
     match look(port, &mut retry, key).await {

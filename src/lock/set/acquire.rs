@@ -109,7 +109,7 @@ impl<'a, Mode> AcquireAllRequest<'a, Mode> {
     /// [blocked](Blocked) lock. See [`observation`](crate::Acquire::observation).
     pub fn observations<K: Into<LockKey>>(mut self, seen: impl IntoIterator<Item = (K, Observation)>) -> Self {
         let prefix = self.engine.key_prefix();
-        self.observations = seen.into_iter().map(|(key, seen)| (prefix.before(key.into()), seen)).collect();
+        self.observations = seen.into_iter().map(|(key, seen)| (prefix.whole(key.into()), seen)).collect();
         self
     }
 

@@ -66,7 +66,7 @@ impl Candidate<'_> {
         same_grant || self.is_same_owner(record)
     }
 
-    fn is_same_owner(&self, record: &Record) -> bool {
+    pub(in crate::protocol) fn is_same_owner(&self, record: &Record) -> bool {
         record.is_ours() && record.owner == self.owner
     }
 

@@ -38,9 +38,11 @@
 
 mod attempt;
 mod candidate;
+mod one_of;
 mod options;
 mod together;
 
+pub use one_of::{AcquiredPlace, Places, WantedPlace, acquire_one_of};
 pub use options::{AcquireOptions, Acquired, HolderSeen, Reclaim};
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
@@ -68,9 +70,24 @@ use std::time::Duration;
 ///
 /// Returns [`Failure::Lost`] when the grant to reclaim is no longer on the row.
 pub async fn acquire(port: &mut impl Port, settings: &Settings, options: AcquireOptions) -> Result<Acquired, Failure> {
-    match acquire_for(port, settings, options, &mut PlainLock).await? {
-        Ended::Lock(acquired) => Ok(acquired),
-    }
+    acquire_reporting(port, settings, options, None).await.0
+}
+
+/// Acquires a lock whose row a look has just shown. Returns also the newest version that was sent.
+async fn acquire_reporting(
+    port: &mut impl Port,
+    settings: &Settings,
+    options: AcquireOptions,
+    seen: Option<Seen>,
+) -> (Result<Acquired, Failure>, Option<Version>) {
+    let mut purpose = PlainLock;
+    let mut call = Call::new(settings, options, &mut purpose);
+    let ControlFlow::Break(end) = call.until_end(port, seen).await;
+    let newest = call.attempts.last().map(|attempt| attempt.version);
+    let acquired = call.finish(port, end).await.map(|ended| match ended {
+        Ended::Lock(acquired) => acquired,
+    });
+    (acquired, newest)
 }
 
 /// How a call for some purpose ended.
@@ -86,20 +103,8 @@ pub(super) async fn acquire_for<U: Purpose>(
     options: AcquireOptions,
     purpose: &mut U,
 ) -> Result<Ended<U::Settled>, Failure> {
-    let mut call = Call {
-        settings,
-        options,
-        purpose,
-        attempts: Attempts::default(),
-        outcome_unknown: false,
-        watch: None,
-        poll: Backoff::behind_a_holder(),
-        contention: Contention::default(),
-        retry: Retry::new(),
-        refused_as_invalid: None,
-        follow_ups: 0,
-    };
-    let ControlFlow::Break(end) = call.until_end(port).await;
+    let mut call = Call::new(settings, options, purpose);
+    let ControlFlow::Break(end) = call.until_end(port, None).await;
     call.finish(port, end).await
 }
 
@@ -136,11 +141,28 @@ struct Call<'a, U> {
 /// The row, or `None` when there is none, with both clocks as they were read after the response.
 type Seen = (Instants, Option<Item>);
 
-impl<U: Purpose> Call<'_, U> {
-    async fn until_end(&mut self, port: &mut impl Port) -> Flow<U::Settled, Infallible> {
-        let mut write = match &self.options.reclaim {
-            Reclaim::Only(version) => Write::reclaim(version),
-            Reclaim::Nobody | Reclaim::SameOwner => Write::Claim,
+impl<'a, U: Purpose> Call<'a, U> {
+    fn new(settings: &'a Settings, options: AcquireOptions, purpose: &'a mut U) -> Self {
+        Self {
+            settings,
+            options,
+            purpose,
+            attempts: Attempts::default(),
+            outcome_unknown: false,
+            watch: None,
+            poll: Backoff::behind_a_holder(),
+            contention: Contention::default(),
+            retry: Retry::new(),
+            refused_as_invalid: None,
+            follow_ups: 0,
+        }
+    }
+
+    async fn until_end(&mut self, port: &mut impl Port, seen: Option<Seen>) -> Flow<U::Settled, Infallible> {
+        let mut write = match (seen, &self.options.reclaim) {
+            (Some(seen), _) => self.next_write(port, seen).await?,
+            (None, Reclaim::Only(version)) => Write::reclaim(version),
+            (None, Reclaim::Nobody | Reclaim::SameOwner) => Write::Claim,
         };
         loop {
             let seen = self.write(port, &write).await?;

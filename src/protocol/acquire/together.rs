@@ -36,6 +36,7 @@ use crate::protocol::holding::{Holding, PendingCommit};
 use crate::protocol::instants::{Instants, millis_rounded_up};
 use crate::protocol::key::LockKey;
 use crate::protocol::observation::{HolderWatch, Observation};
+use crate::protocol::peek::read_rows;
 use crate::protocol::port::{Answer, Now, Port, Rejection};
 use crate::protocol::record::{InvalidRecord, Record};
 use crate::protocol::request::{Action, DataChange, NewGrant, NextToken, Request, Scope, TransactionId};
@@ -332,26 +333,16 @@ impl Call<'_> {
     /// Reads all rows.
     async fn look(&mut self, port: &mut impl Port) -> Flow<()> {
         let keys: Vec<LockKey> = self.options.locks.iter().map(|lock| lock.key.clone()).collect();
-        loop {
-            self.ready(port).await?;
-            let (after, answer) = port.read_all(keys.clone()).await;
-            match answer {
-                Answer::FoundAll(rows) => {
-                    let all_read = rows.len() == keys.len() && rows.iter().all(Option::is_some);
-                    for (index, row) in rows.into_iter().enumerate().filter_map(|(index, row)| Some((index, row?))) {
-                        self.see(index, after, row)?;
-                    }
-                    if all_read {
-                        self.retry.answered();
-                        return ControlFlow::Continue(());
-                    }
-                    // DynamoDB leaves keys unprocessed when it throttles.
-                    self.retry.throttled();
+        match read_rows(port, &mut self.retry, &keys).await {
+            Ok(rows) => {
+                for (index, (after, row)) in rows.into_iter().enumerate() {
+                    self.see(index, after, row)?;
                 }
-                Answer::Throttled => self.retry.throttled(),
-                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
-                _ => self.retry.after_pause(),
+                self.retry.answered();
+                ControlFlow::Continue(())
             }
+            Err(Failure::Rejected(rejection)) => failed(Failure::Rejected(rejection)),
+            Err(_) => ControlFlow::Break(self.out_of_time(&port.now())),
         }
     }
 

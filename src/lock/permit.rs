@@ -1,0 +1,436 @@
+//! Permits: one of several places, each of which is a lock.
+
+use super::acquire::{AcquireRequest, Trying, Waiting};
+use super::guard::Lock;
+use super::peek::PeekedLock;
+use super::release::{Release, ReleaseOutcome, ReleaseWorkflow};
+use super::validity::Validity;
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
+use crate::engine::error::{Blocked, Error};
+use crate::protocol::{
+    self, AcquiredPlace, Attribute, Invalid, LONGEST_LEASE, LockKey, Observation, Operation, Places, WantedPlace,
+};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::field::Empty;
+
+/// How many places a semaphore has at most.
+pub const MOST_PLACES: u32 = 1000;
+
+/// The owner of a closed place.
+const CLOSED: &str = "closed";
+/// The workflow of a closed place, by which it is opened again.
+const CLOSING: &str = "lambda-lock/closed";
+
+/// At most N callers at once. See [`LockClient::semaphore`](crate::LockClient::semaphore).
+#[derive(Clone, Debug)]
+pub struct Semaphore<'a> {
+    engine: &'a Arc<Engine>,
+    name: LockKey,
+    places: u32,
+}
+
+/// A held place. It is a [`Lock`], so everything that a lock can do can be done with it.
+///
+/// A resource that refuses late writes keeps one fencing token **for each place**: the tokens of different places have
+/// nothing to do with each other, and one number for all would refuse living holders.
+#[must_use = "a permit that is dropped stays taken until its lease ends: release it"]
+#[derive(Debug)]
+pub struct Permit {
+    lock: Lock,
+    place: usize,
+    /// Of a semaphore.
+    name: Option<LockKey>,
+}
+
+/// An acquire of a place that waits for one. Await it to get a [`Permit`].
+pub type AcquirePermit<'a> = PermitRequest<'a, Waiting>;
+
+/// An acquire of a place that tries once. Await it to get a [`TryAcquiredPermit`].
+pub type TryAcquirePermit<'a> = PermitRequest<'a, Trying>;
+
+/// The result of a try. It was granted or refused, and neither is an error.
+#[derive(Debug)]
+#[must_use = "a permit may have been granted"]
+pub enum TryAcquiredPermit {
+    /// A place is ours.
+    Granted(Permit),
+    /// All places are held, by these holders.
+    Full(Vec<Blocked>),
+}
+
+impl TryAcquiredPermit {
+    /// Returns the permit, if it was granted.
+    pub fn granted(self) -> Option<Permit> {
+        match self {
+            TryAcquiredPermit::Granted(permit) => Some(permit),
+            TryAcquiredPermit::Full(_) => None,
+        }
+    }
+}
+
+impl Permit {
+    /// The number of the place, from 0. It can serve as the number of a worker or of a connection. Of
+    /// [`acquire_one_of`](crate::LockClient::acquire_one_of) it is the position of the name.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Makes a single lock of it, such as to [save](Lock::save) it or to
+    /// [commit and release](Lock::commit_and_release). The semaphore then does not know the place for its next permit.
+    pub fn into_lock(self) -> Lock {
+        self.lock
+    }
+
+    /// Releases the place, as [`Lock::release`] does. The next permit of this client tries this place first.
+    pub fn release(self) -> Release {
+        if let Some(name) = &self.name {
+            self.lock.engine.given_back().push(name, self.place);
+        }
+        self.lock.release()
+    }
+}
+
+impl Deref for Permit {
+    type Target = Lock;
+
+    fn deref(&self) -> &Lock {
+        &self.lock
+    }
+}
+
+impl DerefMut for Permit {
+    fn deref_mut(&mut self) -> &mut Lock {
+        &mut self.lock
+    }
+}
+
+impl<'a> Semaphore<'a> {
+    pub(crate) fn new(engine: &'a Arc<Engine>, name: LockKey, places: u32) -> Self {
+        Self { engine, name, places }
+    }
+
+    /// Acquires a place. Waits while all are held.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire`](crate::LockClient::acquire). A semaphore is full when all of its places were seen
+    /// held: `Held`, with all holders in [`Error::blocked`]. [`Error::held`] is the one whose place can be free first.
+    /// Returns `InvalidRequest` for a semaphore of 0 or more than 1,000 places.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one write when the place that it tries first is free. Otherwise it sends up to three requests to a free
+    /// place. While it waits, it reads five random places per look. Before it reports that all are held, it reads all of
+    /// them, a hundred per request. With [`reclaim_own`](PermitRequest::reclaim_own) it reads all places first. It needs
+    /// `dynamodb:UpdateItem`, `dynamodb:GetItem` and `dynamodb:BatchGetItem`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a place may have been acquired. It is then free when its lease ends.
+    pub fn acquire(&self) -> AcquirePermit<'a> {
+        PermitRequest::new(self.engine, self.places(), Some(self.name.clone()))
+    }
+
+    /// Tries once to acquire a place. A refusal is not an error: it returns all holders.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire`](Semaphore::acquire), but `Held`.
+    ///
+    /// # Requests, IAM actions and cancel safety
+    /// They are those of [`acquire`](Semaphore::acquire), without waiting.
+    pub fn try_acquire(&self) -> TryAcquirePermit<'a> {
+        PermitRequest::new(self.engine, self.places(), Some(self.name.clone()))
+    }
+
+    /// Reads all places. `None` where there is no row, because nobody ever held the place.
+    ///
+    /// # Errors
+    /// Returns `InvalidRecord` when a row is no lock record, `Unknown`, `Unavailable`, `Table` or `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one strongly consistent read per hundred places: `dynamodb:BatchGetItem`.
+    ///
+    /// # Cancel safety
+    /// It is cancel safe, because it changes nothing.
+    pub async fn peek(&self) -> Result<Vec<Option<PeekedLock>>, Error> {
+        self.check()?;
+        let places = self.places();
+        let keys: Vec<LockKey> = (0..places.count()).map(|place| places.key(place)).collect();
+        let deadline = self.engine.deadline(LeasePolicy::None, None);
+        let span = tracing::info_span!(
+            "lock_peek_all", name = %self.name, attempts = Empty, waited_ms = Empty, outcome = Empty
+        );
+        let mut call = Call::new(self.engine, &deadline, &span);
+        let records = protocol::peek_all(&mut call, self.engine.settings(), &keys).await;
+        let cause = call.end();
+        let records = records.map_err(|failure| Error::of_failure(failure, Operation::Read, &self.name, cause))?;
+        span.record("outcome", "read");
+        Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
+    }
+
+    /// Closes a place, so that callers that still know the old number of places do not get it. Waits while the place is
+    /// held. Close places from the last one down.
+    ///
+    /// A closed place is held by the owner `closed` for 366 days. Close it again before that, or give all callers the
+    /// smaller number until then.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire`](crate::LockClient::acquire), and `InvalidRequest` for a place that there is not.
+    ///
+    /// # Requests, IAM actions and cancel safety
+    /// They are those of [`acquire`](crate::LockClient::acquire).
+    pub async fn close(&self, place: u32, budget: &Budget) -> Result<(), Error> {
+        let key = self.key_of(place)?;
+        let request = AcquireRequest::<Waiting>::new(self.engine, key).owner(CLOSED).workflow(CLOSING).reclaim_own();
+        // It is kept closed by its row alone.
+        let _ = request.lease(LONGEST_LEASE).within(&budget.clone()).await?.save();
+        Ok(())
+    }
+
+    /// Opens a closed place again. Returns whether it is open: `AlreadyGone` where it was not closed.
+    ///
+    /// # Errors
+    /// Returns the errors of [`release_workflow`](crate::LockClient::release_workflow), and `InvalidRequest` for a place
+    /// that there is not.
+    ///
+    /// # Requests, IAM actions and cancel safety
+    /// They are those of [`release_workflow`](crate::LockClient::release_workflow).
+    pub async fn reopen(&self, place: u32) -> Result<ReleaseOutcome, Error> {
+        ReleaseWorkflow::new(self.engine, self.key_of(place)?, CLOSING.to_owned()).await
+    }
+
+    fn places(&self) -> Places {
+        Places::Numbered { name: self.name.clone(), count: self.places }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_places(self.engine, &self.places(), Some(&self.name))
+    }
+
+    fn key_of(&self, place: u32) -> Result<LockKey, Error> {
+        self.check()?;
+        if place >= self.places {
+            return Err(Invalid::new(format!(
+                "the semaphore {} has the places 0 to {}, and no place {place}: give one of them",
+                self.name,
+                self.places - 1
+            ))
+            .into());
+        }
+        Ok(self.places().key(place as usize))
+    }
+}
+
+fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Result<(), Error> {
+    let (count, most) = (places.count(), MOST_PLACES as usize);
+    if count == 0 || count > most {
+        let what = name.map_or("one of several locks".to_owned(), |name| format!("the semaphore {name}"));
+        return Err(Invalid::new(format!(
+            "{what} needs 1 to {most} places, but {count} were given: give a number in between"
+        ))
+        .into());
+    }
+    match places {
+        // The last one has the longest key.
+        Places::Numbered { .. } => Ok(engine.check_lock_key(&places.key(count - 1))?),
+        Places::Named(keys) => {
+            for (index, key) in keys.iter().enumerate() {
+                engine.check_lock_key(key)?;
+                if keys[..index].contains(key) {
+                    return Err(Invalid::new(format!("the key {key} was given twice: give each key once")).into());
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// An acquire of a place before it is awaited. See [`Semaphore::acquire`] and
+/// [`LockClient::acquire_one_of`](crate::LockClient::acquire_one_of) for errors, requests and cancel safety.
+#[must_use = "an acquire does nothing until it is awaited"]
+pub struct PermitRequest<'a, Mode> {
+    engine: &'a Arc<Engine>,
+    places: Places,
+    /// Of a semaphore.
+    name: Option<LockKey>,
+    observations: Vec<(LockKey, Observation)>,
+    request: AcquireRequest<'a, Mode>,
+}
+
+/// What the request got: a permit, or the holders of all places.
+enum Acquired {
+    Granted(Permit),
+    Full(Vec<Blocked>),
+}
+
+impl<'a, Mode> PermitRequest<'a, Mode> {
+    pub(crate) fn new(engine: &'a Arc<Engine>, places: Places, name: Option<LockKey>) -> Self {
+        let request = AcquireRequest::new(engine, places.key(0));
+        Self { engine, places, name, observations: Vec::new(), request }
+    }
+
+    /// Sets the budget of the work that the place is for, as [`within`](crate::Acquire::within) does for a lock.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.request = self.request.within(budget);
+        self
+    }
+
+    /// Sets the lease, as [`lease`](crate::Acquire::lease) does for a lock.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.request = self.request.lease(lease);
+        self
+    }
+
+    /// Stores a payload in the row of the place, as [`data`](crate::Acquire::data) does for a lock.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.request = self.request.data(data);
+        self
+    }
+
+    /// Adds an additional attribute to the row of the place, as [`attribute`](crate::Acquire::attribute) does for a lock.
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Attribute>) -> Self {
+        self.request = self.request.attribute(name, value);
+        self
+    }
+
+    /// Sets what an earlier, refused call observed: the [observation](crate::Held::observation) of each holder. Twenty of
+    /// them, those whose places can be free first, are enough. See [`observation`](crate::Acquire::observation).
+    pub fn observations<K: Into<LockKey>>(mut self, seen: impl IntoIterator<Item = (K, Observation)>) -> Self {
+        let prefix = self.engine.key_prefix();
+        self.observations = seen.into_iter().map(|(key, seen)| (prefix.whole(key.into()), seen)).collect();
+        self
+    }
+
+    fn wanted(&self) -> WantedPlace {
+        let place_of = |key: &LockKey| (0..self.places.count()).find(|place| self.places.key(*place) == *key);
+        WantedPlace {
+            first: self.name.as_ref().and_then(|name| self.engine.given_back().pop(name)),
+            observations: self
+                .observations
+                .iter()
+                .filter_map(|(key, observation)| Some((place_of(key)?, observation.clone())))
+                .collect(),
+            places: self.places.clone(),
+        }
+    }
+
+    async fn go(mut self, wait: Duration) -> Result<Acquired, Error> {
+        check_places(self.engine, &self.places, self.name.as_ref())?;
+        let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
+        let (options, deadline) = self.request.prepared(wait)?;
+        let span = tracing::info_span!(
+            "lock_acquire_one_of", name = %of, places = self.places.count(), owner = options.owner, token = Empty,
+            attempts = Empty, waited_ms = Empty, outcome = Empty
+        );
+        let (engine, wanted) = (self.engine, self.wanted());
+        let mut call = Call::new(engine, &deadline, &span);
+        let acquired = protocol::acquire_one_of(&mut call, engine.settings(), options, wanted).await;
+        let cause = call.end();
+        let ended = match acquired {
+            Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
+                let lock = self.request.guarded(holding, data, renew_first, &span).await;
+                lock.map(|lock| Acquired::Granted(Permit { lock, place, name: self.name.clone() }))
+            }
+            Ok(AcquiredPlace::Full(holders)) => {
+                let blocked = |(place, seen): (usize, protocol::HolderSeen)| Blocked {
+                    key: self.places.key(place),
+                    held: seen.into(),
+                };
+                Ok(Acquired::Full(holders.into_iter().map(blocked).collect()))
+            }
+            Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &of, cause)),
+        };
+        match &ended {
+            Ok(Acquired::Granted(permit)) => span.record("token", permit.fencing_token()).record("outcome", "granted"),
+            Ok(Acquired::Full(_)) => span.record("outcome", "held"),
+            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
+        };
+        ended
+    }
+}
+
+impl<Mode: super::acquire::NewHolder> PermitRequest<'_, Mode> {
+    /// Sets the owner that holds the place, as [`owner`](crate::Acquire::owner) does for a lock.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.request = self.request.owner(owner);
+        self
+    }
+
+    /// Sets the workflow that holds the place, as [`workflow`](crate::Acquire::workflow) does for a lock.
+    pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
+        self.request = self.request.workflow(workflow);
+        self
+    }
+
+    /// Acquires the place that the same [`owner`](PermitRequest::owner) holds already, if there is one. A retried task gets
+    /// its own place again, and takes no second one. It reads all places first.
+    pub fn reclaim_own(mut self) -> Self {
+        self.request = self.request.reclaim_own();
+        self
+    }
+}
+
+impl AcquirePermit<'_> {
+    /// Acquires a place, runs the work and releases the place, as [`with_lock`](crate::LockClient::with_lock) does with a
+    /// lock.
+    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&mut Permit) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let mut permit = self.await?;
+        let validity = permit.validity();
+        let worked = validity.run(work(&mut permit)).await;
+        if let Some(name) = &permit.name {
+            permit.engine.given_back().push(name, permit.place);
+        }
+        match worked {
+            Some(result) => permit.into_lock().end_work(result).await,
+            None => Err(permit.into_lock().cut_short().await.into()),
+        }
+    }
+}
+
+impl<'a> IntoFuture for PermitRequest<'a, Waiting> {
+    type Output = Result<Permit, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let wait = self.request.wait()?;
+            let name = self.name.clone();
+            match self.go(wait).await? {
+                Acquired::Granted(permit) => Ok(permit),
+                Acquired::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
+            }
+        })
+    }
+}
+
+impl<'a> IntoFuture for PermitRequest<'a, Trying> {
+    type Output = Result<TryAcquiredPermit, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            Ok(match self.go(Duration::ZERO).await? {
+                Acquired::Granted(permit) => TryAcquiredPermit::Granted(permit),
+                Acquired::Full(blocked) => TryAcquiredPermit::Full(blocked),
+            })
+        })
+    }
+}
+
+impl<Mode> fmt::Debug for PermitRequest<'_, Mode> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PermitRequest")
+            .field("places", &self.places)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}

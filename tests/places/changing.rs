@@ -1,0 +1,88 @@
+//! The number of places changes, places are closed, and all are read.
+
+use crate::{LEASE, granted};
+use lambda_lock::{ReleaseOutcome, TryAcquiredPermit};
+use lambda_lock_testkit::{Table, secs};
+use std::collections::BTreeSet;
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn more_places_count_at_once_and_fewer_end_by_themselves() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let mut permits = Vec::new();
+    for _ in 0..3 {
+        permits.push(granted(locks.semaphore("gateway", 3).try_acquire().lease(LEASE)).await);
+    }
+    permits.push(granted(locks.semaphore("gateway", 4).try_acquire().lease(LEASE)).await);
+    assert_eq!(permits[3].place(), 3);
+    let full = locks.semaphore("gateway", 2).try_acquire().lease(LEASE).await.unwrap();
+    assert!(matches!(full, TryAcquiredPermit::Full(holders) if holders.len() == 2));
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+    let places: BTreeSet<_> = {
+        let one = granted(locks.semaphore("gateway", 2).try_acquire().lease(LEASE)).await;
+        let two = granted(locks.semaphore("gateway", 2).try_acquire().lease(LEASE)).await;
+        [one, two].map(|permit| permit.into_lock().save().key().key().to_owned()).into()
+    };
+    assert_eq!(places, BTreeSet::from(["gateway/0".to_owned(), "gateway/1".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_place_is_nobodys_until_it_is_opened_again() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let gateway = locks.semaphore("gateway", 2);
+    gateway.close(1, &process.budget(secs(9))).await.unwrap();
+    assert_eq!(table.attribute("gateway/1", "ownerName").unwrap(), "closed");
+    gateway.close(1, &process.budget(secs(9))).await.unwrap();
+    let permit = granted(gateway.try_acquire().lease(LEASE)).await;
+    assert_eq!(permit.place(), 0);
+    sleep(secs(360 * 24 * 3600)).await;
+    let full = table.process().locks("late").semaphore("gateway", 2).try_acquire().lease(LEASE).await.unwrap();
+    let late = full.granted().unwrap();
+    assert_eq!(late.place(), 0, "only the dead holder's place");
+    late.release().await.unwrap();
+    permit.into_lock().save();
+
+    assert_eq!(gateway.reopen(1).await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(table.attribute("gateway/1", "isReleased").unwrap(), "1");
+    let held = granted(gateway.try_acquire().lease(LEASE)).await;
+    let other = granted(gateway.try_acquire().lease(LEASE)).await;
+    assert_eq!(gateway.reopen(1).await.unwrap(), ReleaseOutcome::AlreadyGone, "a caller's place is left alone");
+    held.release().await.unwrap();
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_the_holder() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let gateway = locks.semaphore("gateway", 1);
+    let permit = granted(gateway.try_acquire().lease(LEASE)).await;
+    let busy = gateway.close(0, &process.budget(secs(2)).reserve(secs(0))).await.unwrap_err();
+    assert!(busy.is_held(), "{busy:?}");
+    let budget = process.budget(secs(9)).reserve(secs(0));
+    let (closed, released) = tokio::join!(gateway.close(0, &budget), permit.release());
+    released.unwrap();
+    closed.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peek_shows_all_places() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let gateway = locks.semaphore("gateway", 130);
+    let permit = granted(gateway.try_acquire().lease(LEASE).owner("somebody")).await;
+    process.take_sent();
+    let places = gateway.peek().await.unwrap();
+    assert_eq!(process.take_operations(), ["BatchGetItem"; 2]);
+    assert_eq!(places.len(), 130);
+    assert_eq!(places[permit.place()].as_ref().unwrap().holder, "somebody");
+    assert_eq!(places.iter().flatten().count(), 1);
+    permit.release().await.unwrap();
+}

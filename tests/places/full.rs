@@ -1,0 +1,148 @@
+//! Full: each place was seen held.
+
+use crate::{LEASE, granted, held_by_others, looks};
+use lambda_lock::{Blocked, TryAcquiredPermit};
+use lambda_lock_testkit::{Fault, Table, case, secs};
+use serde_json::json;
+use tokio::time::sleep;
+
+fn holders(full: TryAcquiredPermit) -> Vec<Blocked> {
+    match full {
+        TryAcquiredPermit::Full(blocked) => blocked,
+        TryAcquiredPermit::Granted(permit) => panic!("granted: {permit:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_names_all_holders_after_a_look_at_all_places() {
+    for places in [1, 3, 12, 250] {
+        let _case = case(format!("{places} places"));
+        let table = Table::new();
+        held_by_others(&table, 0..places).await;
+        let process = table.process();
+        let locks = process.locks("me");
+
+        let full = holders(locks.semaphore("gateway", places as u32).try_acquire().lease(LEASE).await.unwrap());
+
+        assert_eq!(full.len(), places);
+        let expected = match places {
+            1 | 3 => vec![places],
+            12 => vec![5, 12],
+            _ => vec![5, 100, 100, 50],
+        };
+        assert_eq!(looks(&process), expected);
+        let writes = process.sent().iter().filter(|sent| sent.operation == "UpdateItem").count();
+        assert_eq!(writes, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_names_the_semaphore_and_the_place_that_can_be_free_first() {
+    let table = Table::new();
+    let other = table.process().locks("other");
+    for lease in [secs(60), secs(9), secs(30)] {
+        std::mem::forget(granted(other.semaphore("gateway", 3).try_acquire().lease(lease)).await);
+    }
+    let process = table.process();
+    let budget = process.budget(secs(1)).reserve(secs(0));
+    let error = process.locks("me").semaphore("gateway", 3).acquire().within(&budget).await.unwrap_err();
+
+    assert!(error.is_held() && error.blocked().len() == 3, "{error:?}");
+    assert!(error.held().unwrap().retry_after < secs(11), "{error}");
+    assert!(error.to_string().starts_with("the semaphore gateway is full: all of its 3 places are held"), "{error}");
+
+    let locks = process.locks("me");
+    let one_of = locks.acquire_one_of(["gateway/0", "gateway/1"]);
+    let error = one_of.within(&process.budget(secs(1)).reserve(secs(0))).await.unwrap_err();
+    assert!(error.to_string().starts_with("all 2 locks are held"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_free_place_among_many_is_found_before_it_says_full() {
+    for free in [0, 7, 149] {
+        let table = Table::new();
+        held_by_others(&table, (0..150).filter(|place| *place != free)).await;
+        let permit = granted(table.process().locks("me").semaphore("gateway", 150).try_acquire().lease(LEASE)).await;
+        assert_eq!(permit.place(), free);
+        permit.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_seen_is_not_held() {
+    let unprocessed = json!({
+        "Responses": {"locks": []},
+        "UnprocessedKeys": {"locks": {"ConsistentRead": true, "Keys": [
+            {"key": {"S": "gateway/0"}}, {"key": {"S": "gateway/1"}}, {"key": {"S": "gateway/2"}},
+        ]}},
+    });
+    let unprocessed = Fault::Says(200, Box::leak(unprocessed.to_string().into_boxed_str()));
+    for fault in [unprocessed, Fault::throttled(), Fault::BlackHole] {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        held_by_others(&table, 0..3).await;
+        let process = table.process();
+        process.next([vec![Fault::None], vec![fault; 200]].concat());
+        let budget = process.budget(secs(2)).reserve(secs(0));
+        let error = process.locks("me").semaphore("gateway", 3).acquire().within(&budget).await.unwrap_err();
+        assert!(error.is_unavailable() || error.is_unknown(), "{error:?}");
+        assert!(error.blocked().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn observations_of_an_earlier_call_count() {
+    let table = Table::new();
+    held_by_others(&table, 0..2).await;
+    let locks = table.process().builder().without_wall_clock_takeover().build().unwrap();
+    let gateway = locks.semaphore("gateway", 2);
+    let seen = holders(gateway.try_acquire().lease(LEASE).await.unwrap());
+    sleep(secs(100)).await;
+    holders(gateway.try_acquire().lease(LEASE).await.unwrap());
+    let seen = seen.into_iter().map(|one| (one.key, one.held.observation.and_waited(secs(100))));
+    let permit = granted(gateway.try_acquire().lease(LEASE).observations(seen)).await;
+    permit.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_over_looks_until_a_holder_is_dead() {
+    let table = Table::new();
+    held_by_others(&table, 0..2).await;
+    let process = table.process();
+    let locks = process.builder().without_wall_clock_takeover().build().unwrap();
+    let began = tokio::time::Instant::now();
+    let budget = process.budget(secs(100)).reserve(secs(0));
+    let permit = locks.semaphore("gateway", 2).acquire().within(&budget).await.unwrap();
+    assert!(began.elapsed() > secs(60) && began.elapsed() < secs(65), "{:?}", began.elapsed());
+    permit.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_calls_send_no_request() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let none: [&str; 0] = [];
+    let long = "x".repeat(2045);
+    for (name, error, text) in [
+        (
+            "none",
+            locks.semaphore("gateway", 0).try_acquire().lease(LEASE).await.unwrap_err(),
+            "1 to 1000 places, but 0",
+        ),
+        ("many", locks.semaphore("gateway", 1001).try_acquire().lease(LEASE).await.unwrap_err(), "but 1001"),
+        ("long", locks.semaphore(long.as_str(), 1000).try_acquire().lease(LEASE).await.unwrap_err(), "2048"),
+        ("once", locks.semaphore("once/x", 2).try_acquire().lease(LEASE).await.unwrap_err(), "once/"),
+        ("names", locks.try_acquire_one_of(none).lease(LEASE).await.unwrap_err(), "but 0"),
+        ("twice", locks.try_acquire_one_of(["a", "a"]).lease(LEASE).await.unwrap_err(), "twice"),
+        ("budget", locks.semaphore("gateway", 2).acquire().lease(LEASE).await.unwrap_err(), "budget"),
+        ("nobody", locks.semaphore("gateway", 2).try_acquire().lease(LEASE).reclaim_own().await.unwrap_err(), "owner"),
+        ("peek", locks.semaphore("gateway", 0).peek().await.unwrap_err(), "1 to 1000"),
+        ("close", locks.semaphore("gateway", 2).close(2, &process.budget(secs(9))).await.unwrap_err(), "no place 2"),
+        ("reopen", locks.semaphore("gateway", 2).reopen(2).await.unwrap_err(), "no place 2"),
+    ] {
+        let _case = case(name);
+        assert!(error.is_invalid_request() && error.to_string().contains(text), "{error:?}");
+    }
+    assert!(process.sent().is_empty());
+}
