@@ -3,6 +3,7 @@
 use crate::counts::Counts;
 use crate::ledger::{Invariant, Violation};
 use crate::run::{Options, Run, run};
+use crate::several;
 use lambda_lock::mistakes::{self, Mistake};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -85,6 +86,15 @@ impl Batch {
             found.fetch_add(usize::from(violation.is_some()), Ordering::Relaxed);
             own.violations.extend(violation.map(|violation| (seed, violation)));
             own.violations.extend(self.again(number, hash).map(|violation| (seed, violation)));
+            if number.is_multiple_of(several::ONE_IN) {
+                let seed = several::FIRST_SEED.wrapping_add(seed);
+                let Run { counts, violation, hash, .. } = run(seed, Options::default());
+                own.hash = own.hash.wrapping_add(hash);
+                own.counts.add(&counts);
+                own.seeds_with.add(&counts.any());
+                found.fetch_add(usize::from(violation.is_some()), Ordering::Relaxed);
+                own.violations.extend(violation.map(|violation| (seed, violation)));
+            }
             if own.seeds.is_multiple_of(64) {
                 tick(64);
             }

@@ -31,6 +31,19 @@ macro_rules! counts {
 }
 
 counts! {
+    runs_with_sets: "runs with sets and places",
+    sets_granted: "sets granted",
+    sets_refused: "transactions refused, of sets and commits",
+    set_conflicts: "transactions that met nothing but a conflict",
+    single_conflicts: "single writes that met a transaction",
+    transactions_again: "transactions that DynamoDB recognised",
+    sets_unknown: "sets of unknown outcome",
+    sets_reclaimed: "sets reclaimed",
+    parts_lost: "locks of sets that were lost",
+    set_commits: "commits under several locks",
+    set_commits_settled: "commits under several locks that a renewal settled",
+    places_granted: "places granted",
+    places_full: "semaphores reported as full",
     grants: "grants applied",
     requests: "requests that reached the table",
     calls: "calls that ended",

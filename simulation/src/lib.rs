@@ -13,6 +13,7 @@ mod peer;
 mod plan;
 mod run;
 mod sdk;
+mod several;
 mod survey;
 mod table;
 mod worker;

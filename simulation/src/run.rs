@@ -3,6 +3,7 @@
 use crate::counts::Counts;
 use crate::ledger::{Ended, Invariant, Violation};
 use crate::sdk::Engine;
+use crate::several;
 use crate::worker::{Me, Role};
 use crate::world::{Event, State, Turn, World};
 use lambda_lock::LockClient;
@@ -47,6 +48,9 @@ impl Default for Options {
 
 /// Runs one seed.
 pub fn run(seed: u64, options: Options) -> Run {
+    if seed >= several::FIRST_SEED {
+        return several::run(seed, options.trace);
+    }
     let mut state = State::new(seed, options.trace);
     state.fenced = options.fenced;
     state.engine = options.sdk.then(|| Engine::new(state.plan.sort_key));

@@ -4,6 +4,64 @@
 use crate::edit::Edit;
 
 pub(crate) const EDITS: &[Edit] = &[
+    // Several keys and places.
+    Edit {
+        name: "SetTokenFromClockAlone",
+        file: "protocol/acquire/together.rs",
+        find: "token = token.max(next);",
+        put: "token = token.max(if MISTAKEN { 0 } else { next });",
+    },
+    Edit {
+        name: "SetCountsFromRecognition",
+        file: "protocol/acquire/together.rs",
+        find: "let validity = attempt.validity(now, bounds);",
+        put: "
+            let mut recognised = attempt.clone();
+            recognised.started = now.instants;
+            let attempt = if MISTAKEN { &recognised } else { attempt };
+            let validity = attempt.validity(now, bounds);
+        ",
+    },
+    Edit {
+        name: "CommitOfFirstLock",
+        file: "protocol/commit.rs",
+        find: "for holding in self.holdings.iter_mut() { let mut renewal",
+        put: "
+            for holding in self.holdings.iter_mut().take(if MISTAKEN { 1 } else { usize::MAX }) {
+                let mut renewal
+        ",
+    },
+    Edit {
+        name: "CommitSentAnewAfterConflict",
+        file: "protocol/commit.rs",
+        find: "Answer::Throttled => self.retry.throttled(),",
+        put: "
+            Answer::Throttled => {
+                if MISTAKEN {
+                    self.not_applied();
+                }
+                self.retry.throttled();
+            }
+        ",
+    },
+    Edit {
+        name: "FullAfterFirstRefusal",
+        file: "protocol/acquire/one_of.rs",
+        find: "let sample = sample(port, all.len()); self.look(port, &sample).await?;",
+        put: "
+            if MISTAKEN {
+                return self.full(&port.now());
+            }
+            let sample = sample(port, all.len());
+            self.look(port, &sample).await?;
+        ",
+    },
+    Edit {
+        name: "PlaceWithoutLook",
+        file: "protocol/acquire/one_of.rs",
+        find: "let mut seen = if self.options.reclaim == Reclaim::SameOwner {",
+        put: "let mut seen = if !MISTAKEN && self.options.reclaim == Reclaim::SameOwner {",
+    },
     // Requests.
     Edit {
         name: "TokenNotBumped",

@@ -118,6 +118,25 @@ mistakes! {
     SettleUnconditional
     /// A work that has a result is done again.
     SettledIsFree
+
+    // Several keys and places.
+
+    /// A set writes a token that need not be larger than those on its rows.
+    SetWithoutTokenClause
+    /// The token of a set follows from the clock alone, so that a row whose token is ahead is never acquired.
+    SetTokenFromClockAlone
+    /// One key of a set is written without a condition.
+    SetKeyWithoutCondition
+    /// A set that is recognised after a lost response gets a whole lease from then on.
+    SetCountsFromRecognition
+    /// A commit under several locks writes only the first of them.
+    CommitOfFirstLock
+    /// A commit that met a conflict is sent again as a new transaction.
+    CommitSentAnewAfterConflict
+    /// A semaphore is reported as full after the first refusal.
+    FullAfterFirstRefusal
+    /// A retried task does not look for its own place.
+    PlaceWithoutLook
 }
 
 thread_local! {

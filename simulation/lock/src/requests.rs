@@ -26,6 +26,14 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
     let in_transaction = request.transaction.is_some();
     let Expression { condition, update, values, .. } = &mut out;
     match (mistake, &request.action) {
+        (Mistake::SetWithoutTokenClause, Action::Claim { .. } | Action::Take { .. }) => {
+            change(condition, " AND (attribute_not_exists(fencingToken) OR fencingToken < :token)", "");
+        }
+        (Mistake::SetKeyWithoutCondition, Action::Claim { .. })
+            if in_transaction && request.key.key().ends_with('1') =>
+        {
+            "attribute_not_exists(ownerName) OR attribute_exists(ownerName)".clone_into(condition);
+        }
         (Mistake::ClaimOfPeersRows, Action::Claim { .. }) => {
             change(condition, "begins_with(recordVersionNumber, :ours) AND ", "");
         }

@@ -71,6 +71,9 @@ invariants! {
     ReturnsInTime: "a call returns by its budget plus one request timeout", "P4";
     CommittedOnce: "a transaction is applied once, and never after it was reported as not applied", "P5";
     CommittedIsSo: "the reported outcome of a transaction is correct", "P5";
+    Whole: "a set is granted whole, with one token", "sets";
+    OnePlacePerCall: "a call gets one place, of those that it asked for", "semaphores";
+    NoFalseFull: "full is reported only if each place was held during the call", "semaphores";
     OnceIsOnce: "work with a stored result is not started again, and its result stays", "idempotent work";
     DataIsKept: "the payload on the row is the one that was written last", "every request";
     AttributesOfTheGrant: "a row has the additional attributes of its grant, and no others", "every request";

@@ -52,7 +52,7 @@ impl Engine {
             return real.send(request).await.answer;
         }
         match real.send_together(vec![request], &writes).await.answer {
-            Answer::Refused(mut rows) => Answer::ConditionFailed(rows.remove(0).expect("the only request")),
+            Answer::Refused(mut rows) => Answer::ConditionFailed(rows.pop().flatten().flatten()),
             answer => answer,
         }
     }

@@ -39,6 +39,9 @@ use std::time::Duration;
 /// How many places a look shows, but for the last one of a call.
 const SAMPLE: usize = 5;
 
+/// How often the release of a place that was left is sent.
+const MOST_RELEASES: u32 = 3;
+
 /// The places of which one is wanted.
 #[derive(Clone, Debug)]
 pub enum Places {
@@ -334,12 +337,15 @@ impl Call<'_> {
         ended: Result<AcquiredPlace, Failure>,
     ) -> Result<AcquiredPlace, Failure> {
         for (place, Version { grant, stamp: up_to }) in std::mem::take(&mut self.left) {
-            let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
-            let scope = Scope::Mine { grant, up_to, token: None };
-            let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None };
-            let (_, answer) = port.send(Request::alone(self.wanted.places.key(place), action)).await;
-            if answer == Answer::Unknown && port.now().time_left.is_zero() {
-                break;
+            for _ in 0..MOST_RELEASES {
+                let now = port.now();
+                let ends_at_ms = now.wall.millis.max(up_to.millis() + 1);
+                let scope = Scope::Mine { grant, up_to, token: None };
+                let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None };
+                let (_, answer) = port.send(Request::alone(self.wanted.places.key(place), action)).await;
+                if !matches!(answer, Answer::Unknown | Answer::Throttled) || port.now().time_left.is_zero() {
+                    break;
+                }
             }
         }
         ended
