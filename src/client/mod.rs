@@ -15,6 +15,7 @@ use crate::lock::permit::{AcquirePermit, PermitRequest, Semaphore, TryAcquirePer
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
 use crate::lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll};
+use crate::lock::set::release::ReleaseAll;
 use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockChain, SavedLockSet};
 use crate::lock::set::{InOrder, LockSet, Together};
 use crate::protocol::{LockKey, Places, SavedLock};
@@ -410,6 +411,14 @@ impl LockClient {
     /// They are those of [`resume_all`](LockClient::resume_all).
     pub fn resume_chain(&self, saved: SavedLockChain) -> ResumeAll<'_, InOrder> {
         ResumeAll::chain(&self.engine, saved)
+    }
+
+    /// Releases the locks of a saved set, as [`release`](LockClient::release) does with one lock.
+    ///
+    /// # Errors, requests, IAM actions and cancel safety
+    /// They are those of [`ReleaseAll`].
+    pub fn release_all(&self, saved: SavedLockSet) -> ReleaseAll {
+        ReleaseAll::of_saved(&self.engine, &saved)
     }
 
     /// Takes a saved set again as a new grant with a larger fencing token, as [`reclaim`](LockClient::reclaim) does with

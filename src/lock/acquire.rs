@@ -245,10 +245,15 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     /// Checks the settings. Returns what the call asks for, and its time.
-    pub(super) fn prepared(&mut self, wait: Duration) -> Result<(AcquireOptions, Deadline), Error> {
+    pub(super) fn prepared(
+        &mut self,
+        wait: impl FnOnce(&Self) -> Result<Duration, Error>,
+    ) -> Result<(AcquireOptions, Deadline), Error> {
         let options = self.options()?;
         let lease = lease_policy(&[&self.key], self.lease, self.budget.as_ref())?;
-        Ok((options, self.engine.deadline(lease, self.budget.as_ref()).waiting(wait)))
+        // The clock is read for the deadline before it is read for the wait, so that a pause in between adds no time.
+        let deadline = self.engine.deadline(lease, self.budget.as_ref());
+        Ok((options, deadline.waiting(wait(self)?)))
     }
 
     /// Makes the guard of a grant. Renews it first where it was found late.
@@ -266,7 +271,10 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         Box::pin(lock.renewed_or_released()).instrument(span.clone()).await
     }
 
-    pub(super) async fn go(&mut self, wait: Duration) -> Result<TryAcquired, Error> {
+    pub(super) async fn go(
+        &mut self,
+        wait: impl FnOnce(&Self) -> Result<Duration, Error>,
+    ) -> Result<TryAcquired, Error> {
         let (options, deadline) = self.prepared(wait)?;
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
@@ -415,8 +423,8 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
         let mut request = self;
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
-            let wait = request.wait()?;
-            match request.go(wait).await? {
+            request.wait()?;
+            match request.go(Acquire::wait).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
                 TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
             }
@@ -431,7 +439,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Reclaiming> {
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
         Box::pin(async move {
-            match request.go(Duration::ZERO).await? {
+            match request.go(|_| Ok(Duration::ZERO)).await? {
                 TryAcquired::Granted(lock) => Ok(lock),
                 TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
             }
@@ -445,7 +453,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
 
     fn into_future(self) -> Self::IntoFuture {
         let mut request = self;
-        Box::pin(async move { request.go(Duration::ZERO).await })
+        Box::pin(async move { request.go(|_| Ok(Duration::ZERO)).await })
     }
 }
 

@@ -319,7 +319,10 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
         }
     }
 
-    async fn go(mut self, wait: Duration) -> Result<Acquired, Error> {
+    async fn go(
+        mut self,
+        wait: impl FnOnce(&AcquireRequest<'a, Mode>) -> Result<Duration, Error>,
+    ) -> Result<Acquired, Error> {
         check_places(self.engine, &self.places, self.name.as_ref())?;
         let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
         let (options, deadline) = self.request.prepared(wait)?;
@@ -402,9 +405,10 @@ impl<'a> IntoFuture for PermitRequest<'a, Waiting> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let wait = self.request.wait()?;
+            // Fails first if it cannot wait, before it checks the other settings.
+            self.request.wait()?;
             let name = self.name.clone();
-            match self.go(wait).await? {
+            match self.go(AcquireRequest::wait).await? {
                 Acquired::Granted(permit) => Ok(permit),
                 Acquired::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
             }
@@ -418,7 +422,7 @@ impl<'a> IntoFuture for PermitRequest<'a, Trying> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            Ok(match self.go(Duration::ZERO).await? {
+            Ok(match self.go(|_| Ok(Duration::ZERO)).await? {
                 Acquired::Granted(permit) => TryAcquiredPermit::Granted(permit),
                 Acquired::Full(blocked) => TryAcquiredPermit::Full(blocked),
             })

@@ -65,6 +65,23 @@ impl Fields {
         }
     }
 
+    /// Returns a field without taking it.
+    pub fn peek_value(&self, name: &str) -> Option<&Value> {
+        self.place(name).map(|place| &self.fields[place].1)
+    }
+
+    /// Takes a required list of objects.
+    pub fn objects(&mut self, name: &'static str, prefix: &'static str) -> Result<Vec<Fields>, Failure> {
+        let Value::Array(list) = self.required(name)? else {
+            return Err(self.malformed(name, "give a list of objects"));
+        };
+        let object = |value| match value {
+            Value::Object(fields) => Ok(Self::of_object(fields, prefix)),
+            _ => Err(self.malformed(name, "give a list of objects")),
+        };
+        list.into_iter().map(object).collect()
+    }
+
     /// Takes a required text.
     pub fn text(&mut self, name: &str) -> Result<String, Failure> {
         match self.required(name)? {

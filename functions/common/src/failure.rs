@@ -122,9 +122,25 @@ impl Failure {
     #[must_use]
     pub fn of_row(self, row: &LockKey, key: &LockKey) -> Self {
         let whole = row.to_string();
-        let message = self.message.replace(&format!("lock {whole}"), &format!("lock {key}"));
+        let message = ["lock", "semaphore"].iter().fold(self.message.clone(), |message, what| {
+            message.replace(&format!("{what} {whole}"), &format!("{what} {key}"))
+        });
         let told = Self { message, ..self }.of_lock(key);
         Self { key: Some(short(&whole).to_string()), ..told }
+    }
+
+    /// The same for several locks, each with its row's key and the caller's key. The log line has the first row's key.
+    #[must_use]
+    pub fn of_rows(self, locks: &[(LockKey, LockKey)]) -> Self {
+        // A key that is the beginning of another one comes after it.
+        let mut longest_first: Vec<_> = locks.iter().map(|(row, key)| (row.to_string(), key.to_string())).collect();
+        longest_first.sort_by_key(|(row, _)| std::cmp::Reverse(row.len()));
+        let message = longest_first.iter().fold(self.message.clone(), |message, (row, key)| {
+            // A sentence about the row itself has it in quotation marks.
+            message.replace(&format!(" {row}"), &format!(" {}", short(key)))
+        });
+        let key = locks.first().map(|(row, _)| short(&row.to_string()).to_string());
+        Self { message, key, ..self }
     }
 
     /// Whether this is the failure of the work.

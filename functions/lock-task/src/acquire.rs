@@ -1,10 +1,10 @@
 //! `acquire`: acquires a lock, or reports its holder.
 
 use crate::deps::Deps;
-use crate::lock::{LONGEST_DATA, LockJson, answerable, epoch_millis, key, lease};
+use crate::lock::{LONGEST_DATA, LockJson, Locks, answerable, epoch_millis, key, lease};
 use crate::time::Time;
 use lambda_lock::protocol::LONGEST_NAME;
-use lambda_lock::{Attribute, Held, LockKey, Observation};
+use lambda_lock::{Attribute, Blocked, Held, Lock, LockKey, LockSet, MOST_LOCKS, MOST_PLACES, Observation};
 use lambda_lock_functions::{Failure, Fields, LONGEST_MESSAGE, beginning, quoted, short};
 use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const LONGEST_ATTRIBUTES_IN_JSON: usize = 7 * LONGEST_ATTRIBUTES;
 /// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and optional fields.
 #[derive(Debug)]
 pub(crate) struct Request {
-    key: LockKey,
+    wanted: Wanted,
     owner: String,
     /// Whether a living holder of the same name is this caller. The response to its first request was lost.
     reclaim: bool,
@@ -28,13 +28,35 @@ pub(crate) struct Request {
     data: Option<String>,
     attributes: BTreeMap<String, Attribute>,
     execution: Option<String>,
-    observation: Option<Observation>,
+    observed: Observed,
+}
+
+/// What the caller wants to hold.
+#[derive(Debug)]
+enum Wanted {
+    Lock(LockKey),
+    /// One of this many places.
+    Place {
+        name: LockKey,
+        permits: u32,
+    },
+    /// All of them.
+    Set(Vec<LockKey>),
+}
+
+/// What an earlier response has shown.
+#[derive(Debug, Default)]
+struct Observed {
+    /// Of one lock.
+    one: Option<Observation>,
+    /// Of places, or of the locks of a set: each with its number, or its position.
+    several: Vec<(usize, Observation)>,
 }
 
 impl Request {
     pub(crate) fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
+        let wanted = Wanted::read(&mut fields, deps)?;
         let request = Self {
-            key: key(&mut fields, deps)?,
             owner: fields.name("owner", LONGEST_NAME)?,
             reclaim: fields.flag("reclaim")?,
             lease: lease(&mut fields)?,
@@ -43,8 +65,12 @@ impl Request {
             data: fields.optional_text_up_to("data", LONGEST_DATA)?,
             attributes: attributes(&mut fields)?,
             execution: fields.optional_name("execution", LONGEST_NAME)?,
-            observation: observation(&mut fields)?,
+            observed: Observed::read(&mut fields, &wanted)?,
+            wanted,
         };
+        if matches!(request.wanted, Wanted::Set(_)) && (request.data.is_some() || !request.attributes.is_empty()) {
+            return Err(fields.malformed("keys", "data and attributes are for one lock; leave them out"));
+        }
         fields.nothing_else()?;
         Ok(request)
     }
@@ -122,29 +148,123 @@ fn longest_wait(fields: &mut Fields) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// Reads the observation of an earlier response, and how long the caller has waited since. In its first loop
-/// a state machine has no observation. It sends `null`, and the waiting time is ignored.
-fn observation(fields: &mut Fields) -> Result<Option<Observation>, Failure> {
-    let seen = fields.take("observation");
-    if matches!(seen, Some(Value::Null)) {
-        return match fields.take("waitedSeconds") {
-            None | Some(Value::Null | Value::Number(_)) => Ok(None),
-            Some(_) => Err(fields.malformed("waitedSeconds", "give a number of seconds")),
+impl Wanted {
+    fn read(fields: &mut Fields, deps: &Deps) -> Result<Self, Failure> {
+        if !fields.has("keys") {
+            let name = key(fields, deps)?;
+            if !fields.has("permits") {
+                return Ok(Self::Lock(name));
+            }
+            let permits = fields.whole_number("permits")?;
+            return match u32::try_from(permits) {
+                Ok(permits @ 1..=MOST_PLACES) => Ok(Self::Place { name, permits }),
+                _ => Err(fields.malformed("permits", &format!("give a number from 1 to {MOST_PLACES}"))),
+            };
+        }
+        if ["key", "sortKey", "permits"].iter().any(|other| fields.has(other)) {
+            return Err(fields.malformed("keys", "give it without key, sortKey and permits"));
+        }
+        let keys: Vec<LockKey> = if deps.sort_key {
+            let each = fields.objects("keys", "keys.")?.into_iter().map(|mut fields| {
+                let key = key(&mut fields, deps)?;
+                fields.nothing_else().map(|()| key)
+            });
+            each.collect::<Result<_, _>>()?
+        } else {
+            let Some(Value::Array(list)) = fields.take("keys") else {
+                return Err(fields.malformed("keys", "give a list of texts"));
+            };
+            let longest = deps.longest_key();
+            let each = list.into_iter().map(|key| match key {
+                Value::String(key) if (1..=longest).contains(&key.len()) => Ok(LockKey::from(key)),
+                _ => Err(fields.malformed("keys", &format!("give a list of texts, each of 1 to {longest} bytes"))),
+            });
+            each.collect::<Result<_, _>>()?
         };
+        if keys.is_empty() || keys.len() > MOST_LOCKS {
+            return Err(fields.malformed("keys", &format!("give 1 to {MOST_LOCKS} keys")));
+        }
+        Ok(Self::Set(keys))
     }
-    match (seen, fields.optional_seconds("waitedSeconds")?) {
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(fields.malformed("waitedSeconds", "it needs observation in the same request")),
-        (Some(_), None) => Err(fields.malformed("observation", "it needs waitedSeconds in the same request")),
-        (Some(seen), Some(waited)) => match serde_json::from_value::<Observation>(seen) {
-            Ok(seen) => Ok(Some(seen.and_waited(waited))),
-            Err(_) => Err(fields.malformed("observation", "send it exactly as it was returned")),
-        },
+
+    /// The field with the number of a place, or the position of a key, in reports about several locks.
+    fn number(&self) -> Option<&'static str> {
+        match self {
+            Self::Lock(_) => None,
+            Self::Place { .. } => Some("place"),
+            Self::Set(_) => Some("index"),
+        }
+    }
+
+    /// The number of a place, or the position of a key of a set, in the field that [`number`](Wanted::number) names.
+    fn number_of(&self, row: &LockKey, deps: &Deps) -> Option<usize> {
+        match self {
+            Self::Lock(_) => None,
+            Self::Place { .. } => row.key().rsplit('/').next()?.parse().ok(),
+            Self::Set(keys) => keys.iter().position(|key| deps.row(key) == *row),
+        }
+    }
+
+    /// The key of this place, or of the lock at this position.
+    fn key_of(&self, number: usize) -> Option<LockKey> {
+        match self {
+            Self::Lock(_) => None,
+            Self::Place { name, .. } => {
+                Some(LockKey::new(format!("{}/{number}", name.key()), name.sort_key().map(str::to_owned)))
+            }
+            Self::Set(keys) => keys.get(number).cloned(),
+        }
+    }
+}
+
+impl Observed {
+    /// Reads the observation of an earlier response, and how long the caller has waited since. In its first loop
+    /// a state machine has no observation. It sends `null`, and the waiting time is ignored.
+    fn read(fields: &mut Fields, wanted: &Wanted) -> Result<Self, Failure> {
+        let seen = fields.take("observation");
+        if matches!(seen, Some(Value::Null)) {
+            return match fields.take("waitedSeconds") {
+                None | Some(Value::Null | Value::Number(_)) => Ok(Self::default()),
+                Some(_) => Err(fields.malformed("waitedSeconds", "give a number of seconds")),
+            };
+        }
+        let waited = fields.optional_seconds("waitedSeconds")?;
+        let (seen, waited) = match (seen, waited) {
+            (None, None) => return Ok(Self::default()),
+            (None, Some(_)) => {
+                return Err(fields.malformed("waitedSeconds", "it needs observation in the same request"));
+            }
+            (Some(_), None) => {
+                return Err(fields.malformed("observation", "it needs waitedSeconds in the same request"));
+            }
+            (Some(seen), Some(waited)) => (seen, waited),
+        };
+        let changed = || fields.malformed("observation", "send it exactly as it was returned");
+        let one = |seen| serde_json::from_value::<Observation>(seen).map(|seen| seen.and_waited(waited)).ok();
+        match (wanted.number(), seen) {
+            (None, seen) => Ok(Self { one: Some(one(seen).ok_or_else(changed)?), several: Vec::new() }),
+            (Some(number), Value::Array(list)) => {
+                let each = list.into_iter().map(|mut seen| {
+                    let place = seen.as_object_mut()?.remove(number)?.as_u64()?;
+                    Some((usize::try_from(place).ok()?, one(seen)?))
+                });
+                let several = each.collect::<Option<_>>().ok_or_else(changed)?;
+                Ok(Self { one: None, several })
+            }
+            (Some(_), _) => Err(changed()),
+        }
     }
 }
 
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    let Request { key, owner, reclaim, lease, wait, when_held, data, attributes, execution, observation } = request;
+    match &request.wanted {
+        Wanted::Lock(key) => one(key.clone(), request, time, deps).await,
+        Wanted::Place { .. } | Wanted::Set(_) => several(request, time, deps).await,
+    }
+}
+
+async fn one(key: LockKey, request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
+    let Request { owner, reclaim, lease, wait, when_held, data, attributes, execution, observed, .. } = request;
     let budget = time.waiting(wait, lease);
     let mut acquire = deps.locks.acquire(&key).owner(&owner).lease(lease).within(&budget).attributes(attributes);
     if reclaim {
@@ -156,21 +276,11 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     if let Some(data) = data {
         acquire = acquire.data(data);
     }
-    if let Some(observation) = observation {
+    if let Some(observation) = observed.one {
         acquire = acquire.observation(observation);
     }
     match acquire.await {
-        Ok(lock) => {
-            let on_row = lock.data();
-            let data = on_row.and_then(answerable);
-            let omitted = on_row.is_some() && data.is_none();
-            let lock = LockJson { token: lock.save(), data }.json(deps);
-            let mut answer = json!({ "acquired": true, "lock": lock });
-            if omitted {
-                answer["dataOmitted"] = true.into();
-            }
-            Ok(answer)
-        }
+        Ok(lock) => Ok(granted(lock, deps)),
         Err(error) => match (error.held(), when_held) {
             (Some(held), WhenHeld::Report { longest_wait }) => Ok(report(held, longest_wait)),
             (Some(held), WhenHeld::FailWithReport { longest_wait }) => Err(held_with_report(held, longest_wait)),
@@ -178,6 +288,108 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
             (None, _) => Err(error.into()),
         },
     }
+}
+
+fn granted(lock: Lock, deps: &Deps) -> Value {
+    let on_row = lock.data();
+    let data = on_row.and_then(answerable);
+    let omitted = on_row.is_some() && data.is_none();
+    let lock = Locks::One(LockJson { token: lock.save(), data }).json(deps);
+    let mut answer = json!({ "acquired": true, "lock": lock });
+    if omitted {
+        answer["dataOmitted"] = true.into();
+    }
+    answer
+}
+
+/// Acquires one of several places, or all locks of a set.
+async fn several(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
+    let Request { wanted, owner, reclaim, lease, wait, when_held, data, attributes, execution, observed } = request;
+    let budget = time.waiting(wait, lease);
+    let observations: Vec<_> =
+        observed.several.into_iter().filter_map(|(number, seen)| Some((wanted.key_of(number)?, seen))).collect();
+    let acquired = match &wanted {
+        Wanted::Lock(_) => return Err(Failure::invalid_request("key is missing")),
+        Wanted::Place { name, permits } => {
+            let semaphore = deps.locks.semaphore(name, *permits);
+            let acquire = semaphore.acquire().owner(&owner).lease(lease).within(&budget).observations(observations);
+            let acquire = attributes.into_iter().fold(acquire, |acquire, (name, value)| acquire.attribute(name, value));
+            let acquire = if reclaim { acquire.reclaim_own() } else { acquire };
+            let acquire = execution.into_iter().fold(acquire, |acquire, execution| acquire.workflow(execution));
+            let acquire = data.into_iter().fold(acquire, |acquire, data| acquire.data(data));
+            acquire.await.map(|permit| {
+                let place = permit.place();
+                let mut answer = granted(permit.into_lock(), deps);
+                answer["place"] = place.into();
+                answer
+            })
+        }
+        Wanted::Set(keys) => {
+            let acquire = deps.locks.acquire_all(keys).owner(&owner).lease(lease).within(&budget);
+            let acquire = acquire.observations(observations);
+            let acquire = if reclaim { acquire.reclaim_own() } else { acquire };
+            let acquire = execution.into_iter().fold(acquire, |acquire, execution| acquire.workflow(execution));
+            let json = |set: LockSet| json!({ "acquired": true, "lock": Locks::of_set(&set.save()).json(deps) });
+            acquire.await.map(json)
+        }
+    };
+    acquired.or_else(|error| match (error.held(), when_held) {
+        (Some(held), WhenHeld::Report { longest_wait }) => {
+            Ok(report_of_several(&wanted, error.blocked(), held, longest_wait, deps))
+        }
+        (Some(held), WhenHeld::FailWithReport { longest_wait }) => {
+            let mut report = report_of_several(&wanted, error.blocked(), held, longest_wait, deps);
+            for field in ["holders", "observation"] {
+                if report.to_string().len() > LONGEST_MESSAGE {
+                    report[field] = Value::Null;
+                }
+            }
+            Err(Failure::held(report.to_string()))
+        }
+        (Some(_), WhenHeld::Fail) => Err(Failure::held(error.to_string())),
+        (None, _) => Err(error.into()),
+    })
+}
+
+/// How many holders a report about several locks has, and how many observations. These are the ones that decide how long
+/// to wait.
+const MOST_REPORTED: usize = 20;
+/// The longest version in a report about several locks. Those of the known clients are shorter.
+const LONGEST_VERSION: usize = 128;
+
+/// The report about several locks. Names are shortened, so that it is never too long for a response.
+fn report_of_several(
+    wanted: &Wanted,
+    blocked: &[Blocked],
+    deciding: &Held,
+    longest_wait: Option<u64>,
+    deps: &Deps,
+) -> Value {
+    let number = wanted.number().unwrap_or("index");
+    let holder = |one: &Blocked| {
+        json!({
+            number: wanted.number_of(&one.key, deps),
+            "owner": short(&one.held.holder).to_string(),
+            "leaseEndsAt": one.held.lease_ends_at.map(epoch_millis),
+        })
+    };
+    let mut by_time: Vec<&Blocked> = blocked.iter().collect();
+    by_time.sort_by_key(|one| one.held.retry_after);
+    if matches!(wanted, Wanted::Set(_)) {
+        // All of them must be free.
+        by_time.reverse();
+    }
+    by_time.truncate(MOST_REPORTED);
+    let observed = |one: &&Blocked| {
+        let mut seen = serde_json::to_value(&one.held.observation).ok()?;
+        seen[number] = wanted.number_of(&one.key, deps).into();
+        (one.held.observation.version().len() <= LONGEST_VERSION).then_some(seen)
+    };
+    let mut report = report(deciding, longest_wait);
+    report["holder"] = by_time.first().map_or(Value::Null, |first| holder(first));
+    report["holders"] = by_time.iter().map(|one| holder(one)).collect();
+    report["observation"] = by_time.iter().filter_map(observed).collect();
+    report
 }
 
 /// Returns the error for a held lock. If the holder has the caller's own name, the request is a retry, or

@@ -3,19 +3,20 @@
 use crate::deps::Deps;
 use crate::time::Time;
 use crate::{acquire, release, renew};
-use lambda_lock::LockKey;
+use lambda_lock::{LockKey, MOST_LOCKS};
 use lambda_lock_functions::{Event, Failure, Fields};
 use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
     let fields = Fields::of_event(&event.payload)?;
-    let key = key(&fields);
+    let keys = keys(&fields);
     let deps = deps.of_tenant(&event.context)?;
     let done = run(fields, &Time::of(&event.context), &deps).await;
-    done.map_err(|failure| match &key {
-        Some(key) => failure.of_row(&deps.row(key), key),
-        None => failure,
+    done.map_err(|failure| match &*keys {
+        [] => failure,
+        [key] => failure.of_row(&deps.row(key), key),
+        keys => failure.of_rows(&keys.iter().map(|key| (deps.row(key), key.clone())).collect::<Vec<_>>()),
     })
 }
 
@@ -28,9 +29,18 @@ async fn run(mut fields: Fields, time: &Time, deps: &Deps) -> Result<Value, Fail
     }
 }
 
-/// Returns the lock's key, even if another field of the request is malformed. The log line of a failure
-/// contains it.
-fn key(fields: &Fields) -> Option<LockKey> {
+/// Returns the keys of the locks, even if another field of the request is malformed. The log line of a failure
+/// contains the first one.
+fn keys(fields: &Fields) -> Vec<LockKey> {
     let text = |name| fields.peek(&["lock", name]).or_else(|| fields.peek(&[name])).map(str::to_owned);
-    text("key").map(|key| LockKey::new(key, text("sortKey")))
+    if let Some(key) = text("key") {
+        return vec![LockKey::new(key, text("sortKey"))];
+    }
+    let locks = || fields.peek_value("lock")?.get("locks");
+    let list = locks().or_else(|| fields.peek_value("keys")).and_then(Value::as_array);
+    let key = |value: &Value| {
+        let text = |name| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        Some(LockKey::new(value.as_str().map(str::to_owned).or_else(|| text("key"))?, text("sortKey")))
+    };
+    list.into_iter().flatten().filter_map(key).take(MOST_LOCKS).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::deps::Deps;
 use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
-use lambda_lock::{LockKey, SavedLock};
+use lambda_lock::{LockKey, SavedLock, SavedLockSet};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -38,10 +38,54 @@ pub(crate) struct LockJson {
     pub(crate) data: Option<String>,
 }
 
-impl LockJson {
-    /// Reads the field `lock`, in the form that an earlier response had. Its key has no prefix.
+/// What the field `lock` has: one lock, or `{"locks":[…],"fencingToken":…,"leaseEndsAt":…}` for several that were
+/// acquired together.
+#[derive(Debug)]
+pub(crate) enum Locks {
+    One(LockJson),
+    Set(Vec<LockJson>),
+}
+
+impl Locks {
+    /// Reads the field `lock`, in the form that an earlier response had. Keys have no prefix.
     pub(crate) fn read(request: &mut Fields, deps: &Deps) -> Result<Self, Failure> {
         let mut fields = request.object("lock", "lock.")?;
+        if !fields.has("locks") {
+            return LockJson::read(fields, deps).map(Self::One);
+        }
+        let locks = fields.objects("locks", "lock.locks.")?;
+        // They are those of the locks.
+        let _ = (fields.whole_number("fencingToken")?, fields.whole_number("leaseEndsAt")?);
+        fields.nothing_else()?;
+        locks.into_iter().map(|lock| LockJson::read(lock, deps)).collect::<Result<_, _>>().map(Self::Set)
+    }
+
+    /// A set that is held.
+    pub(crate) fn of_set(saved: &SavedLockSet) -> Self {
+        Self::Set(saved.locks().iter().map(|token| LockJson { token: token.clone(), data: None }).collect())
+    }
+
+    /// Returns the field as JSON. Keys have no prefix.
+    pub(crate) fn json(&self, deps: &Deps) -> Value {
+        match self {
+            Self::One(lock) => lock.json(deps),
+            Self::Set(locks) => json!({
+                "locks": locks.iter().map(|lock| lock.json(deps)).collect::<Vec<_>>(),
+                "fencingToken": locks.first().map(|lock| lock.token.fencing_token()),
+                "leaseEndsAt": locks.iter().filter_map(|lock| lock.token.lease_ends_at()).min().map(epoch_millis),
+            }),
+        }
+    }
+}
+
+/// The saved locks of a set.
+pub(crate) fn saved_set(locks: Vec<LockJson>) -> SavedLockSet {
+    SavedLockSet::from_locks(locks.into_iter().map(|lock| lock.token).collect())
+}
+
+impl LockJson {
+    /// Reads one lock. Its key has no prefix.
+    fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
         let key = deps.row(&key(&mut fields, deps)?);
         let owner = fields.name("owner", LONGEST_NAME)?;
         let version = fields.text("version")?;

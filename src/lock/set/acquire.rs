@@ -156,12 +156,12 @@ impl<'a, Mode> AcquireAllRequest<'a, Mode> {
         }
     }
 
-    async fn go(self, wait: Duration) -> Result<TryAcquired, Error> {
+    async fn go(self, waits: bool) -> Result<TryAcquired, Error> {
         let owner = self.engine.owner_of_call(self.owner.clone(), self.budget.as_ref());
         self.check(&owner)?;
         let locks = self.keys.iter().map(|key| self.wanted(key)).collect();
         let options = AcquireAllOptions { locks, owner, workflow: self.workflow.clone(), keeps_attributes: false };
-        acquire(self.engine, options, self.lease, self.budget, wait).await
+        acquire(self.engine, options, self.lease, self.budget, waits).await
     }
 }
 
@@ -196,12 +196,15 @@ pub(super) async fn acquire(
     options: AcquireAllOptions,
     lease: Option<Duration>,
     budget: Option<Budget>,
-    wait: Duration,
+    waits: bool,
 ) -> Result<TryAcquired, Error> {
     let keys: Vec<LockKey> = options.locks.iter().map(|lock| lock.key.clone()).collect();
     let named: Vec<&LockKey> = keys.iter().collect();
     let lease = lease_policy(&named, lease, budget.as_ref())?;
-    let deadline = engine.deadline(lease, budget.as_ref()).waiting(wait);
+    // The clock is read for the deadline before it is read for the wait, so that a pause in between adds no time.
+    let deadline = engine.deadline(lease, budget.as_ref());
+    let wait = budget.as_ref().and_then(Budget::wait).filter(|_| waits);
+    let deadline = deadline.waiting(wait.unwrap_or_default());
     let span = tracing::info_span!(
         "lock_acquire_all", locks = keys.len(), first = %keys[0], owner = options.owner, token = Empty, attempts = Empty,
         waited_ms = Empty, outcome = Empty
@@ -312,8 +315,8 @@ impl<'a> IntoFuture for AcquireAllRequest<'a, Waiting> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
-            let wait = self.wait()?;
-            match self.go(wait).await? {
+            self.wait()?;
+            match self.go(true).await? {
                 TryAcquired::Granted(set) => Ok(set),
                 TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
             }
@@ -327,7 +330,7 @@ impl<'a> IntoFuture for AcquireAllRequest<'a, Trying> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            Ok(match self.go(Duration::ZERO).await? {
+            Ok(match self.go(false).await? {
                 TryAcquired::Granted(set) => TryAcquiredAll::Granted(set),
                 TryAcquired::Blocked(blocked, _) => TryAcquiredAll::Blocked(blocked),
             })

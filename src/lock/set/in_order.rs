@@ -123,7 +123,7 @@ impl<'a> AcquireInOrder<'a> {
             request = request.reclaim_own();
         }
         let until_renewal = locks.iter().map(until_renewal).min().unwrap_or(Duration::MAX);
-        request.go(self.0.wait()?.min(until_renewal)).await
+        request.go(|request| Ok(request.wait()?.min(until_renewal))).await
     }
 
     /// A lock that was lost while the call waited is no reason to give up.

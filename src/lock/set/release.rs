@@ -1,14 +1,17 @@
 //! Release of several locks, by their holder or after its work.
 
-use super::super::release::not_released;
+use super::super::release::{Release, not_released};
+use super::resume::SavedLockSet;
 use super::{HeldLocks, Task, at_once};
+use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::{Error, ErrorKind};
 use crate::lock::guard::Lock;
-use crate::protocol::{LockKey, Released};
+use crate::protocol::{LockKey, Released, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// What a release of several locks found. There is no third case, so a `match` needs no `_`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +35,14 @@ pub enum ReleaseAllOutcome {
 /// If the future is dropped, each lock may or may not be released, and its lease frees it.
 #[must_use = "a release does nothing until it is awaited, and until then the locks stay taken"]
 pub struct ReleaseAll {
-    locks: Vec<Lock>,
-    budget: Option<Budget>,
+    releases: Vec<(LockKey, Release)>,
 }
 
 impl<Grants> HeldLocks<Grants> {
     /// Releases all of the locks. This call ends the guard, whatever the responses are.
     pub fn release(self) -> ReleaseAll {
-        self.locks.iter().for_each(Lock::abandon);
-        ReleaseAll { locks: self.locks, budget: None }
+        // Each release ends its guard.
+        ReleaseAll { releases: self.locks.into_iter().map(|lock| (lock.key().clone(), lock.release())).collect() }
     }
 
     /// Releases after the work of `run`, and returns what the caller gets.
@@ -115,20 +117,29 @@ impl<Grants> HeldLocks<Grants> {
 }
 
 impl ReleaseAll {
+    pub(crate) fn of_saved(engine: &Arc<Engine>, saved: &SavedLockSet) -> Self {
+        let release = |saved: &SavedLock| (saved.key(), Release::of_saved(engine, saved.clone()));
+        Self { releases: saved.locks().iter().map(release).collect() }
+    }
+
     /// Sets the time that the release may take. Default: the budget of the locks, or else three request timeouts.
-    pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = self.locks.first().map(|lock| budget.on(lock.engine.clock()));
-        self
+    pub fn within(self, budget: &Budget) -> Self {
+        self.each(|release| release.within(budget))
+    }
+
+    /// Also releases later grants of the same owner, as [`Release::or_later_grant_of_owner`] does.
+    pub fn or_later_grant_of_owner(self) -> Self {
+        self.each(Release::or_later_grant_of_owner)
+    }
+
+    fn each(self, change: impl Fn(Release) -> Release) -> Self {
+        Self { releases: self.releases.into_iter().map(|(key, release)| (key, change(release))).collect() }
     }
 
     async fn outcomes(self) -> Vec<(LockKey, Result<Released, Error>)> {
-        let Self { locks, budget } = self;
-        let releases = locks.into_iter().map(|lock| {
-            let key = lock.key().clone();
-            let release = lock.release();
-            let release = budget.iter().fold(release, |release, budget| release.within(budget));
-            Box::pin(async { (key, release.outcome().await) }) as Task<'static, _>
-        });
+        let releases = self.releases.into_iter();
+        let releases =
+            releases.map(|(key, release)| Box::pin(async { (key, release.outcome().await) }) as Task<'static, _>);
         at_once(releases).await
     }
 
@@ -169,6 +180,7 @@ impl IntoFuture for ReleaseAll {
 
 impl fmt::Debug for ReleaseAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReleaseAll").field("locks", &self.locks).finish_non_exhaustive()
+        let keys: Vec<_> = self.releases.iter().map(|(key, _)| key).collect();
+        f.debug_struct("ReleaseAll").field("keys", &keys).finish_non_exhaustive()
     }
 }

@@ -214,7 +214,7 @@ impl<'a> ReclaimAll<'a> {
             workflow: saved.locks[0].workflow().map(str::to_owned),
             keeps_attributes: true,
         };
-        match acquire::acquire(engine, options, lease, budget, Duration::ZERO).await? {
+        match acquire::acquire(engine, options, lease, budget, false).await? {
             TryAcquired::Granted(set) => Ok(set),
             TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
         }

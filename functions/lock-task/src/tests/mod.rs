@@ -9,6 +9,7 @@ mod malformed;
 mod reclaim;
 mod release;
 mod renew;
+mod several;
 mod tenants;
 mod workflows;
 
