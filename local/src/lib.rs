@@ -35,6 +35,7 @@ pub mod gateway;
 mod history;
 pub mod lambda;
 pub mod limited_gateway;
+pub mod misfortune;
 mod multi_region;
 mod proxy;
 pub mod queue;

@@ -90,10 +90,7 @@ async fn prepare(transfer: Transfer, set: &LockSet, deps: &Deps) -> Result<Prepa
     }
     let (from, to) = (from?, to?);
     let Some(from_balance) = from.checked_sub(transfer.amount) else {
-        return Err(Failure::work_failed(&format_args!(
-            "the balance of from is {from}, which is less than the amount {}",
-            transfer.amount
-        )));
+        return Err(Failure::work_failed(&"the balance of from is less than the amount"));
     };
     let Some(to_balance) = to.checked_add(transfer.amount) else {
         return Err(Failure::work_failed(&"the balance of to would be larger than a number can be"));

@@ -118,7 +118,7 @@ async fn an_id_of_another_transfer_is_refused() {
 #[tokio::test]
 async fn an_amount_that_the_account_does_not_have_moves_nothing_and_may_be_requested_again() {
     let function = Function::start().await;
-    assert_failure(function.call(transfer(101)).await, "WorkFailed", "free again: the balance of from is 100");
+    assert_failure(function.call(transfer(101)).await, "WorkFailed", "free again: the balance of from is less");
     assert_eq!(function.balances().await, [100, 10]);
     function.assert_both_are_free().await;
     assert_eq!(function.call(transfer(100)).await.unwrap()["fromBalance"], 0);
@@ -177,7 +177,7 @@ async fn a_table_with_a_sort_key_works_too() {
     let function = Function::with(&[("LOCK_SORT_KEY_ATTRIBUTE", "sk")]).await;
     assert_eq!(function.call(transfer(30)).await.unwrap()["replayed"], false);
     let longest = "x".repeat(1000);
-    let refused = function.call(transfer_with(&json!({ "from": longest }))).await;
+    let refused = function.call(transfer_with(&json!({ "transferId": longest, "from": longest }))).await;
     assert_failure(refused, "InvalidRequest", "from names an account that does not exist");
 }
 
