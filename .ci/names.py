@@ -132,7 +132,7 @@ def functions():
 
     fields = r'(?:fields|request)\.\w+\("(\w+)"'
     request = "".join(read(f"functions/lock-task/src/{file}.rs") for file in ("acquire", "lock"))
-    of_a_lock = {"version", "fencingToken", "leaseEndsAt", "lock"}
+    of_a_lock = {"version", "fencingToken", "leaseEndsAt", "lock", "locks"}
     same(
         "docs/lock-task.md, acquire",
         names(table("docs/lock-task.md", "## acquire", "| field |")),

@@ -138,6 +138,8 @@ mod pages {
     mod regions {}
     #[doc = include_str!("../docs/rust.md")]
     mod rust {}
+    #[doc = include_str!("../docs/several.md")]
+    mod several {}
     #[doc = include_str!("../docs/snapstart.md")]
     mod snapstart {}
 }

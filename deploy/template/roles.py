@@ -44,7 +44,7 @@ EXPECTED = {
     "ExclusiveWorkWithoutLockTaskRole": [*LOCK, INVOKE[1]],
     "FanOutRole": INVOKE,
     "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), DEAD_LETTERS],
-    "LockTaskRole": LOCK,
+    "LockTaskRole": [*LOCK, ("dynamodb:BatchGetItem", TABLE)],
     "OrderQueueRole": [*ORDER, *POLL],
     "SampleWorkRole": [("dynamodb:UpdateItem", {"Fn::GetAtt": ["WorkTable", "Arn"]})],
     "ScheduledJobRole": LOCK,

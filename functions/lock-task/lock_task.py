@@ -59,28 +59,39 @@ class LockTask:
                 log.warning("lock-task is called again: %s", error)
                 time.sleep(attempt)
 
-    def acquire(self, key, lease_seconds=60, wait_seconds=0, program="python", sort_key=None):
-        """Acquires the lock, or raises LockError with error_type `LockHeld` after `wait_seconds`."""
+    def acquire(self, key, lease_seconds=60, wait_seconds=0, program="python", sort_key=None, permits=None):
+        """Acquires the lock, or raises LockError with error_type `LockHeld` after `wait_seconds`.
+
+        With `permits` it acquires one of so many places of the semaphore `key`.
+        """
+        wanted = {"key": key, "sortKey": sort_key, "permits": permits}
+        wanted = {name: value for name, value in wanted.items() if value is not None}
+        return self.acquire_wanted(wanted, lease_seconds, wait_seconds, program)
+
+    def acquire_all(self, keys, lease_seconds=60, wait_seconds=0, program="python"):
+        """Acquires all of these locks or none. They are one Lock, with one fencing token."""
+        return self.acquire_wanted({"keys": list(keys)}, lease_seconds, wait_seconds, program)
+
+    def acquire_wanted(self, wanted, lease_seconds, wait_seconds, program):
+        """Acquires what these fields of the request name."""
         request = {
             "action": "acquire",
-            "key": key,
+            **wanted,
             "owner": f"{program}/{uuid.uuid4()}",  # one name for each holder, so `reclaim` is safe
             "reclaim": True,
             "leaseSeconds": lease_seconds,
             "whenHeld": "report",
             "maxRetryAfterSeconds": 5,
         }
-        if sort_key is not None:
-            request["sortKey"] = sort_key
         end = time.monotonic() + wait_seconds
         while True:
             answer = self.call_again(**request)
             answered = time.monotonic()
             if answer["acquired"]:
-                return Lock(self, answer["lock"])
+                return Lock(self, answer["lock"], lease_seconds, answer.get("place"))
             pause = min(answer["retryAfterSeconds"], end - answered)
             if pause <= 0:
-                raise LockError("LockHeld", f"{key} is held by {answer['holder']['owner']}")
+                raise LockError("LockHeld", f"{wanted} is held by {answer['holder']['owner']}")
             time.sleep(pause)
             # A holder whose row does not change for a whole lease is dead. Never report more time than has passed.
             request["observation"] = answer["observation"]
@@ -90,9 +101,11 @@ class LockTask:
 class Lock:
     """A lock that this program holds. Use it in a `with` block, which releases it."""
 
-    def __init__(self, functions, lock):
+    def __init__(self, functions, lock, lease_seconds, place=None):
         self.functions = functions
         self.lock = lock
+        self.lease_seconds = lease_seconds
+        self.place = place  # of a semaphore
         self.released = False
 
     @property
@@ -101,8 +114,8 @@ class Lock:
 
     def renew(self):
         """Starts the lease anew. Raises LockError with error_type `LockLost` when somebody else has the lock."""
-        lease = self.lock["leaseSeconds"]
-        self.lock = self.functions.call_again(action="renew", lock=self.lock, leaseSeconds=lease)["lock"]
+        request = {"action": "renew", "lock": self.lock, "leaseSeconds": self.lease_seconds}
+        self.lock = self.functions.call_again(**request)["lock"]
 
     def release(self):
         """Returns False when the lock was no longer held."""

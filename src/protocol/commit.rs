@@ -155,16 +155,16 @@ impl<'a, 'b> Call<'a, 'b> {
             let requests = self.transaction(port, &now)?;
             let (after, answer) = self.send(port, requests).await;
             match answer {
-                Answer::Applied(_) => return Ok(self.committed(port).await),
+                Answer::Applied(_) => return self.committed(port).await,
                 Answer::Refused(rows) => {
                     let (after, refusing) = self.refusing(port, after, rows).await?;
                     if self.is_ours(after, refusing)? {
-                        return Ok(self.committed(port).await);
+                        return self.committed(port).await;
                     }
                 }
                 Answer::Cancelled(failed) => {
                     if self.ruled_out(port, failed).await? {
-                        return Ok(self.committed(port).await);
+                        return self.committed(port).await;
                     }
                 }
                 Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection)).into()),
@@ -362,7 +362,7 @@ impl<'a, 'b> Call<'a, 'b> {
         self.holdings.iter_mut().for_each(|holding| holding.pending = pending);
     }
 
-    async fn committed(mut self, port: &mut impl Port) {
+    async fn committed(mut self, port: &mut impl Port) -> Result<(), FailedCommit> {
         let sent = self.sent.take();
         self.not_applied();
         let now = port.now();
@@ -376,7 +376,7 @@ impl<'a, 'b> Call<'a, 'b> {
             }
         }
         if behind.is_empty() {
-            return;
+            return Ok(());
         }
         // The writes are applied, whether or not this succeeds. The caller may drop the call meanwhile, and must then
         // be able to find out that they are.
@@ -387,6 +387,7 @@ impl<'a, 'b> Call<'a, 'b> {
             }
         }
         self.is_pending(None);
+        Ok(())
     }
 
     /// Returns a failure that means that nothing was applied, or [`Failure::OutcomeUnknown`] while that is unknown.

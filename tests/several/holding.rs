@@ -95,7 +95,7 @@ async fn keep_alive_renews_all_locks_while_the_work_runs() {
     set.keep_alive(sleep(secs(60))).await.unwrap();
 
     let sent = operations(&process);
-    assert!(sent.len() >= 2 * 8 && sent.len() % 2 == 0, "{}", sent.len());
+    assert!(sent.len() >= 2 * 8 && sent.len().is_multiple_of(2), "{}", sent.len());
     assert!(set.remaining() > secs(10));
     set.release().await.unwrap();
 }
@@ -160,7 +160,13 @@ async fn with_locks_stops_work_whose_lease_ends_and_says_what_became_of_the_lock
     let work = locks.acquire_all(["a", "b"]).lease(secs(5)).within(&process.budget(secs(30)));
     let began = tokio::time::Instant::now();
 
-    let error = work.run(async |_| Ok::<_, Error>(sleep(secs(20)).await)).await.unwrap_err();
+    let error = work
+        .run(async |_| {
+            sleep(secs(20)).await;
+            Ok::<_, Error>(())
+        })
+        .await
+        .unwrap_err();
 
     assert!(error.is_cut_short() && error.to_string().contains("the locks a and b"), "{error}");
     assert!(began.elapsed() < millis(5100), "{:?}", began.elapsed());

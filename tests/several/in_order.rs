@@ -105,7 +105,12 @@ async fn callers_in_order_do_not_block_each_other_for_ever() {
         let locks = process.locks("me");
         for _ in 0..10 {
             let acquire = locks.acquire_all(keys).within(&budget(&process, secs(600))).in_order();
-            let done: Result<(), Error> = acquire.run(async |_| Ok(sleep(millis(20)).await)).await;
+            let done: Result<(), Error> = acquire
+                .run(async |_| {
+                    sleep(millis(20)).await;
+                    Ok(())
+                })
+                .await;
             done.unwrap();
         }
     };
