@@ -42,7 +42,8 @@ async fn after_another_holder(sample: &Sample) -> Result<Value, (String, String)
         tokio::time::sleep(Duration::from_millis(500)).await;
         other.release().await.unwrap();
     };
-    tokio::join!(sample.ask(NAME, &transfer()), releases).0
+    let request = transfer();
+    tokio::join!(sample.ask(NAME, &request), releases).0
 }
 
 #[tokio::test]
