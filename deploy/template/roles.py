@@ -21,8 +21,9 @@ INDEX = {"Fn::Sub": "${LockTable.Arn}/index/byWorkflow"}
 DEAD_LETTERS = ("sqs:SendMessage", {"Fn::GetAtt": ["CleanupDeadLetters", "Arn"]})
 # A state machine does what it does through functions.
 INVOKE = [("lambda:InvokeFunction", {"Fn::GetAtt": [name, "Arn"]}) for name in ("LockTask", "SampleWork")]
-# Several locks, or one of several places, are also read at once.
-SEVERAL = [*LOCK, ("dynamodb:BatchGetItem", TABLE)]
+# Several locks, or one of several places, are read at once.
+LOOK = ("dynamodb:BatchGetItem", TABLE)
+SEVERAL = [*LOCK, LOOK]
 ORDER = [*LOCK, ("dynamodb:UpdateItem", {"Fn::GetAtt": ["OrdersTable", "Arn"]})]
 TRANSFER = [
     (f"dynamodb:{action}", {"Fn::GetAtt": [f"{table}Table", "Arn"]})
@@ -44,12 +45,12 @@ EXPECTED = {
     "ExclusiveWorkWithoutLockTaskRole": [*LOCK, INVOKE[1]],
     "FanOutRole": INVOKE,
     "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), DEAD_LETTERS],
-    "LockTaskRole": [*LOCK, ("dynamodb:BatchGetItem", TABLE)],
+    "LockTaskRole": SEVERAL,
     "OrderQueueRole": [*ORDER, *POLL],
     "SampleWorkRole": [("dynamodb:UpdateItem", {"Fn::GetAtt": ["WorkTable", "Arn"]})],
     "ScheduledJobRole": LOCK,
     "SkipIfRunningRole": INVOKE,
-    "TransferRole": [*SEVERAL, *TRANSFER],
+    "TransferRole": [LOCK[1], LOOK, *TRANSFER],
 }
 # What stands in the place of the stack's own lock table and its index when the table exists already.
 ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingLockTable}"
