@@ -61,7 +61,7 @@ async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, places: usi
         }
         // A look at places reads all of these few.
         let read_units = |request: &&String| if request.ends_with("BatchGetItem") { places } else { 1 };
-        let reads: usize = reads.iter().map(|request| read_units(request)).sum();
+        let reads: usize = reads.iter().map(read_units).sum();
         let writes = writes.len() + if is_released { 2 } else { 1 };
         let own = states.iter().filter(|state| !state.ends_with("Step") && *state != "Work").count();
         let counted = [own, invocations, writes, reads];
