@@ -21,7 +21,15 @@ INDEX = {"Fn::Sub": "${LockTable.Arn}/index/byWorkflow"}
 DEAD_LETTERS = ("sqs:SendMessage", {"Fn::GetAtt": ["CleanupDeadLetters", "Arn"]})
 # A state machine does what it does through functions.
 INVOKE = [("lambda:InvokeFunction", {"Fn::GetAtt": [name, "Arn"]}) for name in ("LockTask", "SampleWork")]
+# Several locks, or one of several places, are read at once.
+LOOK = ("dynamodb:BatchGetItem", TABLE)
+SEVERAL = [*LOCK, LOOK]
 ORDER = [*LOCK, ("dynamodb:UpdateItem", {"Fn::GetAtt": ["OrdersTable", "Arn"]})]
+TRANSFER = [
+    (f"dynamodb:{action}", {"Fn::GetAtt": [f"{table}Table", "Arn"]})
+    for table, write in (("Accounts", "UpdateItem"), ("Transfers", "PutItem"))
+    for action in ("GetItem", write)
+]
 # What Lambda does on the queue in the function's name.
 POLL = [
     (f"sqs:{action}", {"Fn::GetAtt": ["OrderMessages", "Arn"]})
@@ -30,22 +38,25 @@ POLL = [
 
 # Role: its actions and resources, apart from writing its own logs.
 EXPECTED = {
+    "AtMostNRole": INVOKE,
+    "CallGatewayRole": SEVERAL,
     "ChargeOrderRole": ORDER,
     "ExclusiveWorkRole": INVOKE,
     "ExclusiveWorkWithoutLockTaskRole": [*LOCK, INVOKE[1]],
     "FanOutRole": INVOKE,
     "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), DEAD_LETTERS],
-    "LockTaskRole": [*LOCK, ("dynamodb:BatchGetItem", TABLE)],
+    "LockTaskRole": SEVERAL,
     "OrderQueueRole": [*ORDER, *POLL],
     "SampleWorkRole": [("dynamodb:UpdateItem", {"Fn::GetAtt": ["WorkTable", "Arn"]})],
     "ScheduledJobRole": LOCK,
     "SkipIfRunningRole": INVOKE,
+    "TransferRole": [LOCK[1], LOOK, *TRANSFER],
 }
 # What stands in the place of the stack's own lock table and its index when the table exists already.
 ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingLockTable}"
 EXISTING = [(TABLE, {"Fn::Sub": ARN}), (INDEX, {"Fn::Sub": f"{ARN}/index/byWorkflow"})]
-# In docs/settings.md the three state machines are one line.
-STATE_MACHINES = ["ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
+# In docs/settings.md the four state machines are one line.
+STATE_MACHINES = ["AtMostNRole", "ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 

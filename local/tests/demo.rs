@@ -47,6 +47,8 @@ fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holders_lock_is_t
         "the gateway got 2 requests",
     );
     assert_line(&shown, "  ok      12 of 12 orders in the queue were charged", "dead letters: 1");
+    assert_line(&shown, "  ok      the sum of the accounts is exact after 16 transfers: ", "400, expected 400");
+    assert_line(&shown, "  ok      at most 3 calls were inside of the gateway at once: ", "killed: 1");
     assert_line(&shown, "  sent    ", " grants");
     assert_line(&shown, "Verdict: ", "passed");
     assert_eq!(output.status.code(), Some(0), "{shown}");

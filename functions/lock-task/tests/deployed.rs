@@ -42,8 +42,8 @@ fn release(lock: &Value) -> Value {
     json!({ "action": "release", "lock": lock })
 }
 
-/// Uses everything that the function can do: acquires a lock, waits for it in vain, renews it, releases it, and
-/// recovers from an acquire whose response was lost.
+/// Uses everything that the function can do: acquires a lock, waits for it in vain, renews it, releases it, looks for its
+/// own place of a semaphore, and recovers from an acquire whose response was lost.
 async fn everything(sample: &Sample) -> Result<(), (String, String)> {
     let attributes = json!({ "job": "nightly", "shard": 5 });
     let granted = ask(sample, acquire_and("k", "a", json!({ "attributes": attributes }))).await?;
@@ -52,6 +52,8 @@ async fn everything(sample: &Sample) -> Result<(), (String, String)> {
     let renewed = ask(sample, json!({ "action": "renew", "lock": granted["lock"], "leaseSeconds": 90 })).await?;
     assert_eq!(renewed["lock"]["leaseSeconds"], 90);
     assert_eq!(ask(sample, release(&renewed["lock"])).await?, json!({ "released": true }));
+    let place = ask(sample, acquire_and("p", "a", json!({ "permits": 1, "reclaim": true }))).await?;
+    assert_eq!((&place["place"], &place["lock"]["key"]), (&json!(0), &json!("p/0")));
     sample.proxy.decide(first_answer_lost());
     let again = ask(sample, acquire_and("k", "c", json!({ "attributes": attributes }))).await?;
     assert_eq!(again["acquired"], true);
@@ -94,8 +96,9 @@ async fn with_a_key_prefix_every_action_works_and_the_role_allows_no_other_key()
     everything(&sample).await.unwrap();
     assert_eq!(&sample.proxy.used(NAME), template.allows(NAME), "what is used, and what is allowed");
     let rows = client(sample.dynamodb.endpoint()).scan().table_name(TABLE).send().await.unwrap();
-    let keys: Vec<_> = rows.items().iter().map(|row| row["key"].as_s().unwrap().as_str()).collect();
-    assert_eq!(keys, ["orders/k"]);
+    let mut keys: Vec<_> = rows.items().iter().map(|row| row["key"].as_s().unwrap().as_str()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["orders/k", "orders/p/0"]);
 
     // The role confines the function, whatever prefix it puts before its keys.
     let without = deploy(&template.with(NAME, &[("LOCK_KEY_PREFIX", "")])).await;

@@ -4,6 +4,7 @@
 use super::MAX_CLOCK_SKEW;
 use super::orders::{CHARGE_ORDER, ORDER_QUEUE};
 use super::screen::{Screen, Seconds};
+use super::several::{CALL_GATEWAY, TRANSFER};
 use anyhow::{Context, bail};
 use lambda_lock::LockClient;
 use lambda_lock_local::lambda::{Template, build, workspace};
@@ -62,9 +63,9 @@ pub(crate) struct CleanUp {
     pub(crate) next_token: Option<u64>,
 }
 
-/// Builds the functions of this part and the next one with cargo.
+/// Builds the functions of this part and the next ones with cargo.
 pub(crate) async fn prepare() -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    build(&[LOCK_TASK, LOCK_CLEANER, CHARGE_ORDER, ORDER_QUEUE].map(str::to_owned)).await
+    build(&[LOCK_TASK, LOCK_CLEANER, CHARGE_ORDER, ORDER_QUEUE, TRANSFER, CALL_GATEWAY].map(str::to_owned)).await
 }
 
 /// The functions, with the demo's DynamoDB.

@@ -10,6 +10,7 @@ mod message;
 mod orders;
 mod requests;
 mod screen;
+mod several;
 mod story;
 mod verdict;
 mod worker;
@@ -45,11 +46,12 @@ const LOCK_KEY: &str = "the-counter";
 /// Then functions run under a Runtime API that keeps deadlines. lock-task tells a second owner who holds the lock.
 /// lock-cleaner releases the lock of an execution that was aborted. The next invocation takes over the lock of a
 /// function that was killed at its deadline. At last orders are charged: one by a function that crashes after the
-/// payment gateway has charged, and others from a queue that also has a message which is not an order. Cargo builds the
+/// payment gateway has charged, and others from a queue that also has a message which is not an order. Then amounts move between
+/// accounts, and callers share a gateway that takes three calls at once, while processes are killed. Cargo builds the
 /// functions first.
 ///
 /// The exit code is 0 when the counter is exact, the late write was refused, the locks of killed holders were taken
-/// over and every order was charged once. It is 1 when not, and 2 when the demo could not run.
+/// over, every order was charged once, no amount was lost, and the gateway never had too many calls. It is 1 when not, and 2 when the demo could not run.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// How many processes contend. One of them will be killed.
@@ -102,13 +104,27 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     let crash = act.a_function_crashes_after_the_charge().await?;
     let delivered = act.a_queue_is_delivered().await?;
 
+    let act = several::Act::begin(&screen, &built, &dynamodb).await?;
+    let (moved, called) = tokio::try_join!(act.amounts_are_moved(), act.a_gateway_is_called())?;
+
     let increments = verdict::Increments {
         expected: verdict::expected_increments(&options),
         told: ledger.applied(),
         counted: counter.read().await?,
     };
-    Ok(verdict::Verdict { increments, takeover, late_write, second_owner, clean_up, deadline, crash, delivered }
-        .pronounce(&ledger))
+    Ok(verdict::Verdict {
+        increments,
+        takeover,
+        late_write,
+        second_owner,
+        clean_up,
+        deadline,
+        crash,
+        delivered,
+        moved,
+        called,
+    }
+    .pronounce(&ledger))
 }
 
 /// Returns the builder of the lock client for the parent and for the workers.

@@ -6,6 +6,7 @@ use super::ledger::Ledger;
 use super::message::About;
 use super::orders::{Crash, Delivered};
 use super::screen::{self, Seconds};
+use super::several::{Called, Moved};
 use super::story::{LateWrite, Takeover};
 use std::process::ExitCode;
 
@@ -39,6 +40,8 @@ pub(crate) struct Verdict {
     pub(crate) deadline: Deadline,
     pub(crate) crash: Crash,
     pub(crate) delivered: Delivered,
+    pub(crate) moved: Moved,
+    pub(crate) called: Called,
 }
 
 impl Verdict {
@@ -54,6 +57,8 @@ impl Verdict {
             succeeded(&self.deadline),
             charged_once(&self.crash),
             delivered(&self.delivered),
+            moved(&self.moved),
+            called(&self.called),
         ];
         let grants = ledger.grants();
         screen::figure("sent", format_args!("{}; {grants} grants", requests(ledger, About::Lock, "the lock")));
@@ -154,6 +159,32 @@ fn delivered(queue: &Delivered) -> bool {
         format_args!(
             "{charged} of {sent} orders in the queue were charged, each once, in {messages} deliveries and {batches} \
              batches; dead letters: {dead_letters} (the message that is not an order)"
+        ),
+    );
+    good
+}
+
+fn moved(moved: &Moved) -> bool {
+    let Moved { transfers, is_replayed, sum, expected, killed } = moved;
+    let good = sum == expected && *is_replayed && *killed > 0;
+    let is = if sum == expected { "is exact" } else { "is wrong" };
+    screen::check(
+        good,
+        format_args!(
+            "the sum of the accounts {is} after {transfers} transfers: {sum}, expected {expected}; killed: {killed}"
+        ),
+    );
+    good
+}
+
+fn called(called: &Called) -> bool {
+    let Called { calls, most, connections, too_many, killed } = called;
+    let good = *too_many == 0 && most <= connections && *killed > 0;
+    let were = if good { "were" } else { "were not" };
+    screen::check(
+        good,
+        format_args!(
+            "at most {connections} calls {were} inside of the gateway at once: {calls} calls; killed: {killed}"
         ),
     );
     good

@@ -50,6 +50,13 @@ impl Definition {
         self
     }
 
+    /// Sets the number of places, where a lock is one of several places.
+    #[must_use]
+    pub fn with_permits(mut self, places: u32) -> Self {
+        set(&mut self.document, "permits", &json!(places));
+        self
+    }
+
     /// Replaces a part of every text that contains it.
     ///
     /// # Panics

@@ -2,6 +2,7 @@
 
 use crate::scene::{PATIENCE, Scene, definition};
 use crate::without_lock_task;
+use lambda_lock::Lock;
 use lambda_lock_asl::Poll;
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::{Definition, Instead};
@@ -14,8 +15,8 @@ const START_AND_END: usize = 2;
 /// sources.
 const PRICES: [f64; 4] = [25.0, 0.2, 0.625, 0.125];
 
-/// Executes every path of a state machine, and asserts that the page has its row.
-async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, paths: &[(&str, usize)]) {
+/// Executes every path of a state machine, and asserts that the page has its row. `places` is 0 where the lock is no place.
+async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, places: usize, paths: &[(&str, usize)]) {
     scene.router.instead(|_, request| {
         let is_killed = request["counter"].as_str().is_some_and(|key| key.contains("timed out"));
         is_killed.then_some(Instead::Failure("Sandbox.Timedout"))
@@ -24,22 +25,26 @@ async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, paths: &[(&
     let mut rows = Vec::new();
     for (path, looks) in paths {
         let key = format!("{path}{of}");
-        let mut other = scene.locks().try_acquire(&*key).lease(PATIENCE).await.unwrap().granted();
+        let keys = if places == 0 { vec![key.clone()] } else { (0..places).map(|n| format!("{key}/{n}")).collect() };
+        let mut others = Vec::new();
+        for key in &keys {
+            others.extend(scene.locks().try_acquire(&**key).lease(PATIENCE).await.unwrap().granted());
+        }
         if *looks == 0 {
-            other.take().unwrap().release().await.unwrap();
+            release(std::mem::take(&mut others)).await;
         }
         let mut input = json!({ "key": key });
         if path.contains("failed") {
-            input["simulate"]["failAt"] = json!("read");
+            input["simulate"]["failAt"] = json!(if places == 0 { "read" } else { "add" });
         }
         let noted = scene.note_requests();
         scene.router.take_asked();
 
         let name = key.replace([' ', ',', '`'], "-");
         let execution = scene.engine.execute(&name, machine, &input).await.unwrap();
-        if let Some(other) = other {
+        if !others.is_empty() {
             scene.until(async || scene.looks(&execution).await == *looks).await;
-            other.release().await.unwrap();
+            release(others).await;
         }
         scene.engine.until_end(&execution, PATIENCE).await.unwrap();
 
@@ -50,9 +55,15 @@ async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, paths: &[(&
         let of_lock = noted.iter().filter(|request| !request.starts_with("sample-work"));
         let (writes, reads): (Vec<_>, Vec<_>) = of_lock.partition(|request| request.ends_with("UpdateItem"));
         // The index has a row for as long as the lock is held.
-        let is_released = scene.lock(&key).await.released;
-        let (writes, reads) = (writes.len() + if is_released { 2 } else { 1 }, reads.len());
-        let own = states.iter().filter(|state| !state.ends_with("Step")).count();
+        let mut is_released = true;
+        for key in &keys {
+            is_released &= scene.lock(key).await.released;
+        }
+        // A look at places reads all of these few.
+        let read_units = |request: &&String| if request.ends_with("BatchGetItem") { places } else { 1 };
+        let reads: usize = reads.iter().map(read_units).sum();
+        let writes = writes.len() + if is_released { 2 } else { 1 };
+        let own = states.iter().filter(|state| !state.ends_with("Step") && *state != "Work").count();
         let counted = [own, invocations, writes, reads];
         let dollars: f64 = counted.iter().zip(PRICES).map(|(count, price)| *count as f64 * price).sum();
         // Half a cent is rounded up.
@@ -64,18 +75,30 @@ async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, paths: &[(&
     assert!(missing.is_empty(), "docs/cost.md has not these rows:\n{missing:#?}\nof\n{}", rows.join("\n"));
 }
 
+async fn release(locks: Vec<Lock>) {
+    for lock in locks {
+        lock.release().await.unwrap();
+    }
+}
+
 const PATHS: [(&str, usize); 5] =
     [("free", 0), ("held, one look", 1), ("held, two looks", 2), ("the step failed", 0), ("the step timed out", 0)];
 
 #[tokio::test]
 async fn the_page_about_cost_has_what_lock_task_costs() {
     let Some(scene) = Scene::new().await else { return };
-    the_page_has(&scene, &definition("exclusive-work"), "", &PATHS).await;
+    the_page_has(&scene, &definition("exclusive-work"), "", 0, &PATHS).await;
+}
+
+#[tokio::test]
+async fn the_page_about_cost_has_what_one_of_five_places_costs() {
+    let Some(scene) = Scene::new().await else { return };
+    the_page_has(&scene, &definition("at-most-n"), ", `at-most-n`", 5, &PATHS).await;
 }
 
 #[tokio::test]
 async fn the_page_about_cost_has_what_a_lock_without_a_function_costs() {
     let Some(scene) = without_lock_task::scene().await else { return };
-    the_page_has(&scene, &without_lock_task::machine(Poll::Look), "", &PATHS).await;
-    the_page_has(&scene, &without_lock_task::machine(Poll::Claim), ", `--poll claim`", &PATHS[1..3]).await;
+    the_page_has(&scene, &without_lock_task::machine(Poll::Look), "", 0, &PATHS).await;
+    the_page_has(&scene, &without_lock_task::machine(Poll::Claim), ", `--poll claim`", 0, &PATHS[1..3]).await;
 }

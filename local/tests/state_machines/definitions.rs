@@ -103,10 +103,12 @@ const LARGEST: [(&str, usize); 25] = [
 ];
 
 /// The same, by what an expression contains.
-const LARGEST_WITH: [(&str, usize); 10] = [
+const LARGEST_WITH: [(&str, usize); 11] = [
+    // The fencing token, or a sentence.
+    ("$error('redriven without its place", NAME),
     // The key or the input of a step, which is checked there.
     ("> 60000 ? $error(", INPUT),
-    // The parts of a report.
+    // The parts of a report. That of a full semaphore has at most 20 places.
     (".observation", REPORT),
     ("retryAfterSeconds", NUMBER),
     ("looks", NUMBER),

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "seeds are shown when a test fails")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod at_most_n;
 mod cost;
 mod crowd;
 mod definitions;

@@ -65,10 +65,13 @@ async fn an_answer_that_is_too_large_fails_the_step_and_releases_the_lock() {
     for (machine, input, key, error) in [
         ("exclusive-work", json!({ "key": "one" }), "one", "States.DataLimitExceeded"),
         ("skip-if-running", json!({}), "workflow/skip-if-running", "States.DataLimitExceeded"),
+        ("at-most-n", json!({ "key": "places" }), "places/0", "States.DataLimitExceeded"),
         ("fan-out", json!({ "items": [{ "key": "item" }] }), "item", "ItemsFailed"),
         ("fan-out-many", json!({ "items": [{ "key": "child" }] }), "child", "ItemsFailed"),
     ] {
-        let (_, end) = scene.run(machine, machine, input).await;
+        let definition = definition(machine).with_permits(1);
+        let execution = scene.engine.execute(machine, &definition, &input).await.unwrap();
+        let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
 
         assert_eq!((&*end.status, end.error.as_deref()), ("FAILED", Some(error)), "{machine}");
         assert!(scene.is_released(key).await, "{machine}");
@@ -83,6 +86,7 @@ async fn an_error_that_nothing_can_catch_leaves_the_lock_to_the_clean_up() {
     for (machine, input) in [
         ("exclusive-work", json!({ "key": "exclusive-work" })),
         ("skip-if-running", json!({})),
+        ("at-most-n", json!({ "key": "at-most-n" })),
         ("fan-out", json!({ "items": [{ "key": "fan-out" }] })),
     ] {
         let execution = scene.engine.execute(machine, &catching_no_large_answer(machine), &input).await.unwrap();
@@ -106,6 +110,7 @@ async fn an_input_as_large_as_the_first_state_allows_passes_every_state() {
     for (machine, input) in [
         ("exclusive-work", json!({ "key": "one", "much": much })),
         ("skip-if-running", json!({ "much": much })),
+        ("at-most-n", json!({ "key": "places", "much": much })),
         ("fan-out", json!({ "items": [{ "key": "item", "much": much }] })),
         ("fan-out-many", json!({ "items": [{ "key": "child", "much": much }] })),
     ] {

@@ -92,6 +92,28 @@ const SKIP_IF_RUNNING: [Row; 9] = {
     ]
 };
 
+/// Its step refuses to run in a redrive: what it has done is not done again.
+const AT_MOST_N: [Row; 10] = {
+    use At::{End, Request, Response, Wait};
+    const WHOLE: Then = Then("Lock Work Unlock", None, 1);
+    const FROM_WAIT: Then = Then("WaitForHolder Lock Work Unlock", None, 1);
+    /// The one time is that of the attempt that was stopped.
+    const ONCE: Then = Then("Work UnlockAfterFailure Failed", Some("States.QueryEvaluationError"), 1);
+    [
+        ("Lock", Request, WHOLE, WHOLE),
+        // The place is that of the attempt that was stopped.
+        ("Lock", Response, Then("Lock WaitForHolder Lock Work Unlock", None, 1), WHOLE),
+        ("WaitForHolder", Wait, FROM_WAIT, FROM_WAIT),
+        ("Work", Request, ONCE, ONCE),
+        ("Work", Response, ONCE, ONCE),
+        ("Unlock", Request, UNLOCK, UNLOCK),
+        ("Unlock", Response, UNLOCK, UNLOCK),
+        ("UnlockAfterFailure", Request, FAILING, FAILING),
+        ("LeftToItsLease", Wait, LEFT, LEFT),
+        ("Failed", End, FAILED, FAILED),
+    ]
+};
+
 /// One of two items is stopped. The other one has ended, and is not done again.
 const FAN_OUT: [Row; 11] = {
     use At::{End, Request, Response, Wait};
@@ -148,6 +170,11 @@ async fn skip_if_running_is_stopped_and_redriven_in_every_state() {
 }
 
 #[tokio::test]
+async fn at_most_n_is_stopped_and_redriven_in_every_state() {
+    all("at-most-n", &AT_MOST_N, &[]).await;
+}
+
+#[tokio::test]
 async fn fan_out_is_stopped_and_redriven_in_every_state() {
     all("fan-out", &FAN_OUT, &[]).await;
 }
@@ -191,6 +218,9 @@ fn states_that_take_time(machine: &Value) -> BTreeSet<&str> {
 /// The second item of fan-out has this at the end of its key.
 const SECOND: &str = "-second";
 
+/// The key of the only place of at-most-n has this at the end.
+const PLACE: &str = "/0";
+
 fn is_of_second_item(request: &Value) -> bool {
     [&request["key"], &request["lock"]["key"], &request["counter"]]
         .iter()
@@ -208,13 +238,15 @@ fn is_call_of(state: &str, key: &str, request: &Value) -> bool {
         _ => ("step", "add"),
     };
     let counter = key.strip_prefix("workflow/").unwrap_or(key);
-    let keys = [(&request["key"], key), (&request["lock"]["key"], key), (&request["counter"], counter)];
+    // A place is asked for by the name of its semaphore.
+    let asked = key.strip_suffix(PLACE).unwrap_or(key);
+    let keys = [(&request["key"], asked), (&request["lock"]["key"], key), (&request["counter"], counter)];
     request[field] == value && keys.iter().any(|(found, key)| *found == *key)
 }
 
 /// The input of an execution with this name, which begins with that of its state machine.
 fn input(name: &str, state: &str, key: &str) -> Value {
-    let mut input = json!({ "key": key });
+    let mut input = json!({ "key": key.strip_suffix(PLACE).unwrap_or(key) });
     if ["UnlockAfterFailure", "Failed"].contains(&state) {
         input["simulate"]["failAt"] = json!(if name.starts_with("exclusive-work") { "read" } else { "add" });
     }
@@ -228,9 +260,14 @@ fn input(name: &str, state: &str, key: &str) -> Value {
 async fn one(scene: &Scene, machine: &str, (state, at, without, after): &Row, is_cleaned_up: bool) {
     let Then(states, error, count) = if is_cleaned_up { after } else { without };
     let name = format!("{machine}-{state}-{at:?}-{}", if is_cleaned_up { "cleaned-up" } else { "not-cleaned-up" });
-    let counter = &*name;
-    let key = if machine == "skip-if-running" { format!("workflow/{name}") } else { name.clone() };
-    let definition = definition(machine).renamed(&name);
+    let key = match machine {
+        "skip-if-running" => format!("workflow/{name}"),
+        "at-most-n" => format!("{name}{PLACE}"),
+        _ => name.clone(),
+    };
+    let counter = if machine == "at-most-n" { &*key } else { &*name };
+    // Every execution finds the same place.
+    let definition = definition(machine).with_permits(1).renamed(&name);
     let other = match *state {
         "WaitForHolder" => scene.locks().try_acquire(&*key).lease(PATIENCE).await.unwrap().granted(),
         _ => None,

@@ -6,6 +6,7 @@ mod crowd;
 mod ends;
 mod lost;
 mod peers;
+mod places;
 mod together;
 
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, binaries};
