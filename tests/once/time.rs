@@ -61,11 +61,12 @@ impl Clock for JumpsAt {
     }
 }
 
-async fn waited_with_a_pause_at(at: u32, once: bool) -> Duration {
+async fn waited_with_a_pause_at(at: u32, kind: &str) -> Duration {
     let table = Table::new();
     let holder = table.process().locks("holder");
     let held = granted(holder.try_acquire("k").lease(secs(300))).await;
     let doing = holder.once("k").lease(secs(300)).start::<Value>().await.unwrap();
+    let place = granted(holder.try_acquire("gateway/0").lease(secs(300))).await;
     let process = table.process();
     process.set_date_offset(None);
     let clock = SharedClock::new(JumpsAt {
@@ -77,14 +78,15 @@ async fn waited_with_a_pause_at(at: u32, once: bool) -> Duration {
     let locks = process.builder().owner("me").clock(clock.clone()).build().unwrap();
     let budget = Budget::lasting_on(clock.clone(), secs(10)).reserve(secs(5));
     let started = Instant::now();
-    if once {
-        let error = locks.once("k").within(&budget).start::<Value>().await.unwrap_err();
-        assert!(error.is_held() || error.is_out_of_time(), "{error}");
-    } else {
-        let error = locks.acquire("k").within(&budget).await.unwrap_err();
-        assert!(error.is_held() || error.is_out_of_time(), "{error}");
-    }
-    let _ = (held.save(), doing);
+    let error = match kind {
+        "once" => locks.once("k").within(&budget).start::<Value>().await.unwrap_err(),
+        "acquire" => locks.acquire("k").within(&budget).await.unwrap_err(),
+        "acquire_all" => locks.acquire_all(["k", "other"]).within(&budget).await.unwrap_err(),
+        "in_order" => locks.acquire_all(["k", "other"]).within(&budget).in_order().await.unwrap_err(),
+        _ => locks.semaphore("gateway", 1).acquire().within(&budget).await.unwrap_err(),
+    };
+    assert!(error.is_held() || error.is_out_of_time(), "{error}");
+    let _ = (held.save(), place.save(), doing);
     started.elapsed()
 }
 
@@ -94,10 +96,10 @@ async fn waited_with_a_pause_at(at: u32, once: bool) -> Duration {
 async fn a_pause_gives_a_call_no_more_time_to_wait() {
     let mut late = Vec::new();
     for at in 1..12 {
-        for once in [false, true] {
-            let waited = waited_with_a_pause_at(at, once).await;
+        for kind in ["once", "acquire", "acquire_all", "in_order", "semaphore"] {
+            let waited = waited_with_a_pause_at(at, kind).await;
             if waited > millis(600) {
-                late.push((at, if once { "once" } else { "acquire" }, waited));
+                late.push((at, kind, waited));
             }
         }
     }
