@@ -277,13 +277,11 @@ impl Me {
     async fn renews(&mut self, holdings: &mut [Holding]) -> Work {
         self.begin();
         for index in 0..holdings.len() {
-            match renew(&mut self.wire, &self.settings, &mut holdings[index], &DataChange::Keep).await {
-                Err(Failure::Lost) => {
-                    self.is_lost(&holdings[index]);
-                    self.releases(holdings.to_vec()).await;
-                    return Work::Over;
-                }
-                Ok(()) | Err(_) => {}
+            let renewed = renew(&mut self.wire, &self.settings, &mut holdings[index], &DataChange::Keep).await;
+            if renewed == Err(Failure::Lost) {
+                self.is_lost(&holdings[index]);
+                self.releases(holdings.to_vec()).await;
+                return Work::Over;
             }
         }
         self.believes(holdings);

@@ -19,7 +19,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Waker};
-use world::{Event, World};
+use world::{Event, Role, World};
 
 /// The seeds of this world begin here.
 pub(crate) const FIRST_SEED: u64 = 1 << 48;
@@ -52,7 +52,7 @@ pub(crate) fn run(seed: u64, trace: bool) -> Run {
 
 fn go(world: &World) {
     let mut tasks: Vec<Option<Task>> = Vec::new();
-    let mut last = 0;
+    let mut last = [Role::LastSet, Role::LastPlace].into_iter();
     for happened in 0.. {
         let mut state = world.state();
         if state.ledger.violation.is_some() {
@@ -65,11 +65,9 @@ fn go(world: &World) {
         let Some(event) = state.next() else {
             // Nothing is in flight any more. Without faults everything can be had within its bound.
             state.calm = true;
-            if last == 2 {
-                return state.ledger.ends();
-            }
-            state.spawn_last(last);
-            last += 1;
+            let Some(role) = last.next() else { return state.ledger.ends() };
+            let now = state.now;
+            state.at(now, Event::Spawn(role));
             continue;
         };
         match event {

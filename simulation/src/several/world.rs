@@ -248,11 +248,6 @@ impl State {
         self.processes.len() - 1
     }
 
-    pub(super) fn spawn_last(&mut self, which: usize) {
-        let at = self.now;
-        self.at(at, Event::Spawn(if which == 0 { Role::LastSet } else { Role::LastPlace }));
-    }
-
     /// Both clocks of a process.
     pub(super) fn clocks(&self, id: usize) -> Instants {
         let process = &self.processes[id];
