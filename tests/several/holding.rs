@@ -174,6 +174,29 @@ async fn with_locks_stops_work_whose_lease_ends_and_says_what_became_of_the_lock
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_is_stopped_when_the_first_of_the_leases_ends() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let work = locks.acquire_all(["a", "b"]).lease(secs(10)).within(&process.budget(secs(60)));
+    let began = tokio::time::Instant::now();
+    let worked = work.run(async |set| {
+        sleep(secs(6)).await;
+        // One of the two renewals never arrives.
+        process.next([Fault::None, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+        assert!(set.checkpoint().await.unwrap_err().is_unknown());
+        process.clear();
+        sleep(secs(20)).await;
+        Ok::<_, Error>(())
+    });
+
+    assert!(worked.await.unwrap_err().is_cut_short());
+
+    assert!(began.elapsed() < secs(10), "{:?}", began.elapsed());
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_locks_reports_a_lock_that_was_lost_before_the_end() {
     let table = Table::new();
     let process = table.process();
