@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "what noticed which mistake should be seen")]
 
-use lambda_lock::mistakes::{self, Mistake};
+use lambda_lock::mistakes::{self, Mistake, ONLY_FOR_THE_MODEL};
 use lambda_lock_simulation::{Invariant, Options, read, run, survey};
 
 const TABLE: &str = include_str!("../mistakes.md");
@@ -47,7 +47,7 @@ fn search(mistake: Mistake, seeds: u64, written_down: u64) {
 #[test]
 fn every_known_mistake_is_noticed() {
     let known: Vec<_> = TABLE.lines().filter_map(read).collect();
-    for mistake in mistakes::ALL {
+    for mistake in mistakes::ALL.iter().filter(|mistake| !ONLY_FOR_THE_MODEL.contains(mistake)) {
         let line = known.iter().find(|(known, ..)| known == mistake);
         let (_, seeds, seed, invariant) = line.unwrap_or_else(|| panic!("{mistake:?} is not in the table"));
         assert_eq!(noticed(None, *seed), None, "seed {seed} has a violation without a mistake");
@@ -66,7 +66,7 @@ fn the_table_has_one_line_for_each_mistake() {
     for line in &lines {
         assert!(read(line).is_some(), "{line}");
     }
-    assert_eq!(lines.len(), mistakes::ALL.len(), "one line for each mistake");
+    assert_eq!(lines.len(), mistakes::ALL.len() - ONLY_FOR_THE_MODEL.len(), "one line for each mistake");
     let rare = lines.iter().filter_map(|line| read(line)).filter(|(_, seeds, ..)| *seeds > RARE).count();
     assert!(rare <= RARE_ONES, "{rare} mistakes take more than {RARE} seeds");
 }

@@ -1,20 +1,50 @@
 //! The model must be able to find mistakes. `cargo sim --model` checks all of its states.
 
 use lambda_lock::mistakes::Mistake;
-use lambda_lock_simulation::model::{Bounds, check};
+use lambda_lock_simulation::model::{Asking, Bounds, check};
 
-const SMALL: Bounds = Bounds { depth: 9, time: 6, calls: 3, messages: 2, duplicates: 1, crashes: 1 };
+const SMALL: Bounds = Bounds {
+    asking: Asking::ForOneLock,
+    depth: 9,
+    time: 6,
+    calls: 3,
+    messages: 2,
+    duplicates: 1,
+    conflicts: 0,
+    crashes: 1,
+};
+
+fn finds_nothing_but(mistakes: &[Mistake], bounds: Bounds) {
+    assert_eq!(check(bounds, None, 2, |_| {}).broken, Vec::<String>::new());
+    for mistake in mistakes {
+        let checked = check(bounds, Some(*mistake), 2, |_| {});
+        assert!(!checked.broken.is_empty(), "{mistake:?} was not noticed in {} states", checked.states);
+    }
+}
 
 #[test]
 fn the_model_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
-    assert_eq!(check(SMALL, None, 2, |_| {}).broken, Vec::<String>::new());
-    for mistake in [
+    let mistakes = [
         Mistake::TokenNotBumped,
         Mistake::ReleaseUnconditional,
         Mistake::RenewOnExactVersion,
         Mistake::HolderIgnoresItsEnd,
-    ] {
-        let checked = check(SMALL, Some(mistake), 2, |_| {});
-        assert!(!checked.broken.is_empty(), "{mistake:?} was not noticed in {} states", checked.states);
-    }
+        Mistake::NoRecognition,
+    ];
+    finds_nothing_but(&mistakes, SMALL);
+}
+
+#[test]
+fn the_model_of_a_set_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
+    let mistakes = [
+        Mistake::SetSettledByLook,
+        Mistake::SetKeyWithoutCondition,
+        Mistake::RenewOnExactVersion,
+        Mistake::NoRecognition,
+    ];
+    let small = Bounds { asking: Asking::ForASet, conflicts: 1, crashes: 0, ..SMALL };
+    finds_nothing_but(&mistakes, small);
+    // A set must be granted, and time must pass, before another caller may have one of its locks.
+    let deeper = Bounds { depth: 11, duplicates: 0, conflicts: 0, ..small };
+    finds_nothing_but(&[Mistake::SetCountsFromRecognition, Mistake::HolderIgnoresItsEnd], deeper);
 }

@@ -23,6 +23,20 @@ pub(crate) const EDITS: &[Edit] = &[
         ",
     },
     Edit {
+        name: "SetSettledByLook",
+        file: "protocol/acquire/together.rs",
+        find: "self.see(index, after, row)?; } self.retry.answered();",
+        put: "
+                    self.see(index, after, row)?;
+                }
+                let shown = self.rows.iter().filter_map(|row| row.watch()?.record().own_version);
+                if MISTAKEN && !shown.into_iter().any(|version| self.attempts.have_granted(&version)) {
+                    self.outcome_unknown = false;
+                }
+                self.retry.answered();
+        ",
+    },
+    Edit {
         name: "CommitOfFirstLock",
         file: "protocol/commit.rs",
         find: "for holding in self.holdings.iter_mut() { let mut renewal",

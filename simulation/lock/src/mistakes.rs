@@ -129,6 +129,8 @@ mistakes! {
     SetKeyWithoutCondition
     /// A set that is recognised after a lost response gets a whole lease from then on.
     SetCountsFromRecognition
+    /// A look that does not show the grant of a set counts as proof that it was not applied.
+    SetSettledByLook
     /// A commit under several locks writes only the first of them.
     CommitOfFirstLock
     /// A commit that met a conflict is sent again as a new transaction.
@@ -138,6 +140,9 @@ mistakes! {
     /// A retried task does not look for its own place.
     PlaceWithoutLook
 }
+
+/// Only the exhaustive model notices these: they are too rare for seeds.
+pub const ONLY_FOR_THE_MODEL: &[Mistake] = &[Mistake::SetSettledByLook];
 
 thread_local! {
     /// For this thread only, so that tests do not influence each other.

@@ -1,16 +1,18 @@
 //! Advances calls, and checks what must hold when they have ended.
 
 use super::Lock;
-use super::operations::{Next, replay};
+use super::operations::{Next, grant_of, owner, replay};
 use super::sometimes::count;
-use super::state::{Call, Caller, Input, Message, State, WaitsFor, print_of};
-use lambda_lock::protocol::{Acquired, Answer, Failure, Holding, Released, Value, schema};
+use super::state::{Call, Caller, Input, KEYS, Message, Row, Sent, State, WaitsFor, print_of};
+use lambda_lock::protocol::{
+    Acquired, AcquiredAll, Answer, FailedAcquire, Failure, HolderSeen, Holding, Item, Released, Value, schema,
+};
 
 impl Lock {
     pub(super) fn begin(&self, state: &mut State, caller: usize, call: Call) {
         let held = match std::mem::replace(&mut state.callers[caller], Caller::Idle) {
-            Caller::Holding(holding) => Some(holding),
-            _ => None,
+            Caller::Holding(held) => held,
+            _ => Vec::new(),
         };
         state.calls[caller] += 1;
         self.go_on(state, caller, call, held, Vec::new());
@@ -22,23 +24,24 @@ impl Lock {
         state: &mut State,
         caller: usize,
         call: Call,
-        held: Option<Holding>,
+        held: Vec<Holding>,
         mut inputs: Vec<Input>,
     ) {
         inputs.push(Input::Step(state.now));
-        let (next, print) = replay(caller, state.calls[caller], call, held.as_ref(), &inputs);
+        let (next, print) = replay(caller, state.calls[caller], call, &held, &inputs);
         let waits_for = match next {
             Next::Pauses => WaitsFor::Time,
-            Next::Sends(request) => {
+            Next::Sends(sent) => {
                 state.sent[caller] += 1;
-                let number = state.sent[caller];
-                let print = print_of(&request);
-                state.messages.push(Message { caller, number, request, print });
+                let (call, number) = (state.calls[caller], state.sent[caller]);
+                let print = print_of(&sent);
+                state.messages.push(Message { caller, call, number, sent, print });
                 WaitsFor::Answer(number)
             }
             Next::Acquired(acquired) => return self.acquired(state, caller, acquired),
-            Next::Renewed(renewed, after) => return self.renewed(state, caller, renewed, held, after),
-            Next::Released(released) => return self.given_back(state, &released, held),
+            Next::AcquiredAll(acquired) => return self.acquired_all(state, caller, acquired),
+            Next::Renewed(renewed, after) => return self.renewed(state, caller, &renewed, &held, after),
+            Next::Released(released) => return self.given_back(state, &released, &held),
         };
         state.callers[caller] = Caller::Calling { call, held, inputs, waits_for, print };
     }
@@ -49,10 +52,10 @@ impl Lock {
         else {
             return;
         };
-        if let (Call::Acquire, Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row))) = (call, &answer)
-            && let Some(Value::S(version)) = row.get(schema::VERSION)
-            && version.starts_with(&self.grant_of(state, caller)[..6])
-        {
+        let grant = grant_of(caller, state.calls[caller]);
+        let is_ours =
+            |row: &Item| matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(&grant));
+        if matches!(call, Call::Acquire(_) | Call::AcquireAll) && rows_of(&answer).any(is_ours) {
             count(&self.sometimes.recognised);
         }
         inputs.push(Input::Answer(state.now, answer));
@@ -61,51 +64,97 @@ impl Lock {
 
     fn acquired(&self, state: &mut State, caller: usize, acquired: Result<Acquired, Failure>) {
         match acquired {
-            Ok(Acquired::Granted { holding, .. }) => state.callers[caller] = Caller::Holding(*holding),
-            Ok(Acquired::Held(seen)) => {
-                count(&self.sometimes.held);
-                if seen.owner == format!("caller {caller}")
-                    && seen.observation.version().contains(&self.grant_of(state, caller))
-                {
-                    state.breaks("held by a grant of the call itself");
-                }
-            }
+            Ok(Acquired::Granted { holding, .. }) => state.callers[caller] = Caller::Holding(vec![*holding]),
+            Ok(Acquired::Held(seen)) => self.held(state, caller, &seen),
             Err(Failure::OutcomeUnknown) => count(&self.sometimes.unknown),
             Err(_) => {}
         }
     }
 
-    /// The first part of the versions that the caller's present call writes. It is made of the caller's number and the
-    /// call's number.
-    fn grant_of(&self, state: &State, caller: usize) -> String {
-        format!("ll1-{:02x}00", state.calls[caller]) + &format!("{:02x}", caller + 1)
+    fn held(&self, state: &mut State, caller: usize, seen: &HolderSeen) {
+        count(&self.sometimes.held);
+        if seen.owner == owner(caller) && seen.observation.version().starts_with(&grant_of(caller, state.calls[caller]))
+        {
+            state.breaks("held by a grant of the call itself");
+        }
+    }
+
+    fn acquired_all(&self, state: &mut State, caller: usize, acquired: Result<AcquiredAll, FailedAcquire>) {
+        match acquired {
+            Ok(AcquiredAll::Granted { holdings, .. }) => {
+                let (keys, first) = (holdings.iter().map(|holding| holding.key.key()), &holdings[0]);
+                let one =
+                    |holding: &Holding| (holding.token, holding.newest.grant) == (first.token, first.newest.grant);
+                if !keys.eq(KEYS) || !holdings.iter().all(one) {
+                    state.breaks("a set that is not whole");
+                }
+                state.callers[caller] = Caller::Holding(holdings);
+            }
+            Ok(AcquiredAll::Held(blocked)) => {
+                if blocked.by.is_empty() {
+                    state.breaks("held by nobody");
+                }
+                for (_, seen) in &blocked.by {
+                    self.held(state, caller, seen);
+                }
+                self.has_nothing(state, caller);
+            }
+            Err(FailedAcquire { failure: Failure::OutcomeUnknown, .. }) => count(&self.sometimes.unknown),
+            Err(_) => self.has_nothing(state, caller),
+        }
+    }
+
+    /// A call for several locks that reports that it has nothing has nothing, and gets nothing any more.
+    fn has_nothing(&self, state: &mut State, caller: usize) {
+        let call = state.calls[caller];
+        let grant = grant_of(caller, call);
+        let claims = |message: &Message| {
+            (message.caller, message.call) == (caller, call) && matches!(message.sent, Sent::Together(_))
+        };
+        let still_comes = state.messages.iter().chain(state.landing.as_ref().map(|of| &of.message)).any(claims);
+        if still_comes || state.rows.iter().any(|row: &Row| row.is_held_by(&grant)) {
+            state.breaks("a call that reported that it has nothing may have the locks");
+        }
     }
 
     fn renewed(
         &self,
         state: &mut State,
         caller: usize,
-        renewed: Result<(), Failure>,
-        before: Option<Holding>,
-        after: Holding,
+        renewed: &[Result<(), Failure>],
+        before: &[Holding],
+        after: Vec<Holding>,
     ) {
-        let Some(before) = before else { return };
-        if renewed == Err(Failure::Lost) {
-            count(&self.sometimes.lost);
-            if state.is_held_by(&before) {
-                state.breaks("lost while the row is ours");
+        for (renewed, before) in renewed.iter().zip(before) {
+            match renewed {
+                Err(Failure::Lost) => {
+                    count(&self.sometimes.lost);
+                    if state.is_held_by(before) {
+                        state.breaks("lost while the row is ours");
+                    }
+                }
+                Err(Failure::OutcomeUnknown) => count(&self.sometimes.unknown),
+                Ok(()) | Err(_) => {}
             }
-            return;
         }
-        if renewed == Err(Failure::OutcomeUnknown) {
-            count(&self.sometimes.unknown);
+        if !renewed.contains(&Err(Failure::Lost)) {
+            state.callers[caller] = Caller::Holding(after);
         }
-        state.callers[caller] = Caller::Holding(after);
     }
 
-    fn given_back(&self, state: &mut State, released: &Result<Released, Failure>, held: Option<Holding>) {
-        if held.is_some_and(|held| released.is_ok() && state.is_held_by(&held)) {
+    fn given_back(&self, state: &mut State, released: &[Result<Released, Failure>], held: &[Holding]) {
+        if held.iter().zip(released).any(|(held, released)| released.is_ok() && state.is_held_by(held)) {
             state.breaks("released while the row is ours");
         }
     }
+}
+
+/// The rows that a response shows.
+fn rows_of(answer: &Answer) -> impl Iterator<Item = &Item> {
+    let (one, several) = match answer {
+        Answer::ConditionFailed(row) | Answer::Found(row) => (row.as_ref(), [].as_slice()),
+        Answer::Refused(rows) | Answer::FoundAll(rows) => (None, rows.as_slice()),
+        _ => (None, [].as_slice()),
+    };
+    one.into_iter().chain(several.iter().flatten().flatten())
 }

@@ -1,8 +1,12 @@
-//! The exhaustive model: two callers, one key, a small abstract time, and every order of events.
+//! The exhaustive model: two callers, a small abstract time, and every order of events. Either both callers ask for one
+//! key, or one of them asks for two keys together and the other for one of the two.
 //!
 //! The operations are the protocol's own, and the table evaluates the protocol's own expressions. A request may be
 //! applied with or without a response, be applied twice, or arrive at any later time. Callers time out, crash, and
 //! restart as a new caller. Leases expire and are taken over.
+//!
+//! A transaction is decided at one instant, reaches its rows one after the other, and is then answered. Meanwhile other
+//! writes of its rows meet a conflict. A refused one may report only a part of its reasons.
 
 mod calls;
 mod operations;
@@ -11,9 +15,10 @@ mod sometimes;
 mod state;
 
 use lambda_lock::mistakes::{self, Mistake};
-use lambda_lock::protocol::{Action, Answer, ClockBounds, Settings};
-use sometimes::Sometimes;
-use state::{Call, Caller, State, WaitsFor};
+use lambda_lock::protocol::{Answer, ClockBounds, Settings};
+use sometimes::{Sometimes, count};
+pub use state::{Call, State};
+use state::{Caller, KEYS, Message, Sent, WaitsFor};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::fmt::{Debug, Write as _};
 use std::sync::LazyLock;
@@ -37,9 +42,20 @@ static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     ..Settings::default()
 });
 
+/// What the callers ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// Both ask for the same lock.
+    ForOneLock,
+    /// The first asks for two locks together, the second for one of them at a time.
+    ForASet,
+}
+
 /// The bounds of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// What the callers ask for.
+    pub asking: Asking,
     /// The maximum number of events in a sequence.
     pub depth: usize,
     /// The maximum number of ticks.
@@ -50,6 +66,8 @@ pub struct Bounds {
     pub messages: usize,
     /// The maximum number of requests that are applied twice.
     pub duplicates: u8,
+    /// The maximum number of requests that meet a transaction of somebody else.
+    pub conflicts: u8,
     /// The maximum number of crashes.
     pub crashes: u8,
 }
@@ -60,11 +78,17 @@ pub enum Happening {
     /// Time passes.
     Tick,
     /// A caller begins a call.
-    Begins(usize, u8),
+    Begins(usize, Call),
     /// A caller continues after a pause.
     GoesOn(usize),
     /// A request is applied, and the caller gets the response.
     Answered(usize),
+    /// A transaction is refused, and the caller learns what only one of the refusing rows is.
+    AnsweredInPart(usize, usize),
+    /// A request is not applied, because somebody else's transaction has the row. The caller gets the response.
+    Conflicts(usize),
+    /// A write of an accepted transaction reaches its row.
+    Lands(usize),
     /// A request is applied, and nobody gets the response.
     Unheard(usize),
     /// A request is applied, and a copy of it stays in flight.
@@ -89,19 +113,7 @@ impl Model for Lock {
     type Action = Happening;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State {
-            now: 0,
-            row: None,
-            row_print: 0,
-            callers: [Caller::Idle, Caller::Idle],
-            calls: [0; CALLERS],
-            sent: [0; CALLERS],
-            messages: Vec::new(),
-            duplicates: 0,
-            crashes: 0,
-            token: 0,
-            broken: None,
-        }]
+        vec![State::new()]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Happening>) {
@@ -112,9 +124,11 @@ impl Model for Lock {
         for (caller, what) in state.callers.iter().enumerate() {
             let more = state.calls[caller] < self.bounds.calls && room;
             match what {
-                Caller::Idle if more => actions.push(Happening::Begins(caller, 0)),
+                Caller::Idle if more => {
+                    actions.extend(self.asks(caller).iter().map(|call| Happening::Begins(caller, *call)));
+                }
                 Caller::Holding(_) if more => {
-                    actions.extend([Happening::Begins(caller, 1), Happening::Begins(caller, 2)]);
+                    actions.extend([Call::Renew, Call::Release].map(|call| Happening::Begins(caller, call)));
                 }
                 Caller::Calling { waits_for: WaitsFor::Time, .. } if room => actions.push(Happening::GoesOn(caller)),
                 Caller::Calling { waits_for: WaitsFor::Answer(_), .. } if room => {
@@ -127,18 +141,10 @@ impl Model for Lock {
             }
         }
         for (index, message) in state.messages.iter().enumerate() {
-            let waited_for = matches!(&state.callers[message.caller],
-                Caller::Calling { waits_for: WaitsFor::Answer(number), .. } if *number == message.number);
-            if waited_for {
-                actions.push(Happening::Answered(index));
-            }
-            if message.request.action != Action::Peek {
-                actions.push(Happening::Unheard(index));
-                if state.duplicates < self.bounds.duplicates {
-                    actions.push(Happening::Doubled(index));
-                }
-            }
+            self.arrivals(state, index, message, actions);
         }
+        let left = state.landing.as_ref().map_or(0, |landing| landing.left.len());
+        actions.extend((0..left).map(Happening::Lands));
     }
 
     fn next_state(&self, last: &State, action: Happening) -> Option<State> {
@@ -146,9 +152,7 @@ impl Model for Lock {
         let mut state = last.clone();
         match action {
             Happening::Tick => state.now += 1,
-            Happening::Begins(caller, call) => {
-                self.begin(&mut state, caller, [Call::Acquire, Call::Renew, Call::Release][usize::from(call)]);
-            }
+            Happening::Begins(caller, call) => self.begin(&mut state, caller, call),
             Happening::GoesOn(caller) => {
                 let Caller::Calling { call, held, inputs, .. } =
                     std::mem::replace(&mut state.callers[caller], Caller::Idle)
@@ -159,26 +163,49 @@ impl Model for Lock {
             }
             Happening::Answered(index) => {
                 let message = state.messages.swap_remove(index);
-                let answer = self.apply(&mut state, &message, true);
-                self.answer(&mut state, message.caller, answer);
+                let caller = message.caller;
+                if let Some(answer) = self.apply(&mut state, message, true) {
+                    self.answer(&mut state, caller, answer);
+                }
             }
+            Happening::AnsweredInPart(index, row) => {
+                let message = state.messages.swap_remove(index);
+                let caller = message.caller;
+                let Some(Answer::Refused(mut reasons)) = self.apply(&mut state, message, true) else { return None };
+                if !reasons.iter().all(Option::is_some) {
+                    return None;
+                }
+                reasons[KEYS.len() - 1 - row] = None;
+                count(&self.sometimes.told_in_part);
+                self.answer(&mut state, caller, Answer::Refused(reasons));
+            }
+            Happening::Conflicts(index) => {
+                state.conflicts += 1;
+                let message = state.messages.swap_remove(index);
+                if state.has_accepted(&message.sent) {
+                    // DynamoDB recognises the copy.
+                    return None;
+                }
+                self.answer(&mut state, message.caller, Answer::Throttled);
+            }
+            Happening::Lands(index) => self.land(&mut state, index),
             Happening::Unheard(index) => {
                 let message = state.messages.swap_remove(index);
-                self.apply(&mut state, &message, false);
+                self.apply(&mut state, message, false);
             }
             Happening::Doubled(index) => {
                 state.duplicates += 1;
                 let message = state.messages[index].clone();
-                self.apply(&mut state, &message, false);
+                self.apply(&mut state, message, false);
             }
             Happening::TimesOut(caller) => {
                 // A read that nobody waits for has no effect.
-                state.messages.retain(|message| message.caller != caller || message.request.action != Action::Peek);
+                state.messages.retain(|message| message.caller != caller || !message.sent.reads());
                 self.answer(&mut state, caller, Answer::Unknown);
             }
             Happening::Crashes(caller) => {
                 state.crashes += 1;
-                state.messages.retain(|message| message.caller != caller || message.request.action != Action::Peek);
+                state.messages.retain(|message| message.caller != caller || !message.sent.reads());
                 state.callers[caller] = Caller::Idle;
             }
         }
@@ -191,6 +218,9 @@ impl Model for Lock {
             Property::always("at most one guard says mine", |_, state: &State| {
                 (0..CALLERS).filter(|caller| state.says_mine(*caller)).count() <= 1
             }),
+            Property::always("a guard that says mine has its rows", |_, state: &State| {
+                (0..CALLERS).all(|caller| state.relies_on(caller).iter().all(|holding| state.is_held_by(holding)))
+            }),
             Property::sometimes("a guard says mine", |_, state: &State| {
                 (0..CALLERS).any(|caller| state.says_mine(caller))
             }),
@@ -201,6 +231,36 @@ impl Model for Lock {
                 matches!(state.callers, [Caller::Holding(_), Caller::Holding(_)])
             }),
         ]
+    }
+}
+
+impl Lock {
+    /// The calls that a caller without a lock may begin.
+    fn asks(&self, caller: usize) -> &'static [Call] {
+        match (self.bounds.asking, caller) {
+            (Asking::ForOneLock, _) => &[Call::Acquire(0)],
+            (Asking::ForASet, 0) => &[Call::AcquireAll],
+            (Asking::ForASet, _) => &[Call::Acquire(0), Call::Acquire(1)],
+        }
+    }
+
+    /// How a request in flight may arrive.
+    fn arrivals(&self, state: &State, index: usize, message: &Message, actions: &mut Vec<Happening>) {
+        if state.waits_for(message) {
+            actions.push(Happening::Answered(index));
+            if let Sent::Together(_) = message.sent {
+                actions.extend((0..KEYS.len()).map(|row| Happening::AnsweredInPart(index, row)));
+            }
+            if !message.sent.reads() && state.conflicts < self.bounds.conflicts {
+                actions.push(Happening::Conflicts(index));
+            }
+        }
+        if !message.sent.reads() {
+            actions.push(Happening::Unheard(index));
+            if state.duplicates < self.bounds.duplicates {
+                actions.push(Happening::Doubled(index));
+            }
+        }
     }
 }
 
@@ -226,7 +286,7 @@ pub fn check(bounds: Bounds, mistake: Option<Mistake>, threads: usize, tick: imp
     }
     let checker = checker.join();
     let mut broken = Vec::new();
-    let mut sometimes = checker.model().sometimes.list().to_vec();
+    let mut sometimes = checker.model().sometimes.list(bounds.asking);
     let discoveries = checker.discoveries();
     for property in checker.model().properties() {
         let found = discoveries.get(property.name);

@@ -1,11 +1,11 @@
 //! Runs the protocol's own operations. A future cannot be copied, so an operation is started again with the same
 //! inputs.
 
-use super::state::{Call, Input, print_of};
+use super::state::{Call, Input, KEYS, Sent, print_of};
 use super::{EPOCH, LEASE, REQUESTS, SETTINGS, TICK};
 use lambda_lock::protocol::{
-    self, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Holding, Instants, LockKey, Now, Reclaim,
-    ReleaseOptions, Released, Request, Step, Steps, WallClock,
+    self, AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AttributesChange, DataChange, FailedAcquire,
+    Failure, Holding, Instants, LockKey, Now, Reclaim, ReleaseOptions, Released, Step, Steps, WallClock, WantedLock,
 };
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ pub(super) fn instants(caller: usize, now: u8) -> Instants {
     Instants { monotonic: ticks, wall: Duration::from_millis(EPOCH) + ticks + off }
 }
 
-fn options(caller: usize) -> AcquireOptions {
+fn options(caller: usize, key: usize) -> AcquireOptions {
     AcquireOptions {
-        key: LockKey::from("k"),
-        owner: format!("caller {caller}"),
+        key: LockKey::from(KEYS[key]),
+        owner: owner(caller),
         workflow: None,
         data: DataChange::Keep,
         attributes: AttributesChange::default(),
@@ -29,30 +29,66 @@ fn options(caller: usize) -> AcquireOptions {
     }
 }
 
+fn options_for_all(caller: usize) -> AcquireAllOptions {
+    let lock = |key: &str| WantedLock {
+        key: LockKey::from(key),
+        reclaim: Reclaim::Nobody,
+        observation: None,
+        token: None,
+        commit: None,
+    };
+    let locks = KEYS.iter().map(|key| lock(key)).collect();
+    AcquireAllOptions { locks, owner: owner(caller), workflow: None, keeps_attributes: false }
+}
+
+pub(super) fn owner(caller: usize) -> String {
+    format!("caller {caller}")
+}
+
+/// How the versions of the grant begin that this call of this caller asks for: see the random bytes in `drive`.
+pub(super) fn grant_of(caller: usize, serial: u8) -> String {
+    format!("ll1-{serial:02x}0001{:02x}", caller + 1)
+}
+
 /// The next step of a call.
 pub(super) enum Next {
-    Sends(Request),
+    Sends(Sent),
     Pauses,
     Acquired(Result<Acquired, Failure>),
+    AcquiredAll(Result<AcquiredAll, FailedAcquire>),
     /// With what the holder knows afterwards.
-    Renewed(Result<(), Failure>, Holding),
-    Released(Result<Released, Failure>),
+    Renewed(Vec<Result<(), Failure>>, Vec<Holding>),
+    Released(Vec<Result<Released, Failure>>),
 }
 
 /// Starts an operation again with the inputs that it had, and returns its next step and a fingerprint. Two operations
 /// with the same inputs have the same fingerprint.
-pub(super) fn replay(caller: usize, serial: u8, call: Call, held: Option<&Holding>, inputs: &[Input]) -> (Next, u64) {
+pub(super) fn replay(caller: usize, serial: u8, call: Call, held: &[Holding], inputs: &[Input]) -> (Next, u64) {
     let print = print_of(&(held, inputs));
-    let steps = match (call, held.cloned()) {
-        (Call::Renew, Some(mut holding)) => Steps::new(|mut port| async move {
-            let renewed = protocol::renew(&mut port, &SETTINGS, &mut holding, &DataChange::Keep).await;
-            Next::Renewed(renewed, holding)
+    let mut held = held.to_vec();
+    let steps = match call {
+        Call::Acquire(key) => Steps::new(move |mut port| async move {
+            Next::Acquired(protocol::acquire(&mut port, &SETTINGS, options(caller, key)).await)
         }),
-        (Call::Release, Some(holding)) => Steps::new(|mut port| async move {
-            Next::Released(protocol::release(&mut port, &SETTINGS, &holding, ReleaseOptions::default()).await)
+        Call::AcquireAll => Steps::new(move |mut port| async move {
+            Next::AcquiredAll(protocol::acquire_all(&mut port, &SETTINGS, options_for_all(caller)).await)
         }),
-        _ => Steps::new(move |mut port| async move {
-            Next::Acquired(protocol::acquire(&mut port, &SETTINGS, options(caller)).await)
+        Call::Renew => Steps::new(|mut port| async move {
+            let mut renewed = Vec::new();
+            // One lost lock ends the guard. The leases free the others.
+            for holding in &mut held {
+                if !renewed.contains(&Err(Failure::Lost)) {
+                    renewed.push(protocol::renew(&mut port, &SETTINGS, holding, &DataChange::Keep).await);
+                }
+            }
+            Next::Renewed(renewed, held)
+        }),
+        Call::Release => Steps::new(|mut port| async move {
+            let mut released = Vec::new();
+            for holding in &held {
+                released.push(protocol::release(&mut port, &SETTINGS, holding, ReleaseOptions::default()).await);
+            }
+            Next::Released(released)
         }),
     };
     (drive(steps, caller, serial, inputs), print)
@@ -85,18 +121,15 @@ fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) ->
                     bytes
                 };
                 last = match steps.step(now, random) {
-                    Step::Send(request) => {
-                        requests += 1;
-                        Next::Sends(request)
-                    }
-                    Step::SendTogether(mut together) => {
-                        requests += 1;
-                        Next::Sends(together.remove(0))
-                    }
+                    Step::Send(request) => Next::Sends(Sent::Alone(request)),
+                    Step::SendTogether(together) => Next::Sends(Sent::Together(together)),
+                    Step::ReadAll(keys) => Next::Sends(Sent::Read(keys)),
                     Step::Wait(_) => Next::Pauses,
-                    Step::ReadAll(_) => panic!("a single lock reads its own row only"),
                     Step::Done(next) => next,
                 };
+                if let Next::Sends(_) = last {
+                    requests += 1;
+                }
             }
         }
     }

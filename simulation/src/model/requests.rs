@@ -1,64 +1,136 @@
 //! Requests that reach the table, and checks of what they wrote.
 
 use super::sometimes::count;
-use super::state::{Message, State, print_of, sorted};
+use super::state::{Landing, Message, Sent, State, position, print_of, sorted};
 use super::{Lock, SETTINGS};
 use crate::expression;
 use crate::expression::Outcome;
-use lambda_lock::protocol::{Action, Answer, Expression, Item, Value};
+use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, Request, Scope, Value};
 
 impl Lock {
-    /// A request reaches the table.
-    pub(super) fn apply(&self, state: &mut State, message: &Message, heard: bool) -> Answer {
-        if message.request.action == Action::Peek {
-            return Answer::Found(state.row.clone());
+    /// A request reaches the table. Returns its response, but for a transaction that is accepted: its response follows
+    /// when it has reached all of its rows.
+    pub(super) fn apply(&self, state: &mut State, message: Message, heard: bool) -> Option<Answer> {
+        match &message.sent {
+            Sent::Alone(request) if request.action == Action::Peek => {
+                Some(Answer::Found(state.row(&request.key).item.clone()))
+            }
+            Sent::Alone(request) if state.is_taken(&request.key) => {
+                count(&self.sometimes.conflicts);
+                Some(Answer::Throttled)
+            }
+            Sent::Alone(request) => Some(self.write(state, message.caller, request, heard)),
+            Sent::Read(keys) => {
+                let row = |key: &LockKey| Some(state.row(key).item.clone());
+                Some(Answer::FoundAll(keys.iter().map(row).collect()))
+            }
+            Sent::Together(requests) => {
+                let requests = requests.clone();
+                self.decide(state, message, requests, heard)
+            }
         }
-        let expression = Expression::of(&message.request, &SETTINGS.schema);
-        let (before, released) = (state.version().map(str::to_owned), state.is_released());
-        let (token, alive) = (state.token_on_row(), state.row.is_some() && !released);
-        let outcome = expression::update(&expression, &mut state.row, || {
+    }
+
+    /// DynamoDB accepts a transaction, or refuses it.
+    fn decide(&self, state: &mut State, message: Message, requests: Vec<Request>, heard: bool) -> Option<Answer> {
+        let id = requests.first().and_then(|request| request.transaction.clone())?;
+        if state.landing.is_some() {
+            // DynamoDB reports that a copy is in progress.
+            return Some(if state.accepted.contains(&id) { Answer::Unknown } else { Answer::Throttled });
+        }
+        if state.accepted.contains(&id) {
+            count(&self.sometimes.sent_again);
+            return Some(Answer::Applied(Item::default()));
+        }
+        let refusing = |request: &Request| {
+            let row = &state.row(&request.key).item;
+            let holds = expression::holds(&Expression::of(request, &SETTINGS.schema), row.as_ref());
+            (!holds).then(|| row.clone())
+        };
+        let reasons: Vec<_> = requests.iter().map(refusing).collect();
+        if reasons.iter().any(Option::is_some) {
+            if !heard {
+                count(&self.sometimes.late_refused);
+            }
+            return Some(Answer::Refused(reasons));
+        }
+        state.accepted.push(id);
+        state.landing = Some(Landing { message, left: requests, heard });
+        None
+    }
+
+    /// A write of the accepted transaction reaches its row.
+    pub(super) fn land(&self, state: &mut State, index: usize) {
+        let Some(mut landing) = state.landing.take() else { return };
+        let request = landing.left.remove(index);
+        let (caller, heard) = (landing.message.caller, landing.heard);
+        if !matches!(self.write(state, caller, &request, heard), Answer::Applied(_)) {
+            state.breaks("a transaction was accepted, and then applied in part");
+        }
+        if !landing.left.is_empty() {
+            state.landing = Some(landing);
+        } else if heard && state.waits_for(&landing.message) {
+            self.answer(state, caller, Answer::Applied(Item::default()));
+        }
+    }
+
+    fn write(&self, state: &mut State, caller: usize, request: &Request, heard: bool) -> Answer {
+        let expression = Expression::of(request, &SETTINGS.schema);
+        let row = &mut state.rows[position(&request.key)];
+        let (before, released) = (row.version().map(str::to_owned), row.is_released());
+        let (token, alive) = (row.token(), row.item.is_some() && !released);
+        let outcome = expression::update(&expression, &mut row.item, || {
             let mut made = Item::default();
-            made.set("key", Value::S("k".to_owned()));
+            made.set("key", Value::S(request.key.key().to_owned()));
             made
         });
         let Outcome::Applied(returned) = outcome else {
             if !heard {
                 count(&self.sometimes.late_refused);
             }
-            return Answer::ConditionFailed(state.row.clone());
+            return Answer::ConditionFailed(row.item.clone());
         };
-        state.row_print = print_of(&sorted(&state.row));
-        self.note(state, message, before, (token, alive));
-        if !heard && matches!(message.request.action, Action::Claim { .. } | Action::Take { .. }) {
+        row.print = print_of(&sorted(&row.item));
+        self.note(state, caller, request, before, (token, alive));
+        if !heard && matches!(request.action, Action::Claim { .. } | Action::Take { .. }) {
             count(&self.sometimes.ghosts);
         }
         Answer::Applied(returned)
     }
 
     /// Checks an applied write.
-    fn note(&self, state: &mut State, message: &Message, before: Option<String>, (token, alive): (u64, bool)) {
+    fn note(
+        &self,
+        state: &mut State,
+        caller: usize,
+        request: &Request,
+        before: Option<String>,
+        (token, alive): (u64, bool),
+    ) {
         let grant = |version: &str| version[..36].to_owned();
-        match &message.request.action {
+        match &request.action {
             Action::Claim { .. } | Action::Take { .. } => {
                 count(&self.sometimes.granted);
                 if alive {
                     count(&self.sometimes.takeovers);
                 }
-                let new = state.token_on_row();
-                if new <= state.token {
+                let row = &mut state.rows[position(&request.key)];
+                let new = row.token();
+                let grows = new > row.largest_token;
+                row.largest_token = row.largest_token.max(new);
+                if !grows {
                     state.breaks("a token that is not larger than all before");
                 }
-                state.token = state.token.max(new);
             }
             Action::Renew { version, token: own, .. } => {
                 if before.as_deref().map(grant) != Some(grant(&version.to_string())) || token != *own {
                     state.breaks("a renewal of another grant");
                 }
-                if !state.says_mine(message.caller) {
+                if !state.says_mine(caller) {
                     count(&self.sometimes.renewed_late);
                 }
             }
-            Action::Release { scope: lambda_lock::protocol::Scope::Mine { grant: own, token: of, .. }, .. } => {
+            Action::Release { scope: Scope::Mine { grant: own, token: of, .. }, .. } => {
                 count(&self.sometimes.released);
                 let is = before.is_some_and(|before| before[..37] == own.first_version()[..37]);
                 if !is || of.is_some_and(|of| of != token) {

@@ -1,5 +1,6 @@
 //! Counts events that should happen sometimes. A check without violations proves nothing if they never happened.
 
+use super::Asking;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,12 +25,18 @@ pub(super) struct Sometimes {
     /// Grants of which no caller was told.
     pub(super) ghosts: AtomicU64,
     pub(super) released: AtomicU64,
+    /// Single writes that met a transaction.
+    pub(super) conflicts: AtomicU64,
+    /// Refusals that reported only a part of the reasons.
+    pub(super) told_in_part: AtomicU64,
+    /// Copies of an accepted transaction.
+    pub(super) sent_again: AtomicU64,
 }
 
 impl Sometimes {
-    pub(super) fn list(&self) -> [(&'static str, u64); 10] {
+    pub(super) fn list(&self, asking: Asking) -> Vec<(&'static str, u64)> {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        [
+        let mut list = vec![
             ("granted", of(&self.granted)),
             ("taken over", of(&self.takeovers)),
             ("recognised after a lost answer", of(&self.recognised)),
@@ -40,7 +47,15 @@ impl Sometimes {
             ("late requests refused", of(&self.late_refused)),
             ("grants that nobody was told of", of(&self.ghosts)),
             ("released", of(&self.released)),
-        ]
+        ];
+        if asking == Asking::ForASet {
+            list.extend([
+                ("single writes that met a transaction", of(&self.conflicts)),
+                ("refusals with only a part of the reasons", of(&self.told_in_part)),
+                ("copies of an accepted transaction", of(&self.sent_again)),
+            ]);
+        }
+        list
     }
 }
 

@@ -25,7 +25,7 @@ use world::{Event, Role, World};
 pub(crate) const FIRST_SEED: u64 = 1 << 48;
 
 /// One seed of the main world in this many brings one of this world.
-pub(crate) const ONE_IN: u64 = 4;
+pub(crate) const ONE_IN: u64 = 8;
 
 /// A run that does not end must fail instead of hang.
 const MOST_EVENTS: u64 = 400_000;

@@ -105,7 +105,7 @@ impl Plan {
             writes_refused,
             unprocessed,
             forgetful: rng.u8(..8) == 0,
-            ends: rng.u64(4_000..=12_000) * MILLI,
+            ends: rng.u64(1_500..=5_000) * MILLI,
         }
     }
 }
