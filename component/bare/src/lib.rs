@@ -5,7 +5,7 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_sdk_dynamodb::error::DisplayErrorContext;
-use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem};
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, KeysAndAttributes, TransactWriteItem};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
 use bindings::Guest;
 
@@ -47,6 +47,8 @@ async fn read_write_delete(endpoint: &str, table: &str, key: &str) -> Result<(),
     let update = update.update_expression("SET #n = :n").condition_expression("attribute_not_exists(#n)");
     let update = update.expression_attribute_names("#n", "n");
     update.expression_attribute_values(":n", AttributeValue::N("1".to_owned())).send().await.map_err(text)?;
+    let wanted = KeysAndAttributes::builder().keys([("key".to_owned(), key.clone())].into()).consistent_read(true);
+    client.batch_get_item().request_items(table, wanted.build().map_err(text)?).send().await.map_err(text)?;
     client.delete_item().table_name(table).key("key", key.clone()).send().await.map_err(text)?;
     let check = ConditionCheck::builder().table_name(table).key("key", key);
     let check = check.condition_expression("attribute_not_exists(n)").build().map_err(text)?;

@@ -1,18 +1,20 @@
 //! A client of the crate, on the SDK, which sends through the host's `wasi:http`.
 
 use crate::bindings::exports::lambda_lock::lock::locks::{
-    self, AcquireOptions, Acquired, Credentials, GuestClient, ReleaseOptions, ResumeOptions, Settings,
+    self, AcquireOptions, Acquired, Budget, Credentials, GuestClient, ReleaseOptions, ResumeOptions, Settings,
+    SeveralError, SeveralOptions,
 };
 use crate::bindings::exports::lambda_lock::lock::types;
 use crate::convert::{epoch_millis, millis};
 use crate::error::invalid;
 use crate::lock::Lock;
-use crate::options::{acquiring, budget, leasing, outcome, releasing};
+use crate::options::{acquiring, budget, leasing, one_of_several, outcome, releasing, several};
+use crate::run::run;
+use crate::set::{LockSet, State, gone};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
-use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, TryAcquired};
+use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, Permit, SavedLocks, TryAcquired};
 use std::time::Duration;
-use wstd::runtime::block_on;
 
 type Result<T> = std::result::Result<T, types::Error>;
 
@@ -46,12 +48,12 @@ impl GuestClient for Client {
     }
 
     fn acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<locks::Lock> {
-        let lock = block_on(acquiring(self.locks.acquire(key), options).into_future())?;
+        let lock = run(acquiring(self.locks.acquire(key), options).into_future())?;
         Ok(self.held(lock))
     }
 
     fn try_acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<Acquired> {
-        match block_on(acquiring(self.locks.try_acquire(key), options).into_future())? {
+        match run(acquiring(self.locks.try_acquire(key), options).into_future())? {
             TryAcquired::Granted(lock) => Ok(Acquired::Granted(self.held(lock))),
             TryAcquired::Held(held) => Ok(Acquired::Held(held.into())),
         }
@@ -75,25 +77,70 @@ impl GuestClient for Client {
                 ));
             }
         };
-        Ok(self.held(block_on(resume.into_future())?))
+        Ok(self.held(run(resume.into_future())?))
     }
 
     fn reclaim(&self, saved: types::SavedLock, options: AcquireOptions) -> Result<locks::Lock> {
         let AcquireOptions { budget, lease, data, .. } = options;
-        let lock = block_on(leasing(self.locks.reclaim(saved.into()), budget, lease, data).into_future())?;
+        let lock = run(leasing(self.locks.reclaim(saved.into()), budget, lease, data).into_future())?;
         Ok(self.held(lock))
     }
 
     fn release(&self, saved: types::SavedLock, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {
-        Ok(outcome(block_on(releasing(self.locks.release(saved.into()), options).into_future())?))
+        Ok(outcome(run(releasing(self.locks.release(saved.into()), options).into_future())?))
     }
 
     fn release_workflow(&self, key: types::LockKey, workflow: String) -> Result<types::ReleaseOutcome> {
-        Ok(outcome(block_on(self.locks.release_workflow(key, workflow).into_future())?))
+        Ok(outcome(run(self.locks.release_workflow(key, workflow).into_future())?))
     }
 
     fn peek(&self, key: types::LockKey) -> Result<Option<types::PeekedLock>> {
-        Ok(block_on(self.locks.peek(key))?.map(Into::into))
+        Ok(run(Box::pin(self.locks.peek(key)))?.map(Into::into))
+    }
+
+    fn acquire_all(
+        &self,
+        keys: Vec<types::LockKey>,
+        in_order: bool,
+        options: SeveralOptions,
+    ) -> std::result::Result<locks::LockSet, SeveralError> {
+        let request = several(self.locks.acquire_all(keys), options);
+        Ok(self.held_all(if in_order {
+            State::InOrder(run(request.in_order().into_future())?)
+        } else {
+            State::Together(run(request.into_future())?)
+        }))
+    }
+
+    fn resume_all(
+        &self,
+        saved: Vec<types::SavedLock>,
+        time: Option<Budget>,
+        lease: Option<u64>,
+    ) -> Result<locks::LockSet> {
+        // Both kinds are resumed as a chain, which has no token of its own.
+        let mut resume = self.locks.resume_chain(saved_locks(saved));
+        if let Some(time) = time {
+            resume = resume.within(&budget(time));
+        }
+        if let Some(lease) = lease {
+            resume = resume.lease(Duration::from_millis(lease));
+        }
+        Ok(self.held_all(State::InOrder(run(resume.into_future())?)))
+    }
+
+    fn release_all(&self, saved: Vec<types::SavedLock>) -> Result<Vec<types::LockKey>> {
+        gone(self.locks.release_all(saved_locks(saved)))
+    }
+
+    fn acquire_permit(
+        &self,
+        name: types::LockKey,
+        permits: u32,
+        options: SeveralOptions,
+    ) -> std::result::Result<locks::Permit, SeveralError> {
+        let semaphore = self.locks.semaphore(name, permits);
+        Ok(self.permit(run(one_of_several(semaphore.acquire(), options).into_future())?))
     }
 }
 
@@ -101,6 +148,19 @@ impl Client {
     fn held(&self, lock: lambda_lock::Lock) -> locks::Lock {
         locks::Lock::new(Lock::held(self.locks.clone(), lock))
     }
+
+    fn held_all(&self, locks: State) -> locks::LockSet {
+        locks::LockSet::new(LockSet::held(self.locks.clone(), locks))
+    }
+
+    fn permit(&self, permit: Permit) -> locks::Permit {
+        // There are 1000 places at most.
+        locks::Permit { place: permit.place() as u32, lock: self.held(permit.into_lock()) }
+    }
+}
+
+fn saved_locks<Grants>(saved: Vec<types::SavedLock>) -> SavedLocks<Grants> {
+    SavedLocks::from_locks(saved.into_iter().map(Into::into).collect())
 }
 
 fn config(region: String, endpoint: Option<String>, credentials: Credentials) -> Config {

@@ -1,9 +1,10 @@
 //! Converts the crate's errors to those of the WIT package.
 
+use crate::bindings::exports::lambda_lock::lock::locks::{self, SeveralError};
 use crate::bindings::exports::lambda_lock::lock::types::{self, ErrorKind, Shortfall};
 use crate::convert::{epoch_millis, millis};
 use aws_sdk_dynamodb::error::DisplayErrorContext;
-use lambda_lock::{Error, Held, LockKey};
+use lambda_lock::{Blocked, Error, Held, SavedLock};
 
 impl From<Error> for types::Error {
     fn from(error: Error) -> Self {
@@ -32,6 +33,19 @@ impl From<Error> for types::Error {
     }
 }
 
+impl From<Error> for SeveralError {
+    fn from(error: Error) -> Self {
+        let blocked = error.blocked().iter().map(Into::into).collect();
+        Self { error: error.into(), blocked }
+    }
+}
+
+impl From<&Blocked> for locks::Blocked {
+    fn from(blocked: &Blocked) -> Self {
+        Self { key: (&blocked.key).into(), held: blocked.held.clone().into() }
+    }
+}
+
 impl From<Held> for types::Held {
     fn from(held: Held) -> Self {
         Self {
@@ -48,8 +62,9 @@ pub(crate) fn invalid(message: &str) -> types::Error {
     types::Error { kind: ErrorKind::InvalidRequest, message: message.to_owned(), cause: None }
 }
 
-/// The error of a lock that this guard does not hold any more.
-pub(crate) fn lost(key: &LockKey) -> types::Error {
-    let message = format!("the lock {key} was given back or handed over here: stop, and do not write");
+/// The error of locks that this guard does not hold any more.
+pub(crate) fn lost(saved: &[SavedLock]) -> types::Error {
+    let keys: Vec<_> = saved.iter().map(|saved| saved.key().to_string()).collect();
+    let message = format!("{} was given back or handed over here: stop, and do not write", keys.join(", "));
     types::Error { kind: ErrorKind::Lost, message, cause: None }
 }

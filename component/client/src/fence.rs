@@ -4,11 +4,11 @@ use crate::bindings::exports::lambda_lock::lock::types::{
     Attribute, AttributeValue as Value, ConditionCheck, Error, NamePlaceholder, ValuePlaceholder,
 };
 use crate::error::invalid;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use std::collections::HashMap;
 
-pub(crate) fn condition_check(lock: &lambda_lock::Lock) -> Result<ConditionCheck, Error> {
-    let Some(check) = lock.condition_check()?.condition_check else {
+pub(crate) fn written(item: TransactWriteItem) -> Result<ConditionCheck, Error> {
+    let Some(check) = item.condition_check else {
         return Err(invalid("the crate gave no condition check"));
     };
     let attribute = |(name, value)| Attribute { name, value };

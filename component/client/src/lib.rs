@@ -8,6 +8,8 @@ mod error;
 mod fence;
 mod lock;
 mod options;
+mod run;
+mod set;
 
 mod bindings {
     #![allow(missing_docs, unsafe_code, unreachable_pub, reason = "generated")]
@@ -22,4 +24,5 @@ struct Component;
 impl bindings::exports::lambda_lock::lock::locks::Guest for Component {
     type Client = client::Client;
     type Lock = lock::Lock;
+    type LockSet = set::LockSet;
 }

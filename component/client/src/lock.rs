@@ -4,12 +4,12 @@ use crate::bindings::exports::lambda_lock::lock::locks::{GuestLock, ReleaseOptio
 use crate::bindings::exports::lambda_lock::lock::types;
 use crate::convert::{epoch_millis, millis};
 use crate::error::lost;
-use crate::fence::condition_check;
+use crate::fence::written;
 use crate::options::{outcome, releasing};
+use crate::run::run;
 use lambda_lock::{LockClient, SavedLock};
 use std::cell::RefCell;
 use std::time::Duration;
-use wstd::runtime::block_on;
 
 type Result<T> = std::result::Result<T, types::Error>;
 
@@ -76,7 +76,7 @@ impl GuestLock for Lock {
     fn ensure_remaining(&self, step: u64) -> Result<()> {
         match &*self.state.borrow() {
             State::Held(lock) => Ok(lock.ensure_remaining(Duration::from_millis(step))?),
-            State::Over(saved) => Err(lost(&saved.key())),
+            State::Over(saved) => Err(lost(std::slice::from_ref(saved))),
         }
     }
 
@@ -85,7 +85,7 @@ impl GuestLock for Lock {
         let mut state = self.state.borrow_mut();
         let lock = match &mut *state {
             State::Held(lock) => lock,
-            State::Over(saved) => return Err(lost(&saved.key())),
+            State::Over(saved) => return Err(lost(std::slice::from_ref(saved))),
         };
         let mut renew = lock.renew();
         if let Some(lease) = lease {
@@ -96,7 +96,7 @@ impl GuestLock for Lock {
             types::DataChange::Set(bytes) => renew.data(bytes),
             types::DataChange::Remove => renew.remove_data(),
         };
-        Ok(block_on(renew.into_future())?)
+        Ok(run(renew.into_future())?)
     }
 
     fn to_saved(&self) -> types::SavedLock {
@@ -114,8 +114,8 @@ impl GuestLock for Lock {
 
     fn condition_check(&self) -> Result<types::ConditionCheck> {
         match &*self.state.borrow() {
-            State::Held(lock) => condition_check(lock),
-            State::Over(saved) => Err(lost(&saved.key())),
+            State::Held(lock) => written(lock.condition_check()?),
+            State::Over(saved) => Err(lost(std::slice::from_ref(saved))),
         }
     }
 
@@ -124,6 +124,6 @@ impl GuestLock for Lock {
             (State::Held(lock), _) => lock.release(),
             (State::Over(_), saved) => self.client.release(saved),
         };
-        Ok(outcome(block_on(releasing(release, options).into_future())?))
+        Ok(outcome(run(releasing(release, options).into_future())?))
     }
 }

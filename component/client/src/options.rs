@@ -1,8 +1,8 @@
 //! Applies the host's options to the crate's builders.
 
-use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions};
+use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions, SeveralOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
-use lambda_lock::{AcquireRequest, NewHolder, Release, ReleaseOutcome};
+use lambda_lock::{AcquireAll, AcquirePermit, AcquireRequest, NewHolder, Release, ReleaseOutcome};
 use std::time::Duration;
 
 pub(crate) fn acquiring<Mode: NewHolder>(
@@ -42,6 +42,34 @@ pub(crate) fn leasing<Mode>(
         Some(lease) => request.lease(Duration::from_millis(lease)),
         None => request,
     }
+}
+
+/// Sets the options of an acquire of several locks or of a place. The crate's builders have the same methods, but no
+/// trait for them.
+macro_rules! several {
+    ($request:expr, $options:expr) => {{
+        let SeveralOptions { budget: time, lease, owner, workflow, seen, reclaim_own } = $options;
+        let seen = seen.into_iter().map(|blocked| (blocked.key, blocked.held.observation.into()));
+        let mut request = $request.observations(seen).within(&budget(time));
+        if let Some(lease) = lease {
+            request = request.lease(Duration::from_millis(lease));
+        }
+        if let Some(owner) = owner {
+            request = request.owner(owner);
+        }
+        if let Some(workflow) = workflow {
+            request = request.workflow(workflow);
+        }
+        if reclaim_own { request.reclaim_own() } else { request }
+    }};
+}
+
+pub(crate) fn several(request: AcquireAll<'_>, options: SeveralOptions) -> AcquireAll<'_> {
+    several!(request, options)
+}
+
+pub(crate) fn one_of_several(request: AcquirePermit<'_>, options: SeveralOptions) -> AcquirePermit<'_> {
+    several!(request, options)
 }
 
 pub(crate) fn releasing(release: Release, options: ReleaseOptions) -> Release {
