@@ -21,4 +21,4 @@ mod subject;
 pub use crate::host::Host;
 pub use crate::native::Native;
 pub use crate::stage::Stage;
-pub use crate::subject::{Ask, BoxFuture, Failure, Subject, World};
+pub use crate::subject::{Ask, Blocked, BoxFuture, Failure, Several, Subject, World};

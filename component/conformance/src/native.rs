@@ -1,12 +1,12 @@
 //! The crate itself in this process, with the same calls as the hosts.
 
 use crate::dynamodb_json;
-use crate::subject::{Acquire, Ask, BoxFuture, Failure, Subject, World};
+use crate::subject::{Acquire, Ask, Blocked, BoxFuture, Failure, Several, Subject, World};
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
-    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, NewHolder, Observation, PeekedLock,
-    ReleaseOutcome, SavedLock, TryAcquired,
+    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockChain, LockClient, LockKey, LockSet, NewHolder,
+    Observation, PeekedLock, ReleaseAllOutcome, ReleaseOutcome, SavedLock, SavedLocks, TryAcquired,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,7 +21,46 @@ pub struct Native(Mutex<Opened>);
 struct Opened {
     locks: Option<LockClient>,
     granted: BTreeMap<u64, Lock>,
+    sets: BTreeMap<u64, Set>,
     last: u64,
+}
+
+/// Several locks that were granted by one call.
+#[derive(Debug)]
+enum Set {
+    Together(LockSet),
+    InOrder(LockChain),
+}
+
+/// Does the same with both kinds of sets, which are of one form, but not of one type.
+macro_rules! of_either {
+    ($value:expr, $set:ident => $done:expr) => {
+        match $value {
+            Set::Together($set) => $done,
+            Set::InOrder($set) => $done,
+        }
+    };
+}
+
+/// Sets the options of a call for several locks or for a place, which have the same methods.
+macro_rules! several {
+    ($request:expr, $several:expr) => {{
+        let Several { remaining, reserve, lease, owner, workflow, seen, reclaim_own } = $several;
+        let [remaining, reserve] = [remaining, reserve].map(Duration::from_millis);
+        let seen = seen.iter().map(|one| Ok((one.key.as_str(), read_observation(&one.held["observation"])?)));
+        let request = $request.within(&Budget::lasting(remaining).reserve(reserve));
+        let request = request.observations(seen.collect::<anyhow::Result<Vec<_>>>()?);
+        let request = lease.iter().fold(request, |request, lease| request.lease(Duration::from_millis(*lease)));
+        let request = owner.iter().fold(request, |request, owner| request.owner(owner));
+        let request = workflow.iter().fold(request, |request, workflow| request.workflow(workflow));
+        if reclaim_own { request.reclaim_own() } else { request }
+    }};
+}
+
+impl Set {
+    fn save(self) -> Vec<SavedLock> {
+        of_either!(self, set => set.save().locks().to_vec())
+    }
 }
 
 impl Subject for Native {
@@ -39,9 +78,7 @@ type Told = anyhow::Result<Result<Value, Failure>>;
 impl Opened {
     async fn answer(&mut self, ask: Ask) -> Told {
         if let Ask::Open { table, endpoint, access_key_id, owner, request_timeout } = ask {
-            for (_, lock) in std::mem::take(&mut self.granted) {
-                let _ = lock.save();
-            }
+            self.forget();
             return Ok(client(table, &endpoint, &access_key_id, owner, request_timeout).map(|locks| {
                 self.locks = Some(locks);
                 Value::Null
@@ -76,9 +113,84 @@ impl Opened {
                 let release = self.granted.remove(&lock).context("there is no lock with this number")?.release();
                 (if delete_row { release.delete_row() } else { release }).await.map(outcome)
             }
+            Ask::AcquireAll { keys, in_order, several } => {
+                let request = several!(locks.acquire_all(keys), several);
+                match in_order {
+                    true => request.in_order().await.map(|set| self.grant_all(Set::InOrder(set))),
+                    false => request.await.map(|set| self.grant_all(Set::Together(set))),
+                }
+            }
+            Ask::ResumeAll { saved, lease } => {
+                let resume = locks.resume_chain(SavedLocks::from_locks(read_all_saved(saved)?));
+                let resume = lease.iter().fold(resume, |resume, lease| resume.lease(Duration::from_millis(*lease)));
+                resume.await.map(|set| self.grant_all(Set::InOrder(set)))
+            }
+            Ask::ReleaseAll { set } => {
+                let set = self.sets.remove(&set).context("there is no set with this number")?;
+                of_either!(set, set => set.release()).await.map(gone)
+            }
+            Ask::ReleaseAllSaved { saved } => {
+                locks.release_all(SavedLocks::from_locks(read_all_saved(saved)?)).await.map(gone)
+            }
+            Ask::SavedAll { set, keep: false } => {
+                let set = self.sets.remove(&set).context("there is no set with this number")?;
+                Ok(json!(set.save().iter().map(written).collect::<Vec<_>>()))
+            }
+            Ask::AcquirePermit { name, permits, several } => {
+                let semaphore = locks.semaphore(name, permits);
+                let permit = several!(semaphore.acquire(), several).await;
+                permit.map(|permit| json!({"place": permit.place(), "lock": self.grant(permit.into_lock())}))
+            }
+            of_a_set @ (Ask::RenewAll { .. }
+            | Ask::RemainingOfAll { .. }
+            | Ask::EnsureRemainingOfAll { .. }
+            | Ask::ConditionChecks { .. }
+            | Ask::SavedAll { .. }) => return self.of_a_set(of_a_set).await,
             of_a_lock => return self.of_a_lock(of_a_lock).await,
         };
         Ok(told.map_err(failure))
+    }
+
+    async fn of_a_set(&mut self, ask: Ask) -> Told {
+        let (Ask::RenewAll { set }
+        | Ask::RemainingOfAll { set }
+        | Ask::EnsureRemainingOfAll { set, .. }
+        | Ask::ConditionChecks { set }
+        | Ask::SavedAll { set, .. }) = &ask
+        else {
+            anyhow::bail!("{ask:?} does not use a set")
+        };
+        let set = self.sets.get_mut(set).context("there is no set with this number")?;
+        let told = of_either!(set, set => match ask {
+            Ask::RenewAll { .. } => set.checkpoint().await.map(|()| Value::Null),
+            Ask::EnsureRemainingOfAll { step, .. } => {
+                set.ensure_remaining(Duration::from_millis(step)).map(|()| Value::Null)
+            }
+            Ask::ConditionChecks { .. } => match set.condition_checks() {
+                Ok(checks) => {
+                    let checks: anyhow::Result<Vec<_>> = checks.into_iter().map(dynamodb_json::written).collect();
+                    Ok(json!(checks?))
+                }
+                Err(error) => Err(error),
+            },
+            Ask::SavedAll { .. } => Ok(json!(set.to_saved().locks().iter().map(written).collect::<Vec<_>>())),
+            _ => Ok(json!(millis(set.remaining()))),
+        });
+        Ok(told.map_err(failure))
+    }
+
+    fn grant_all(&mut self, set: Set) -> Value {
+        self.last += 1;
+        let saved = of_either!(&set, set => set.to_saved().locks().to_vec());
+        let token = saved[0].fencing_token();
+        let grant = json!({
+            "set": self.last,
+            "keys": saved.iter().map(|saved| saved.key().key().to_owned()).collect::<Vec<_>>(),
+            "fencingToken": saved.iter().all(|saved| saved.fencing_token() == token).then_some(token),
+            "remaining": of_either!(&set, set => millis(set.remaining())),
+        });
+        self.sets.insert(self.last, set);
+        grant
     }
 
     async fn of_a_lock(&mut self, ask: Ask) -> Told {
@@ -130,11 +242,21 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
-    fn drop(&mut self) {
+impl Opened {
+    /// Forgets what was granted. Otherwise each lock would warn that it was not released.
+    fn forget(&mut self) {
         for (_, lock) in std::mem::take(&mut self.granted) {
             let _ = lock.save();
         }
+        for (_, set) in std::mem::take(&mut self.sets) {
+            let _ = set.save();
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 
@@ -198,6 +320,13 @@ fn outcome(outcome: ReleaseOutcome) -> Value {
     }
 }
 
+fn gone(outcome: ReleaseAllOutcome) -> Value {
+    match outcome {
+        ReleaseAllOutcome::Released => json!([]),
+        ReleaseAllOutcome::AlreadyGone(keys) => json!(keys.iter().map(LockKey::key).collect::<Vec<_>>()),
+    }
+}
+
 fn held(held: &Held) -> Value {
     json!({
         "holder": held.holder,
@@ -244,6 +373,10 @@ fn read_saved(saved: Value) -> anyhow::Result<SavedLock> {
     ))
 }
 
+fn read_all_saved(saved: Vec<Value>) -> anyhow::Result<Vec<SavedLock>> {
+    saved.into_iter().map(read_saved).collect()
+}
+
 fn peeked(row: PeekedLock) -> Value {
     json!({
         "holder": row.holder,
@@ -271,5 +404,11 @@ fn failure(error: Error) -> Failure {
         ErrorKind::Denied => "denied",
         _ => "of no case in the WIT package",
     };
-    Failure { kind: kind.to_owned(), message: error.to_string(), held: error.held().map(held) }
+    let blocked = |one: &lambda_lock::Blocked| Blocked { key: one.key.key().to_owned(), held: held(&one.held) };
+    Failure {
+        kind: kind.to_owned(),
+        message: error.to_string(),
+        held: error.held().map(held),
+        blocked: error.blocked().iter().map(blocked).collect(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::dynamodb_json;
 use crate::stage::{NATIVE, SUBJECT, Stage, TABLE};
-use crate::subject::{Acquire, Ask, Failure, Subject};
+use crate::subject::{Acquire, Ask, Failure, Several, Subject};
 use anyhow::{Context, bail, ensure};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Deserialize;
@@ -26,6 +26,23 @@ pub(crate) struct Grant {
     pub(crate) lease_ends_at: u64,
     pub(crate) remaining: u64,
     pub(crate) data: Option<Vec<u8>>,
+}
+
+/// Locks that one call granted to a player.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GrantedSet {
+    pub(crate) set: u64,
+    pub(crate) keys: Vec<String>,
+    pub(crate) fencing_token: Option<u64>,
+    pub(crate) remaining: u64,
+}
+
+/// A place that was granted to a player.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Permit {
+    pub(crate) place: u32,
+    pub(crate) lock: Grant,
 }
 
 /// The lock of another holder.
@@ -171,6 +188,47 @@ impl<'a> Player<'a> {
         read(self.told(Ask::ReleaseSaved { saved, or_later_grant_of_owner: false }).await?)
     }
 
+    /// Several locks that must be granted.
+    pub(crate) async fn acquire_all(&self, ask: Ask) -> anyhow::Result<GrantedSet> {
+        read(self.told(ask).await?)
+    }
+
+    pub(crate) async fn resume_all(&self, saved: Vec<Value>) -> anyhow::Result<GrantedSet> {
+        read(self.told(Ask::ResumeAll { saved, lease: None }).await?)
+    }
+
+    pub(crate) async fn renew_all(&self, set: &GrantedSet) -> anyhow::Result<()> {
+        self.told(Ask::RenewAll { set: set.set }).await.map(drop)
+    }
+
+    pub(crate) async fn remaining_of_all(&self, set: &GrantedSet) -> anyhow::Result<u64> {
+        read(self.told(Ask::RemainingOfAll { set: set.set }).await?)
+    }
+
+    /// The saved locks of a set, which stays.
+    pub(crate) async fn to_saved_all(&self, set: &GrantedSet) -> anyhow::Result<Vec<Value>> {
+        read(self.told(Ask::SavedAll { set: set.set, keep: true }).await?)
+    }
+
+    pub(crate) async fn condition_checks(&self, set: &GrantedSet) -> anyhow::Result<Vec<TransactWriteItem>> {
+        let checks: Vec<Value> = read(self.told(Ask::ConditionChecks { set: set.set }).await?)?;
+        checks.iter().map(dynamodb_json::read).collect()
+    }
+
+    /// The keys that were gone.
+    pub(crate) async fn release_all(&self, set: &GrantedSet) -> anyhow::Result<Vec<String>> {
+        read(self.told(Ask::ReleaseAll { set: set.set }).await?)
+    }
+
+    pub(crate) async fn release_all_saved(&self, saved: Vec<Value>) -> anyhow::Result<Vec<String>> {
+        read(self.told(Ask::ReleaseAllSaved { saved }).await?)
+    }
+
+    /// A permit that must be granted.
+    pub(crate) async fn permit(&self, ask: Ask) -> anyhow::Result<Permit> {
+        read(self.told(ask).await?)
+    }
+
     pub(crate) async fn peek(&self, key: &str) -> anyhow::Result<Option<Row>> {
         read(self.told(Ask::Peek { key: key.to_owned() }).await?)
     }
@@ -178,6 +236,16 @@ impl<'a> Player<'a> {
 
 pub(crate) fn renew(grant: &Grant) -> Ask {
     Ask::Renew { lock: grant.lock, lease: None, data: None }
+}
+
+/// Options of a call for several locks or for a place, which tries once.
+pub(crate) fn once(lease: u64) -> Several {
+    Several { remaining: 20_000, reserve: 20_000, lease: Some(lease), ..Several::default() }
+}
+
+/// Options of a call for several locks or for a place, which waits for this time.
+pub(crate) fn waiting_for(wait: u64, lease: u64) -> Several {
+    Several { remaining: 20_000 + wait, reserve: 20_000, lease: Some(lease), ..Several::default() }
 }
 
 /// Options with a lease for this key.

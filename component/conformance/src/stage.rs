@@ -45,7 +45,7 @@ impl Stage {
         let dynamodb = LocalDynamoDb::in_memory().await?;
         let table = LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?;
         table.create_table().await?;
-        let all = ["GetItem", "UpdateItem", "DeleteItem"];
+        let all = ["GetItem", "UpdateItem", "DeleteItem", "BatchGetItem"];
         let roles = [(SUBJECT, &all[..]), (NATIVE, &all[..]), (READER, &all[..1])];
         let roles = roles.into_iter().map(|(caller, actions)| (caller.to_owned(), role(actions))).collect();
         let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles).await?;

@@ -117,6 +117,71 @@ pub enum Ask {
         /// The key.
         key: String,
     },
+    /// Acquires several locks, and returns a set: `{"set", "keys", "fencingToken", "remaining"}`. This and all calls below
+    /// but the last are only in the world `client`.
+    AcquireAll {
+        /// The keys.
+        keys: Vec<String>,
+        /// One after the other, instead of together.
+        in_order: bool,
+        /// How to acquire them.
+        several: Several,
+    },
+    /// Resumes the saved locks of a set, and returns a set.
+    ResumeAll {
+        /// The saved locks.
+        saved: Vec<Value>,
+        /// A longer lease.
+        lease: Option<u64>,
+    },
+    /// Renews the locks of a set.
+    RenewAll {
+        /// The set, by the number that its grant gave it.
+        set: u64,
+    },
+    /// Returns the remaining lease of a set.
+    RemainingOfAll {
+        /// The set.
+        set: u64,
+    },
+    /// Checks that the leases of a set cover a step.
+    EnsureRemainingOfAll {
+        /// The set.
+        set: u64,
+        /// The step.
+        step: u64,
+    },
+    /// Returns the conditions for a transaction, each as `ConditionCheck` does.
+    ConditionChecks {
+        /// The set.
+        set: u64,
+    },
+    /// Returns the saved locks of a set, and keeps it or ends it.
+    SavedAll {
+        /// The set.
+        set: u64,
+        /// Whether to keep it.
+        keep: bool,
+    },
+    /// Releases a set, and returns the keys that were gone.
+    ReleaseAll {
+        /// The set.
+        set: u64,
+    },
+    /// Releases the saved locks of a set, and returns the same as `ReleaseAll`.
+    ReleaseAllSaved {
+        /// The saved locks.
+        saved: Vec<Value>,
+    },
+    /// Acquires one of the places of a semaphore, and returns `{"place", "lock": grant}`.
+    AcquirePermit {
+        /// The name of the semaphore.
+        name: String,
+        /// The number of places.
+        permits: u32,
+        /// How to acquire one.
+        several: Several,
+    },
     /// Makes pairs of acquire and release, and returns the nanoseconds of each pair.
     Pairs {
         /// The key.
@@ -148,6 +213,36 @@ pub struct Acquire {
     pub reclaim_own: bool,
 }
 
+/// How to acquire several locks, or one of several places.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Several {
+    /// The remaining budget.
+    pub remaining: u64,
+    /// The part of it that waiting leaves.
+    pub reserve: u64,
+    /// The lease.
+    pub lease: Option<u64>,
+    /// The owner.
+    pub owner: Option<String>,
+    /// The workflow.
+    pub workflow: Option<String>,
+    /// The `blocked` of an earlier call.
+    pub seen: Vec<Blocked>,
+    /// Whether to replace a living holder of the same owner.
+    pub reclaim_own: bool,
+}
+
+/// A lock or a place that somebody else holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Blocked {
+    /// The key.
+    pub key: String,
+    /// The holder, as for one lock.
+    pub held: Value,
+}
+
 /// An error of the lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -160,6 +255,9 @@ pub struct Failure {
     /// For `held`.
     #[serde(default)]
     pub held: Option<Value>,
+    /// For `held` of several locks, or of a place.
+    #[serde(default)]
+    pub blocked: Vec<Blocked>,
 }
 
 impl fmt::Display for Failure {

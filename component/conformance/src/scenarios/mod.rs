@@ -6,6 +6,7 @@ mod fencing;
 mod handing_over;
 mod holding;
 mod lost_answers;
+mod several;
 
 use crate::native::Native;
 use crate::plays::Player;
@@ -107,6 +108,19 @@ pub fn all() -> Vec<Scenario> {
         fencing: {
             a_condition_check_lets_writes_through_while_the_lock_is_ours,
             a_condition_check_refuses_writes_after_a_takeover_by_a_native_client,
+        }
+        several: {} + of_clients_only {
+            several_locks_are_granted_with_one_token_larger_than_each_before,
+            several_locks_of_which_some_are_held_are_refused_with_each_of_these_and_leave_nothing_behind,
+            several_locks_are_waited_for_together_and_in_order,
+            a_lost_lock_of_several_is_named_and_the_others_are_free,
+            several_locks_are_handed_over_as_the_same_grant,
+            condition_checks_refuse_writes_when_one_of_several_locks_is_not_ours,
+            what_an_earlier_refusal_of_several_saw_is_continued,
+            what_cannot_work_for_several_locks_is_refused_before_any_request,
+            at_most_as_many_permits_are_granted_as_there_are_places,
+            a_permit_is_waited_for,
+            a_retried_task_gets_its_own_several_locks_and_its_own_place_again,
         }
         lost_answers: {
             a_lost_answer_is_recognised_as_our_own_grant,
