@@ -3,11 +3,12 @@
 
 import { locks as component } from './transpiled/client.js';
 import {
-  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, savedFromJson, savedToJson,
+  big, blockedFromJson, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, savedFromJson,
+  savedToJson,
 } from './lines.mjs';
 
 const RELEASING = { data: { tag: 'keep' }, deleteRow: false, orLaterGrantOfOwner: false };
-let client, granted = [];
+let client, granted = [], sets = [];
 
 // A failure that the lock reports is thrown as an error that contains the record `error`.
 function thrown(call) {
@@ -35,9 +36,28 @@ function acquiring({ key, remaining, lease, owner, workflow, data, observation, 
   }];
 }
 
+function grantAll(locks) {
+  sets.push(locks);
+  return {
+    set: sets.length - 1,
+    keys: locks.keys().map(({ key }) => key),
+    fencingToken: locks.fencingToken() ?? null,
+    remaining: locks.remaining(),
+  };
+}
+
+const acquiringSeveral = ({ remaining, reserve, lease, owner, workflow, seen, reclaimOwn }) => ({
+  budget: { remaining: big(remaining), reserve: big(reserve) },
+  lease: big(lease),
+  owner: owner ?? undefined,
+  workflow: workflow ?? undefined,
+  seen: seen.map(blockedFromJson),
+  reclaimOwn,
+});
+
 await serve({
   open({ table, endpoint, accessKeyId, owner, requestTimeout }) {
-    granted = [];
+    [granted, sets] = [[], []];
     const credentials = { accessKeyId, secretAccessKey: 'secret' };
     const settings = { table, region: 'local', endpoint, credentials, owner, requestTimeout: big(requestTimeout) };
     client = thrown(() => component.Client.open(settings));
@@ -63,6 +83,21 @@ await serve({
     thrown(() => client.release(savedFromJson(saved), { ...RELEASING, orLaterGrantOfOwner })),
   releaseWorkflow: ({ key, workflow }) => thrown(() => client.releaseWorkflow({ key }, workflow)),
   peek: ({ key }) => thrown(() => client.peek({ key })),
+  acquireAll: ({ keys, inOrder, several }) =>
+    grantAll(thrown(() => client.acquireAll(keys.map((key) => ({ key })), inOrder, acquiringSeveral(several)))),
+  resumeAll: ({ saved, lease }) =>
+    grantAll(thrown(() => client.resumeAll(saved.map(savedFromJson), undefined, big(lease)))),
+  renewAll: ({ set }) => thrown(() => sets[set].renew()),
+  remainingOfAll: ({ set }) => sets[set].remaining(),
+  ensureRemainingOfAll: ({ set, step }) => thrown(() => sets[set].ensureRemaining(big(step))),
+  conditionChecks: ({ set }) => thrown(() => sets[set].conditionChecks()).map(conditionCheckToJson),
+  savedAll: ({ set, keep }) => (keep ? sets[set].toSaved() : sets[set].save()).map(savedToJson),
+  releaseAll: ({ set }) => thrown(() => sets[set].release()).map(({ key }) => key),
+  releaseAllSaved: ({ saved }) => thrown(() => client.releaseAll(saved.map(savedFromJson))).map(({ key }) => key),
+  acquirePermit({ name, permits, several }) {
+    const { place, lock } = thrown(() => client.acquirePermit({ key: name }, permits, acquiringSeveral(several)));
+    return { place, lock: grant(lock) };
+  },
   pairs({ key, count }) {
     const [of, options] = acquiring({ key, lease: 60_000, reclaimOwn: false });
     const started = process.hrtime.bigint();

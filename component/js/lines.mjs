@@ -10,9 +10,11 @@ export async function serve(host) {
     try {
       told = { ok: (await host[ask](question)) ?? null };
     } catch (error) {
-      if (!error.kind) throw error;
-      told = { error: { kind: error.kind.tag, message: error.message, held: error.kind.val ?? null } };
-      if (error.kind.tag !== 'held') told.error.held = null;
+      // The error of a call for several locks has the record `error` in it.
+      const { kind, message } = error.error ?? error;
+      if (!kind) throw error;
+      const blocked = (error.blocked ?? []).map(({ key, held }) => ({ key: key.key, held }));
+      told = { error: { kind: kind.tag, message, held: kind.tag === 'held' ? kind.val : null, blocked } };
     }
     process.stdout.write(JSON.stringify(told, plain) + '\n');
   }
@@ -49,6 +51,16 @@ export const savedFromJson = (saved) => ({
 export const observationFromJson = (observation) => observation == null
   ? undefined
   : { version: observation.version, lease: big(observation.lease), unchangedFor: big(observation.unchangedFor) };
+
+export const blockedFromJson = ({ key, held }) => ({
+  key: { key },
+  held: {
+    holder: held.holder,
+    leaseEndsAt: big(held.leaseEndsAt),
+    retryAfter: big(held.retryAfter),
+    observation: observationFromJson(held.observation),
+  },
+});
 
 export const dataChange = (data) => data == null ? { tag: 'keep' } : { tag: 'set', val: new Uint8Array(data) };
 

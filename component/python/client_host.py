@@ -3,12 +3,22 @@
 import time
 
 from lambda_lock_client import INTERFACE, Lock, Locks
-from lines import Host, camel, data_change, observation_from_json, serve, saved_from_json
+from lines import (
+    Host,
+    blocked_from_json,
+    camel,
+    condition_check_to_json,
+    data_change,
+    observation_from_json,
+    saved_from_json,
+    saved_to_json,
+    serve,
+)
 
 
 class ClientHost(Host):
     def open(self, table, endpoint, accessKeyId, owner, requestTimeout):
-        self.granted = []
+        self.granted, self.sets = [], []
         credentials = {"access_key_id": accessKeyId, "secret_access_key": "secret", "session_token": None}
         self.locks = Locks(
             self.instance,
@@ -42,6 +52,47 @@ class ClientHost(Host):
     def releaseSaved(self, saved, orLaterGrantOfOwner):
         return self.locks.release(saved_from_json(saved), or_later_grant_of_owner=orLaterGrantOfOwner)
 
+    def acquireAll(self, keys, inOrder, several):
+        return self.grant_all(self.locks.acquire_all(keys, in_order=inOrder, **acquiring_several(**several)))
+
+    def resumeAll(self, saved, lease):
+        return self.grant_all(self.locks.resume_all([saved_from_json(each) for each in saved], lease=lease))
+
+    def renewAll(self, set):
+        self.sets[set].renew()
+
+    def remainingOfAll(self, set):
+        return self.sets[set].remaining
+
+    def ensureRemainingOfAll(self, set, step):
+        self.sets[set].ensure_remaining(step)
+
+    def conditionChecks(self, set):
+        return [condition_check_to_json(each) for each in self.sets[set].condition_checks()]
+
+    def savedAll(self, set, keep):
+        saved = self.sets[set].to_saved() if keep else self.sets[set].save()
+        return [saved_to_json(each) for each in saved]
+
+    def releaseAll(self, set):
+        return [key["key"] for key in self.sets[set].release()]
+
+    def releaseAllSaved(self, saved):
+        return [key["key"] for key in self.locks.release_all([saved_from_json(each) for each in saved])]
+
+    def acquirePermit(self, name, permits, several):
+        place, lock = self.locks.acquire_permit(name, permits, **acquiring_several(**several))
+        return {"place": place, "lock": self.grant(lock)}
+
+    def grant_all(self, locks):
+        self.sets.append(locks)
+        return {
+            "set": len(self.sets) - 1,
+            "keys": [key["key"] for key in locks.keys],
+            "fencingToken": locks.fencing_token,
+            "remaining": locks.remaining,
+        }
+
     def pairs(self, key, count):
         started = time.perf_counter_ns()
         for _ in range(count):
@@ -59,6 +110,17 @@ def acquiring(remaining, lease, owner, workflow, data, observation, reclaimOwn):
         "workflow": workflow,
         "data": data_change(data),
         "observation": observation_from_json(observation),
+        "reclaim_own": reclaimOwn,
+    }
+
+
+def acquiring_several(remaining, reserve, lease, owner, workflow, seen, reclaimOwn):
+    return {
+        "budget": {"remaining": remaining, "reserve": reserve},
+        "lease": lease,
+        "owner": owner,
+        "workflow": workflow,
+        "seen": [blocked_from_json(each) for each in seen],
         "reclaim_own": reclaimOwn,
     }
 

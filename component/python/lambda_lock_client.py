@@ -49,8 +49,42 @@ class Locks(Resource):
     def peek(self, key):
         return self.call("peek", lock_key(key))
 
+    def acquire_all(self, keys, in_order=False, **options):
+        """Waits for all of several locks. `Refused.blocked` has those that others hold."""
+        keys = [lock_key(key) for key in keys]
+        return LockSet(self.instance, self.call("acquire-all", keys, in_order, acquiring_several(options)))
 
-class Lock(HeldLock):
+    def resume_all(self, saved, budget=None, lease=None):
+        return LockSet(self.instance, self.call("resume-all", saved, budget, lease))
+
+    def release_all(self, saved):
+        """Returns the keys that were gone."""
+        return self.call("release-all", saved)
+
+    def acquire_permit(self, name, permits, **options):
+        """Waits for one of the places `name/0` to `name/{permits - 1}`. Returns its number and its `Lock`."""
+        permit = self.call("acquire-permit", lock_key(name), permits, acquiring_several(options))
+        return permit["place"], Lock(self.instance, permit["lock"])
+
+
+class Releasing:
+    """It is released at the end of a `with`."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failure, *_):
+        try:
+            self.release()
+        except Refused:
+            # The failure of the work is more important than that of the release, because the lease frees the lock.
+            if failure is None:
+                raise
+        finally:
+            self.drop()
+
+
+class Lock(Releasing, HeldLock):
     """A held lock. It is released at the end of a `with`."""
 
     @property
@@ -70,19 +104,48 @@ class Lock(HeldLock):
     def release(self, **options):
         return self.call("release", releasing(options))
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, failure, *_):
-        try:
-            self.release()
-        except Refused:
-            # The failure of the work is more important than that of the release, because the lease frees the lock.
-            if failure is None:
-                raise
-        finally:
-            self.drop()
+class LockSet(Releasing, Resource):
+    """Several held locks. They are released at the end of a `with`."""
+
+    name = "lock-set"
+
+    @property
+    def keys(self):
+        return self.call("keys")
+
+    @property
+    def fencing_token(self):
+        """The token of all of them. None if each has its own, as after `in_order`: see `to_saved`."""
+        return self.call("fencing-token")
+
+    @property
+    def remaining(self):
+        return self.call("remaining")
+
+    def ensure_remaining(self, step):
+        self.call("ensure-remaining", step)
+
+    def renew(self):
+        self.call("renew")
+
+    def condition_checks(self):
+        return self.call("condition-checks")
+
+    def to_saved(self):
+        return self.call("to-saved")
+
+    def save(self):
+        return self.call("save")
+
+    def release(self):
+        """Returns the keys that were gone."""
+        return self.call("release")
 
 
 def acquiring(options):
     return {"data": KEEP, "reclaim_own": False, **options}
+
+
+def acquiring_several(options):
+    return {"seen": [], "reclaim_own": False, **options}

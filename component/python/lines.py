@@ -56,7 +56,8 @@ def serve(host, interface):
             told = {"ok": answer(json.loads(line))}
         except Refused as refused:
             held = camel(refused.payload) if refused.kind == "held" else None
-            told = {"error": {"kind": refused.kind, "message": str(refused), "held": held}}
+            blocked = [{"key": each["key"]["key"], "held": camel(each["held"])} for each in refused.blocked]
+            told = {"error": {"kind": refused.kind, "message": str(refused), "held": held, "blocked": blocked}}
         print(json.dumps(told), flush=True)
 
 
@@ -96,6 +97,19 @@ def observation_from_json(observation):
         "version": observation["version"],
         "lease": observation["lease"],
         "unchanged_for": observation["unchangedFor"],
+    }
+
+
+def blocked_from_json(blocked):
+    held = blocked["held"]
+    return {
+        "key": {"key": blocked["key"], "sort_key": None},
+        "held": {
+            "holder": held["holder"],
+            "lease_ends_at": held["leaseEndsAt"],
+            "retry_after": held["retryAfter"],
+            "observation": observation_from_json(held["observation"]),
+        },
     }
 
 

@@ -19,9 +19,11 @@ from wasmtime.component import (
 
 
 class Refused(Exception):
-    """The `error` record of the package `lambda-lock:lock`."""
+    """The `error` record of the package `lambda-lock:lock`. `blocked` is that of a call for several locks."""
 
     def __init__(self, error):
+        self.blocked = error.get("blocked", [])
+        error = error.get("error", error)
         super().__init__(error["message"])
         self.error = error
         kind = error["kind"]

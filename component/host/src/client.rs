@@ -1,12 +1,12 @@
 //! A host of the component `client`, which sends its requests to DynamoDB itself.
 
 use crate::bindings::locks::{
-    AcquireOptions, Acquired, Budget, Credentials, Guest, GuestIndices, ReleaseOptions, RenewOptions, ResumeOptions,
-    Settings,
+    AcquireOptions, Acquired, Budget, Credentials, Guest, GuestIndices, Permit, ReleaseOptions, RenewOptions,
+    ResumeOptions, Settings, SeveralOptions,
 };
 use crate::bindings::types::{DataChange, LockKey};
 use crate::convert::{condition_check, data_change, held, lock_key, outcome, row};
-use crate::lines::{Acquire, Answer, Ask, Grant, Open, SavedLock};
+use crate::lines::{Acquire, Answer, Ask, Grant, GrantedSet, Open, SavedLock, Several};
 use crate::sandbox::{Sandbox, load};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ pub struct Host {
     store: Store<Sandbox>,
     client: Option<ResourceAny>,
     granted: Vec<ResourceAny>,
+    sets: Vec<ResourceAny>,
 }
 
 impl Host {
@@ -28,7 +29,7 @@ impl Host {
         let indices = GuestIndices::new(&component)?;
         let instance = component.instantiate(&mut store)?;
         let locks = indices.load(&mut store, &instance)?;
-        Ok(Self { locks, store, client: None, granted: Vec::new() })
+        Ok(Self { locks, store, client: None, granted: Vec::new(), sets: Vec::new() })
     }
 }
 
@@ -71,7 +72,32 @@ impl Answer for Host {
                 Ok(outcome(api.call_release_workflow(store, client, &lock_key(key), &workflow)??))
             }
             Ask::Peek { key } => Ok(json!(api.call_peek(store, client, &lock_key(key))??.map(row))),
+            Ask::AcquireAll { keys, in_order, several } => {
+                let keys: Vec<_> = keys.into_iter().map(lock_key).collect();
+                let set = api.call_acquire_all(store, client, &keys, in_order, &acquiring_several(several))??;
+                self.grant_all(set)
+            }
+            Ask::ResumeAll { saved, lease } => {
+                let saved: Vec<_> = saved.into_iter().map(Into::into).collect();
+                let set = api.call_resume_all(store, client, &saved, None, lease)??;
+                self.grant_all(set)
+            }
+            Ask::ReleaseAllSaved { saved } => {
+                let saved: Vec<_> = saved.into_iter().map(Into::into).collect();
+                Ok(keys(api.call_release_all(store, client, &saved)??))
+            }
+            Ask::AcquirePermit { name, permits, several } => {
+                let Permit { place, lock } =
+                    api.call_acquire_permit(store, client, &lock_key(name), permits, &acquiring_several(several))??;
+                Ok(json!({"place": place, "lock": self.grant(lock)?}))
+            }
             Ask::Pairs { key, count } => self.pairs(client, key, count),
+            of_a_set @ (Ask::RenewAll { set }
+            | Ask::RemainingOfAll { set }
+            | Ask::EnsureRemainingOfAll { set, .. }
+            | Ask::ConditionChecks { set }
+            | Ask::SavedAll { set, .. }
+            | Ask::ReleaseAll { set }) => self.of_a_set(of_a_set, set),
             of_a_lock => self.of_a_lock(of_a_lock),
         }
     }
@@ -79,7 +105,7 @@ impl Answer for Host {
 
 impl Host {
     fn open(&mut self, open: Open) -> anyhow::Result<Value> {
-        for earlier in self.granted.drain(..).chain(self.client.take()) {
+        for earlier in self.granted.drain(..).chain(self.sets.drain(..)).chain(self.client.take()) {
             earlier.resource_drop(&mut self.store)?;
         }
         let (access_key_id, secret_access_key) = (open.access_key_id, "secret".to_owned());
@@ -119,6 +145,24 @@ impl Host {
         })
     }
 
+    fn of_a_set(&mut self, ask: Ask, number: usize) -> anyhow::Result<Value> {
+        let set = self.sets.get(number).copied().context("there is no set with this number")?;
+        let (api, store) = (self.locks.lock_set(), &mut self.store);
+        Ok(match ask {
+            Ask::RenewAll { .. } => json!(api.call_renew(store, set)??),
+            Ask::EnsureRemainingOfAll { step, .. } => json!(api.call_ensure_remaining(store, set, step)??),
+            Ask::ConditionChecks { .. } => {
+                api.call_condition_checks(store, set)??.into_iter().map(condition_check).collect()
+            }
+            Ask::SavedAll { keep, .. } => {
+                let saved = if keep { api.call_to_saved(store, set)? } else { api.call_save(store, set)? };
+                json!(saved.into_iter().map(SavedLock::from).collect::<Vec<_>>())
+            }
+            Ask::ReleaseAll { .. } => keys(api.call_release(store, set)??),
+            _ => json!(api.call_remaining(store, set)?),
+        })
+    }
+
     fn pairs(&mut self, client: ResourceAny, key: String, count: u32) -> anyhow::Result<Value> {
         let (key, options) = acquiring(Acquire { key, lease: Some(60_000), ..Acquire::default() });
         let started = Instant::now();
@@ -145,6 +189,28 @@ impl Host {
             data: api.call_data(&mut *store, lock)?,
         }))
     }
+
+    fn grant_all(&mut self, set: ResourceAny) -> anyhow::Result<Value> {
+        self.sets.push(set);
+        let (api, store) = (self.locks.lock_set(), &mut self.store);
+        Ok(json!(GrantedSet {
+            set: self.sets.len() - 1,
+            keys: api.call_keys(&mut *store, set)?.into_iter().map(|key| key.key).collect(),
+            fencing_token: api.call_fencing_token(&mut *store, set)?,
+            remaining: api.call_remaining(&mut *store, set)?,
+        }))
+    }
+}
+
+fn acquiring_several(several: Several) -> SeveralOptions {
+    let Several { remaining, reserve, lease, owner, workflow, seen, reclaim_own } = several;
+    let budget = Budget { remaining, grace: None, reserve: Some(reserve) };
+    let seen = seen.into_iter().map(Into::into).collect();
+    SeveralOptions { budget, lease, owner, workflow, seen, reclaim_own }
+}
+
+fn keys(keys: Vec<LockKey>) -> Value {
+    keys.into_iter().map(|key| key.key).collect()
 }
 
 fn acquiring(acquire: Acquire) -> (LockKey, AcquireOptions) {

@@ -1,5 +1,6 @@
 //! Converts between the types of the WIT package and the lines of the conformance scenarios.
 
+use crate::bindings::locks::Blocked;
 use crate::bindings::types::{
     AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, Observation, PeekedLock,
     ReleaseOutcome, SavedLock,
@@ -39,7 +40,7 @@ pub fn failure(error: Error) -> Failure {
         ErrorKind::Table => ("table", None),
         ErrorKind::Denied => ("denied", None),
     };
-    Failure { kind, message: error.message, held: seen }
+    Failure { kind, message: error.message, held: seen, blocked: Vec::new() }
 }
 
 /// Attribute values in DynamoDB's JSON. The condition of a lock has no bytes.
@@ -72,6 +73,20 @@ pub fn row(row: PeekedLock) -> lines::Row {
         workflow: row.workflow,
         data: row.data,
         version: row.version,
+    }
+}
+
+impl From<Blocked> for lines::Blocked {
+    fn from(blocked: Blocked) -> Self {
+        Self { key: blocked.key.key, held: held(blocked.held) }
+    }
+}
+
+impl From<lines::Blocked> for Blocked {
+    fn from(blocked: lines::Blocked) -> Self {
+        let lines::Held { holder, lease_ends_at, retry_after, observation } = blocked.held;
+        let held = Held { holder, lease_ends_at, retry_after, observation: observation.into() };
+        Self { key: lock_key(blocked.key), held }
     }
 }
 

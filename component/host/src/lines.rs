@@ -1,5 +1,6 @@
 //! The calls and results of the conformance scenarios, as this host reads and writes them.
 
+use crate::bindings::locks::SeveralError;
 use crate::bindings::types;
 use crate::convert::failure;
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,8 @@ use std::io::{BufRead, Write};
 
 /// Answers the calls.
 pub trait Answer {
-    /// The result of a call. A failure that the lock reports is the error [`types::Error`]. Any other error is a trap.
+    /// The result of a call. A failure that the lock reports is the error [`types::Error`] or [`SeveralError`]. Any other
+    /// error is a trap.
     fn answer(&mut self, ask: Ask) -> anyhow::Result<Value>;
 }
 
@@ -18,12 +20,21 @@ pub fn serve(mut host: impl Answer) -> anyhow::Result<()> {
     for line in std::io::stdin().lock().lines() {
         let told = match host.answer(serde_json::from_str(&line?)?) {
             Ok(told) => json!({"ok": told}),
-            Err(error) => json!({"error": failure(error.downcast::<types::Error>()?)}),
+            Err(error) => json!({"error": failed(error)?}),
         };
         writeln!(output, "{told}")?;
         output.flush()?;
     }
     Ok(())
+}
+
+fn failed(error: anyhow::Error) -> anyhow::Result<Failure> {
+    Ok(match error.downcast::<SeveralError>() {
+        Ok(SeveralError { error, blocked }) => {
+            Failure { blocked: blocked.into_iter().map(Into::into).collect(), ..failure(error) }
+        }
+        Err(error) => failure(error.downcast::<types::Error>()?),
+    })
 }
 
 /// A failure that the lock reports.
@@ -32,6 +43,7 @@ pub struct Failure {
     pub kind: &'static str,
     pub message: String,
     pub held: Option<Held>,
+    pub blocked: Vec<Blocked>,
 }
 
 #[derive(Deserialize)]
@@ -51,6 +63,16 @@ pub enum Ask {
     ReleaseSaved { saved: SavedLock, or_later_grant_of_owner: bool },
     ReleaseWorkflow { key: String, workflow: String },
     Peek { key: String },
+    AcquireAll { keys: Vec<String>, in_order: bool, several: Several },
+    ResumeAll { saved: Vec<SavedLock>, lease: Option<u64> },
+    RenewAll { set: usize },
+    RemainingOfAll { set: usize },
+    EnsureRemainingOfAll { set: usize, step: u64 },
+    ConditionChecks { set: usize },
+    SavedAll { set: usize, keep: bool },
+    ReleaseAll { set: usize },
+    ReleaseAllSaved { saved: Vec<SavedLock> },
+    AcquirePermit { name: String, permits: u32, several: Several },
     Pairs { key: String, count: u32 },
 }
 
@@ -77,6 +99,24 @@ pub struct Acquire {
     pub reclaim_own: bool,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Several {
+    pub remaining: u64,
+    pub reserve: u64,
+    pub lease: Option<u64>,
+    pub owner: Option<String>,
+    pub workflow: Option<String>,
+    pub seen: Vec<Blocked>,
+    pub reclaim_own: bool,
+}
+
+#[derive(Deserialize, Serialize)]
+pub struct Blocked {
+    pub key: String,
+    pub held: Held,
+}
+
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedLock {
@@ -97,7 +137,7 @@ pub struct Observation {
     pub unchanged_for: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {
     pub holder: String,
@@ -115,6 +155,15 @@ pub struct Grant {
     pub lease_ends_at: u64,
     pub remaining: u64,
     pub data: Option<Vec<u8>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantedSet {
+    pub set: usize,
+    pub keys: Vec<String>,
+    pub fencing_token: Option<u64>,
+    pub remaining: u64,
 }
 
 #[derive(Serialize)]

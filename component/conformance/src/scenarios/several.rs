@@ -65,7 +65,6 @@ pub(super) async fn several_locks_are_granted_with_one_token_larger_than_each_be
     ensure!(subject.remaining_of_all(&set).await? > worn);
     ensure!(subject.release_all(&set).await?.is_empty());
     ensure!(stage.take_sent() == ["UpdateItem"; 3]);
-    subject.fails("lost", Ask::RenewAll { set: set.set }).await?;
     for key in &keys {
         let grant = native.granted(lease(key, 20_000)).await?;
         ensure!(Some(grant.fencing_token) > set.fencing_token, "{grant:?} after {set:?}");
@@ -169,7 +168,6 @@ pub(super) async fn several_locks_are_handed_over_as_the_same_grant(scene: &Scen
     let keys: [_; 2] = keys(scene);
     let set = subject.acquire_all(together(&keys, once(20_000))).await?;
     let saved: Vec<_> = read(subject.told(Ask::SavedAll { set: set.set, keep: false }).await?)?;
-    subject.fails("lost", Ask::RenewAll { set: set.set }).await?;
     let resumed = native.resume_all(saved).await?;
     ensure!(resumed.fencing_token == set.fencing_token && resumed.keys == keys, "{resumed:?}");
     let saved = native.to_saved_all(&resumed).await?;
