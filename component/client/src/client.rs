@@ -10,7 +10,7 @@ use crate::error::invalid;
 use crate::lock::Lock;
 use crate::options::{acquiring, budget, leasing, one_of_several, outcome, releasing, several};
 use crate::run::run;
-use crate::set::{LockSet, State, gone};
+use crate::set::{LockSet, gone};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
 use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, Permit, SavedLocks, TryAcquired};
@@ -105,10 +105,10 @@ impl GuestClient for Client {
         options: SeveralOptions,
     ) -> std::result::Result<locks::LockSet, SeveralError> {
         let request = several(self.locks.acquire_all(keys), options);
-        Ok(self.held_all(if in_order {
-            State::InOrder(run(request.in_order().into_future())?)
+        Ok(locks::LockSet::new(if in_order {
+            LockSet::in_order(self.locks.clone(), run(request.in_order().into_future())?, None)
         } else {
-            State::Together(run(request.into_future())?)
+            LockSet::together(self.locks.clone(), run(request.into_future())?)
         }))
     }
 
@@ -118,7 +118,9 @@ impl GuestClient for Client {
         time: Option<Budget>,
         lease: Option<u64>,
     ) -> Result<locks::LockSet> {
-        // Both kinds are resumed as a chain, which has no token of its own.
+        let token = saved.first().map(|first| first.fencing_token);
+        let token = token.filter(|token| saved.iter().all(|saved| saved.fencing_token == *token));
+        // Locks that were acquired together are resumed as a chain too. So the component has one copy of the code.
         let mut resume = self.locks.resume_chain(saved_locks(saved));
         if let Some(time) = time {
             resume = resume.within(&budget(time));
@@ -126,7 +128,7 @@ impl GuestClient for Client {
         if let Some(lease) = lease {
             resume = resume.lease(Duration::from_millis(lease));
         }
-        Ok(self.held_all(State::InOrder(run(resume.into_future())?)))
+        Ok(locks::LockSet::new(LockSet::in_order(self.locks.clone(), run(resume.into_future())?, token)))
     }
 
     fn release_all(&self, saved: Vec<types::SavedLock>) -> Result<Vec<types::LockKey>> {
@@ -147,10 +149,6 @@ impl GuestClient for Client {
 impl Client {
     fn held(&self, lock: lambda_lock::Lock) -> locks::Lock {
         locks::Lock::new(Lock::held(self.locks.clone(), lock))
-    }
-
-    fn held_all(&self, locks: State) -> locks::LockSet {
-        locks::LockSet::new(LockSet::held(self.locks.clone(), locks))
     }
 
     fn permit(&self, permit: Permit) -> locks::Permit {

@@ -65,6 +65,8 @@ pub(crate) fn invalid(message: &str) -> types::Error {
 /// The error of locks that this guard does not hold any more.
 pub(crate) fn lost(saved: &[SavedLock]) -> types::Error {
     let keys: Vec<_> = saved.iter().map(|saved| saved.key().to_string()).collect();
-    let message = format!("{} was given back or handed over here: stop, and do not write", keys.join(", "));
+    let (locks, were) = if keys.len() == 1 { ("lock", "was") } else { ("locks", "were") };
+    let message =
+        format!("the {locks} {} {were} given back or handed over here: stop, and do not write", keys.join(", "));
     types::Error { kind: ErrorKind::Lost, message, cause: None }
 }

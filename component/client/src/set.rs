@@ -15,10 +15,12 @@ type Result<T> = std::result::Result<T, types::Error>;
 /// Locks that were granted to the host by one call.
 pub(crate) struct LockSet {
     client: LockClient,
+    /// The one token of locks that were acquired together.
+    token: Option<u64>,
     state: RefCell<State>,
 }
 
-pub(crate) enum State {
+enum State {
     Together(lambda_lock::LockSet),
     InOrder(LockChain),
     /// Released or handed over. The saved locks are enough to release them again.
@@ -37,8 +39,13 @@ macro_rules! held_or {
 }
 
 impl LockSet {
-    pub(crate) fn held(client: LockClient, state: State) -> Self {
-        Self { client, state: RefCell::new(state) }
+    pub(crate) fn together(client: LockClient, locks: lambda_lock::LockSet) -> Self {
+        Self { client, token: Some(locks.fencing_token()), state: RefCell::new(State::Together(locks)) }
+    }
+
+    /// Resumed locks are of this kind too, so their token is the caller's to know.
+    pub(crate) fn in_order(client: LockClient, locks: LockChain, token: Option<u64>) -> Self {
+        Self { client, token, state: RefCell::new(State::InOrder(locks)) }
     }
 
     fn as_saved(&self) -> Vec<SavedLock> {
@@ -58,9 +65,7 @@ impl GuestLockSet for LockSet {
     }
 
     fn fencing_token(&self) -> Option<u64> {
-        let saved = self.as_saved();
-        let first = saved.first()?.fencing_token();
-        saved.iter().all(|saved| saved.fencing_token() == first).then_some(first)
+        self.token
     }
 
     fn remaining(&self) -> u64 {

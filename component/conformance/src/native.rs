@@ -116,14 +116,21 @@ impl Opened {
             Ask::AcquireAll { keys, in_order, several } => {
                 let request = several!(locks.acquire_all(keys), several);
                 match in_order {
-                    true => request.in_order().await.map(|set| self.grant_all(Set::InOrder(set))),
-                    false => request.await.map(|set| self.grant_all(Set::Together(set))),
+                    true => request.in_order().await.map(|set| self.grant_all(Set::InOrder(set), None)),
+                    false => request.await.map(|set| {
+                        let token = set.fencing_token();
+                        self.grant_all(Set::Together(set), Some(token))
+                    }),
                 }
             }
             Ask::ResumeAll { saved, lease } => {
-                let resume = locks.resume_chain(SavedLocks::from_locks(read_all_saved(saved)?));
+                // The scenarios hand over only locks that were acquired together.
+                let resume = locks.resume_all(SavedLocks::from_locks(read_all_saved(saved)?));
                 let resume = lease.iter().fold(resume, |resume, lease| resume.lease(Duration::from_millis(*lease)));
-                resume.await.map(|set| self.grant_all(Set::InOrder(set)))
+                resume.await.map(|set| {
+                    let token = set.fencing_token();
+                    self.grant_all(Set::Together(set), Some(token))
+                })
             }
             Ask::ReleaseAll { set } => {
                 let set = self.sets.remove(&set).context("there is no set with this number")?;
@@ -179,14 +186,13 @@ impl Opened {
         Ok(told.map_err(failure))
     }
 
-    fn grant_all(&mut self, set: Set) -> Value {
+    fn grant_all(&mut self, set: Set, token: Option<u64>) -> Value {
         self.last += 1;
-        let saved = of_either!(&set, set => set.to_saved().locks().to_vec());
-        let token = saved[0].fencing_token();
+        let keys: Vec<_> = of_either!(&set, set => set.keys().map(|key| key.key().to_owned()).collect());
         let grant = json!({
             "set": self.last,
-            "keys": saved.iter().map(|saved| saved.key().key().to_owned()).collect::<Vec<_>>(),
-            "fencingToken": saved.iter().all(|saved| saved.fencing_token() == token).then_some(token),
+            "keys": keys,
+            "fencingToken": token,
             "remaining": of_either!(&set, set => millis(set.remaining())),
         });
         self.sets.insert(self.last, set);

@@ -35,15 +35,15 @@ pub(super) async fn a_condition_check_lets_writes_through_while_the_lock_is_ours
     let Scene { subject, native, key, .. } = scene;
     let grant = subject.granted(lease(key, 20_000)).await?;
     let condition = subject.condition_check(&grant).await?;
-    ensure!(write(scene, &[condition.clone()], &format!("{key} order 1")).await?);
+    ensure!(write(scene, std::slice::from_ref(&condition), &format!("{key} order 1")).await?);
     subject.renew(&grant).await?;
     ensure!(
-        write(scene, &[condition.clone()], &format!("{key} order 2")).await?,
+        write(scene, std::slice::from_ref(&condition), &format!("{key} order 2")).await?,
         "a write under a renewed lock was refused"
     );
     subject.release(&grant).await?;
     ensure!(
-        !write(scene, &[condition.clone()], &format!("{key} order 3")).await?,
+        !write(scene, std::slice::from_ref(&condition), &format!("{key} order 3")).await?,
         "a write under a released lock was applied"
     );
     ensure!(native.peek(&format!("{key} order 3")).await?.is_none());
@@ -57,7 +57,7 @@ pub(super) async fn a_condition_check_refuses_writes_after_a_takeover_by_a_nativ
     let lost = subject.granted(lease(key, 400)).await?;
     let condition = subject.condition_check(&lost).await?;
     let grant = native.acquire(waiting(key, 10_000, 20_000)).await?;
-    ensure!(!write(scene, &[condition.clone()], &format!("{key} order")).await?);
+    ensure!(!write(scene, std::slice::from_ref(&condition), &format!("{key} order")).await?);
     ensure!(native.peek(&format!("{key} order")).await?.is_none());
     subject.fails("lost", crate::plays::renew(&lost)).await?;
     subject.fails("lost", Ask::ConditionCheck { lock: lost.lock }).await?;
