@@ -179,3 +179,19 @@ async fn condition_checks_refuse_a_transaction_when_one_lock_is_lost() {
     assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 0));
     set.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_commit_names_all_locks_that_are_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
+    sleep(secs(100)).await;
+    for key in ["a", "c"] {
+        granted(table.process().locks("other").try_acquire(key).lease(secs(60))).await.save();
+    }
+
+    let error = set.commit([counted("o-1")]).await.unwrap_err();
+
+    assert!(error.is_lost() && error.to_string().contains("the locks a and c are no longer ours"), "{error}");
+    assert_eq!(released(&table, &["a", "b", "c"]), [false, true, false]);
+}
