@@ -195,3 +195,19 @@ async fn a_refused_commit_names_all_locks_that_are_lost() {
     assert!(error.is_lost() && error.to_string().contains("the locks a and c are no longer ours"), "{error}");
     assert_eq!(released(&table, &["a", "b", "c"]), [false, true, false]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_a_copy_has_written_since_does_not_hide_the_outcome_of_the_others() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    let copy = set.to_saved().locks()[0].clone();
+    process.next([Fault::NeverAnswers, Fault::NeverAnswers, Fault::NeverAnswers]);
+    assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+    let copy = table.process().locks("me").resume(copy).lease(secs(40)).await.unwrap();
+
+    assert_eq!(set.settle_commit().await.unwrap(), CommitOutcome::Applied);
+
+    std::mem::forget(copy);
+    set.release().await.unwrap();
+}
