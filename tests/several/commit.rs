@@ -2,7 +2,8 @@
 
 use crate::{BELIEVED, acquired, cancelled, content, operations, released};
 use lambda_lock::CommitOutcome;
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, granted, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, granted, millis, secs};
+use serde_json::json;
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
@@ -210,4 +211,22 @@ async fn a_row_that_a_copy_has_written_since_does_not_hide_the_outcome_of_the_ot
 
     std::mem::forget(copy);
     set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_no_lock_record_does_not_hide_that_another_lock_is_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    process.next([Fault::BlackHole]);
+
+    let (committed, ()) = tokio::join!(set.commit([counted("o-1")]), async {
+        sleep(millis(500)).await;
+        table.set("a", json!({"recordVersionNumber": {"N": "1"}}));
+        table.set("b", json!({"recordVersionNumber": {"S": "another"}, "ownerName": {"S": "other"}}));
+    });
+
+    let error = committed.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("the lock b is no longer ours"), "{error}");
+    assert_eq!(applied(&table, "o-1"), 0);
 }
