@@ -155,6 +155,17 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_jumps_to_the_clock_is_one_turn_and_not_many_short_ones() {
+        for jump in [200, 1_760_000_000_000] {
+            let mut contention = Contention::default();
+            for (look, holder) in (0..).zip(["a", "b", "c", "d"]) {
+                contention.see(&ours(holder, 100 + look * jump), at(800 * look));
+            }
+            assert_eq!(contention.pause(), LONGEST_POLL * 2, "{jump}");
+        }
+    }
+
+    #[test]
     fn other_clients_holders_are_no_crowd() {
         let mut contention = Contention::default();
         for turn in 0..100 {

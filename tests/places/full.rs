@@ -2,7 +2,7 @@
 
 use crate::{LEASE, granted, held_by_others, looks};
 use lambda_lock::{Blocked, TryAcquiredPermit};
-use lambda_lock_testkit::{Fault, Table, case, secs};
+use lambda_lock_testkit::{Fault, Table, case, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -145,4 +145,27 @@ async fn invalid_calls_send_no_request() {
         assert!(error.is_invalid_request() && error.to_string().contains(text), "{error:?}");
     }
     assert!(process.sent().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_looks_when_the_first_of_the_holders_can_be_dead() {
+    for lease in 3..13 {
+        let _case = case(format!("a lease of {lease} s"));
+        let table = Table::new();
+        let other = table.process().locks("other");
+        for (place, lease) in [("gate/0", secs(600)), ("gate/1", secs(lease))] {
+            lambda_lock_testkit::granted(other.try_acquire(place).lease(lease)).await.save();
+        }
+        let process = table.process();
+        let locks = process.locks("me");
+        let began = tokio::time::Instant::now();
+
+        let budget = process.budget(secs(60)).reserve(secs(0));
+        let permit = locks.semaphore("gate", 2).acquire().within(&budget).await.unwrap();
+
+        // The lease, how much slower the holder's clock may run, and a little jitter.
+        let late = began.elapsed().checked_sub(secs(lease).mul_f64(1.05)).unwrap();
+        assert!(late < millis(50), "{late:?}");
+        permit.release().await.unwrap();
+    }
 }

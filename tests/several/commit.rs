@@ -2,7 +2,8 @@
 
 use crate::{BELIEVED, acquired, cancelled, content, operations, released};
 use lambda_lock::CommitOutcome;
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, granted, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, granted, millis, secs};
+use serde_json::json;
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
@@ -178,4 +179,54 @@ async fn condition_checks_refuse_a_transaction_when_one_lock_is_lost() {
     assert!(write("o-2").await.is_err());
     assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 0));
     set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_commit_names_all_locks_that_are_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
+    sleep(secs(100)).await;
+    for key in ["a", "c"] {
+        granted(table.process().locks("other").try_acquire(key).lease(secs(60))).await.save();
+    }
+
+    let error = set.commit([counted("o-1")]).await.unwrap_err();
+
+    assert!(error.is_lost() && error.to_string().contains("the locks a and c are no longer ours"), "{error}");
+    assert_eq!(released(&table, &["a", "b", "c"]), [false, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_a_copy_has_written_since_does_not_hide_the_outcome_of_the_others() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    let copy = set.to_saved().locks()[0].clone();
+    process.next([Fault::NeverAnswers, Fault::NeverAnswers, Fault::NeverAnswers]);
+    assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+    let copy = table.process().locks("me").resume(copy).lease(secs(40)).await.unwrap();
+
+    assert_eq!(set.settle_commit().await.unwrap(), CommitOutcome::Applied);
+
+    std::mem::forget(copy);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_no_lock_record_does_not_hide_that_another_lock_is_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    process.next([Fault::BlackHole]);
+
+    let (committed, ()) = tokio::join!(set.commit([counted("o-1")]), async {
+        sleep(millis(500)).await;
+        table.set("a", json!({"recordVersionNumber": {"N": "1"}}));
+        table.set("b", json!({"recordVersionNumber": {"S": "another"}, "ownerName": {"S": "other"}}));
+    });
+
+    let error = committed.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("the lock b is no longer ours"), "{error}");
+    assert_eq!(applied(&table, "o-1"), 0);
 }

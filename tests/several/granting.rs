@@ -2,7 +2,7 @@
 
 use crate::{BELIEVED, LEASE, acquired, conflict, held_by_another, operations, released, tokens};
 use lambda_lock::{ReleaseAllOutcome, TryAcquiredAll};
-use lambda_lock_testkit::{ROUND_TRIP, Table, granted, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, granted, secs};
 use serde_json::json;
 use std::collections::BTreeMap;
 use tokio::time::sleep;
@@ -187,4 +187,24 @@ async fn a_conflict_is_answered_by_a_new_attempt() {
         process.take_sent().iter().map(|sent| crate::content(sent)["ClientRequestToken"].clone()).collect();
     assert!(ids.len() == 3 && ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
     set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_a_takeover_is_refused_after_the_holder_has_released() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let first = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task").await.unwrap().granted().unwrap();
+    process.take_sent();
+    // The first request shows the rows. Each takeover meets another transaction.
+    process.next([Fault::None].into_iter().chain((0..60).map(|_| conflict())));
+    let second = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task").reclaim_own().await.unwrap_err();
+    assert!(second.is_unavailable(), "{second:?}");
+    let copy = process.take_sent().remove(1);
+    process.clear();
+    first.release().await.unwrap();
+
+    assert!(!table.replay(&copy));
+
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }

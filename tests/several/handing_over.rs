@@ -3,6 +3,7 @@
 use crate::{LEASE, acquired, operations, released, tokens};
 use lambda_lock::{SavedLockChain, SavedLockSet};
 use lambda_lock_testkit::{Fault, Table, counted, granted, millis, secs};
+use serde_json::json;
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
@@ -128,4 +129,21 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
     let chain = locks.resume_chain(chain).await.unwrap();
     assert_eq!([chain.fencing_token_of("c"), chain.fencing_token_of("d")], tokens);
     chain.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reclaim_knows_the_token_of_the_saved_set_where_it_is_ahead_of_the_clock() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    acquired(&locks, ["a", "b"]).await.release().await.unwrap();
+    table.set("b", json!({"fencingToken": {"N": "9000000000000000000"}}));
+    let saved = acquired(&locks, ["a", "b"]).await.save();
+    process.take_sent();
+
+    let set = locks.reclaim_all(saved).lease(LEASE).await.unwrap();
+
+    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    assert_eq!(set.fencing_token(), 9_000_000_000_000_000_002);
+    set.release().await.unwrap();
 }

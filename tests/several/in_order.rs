@@ -145,3 +145,19 @@ async fn an_unknown_outcome_ends_the_call_and_gives_the_others_back() {
     assert!(error.is_unknown() && error.to_string().contains("the lock b"), "{error}");
     assert!(table.is_released("a"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_of_what_it_has_does_not_interrupt_the_watch_on_a_dead_holder() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    table.put_java_row("b", "a version", secs(20));
+    let began = tokio::time::Instant::now();
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(60))).in_order();
+
+    let chain = acquire.await.unwrap();
+
+    // Its lease, and how much slower its clock may run.
+    assert!(began.elapsed() > secs(20) && began.elapsed() < millis(21_500), "{:?}", began.elapsed());
+    chain.release().await.unwrap();
+}

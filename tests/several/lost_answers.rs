@@ -127,3 +127,21 @@ async fn a_late_copy_of_an_applied_transaction_is_refused() {
     let refused = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap();
     assert!(matches!(refused, TryAcquiredAll::Granted(_)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_was_released_for_its_workflow_before_it_was_heard_of_is_lost() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    process.next([Fault::NeverAnswers, Fault::error("ValidationException")]);
+    let cleaner = table.process().locks("cleaner");
+
+    let (got, ()) = tokio::join!(locks.try_acquire_all(["a", "b"]).lease(LEASE).workflow("w"), async {
+        sleep(millis(500)).await;
+        cleaner.release_workflow("a", "w").await.unwrap();
+    });
+
+    let error = got.unwrap_err();
+    assert!(error.is_lost(), "{error:?}");
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}

@@ -6,6 +6,7 @@ use aws_smithy_types::date_time::Format;
 use lambda_lock::LockKey;
 use lambda_lock::lambda::error_type;
 use lambda_runtime::Diagnostic;
+use std::borrow::Cow;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -36,10 +37,6 @@ pub enum AfterWork {
 
 impl Failure {
     fn new(error_type: &'static str, message: String) -> Self {
-        let message = match beginning(&message, LONGEST_MESSAGE) {
-            whole if whole.len() == message.len() => message,
-            _ => format!("{}… (cut)", beginning(&message, LONGEST_MESSAGE - "… (cut)".len())),
-        };
         Self { error_type, message, key: None }
     }
 
@@ -153,17 +150,20 @@ impl Failure {
         self.error_type
     }
 
-    /// The sentence for people.
-    pub fn message(&self) -> &str {
-        &self.message
+    /// The sentence for people, of at most [`LONGEST_MESSAGE`] bytes. It is cut only here, because keys in it become
+    /// shorter.
+    pub fn message(&self) -> Cow<'_, str> {
+        match beginning(&self.message, LONGEST_MESSAGE) {
+            whole if whole.len() == self.message.len() => Cow::Borrowed(whole),
+            _ => Cow::Owned(format!("{}… (cut)", beginning(&self.message, LONGEST_MESSAGE - "… (cut)".len()))),
+        }
     }
 
     /// Writes one log line: INFO when nobody has to act, WARN when callers handle it, ERROR when somebody has to
     /// check a row or the deployment. `message_id` names the message of a batch.
     pub fn log(&self, message_id: Option<&str>) {
-        let Self { error_type, message, key } = self;
-        let key = key.as_deref();
-        match *error_type {
+        let (error_type, message, key) = (self.error_type, self.message(), self.key.as_deref());
+        match error_type {
             "LockHeld" => tracing::info!(error_type, key, message_id, "{message}"),
             "LockTableError" | "InvalidRecord" => tracing::error!(error_type, key, message_id, "{message}"),
             _ => tracing::warn!(error_type, key, message_id, "{message}"),
@@ -185,13 +185,13 @@ impl From<lambda_lock::Error> for Failure {
 
 impl From<Failure> for Diagnostic {
     fn from(failure: Failure) -> Self {
-        Diagnostic { error_type: failure.error_type.to_owned(), error_message: failure.message }
+        Diagnostic { error_type: failure.error_type.to_owned(), error_message: failure.message().into_owned() }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.error_type, self.message)
+        write!(f, "{}: {}", self.error_type, self.message())
     }
 }
 

@@ -15,6 +15,11 @@ pub(crate) const LONGEST_ATTRIBUTES: usize = 4 * 1024;
 /// The most bytes of additional attributes in a response, as JSON. In JSON some characters take six bytes.
 const LONGEST_ATTRIBUTES_IN_JSON: usize = 7 * LONGEST_ATTRIBUTES;
 
+/// The most bytes of the locks of a set in a response, as JSON.
+const LONGEST_SET_IN_JSON: usize = 120 * 1024;
+/// The most bytes of a lock in a response, as JSON, without its key and owner.
+const REST_OF_LOCK_IN_JSON: usize = 300;
+
 /// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and optional fields.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -72,7 +77,25 @@ impl Request {
             return Err(fields.malformed("keys", "data and attributes are for one lock; leave them out"));
         }
         fields.nothing_else()?;
+        request.check_response()?;
         Ok(request)
+    }
+
+    /// A response names the owner with each lock of a set. Refuses a set that Step Functions could not pass on.
+    fn check_response(&self) -> Result<(), Failure> {
+        let Wanted::Set(keys) = &self.wanted else { return Ok(()) };
+        let in_json = |text: &str| Value::from(text).to_string().len();
+        let each = |key: &LockKey| {
+            in_json(key.key()) + key.sort_key().map_or(0, in_json) + in_json(&self.owner) + REST_OF_LOCK_IN_JSON
+        };
+        let bytes: usize = keys.iter().map(each).sum();
+        if bytes > LONGEST_SET_IN_JSON {
+            return Err(Failure::invalid_request(format!(
+                "keys is malformed: the keys, and the owner for each of them, take {bytes} bytes in the response; \
+                 shorten them to {LONGEST_SET_IN_JSON}"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 async fn refused(request: Value, says: &str) {
     let function = Function::start().await;
     let message = match function.call(request.clone()).await {
-        Err(failure) if failure.error_type() == "InvalidRequest" => failure.message().to_owned(),
+        Err(failure) if failure.error_type() == "InvalidRequest" => failure.message().into_owned(),
         other => panic!("{request}: {other:?}"),
     };
     assert!(message.starts_with(says), "{request}: {message}");

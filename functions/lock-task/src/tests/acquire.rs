@@ -67,7 +67,7 @@ async fn a_held_lock_can_fail_with_the_report_as_its_message() {
     let failure = function.call(with(acquire("me"), ask("failWithReport"))).await.unwrap_err();
 
     assert_eq!(failure.error_type(), "LockHeld");
-    let told: Value = serde_json::from_str(failure.message()).unwrap();
+    let told: Value = serde_json::from_str(&failure.message()).unwrap();
     assert_eq!(told, report);
     assert_eq!(told["retryAfterSeconds"], 10);
 }

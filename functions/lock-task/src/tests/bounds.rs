@@ -31,8 +31,8 @@ fn assert_small(what: &str, result: &Result<Value, Failure>) {
         Err(failure) => {
             let message = failure.message();
             assert!(message.len() <= LONGEST_MESSAGE, "{what}: {} bytes", message.len());
-            assert!(longest_run(message, 'x') <= LONGEST_QUOTE, "{what}: {message}");
-            assert!(longest_run(message, 'k') <= LONGEST_QUOTE, "{what}: {message}");
+            assert!(longest_run(&message, 'x') <= LONGEST_QUOTE, "{what}: {message}");
+            assert!(longest_run(&message, 'k') <= LONGEST_QUOTE, "{what}: {message}");
         }
     }
 }
@@ -134,6 +134,39 @@ async fn the_longest_key_and_owner_are_quoted_in_part() {
 }
 
 #[tokio::test]
+async fn many_long_keys_and_a_long_owner_leave_no_large_answer_and_no_large_error() {
+    let function = Function::start().await;
+    let keys = |count: usize, of: &str| {
+        (0..count).map(|index| format!("{index:04}{}", of.repeat(2044 / of.len()))).collect::<Vec<_>>()
+    };
+    let request = |keys: &[String], owner: &str| json!({ "action": "acquire", "keys": keys, "owner": owner, "leaseSeconds": 300 });
+    let long = keys(20, "k");
+    let lock = function.answer(request(&long, &"x".repeat(2048))).await["lock"].clone();
+    assert!(lock.to_string().len() <= LONGEST_ANSWER, "{}", lock.to_string().len());
+    for when in ["fail", "report", "failWithReport"] {
+        let refused = function.call(with(request(&long, "me"), json!({ "whenHeld": when }))).await;
+        assert_small(when, &refused);
+    }
+    function.answer(json!({ "action": "release", "lock": lock })).await;
+    let lost = function.call(json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 })).await;
+    assert_small("lost", &lost);
+    assert_failure(lost, "LockLost", "stop, and do not write");
+    for (count, of, owner) in
+        [(25, "k", "x".repeat(2048)), (20, "\u{1}", "me".to_owned()), (12, "j", "\u{1}".repeat(2048))]
+    {
+        let answer = function.call(request(&keys(count, of), &owner)).await;
+        assert_small(of, &answer);
+        if let Err(refused) = answer {
+            assert_eq!(refused.error_type(), "InvalidRequest", "{}", refused.message());
+            assert!(refused.message().contains("in the response"), "{}", refused.message());
+            for key in keys(count, of) {
+                assert_eq!(function.server.row(&key).await, None, "nothing is held");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_text_is_cut_between_two_characters() {
     let function = Function::start().await;
     let owner = format!("{}{}", "o".repeat(15), "ü".repeat(100));
@@ -220,7 +253,7 @@ async fn a_report_in_an_error_is_whole_whatever_the_row_of_another_client_has() 
 
         let failure = function.call(with(acquire("me"), json!({ "whenHeld": "failWithReport" }))).await.unwrap_err();
 
-        let report: Value = serde_json::from_str(failure.message()).unwrap();
+        let report: Value = serde_json::from_str(&failure.message()).unwrap();
         assert_eq!(report["observation"].is_object(), carried, "{failure}");
         assert!(report["holder"]["owner"].as_str().unwrap().ends_with("(64 of 2048 bytes)"), "{failure}");
     }
@@ -256,7 +289,7 @@ async fn a_report_in_a_message_leaves_out_attributes_that_do_not_fit_and_keeps_t
     let failure = function.call(with(acquire("me"), json!({ "whenHeld": "failWithReport" }))).await.unwrap_err();
 
     assert!(failure.message().len() <= LONGEST_MESSAGE, "{} bytes", failure.message().len());
-    let told: Value = serde_json::from_str(failure.message()).unwrap();
+    let told: Value = serde_json::from_str(&failure.message()).unwrap();
     assert_eq!((&told["holder"]["attributesOmitted"], told["holder"].get("attributes")), (&true.into(), None));
     assert!(told["observation"].is_object(), "{told}");
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// Asserts that the request is refused by the name of this field, and that nothing was written.
 async fn refused(function: &Function, request: Value, field: &str) {
     let result = function.call(request.clone()).await;
-    let message = result.as_ref().err().map(|failure| failure.message().to_owned());
+    let message = result.as_ref().err().map(|failure| failure.message().into_owned());
     assert_failure(result, "InvalidRequest", field);
     assert!(message.unwrap().starts_with(field), "{field}: {request}");
 }

@@ -74,7 +74,7 @@ async fn a_refused_set_names_its_holders_in_each_form_of_refusal() {
 
     let failed =
         function.call(with(set("me", &["a", "b"]), json!({ "whenHeld": "failWithReport" }))).await.unwrap_err();
-    let report: Value = serde_json::from_str(failed.message()).unwrap();
+    let report: Value = serde_json::from_str(&failed.message()).unwrap();
     assert_eq!(report["holders"][0]["owner"], "somebody");
 }
 
