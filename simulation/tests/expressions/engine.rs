@@ -2,6 +2,7 @@
 
 use crate::evaluation::{Attributes, Outcome, sorted};
 use crate::requests::Operation;
+use crate::sets::Set;
 use crate::writes::{ID, TABLE};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::interceptors::AfterDeserializationInterceptorContextRef;
@@ -61,6 +62,27 @@ impl Engine {
         let answer = self.send(operation.request.clone(), operation, schema).await;
         let reasons = std::mem::take(&mut *self.listening.0.lock().unwrap());
         Outcome { reasons, ..Outcome::of(answer) }
+    }
+
+    /// One request alone.
+    pub(crate) async fn alone(&self, request: &Request, schema: &Schema) -> Outcome {
+        let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
+        Outcome::of(real.send(request.clone()).await.answer)
+    }
+
+    /// A transaction over several locks, as the crate sends it.
+    pub(crate) async fn together(&self, set: &Set, schema: &Schema) -> Outcome {
+        let writes: Vec<_> = set.writes.iter().map(crate::writes::Write::item).collect();
+        let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
+        let answer = real.send_together(set.requests.clone(), &writes).await.answer;
+        let reasons = std::mem::take(&mut *self.listening.0.lock().unwrap());
+        Outcome { reasons, ..Outcome::of(answer) }
+    }
+
+    /// Several rows at once, as the crate reads them.
+    pub(crate) async fn read_all(&self, keys: &[LockKey], schema: &Schema) -> Outcome {
+        let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
+        Outcome::of(real.read_all(keys.to_vec()).await.answer)
     }
 
     pub(crate) async fn row(&self, key: &LockKey) -> Option<Attributes> {

@@ -30,6 +30,13 @@ impl Outcome {
                 let failed: Vec<_> = failed.iter().map(|failed| (failed.index, failed.code.as_str())).collect();
                 (format!("cancelled by {failed:?}"), None)
             }
+            Answer::Refused(rows) => {
+                let rows = rows.iter().map(|row| row.as_ref().map_or("held", |row| there(row))).collect::<Vec<_>>();
+                (format!("refused by {rows:?}"), None)
+            }
+            Answer::FoundAll(rows) => {
+                (format!("{:?}", rows.into_iter().map(|row| row.map(|row| row.map(sorted))).collect::<Vec<_>>()), None)
+            }
             Answer::Rejected(Rejection::Invalid(_)) => ("invalid".to_owned(), None),
             other => (format!("{other:?}"), None),
         };
@@ -120,6 +127,6 @@ impl Evaluation {
     }
 }
 
-fn reason(holds: bool, row: Option<Item>) -> (String, Option<Attributes>) {
+pub(crate) fn reason(holds: bool, row: Option<Item>) -> (String, Option<Attributes>) {
     if holds { ("None".to_owned(), None) } else { ("ConditionalCheckFailed".to_owned(), row.map(sorted)) }
 }

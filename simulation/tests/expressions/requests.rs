@@ -92,7 +92,7 @@ impl Sequence {
         Operation { request, writes, repeats: false }
     }
 
-    fn action(&self, row: Option<&Item>, rng: &mut Rng) -> Action {
+    pub(crate) fn action(&self, row: Option<&Item>, rng: &mut Rng) -> Action {
         let seen = text(row, "recordVersionNumber").filter(|_| rng.u8(..4) > 0);
         // Mostly the grant and the token that are on the row.
         let own = seen.as_deref().and_then(|seen| Version::parse(&seen.replacen("lo1-", "ll1-", 1)));
