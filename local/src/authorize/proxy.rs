@@ -48,6 +48,8 @@ pub enum Fate {
     Swallowed,
     /// It is not applied, and the response says that it was throttled.
     Throttled,
+    /// A write is not applied, and the response says that a transaction has its row. A read is answered.
+    Conflict,
     /// It is not applied, and the connection is reset.
     RequestLost,
     /// It is applied, and the server returns an error (500).
@@ -150,6 +152,11 @@ impl Handle for Shared {
         match fate {
             Fate::Swallowed => return std::future::pending().await,
             Fate::Throttled => return Ok(refusal::throttled()),
+            Fate::Conflict => {
+                if let Some(conflict) = refusal::conflict(&headers, &body) {
+                    return Ok(conflict);
+                }
+            }
             Fate::RequestLost => anyhow::bail!("the request is lost on purpose"),
             Fate::AppliedLate(delay) => {
                 self.apply_after(delay, headers, body);

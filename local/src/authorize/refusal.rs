@@ -5,9 +5,9 @@ use crate::lambda::ACCOUNT;
 use crate::proxy::Answer;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The role does not permit this.
 pub(super) fn denied(caller: &str, need: &Need) -> Answer {
@@ -48,6 +48,32 @@ pub(super) fn throttled() -> Answer {
     refusal(name, "message", "Rate exceeded")
 }
 
+/// A transaction has the row of this write, or the last row of this transaction. `None` for a read.
+pub(super) fn conflict(headers: &HeaderMap, body: &[u8]) -> Option<Answer> {
+    let target = headers.get("x-amz-target")?.to_str().ok()?;
+    match target.rsplit('.').next()? {
+        "UpdateItem" | "PutItem" | "DeleteItem" => Some(refusal(
+            "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
+            "message",
+            "Transaction is ongoing for the item",
+        )),
+        "TransactWriteItems" => {
+            let body: Value = serde_json::from_slice(body).ok()?;
+            let mut reasons = vec![json!({ "Code": "None" }); body["TransactItems"].as_array()?.len()];
+            *reasons.last_mut()? =
+                json!({ "Code": "TransactionConflict", "Message": "Transaction is ongoing for the item" });
+            let codes: Vec<&str> = reasons.iter().filter_map(|reason| reason["Code"].as_str()).collect();
+            let sentence = format!(
+                "Transaction cancelled, please refer cancellation reasons for specific reasons [{}]",
+                codes.join(", ")
+            );
+            let name = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
+            Some(answer(&json!({ "__type": name, "Message": sentence, "CancellationReasons": reasons })))
+        }
+        _ => None,
+    }
+}
+
 /// The server reports a failure, although it may have applied the request.
 pub(crate) fn failed() -> Answer {
     let mut answer =
@@ -57,8 +83,11 @@ pub(crate) fn failed() -> Answer {
 }
 
 pub(crate) fn refusal(name: &str, field: &str, sentence: &str) -> Answer {
-    let body = json!({ "__type": name, field: sentence }).to_string();
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    answer(&json!({ "__type": name, field: sentence }))
+}
+
+fn answer(body: &Value) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
     *answer.status_mut() = StatusCode::BAD_REQUEST;
     let json = HeaderValue::from_static("application/x-amz-json-1.0");
     answer.headers_mut().insert(CONTENT_TYPE, json);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How many kinds of accidents there are for the lock's requests.
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 /// One of this many of the counter's requests has an accident. That is rare enough for the SDK's two
 /// retries.
 const COUNTERS_RARE: u64 = 7;
@@ -69,6 +69,7 @@ impl Accidents {
                 Fate::AppliedAgain(self.delay(rng)),
                 Fate::AppliedLate(self.delay(rng)),
                 Fate::Swallowed,
+                Fate::Conflict,
             ];
             assert_eq!(next.len(), KINDS);
             next.resize(self.rare.max(KINDS), Fate::Answered);
@@ -120,6 +121,7 @@ fn name(fate: Fate) -> Option<&'static str> {
         Fate::AnswerLost => Some("reset after it was applied"),
         Fate::Swallowed => Some("not applied and never answered"),
         Fate::Throttled => Some("throttled"),
+        Fate::Conflict => Some("refused because a transaction has the row"),
         Fate::RequestLost => Some("reset before it was applied"),
         Fate::AppliedButFails => Some("applied and answered with a 500"),
         Fate::AppliedAgain(_) => Some("applied again later"),

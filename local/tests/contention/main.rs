@@ -13,6 +13,7 @@
 mod accidents;
 mod processes;
 mod regions;
+mod several;
 mod stage;
 mod tasks;
 
@@ -60,6 +61,22 @@ async fn sixty_four_tasks_on_a_real_server_over_bad_connections_count_exactly() 
     let accidents = accidents::Accidents::new(tasks::RARE, tasks::LATEST);
     assert_eq!(tasks::contend(Some(&accidents)).await, (TASKS * ADDS, TASKS * ADDS), "{accidents}");
     accidents.assert_all_happened(5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sets_chains_and_single_callers_over_bad_connections_count_exactly() {
+    let _one = ONE.lock().await;
+    let accidents = accidents::Accidents::new(several::RARE, several::LATEST);
+    several::contend(&accidents).await;
+    accidents.assert_all_happened(3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_than_n_are_inside_over_bad_connections_with_dead_holders_and_while_n_changes() {
+    let _one = ONE.lock().await;
+    let accidents = accidents::Accidents::new(several::RARE, several::LATEST);
+    several::crowd(&accidents, &[3, 2, 5]).await;
+    accidents.assert_all_happened(3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

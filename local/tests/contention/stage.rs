@@ -25,7 +25,7 @@ impl Stage {
         create_counters(dynamodb.endpoint()).await;
         let role: Role = [LOCKS, COUNTERS]
             .into_iter()
-            .flat_map(|table| ["GetItem", "UpdateItem"].map(|action| grant(table, action)))
+            .flat_map(|table| ["GetItem", "BatchGetItem", "UpdateItem"].map(|action| grant(table, action)))
             .collect();
         // The caller's name of clients on this machine.
         let roles = BTreeMap::from([("local".to_owned(), role)]);

@@ -50,7 +50,7 @@ async fn add(locks: LockClient, dynamodb: Client) -> u64 {
             Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => continue,
             Err(error) => panic!("{error}"),
         };
-        applied += u64::from(increment(&dynamodb, lock.fencing_token()).await);
+        applied += u64::from(increment(&dynamodb, "k", lock.fencing_token()).await);
         // If the release fails, the lease frees the lock.
         let _ = lock.release().await;
     }
@@ -59,8 +59,8 @@ async fn add(locks: LockClient, dynamodb: Client) -> u64 {
 
 /// Reads the counter and writes it plus one, so that two holders at once would lose an increment.
 /// Returns `false` if the write was refused, because a holder with a larger token has written.
-async fn increment(dynamodb: &Client, token: u64) -> bool {
-    let key = AttributeValue::S("k".to_owned());
+pub(crate) async fn increment(dynamodb: &Client, counter: &str, token: u64) -> bool {
+    let key = AttributeValue::S(counter.to_owned());
     let get = dynamodb.get_item().table_name(COUNTERS).key("id", key.clone()).consistent_read(true);
     let item = get.send().await.unwrap().item;
     let count: u64 = item.map_or(0, |item| item["count"].as_n().unwrap().parse().unwrap());
