@@ -130,7 +130,7 @@ const CROWD: usize = 8;
 const ENTRIES: usize = 8;
 /// One entry of this many ends without a release, as a dead holder's does.
 const DEAD: usize = 5;
-const INSIDE: Duration = Duration::from_millis(10);
+const INSIDE: Duration = Duration::from_millis(40);
 /// An entry begins its stay only with this much of its lease left, because the machine is busy.
 const ENOUGH: Duration = Duration::from_millis(250);
 
