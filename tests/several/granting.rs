@@ -208,3 +208,18 @@ async fn a_late_copy_of_a_takeover_is_refused_after_the_holder_has_released() {
 
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_has_the_token_of_each_of_its_keys_with_and_without_the_prefix() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me").prefixed("blue/").unwrap();
+    let budget = process.budget(secs(30)).reserve(secs(0));
+    let chain = locks.acquire_all(["a", "b"]).within(&budget).in_order().await.unwrap();
+
+    for key in chain.keys() {
+        assert_eq!(chain.fencing_token_of(key), Some(table.number(key.key(), "fencingToken")), "{key}");
+    }
+    assert_eq!(chain.fencing_token_of("a"), Some(table.number("blue/a", "fencingToken")));
+    assert_eq!(chain.fencing_token_of("green/a"), None);
+}

@@ -37,6 +37,38 @@ async fn a_set_of_which_a_lock_is_lost_cannot_be_resumed_and_its_rest_is_release
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_whose_resume_fails_is_released_too_when_others_are_lost_and_all_lost_ones_are_named() {
+    let table = Table::new();
+    let saved = acquired(&table.process().locks("me"), ["a", "b", "c", "d"]).await.save();
+    sleep(secs(100)).await;
+    for lost in ["b", "d"] {
+        granted(table.process().locks("other").try_acquire(lost).lease(secs(60))).await.save();
+    }
+    let process = table.process();
+    process.next([Fault::error("AccessDeniedException")]);
+
+    let resumed = process.locks("next").resume_all(saved).within(&process.budget(secs(9))).await;
+
+    let error = resumed.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("the locks b and d"), "{error}");
+    assert_eq!(released(&table, &["a", "b", "c", "d"]), [true, false, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_no_locks_or_too_many_is_refused() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let lock = acquired(&locks, ["a"]).await.save().locks()[0].clone();
+    process.take_sent();
+    for count in [0, 26] {
+        let error = locks.release_all(SavedLockSet::from_locks(vec![lock.clone(); count])).await.unwrap_err();
+        assert!(error.is_invalid_request() && error.to_string().contains("1 to 25 locks"), "{error}");
+    }
+    assert!(operations(&process).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_resume_that_fails_keeps_the_saved_set_and_its_budget() {
     let table = Table::new();
     let saved = acquired(&table.process().locks("me"), ["a", "b"]).await.save();

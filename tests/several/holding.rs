@@ -211,3 +211,44 @@ async fn with_locks_reports_a_lock_that_was_lost_before_the_end() {
     assert!(error.is_lost() && error.to_string().contains("the lock b was lost before the work finished"), "{error}");
     assert!(table.is_released("a"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_dropped_while_it_releases_the_rest_releases_it_when_it_is_called_again() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    sleep(secs(100)).await;
+    taken(&table, "b").await;
+    // Both renewals arrive, and the release of a does not.
+    process.next([Fault::None, Fault::None, Fault::BlackHole]);
+    assert!(tokio::time::timeout(millis(300), set.checkpoint()).await.is_err());
+    assert_eq!(released(&table, &["a", "b"]), [false; 2]);
+    process.clear();
+    operations(&process);
+
+    for _ in 0..2 {
+        let error = set.checkpoint().await.unwrap_err();
+        assert!(error.is_lost() && error.to_string().contains("the lock b"), "{error}");
+    }
+    assert_eq!(released(&table, &["a", "b"]), [true, false]);
+    assert_eq!(operations(&process), ["UpdateItem"], "once is enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_drops_a_checkpoint_which_finds_a_lost_lock_leaves_none_of_the_rest_held() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = process.budget(secs(500)).reserve(secs(0));
+    let worked: Result<(), Error> = locks
+        .with_locks(["a", "b"], &budget, async |set| {
+            locks.release(set.to_saved().locks()[1].clone()).await?;
+            process.next([Fault::None, Fault::None, Fault::BlackHole]);
+            assert!(tokio::time::timeout(millis(300), set.checkpoint()).await.is_err());
+            process.clear();
+            Ok(())
+        })
+        .await;
+    assert!(worked.unwrap_err().is_lost());
+    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
+}

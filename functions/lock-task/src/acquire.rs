@@ -329,8 +329,12 @@ fn granted(lock: Lock, deps: &Deps) -> Value {
 async fn several(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     let Request { wanted, owner, reclaim, lease, wait, when_held, data, attributes, execution, observed } = request;
     let budget = time.waiting(wait, lease);
-    let observations: Vec<_> =
-        observed.several.into_iter().filter_map(|(number, seen)| Some((wanted.key_of(number)?, seen))).collect();
+    // By the keys of the rows: a key that begins as the prefix does would be taken for one.
+    let observations: Vec<_> = observed
+        .several
+        .into_iter()
+        .filter_map(|(number, seen)| Some((deps.row(&wanted.key_of(number)?), seen)))
+        .collect();
     let acquired = match &wanted {
         Wanted::Lock(_) => return Err(Failure::invalid_request("key is missing")),
         Wanted::Place { name, permits } => {

@@ -173,19 +173,23 @@ pub(super) enum TryAcquired {
 
 /// Checks how many keys there are, and that no two of them are the same.
 pub(super) fn check_keys(engine: &Engine, keys: &[LockKey]) -> Result<(), Error> {
-    if keys.is_empty() || keys.len() > MOST_LOCKS {
-        return Err(Invalid::new(format!(
-            "a call acquires 1 to {MOST_LOCKS} locks, but {} keys were given: lock what they have in common, or a part of \
-             them at a time",
-            keys.len()
-        ))
-        .into());
-    }
+    check_count(keys.len())?;
     for (index, key) in keys.iter().enumerate() {
         engine.check_lock_key(key)?;
         if keys[..index].contains(key) {
             return Err(Invalid::new(format!("the key {key} was given twice: give each key once")).into());
         }
+    }
+    Ok(())
+}
+
+pub(super) fn check_count(keys: usize) -> Result<(), Error> {
+    if keys == 0 || keys > MOST_LOCKS {
+        return Err(Invalid::new(format!(
+            "a call acquires 1 to {MOST_LOCKS} locks, but {keys} keys were given: lock what they have in common, or a \
+             part of them at a time"
+        ))
+        .into());
     }
     Ok(())
 }

@@ -55,6 +55,8 @@ pub struct HeldLocks<Grants> {
     engine: Arc<Engine>,
     /// Never empty.
     locks: Vec<Lock>,
+    /// One of them was lost, and the others were given back.
+    given_back: bool,
     grants: PhantomData<fn() -> Grants>,
 }
 
@@ -68,19 +70,21 @@ impl LockSet {
 }
 
 impl LockChain {
-    /// The fencing token of the lock with this key. `None` where this guard has no such lock.
+    /// The fencing token of the lock with this key, as it was given or as [`keys`](HeldLocks::keys) returns it. `None`
+    /// where this guard has no such lock.
     ///
     /// Each key has its own: a number that is larger than the tokens of other keys would make the resource refuse the
     /// next holder.
     pub fn fencing_token_of(&self, key: impl Into<LockKey>) -> Option<u64> {
-        let key = self.engine.key_prefix().before(key.into());
-        self.locks.iter().find(|lock| *lock.key() == key).map(Lock::fencing_token)
+        let key = key.into();
+        let token_of = |row: &LockKey| self.locks.iter().find(|lock| lock.key() == row).map(Lock::fencing_token);
+        token_of(&self.engine.key_prefix().before(key.clone())).or_else(|| token_of(&key))
     }
 }
 
 impl<Grants> HeldLocks<Grants> {
     fn new(engine: &Arc<Engine>, locks: Vec<Lock>) -> Self {
-        Self { engine: engine.clone(), locks, grants: PhantomData }
+        Self { engine: engine.clone(), locks, given_back: false, grants: PhantomData }
     }
 
     fn budget(&self) -> Option<Budget> {
@@ -137,7 +141,7 @@ impl<Grants> HeldLocks<Grants> {
     /// It is cancel safe. If the future is dropped, each lease may or may not have been renewed.
     pub async fn checkpoint(&mut self) -> Result<(), Error> {
         if self.is_lost() {
-            return Err(self.lost_error());
+            return self.unless_lost(Ok(())).await;
         }
         let renewals = self.locks.iter_mut().map(|lock| Box::pin(lock.checkpoint()) as Task<'_, _>);
         let renewed = at_once(renewals).await;
@@ -188,8 +192,12 @@ impl<Grants> HeldLocks<Grants> {
         Err(error)
     }
 
-    /// Releases those that are not known to be lost, and ends the guard. A failure is only logged.
-    async fn give_back(&self) {
+    /// Releases those that are not known to be lost, and ends the guard. A failure is only logged. Does it once, and again
+    /// where the future was dropped.
+    async fn give_back(&mut self) {
+        if self.given_back {
+            return;
+        }
         let rest: Vec<&Lock> = self.locks.iter().filter(|lock| !lock.is_lost()).collect();
         // From the first request on, none of them is ours.
         rest.iter().for_each(|lock| lock.abandon());
@@ -205,6 +213,7 @@ impl<Grants> HeldLocks<Grants> {
             Box::pin(released) as Task<'_, ()>
         });
         at_once(releases).await;
+        self.given_back = true;
     }
 }
 

@@ -36,13 +36,15 @@ pub enum ReleaseAllOutcome {
 #[must_use = "a release does nothing until it is awaited, and until then the locks stay taken"]
 pub struct ReleaseAll {
     releases: Vec<(LockKey, Release)>,
+    checked: Result<(), Error>,
 }
 
 impl<Grants> HeldLocks<Grants> {
     /// Releases all of the locks. This call ends the guard, whatever the responses are.
     pub fn release(self) -> ReleaseAll {
         // Each release ends its guard.
-        ReleaseAll { releases: self.locks.into_iter().map(|lock| (lock.key().clone(), lock.release())).collect() }
+        let releases = self.locks.into_iter().map(|lock| (lock.key().clone(), lock.release())).collect();
+        ReleaseAll { releases, checked: Ok(()) }
     }
 
     /// Releases after the work of `run`, and returns what the caller gets.
@@ -61,10 +63,10 @@ impl<Grants> HeldLocks<Grants> {
 
     /// Releases after work that succeeded. The caller must learn if a lock was lost before, because another holder may
     /// have worked at the same time.
-    async fn finish_work(self) -> Result<(), Error> {
+    async fn finish_work(mut self) -> Result<(), Error> {
         if self.is_lost() {
             let error = Error::lost_by_work(&self.lost());
-            self.locks.iter().for_each(Lock::abandon);
+            self.finish_lost().await;
             return Err(error);
         }
         let mut lost = Vec::new();
@@ -79,13 +81,13 @@ impl<Grants> HeldLocks<Grants> {
     }
 
     /// Releases after work that was stopped because a lease ended.
-    pub(super) async fn cut_short(self) -> Error {
+    pub(super) async fn cut_short(mut self) -> Error {
         let keys: Vec<LockKey> = self.keys().cloned().collect();
         let named: Vec<&LockKey> = keys.iter().collect();
         tracing::warn!(locks = keys.len(), first = %named[0], "a lease ended while the work ran: the work was stopped");
         if self.is_lost() {
             let error = self.lost_error();
-            self.locks.iter().for_each(Lock::abandon);
+            self.finish_lost().await;
             return error;
         }
         let mut all_released = true;
@@ -98,17 +100,22 @@ impl<Grants> HeldLocks<Grants> {
         Error::cut_short(&named, all_released)
     }
 
-    /// Releases unless a lock is known to be lost, when the others were given back already. A failure is only logged,
-    /// because the leases free the locks.
-    pub(super) async fn finish(self) {
+    /// Releases the locks. A failure is only logged, because the leases free the locks.
+    pub(super) async fn finish(mut self) {
         if self.is_lost() {
-            return self.locks.iter().for_each(Lock::abandon);
+            return self.finish_lost().await;
         }
         for (key, released) in self.release().outcomes().await {
             if !matches!(released, Ok(Released::Released)) {
                 not_released(&key, released.err());
             }
         }
+    }
+
+    /// Gives the others back where one lock is known to be lost, unless that was done already.
+    async fn finish_lost(&mut self) {
+        self.give_back().await;
+        self.locks.iter().for_each(Lock::abandon);
     }
 
     fn lost(&self) -> Vec<&LockKey> {
@@ -119,7 +126,7 @@ impl<Grants> HeldLocks<Grants> {
 impl ReleaseAll {
     pub(crate) fn of_saved(engine: &Arc<Engine>, saved: &SavedLockSet) -> Self {
         let release = |saved: &SavedLock| (saved.key(), Release::of_saved(engine, saved.clone()));
-        Self { releases: saved.locks().iter().map(release).collect() }
+        Self { releases: saved.locks().iter().map(release).collect(), checked: saved.check_count() }
     }
 
     /// Sets the time that the release may take. Default: the budget of the locks, or else three request timeouts.
@@ -133,7 +140,8 @@ impl ReleaseAll {
     }
 
     fn each(self, change: impl Fn(Release) -> Release) -> Self {
-        Self { releases: self.releases.into_iter().map(|(key, release)| (key, change(release))).collect() }
+        let releases = self.releases.into_iter().map(|(key, release)| (key, change(release))).collect();
+        Self { releases, checked: self.checked }
     }
 
     async fn outcomes(self) -> Vec<(LockKey, Result<Released, Error>)> {
@@ -143,7 +151,8 @@ impl ReleaseAll {
         at_once(releases).await
     }
 
-    async fn go(self) -> Result<ReleaseAllOutcome, Error> {
+    async fn go(mut self) -> Result<ReleaseAllOutcome, Error> {
+        std::mem::replace(&mut self.checked, Ok(()))?;
         let mut gone = Vec::new();
         let mut failed: Option<Error> = None;
         for (key, released) in self.outcomes().await {

@@ -1,11 +1,12 @@
 //! Handing over: several locks as data, and how to go on with them.
 
-use super::acquire::{self, TryAcquired, check_keys};
-use super::{HeldLocks, InOrder, LockSet, Together, at_once};
+use super::acquire::{self, TryAcquired, check_count, check_keys};
+use super::{HeldLocks, InOrder, LockSet, Task, Together, at_once};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::lock::guard::Lock;
+use crate::lock::release::{Release, not_released};
 use crate::lock::resume::Resume;
 use crate::protocol::{AcquireAllOptions, Invalid, LockKey, Reclaim, SavedLock, WantedLock};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,11 @@ impl<Grants> SavedLocks<Grants> {
 
     fn keys(&self) -> Vec<LockKey> {
         self.locks.iter().map(SavedLock::key).collect()
+    }
+
+    /// Checks how many there are. A release of any locks is harmless, so it needs no other check.
+    pub(super) fn check_count(&self) -> Result<(), Error> {
+        check_count(self.locks.len())
     }
 
     fn check(&self, engine: &Engine) -> Result<(), Error> {
@@ -127,35 +133,52 @@ impl<Grants> ResumeAll<'_, Grants> {
     async fn go(self) -> Result<HeldLocks<Grants>, Error> {
         self.checked?;
         let Self { engine, saved, lease, budget, .. } = self;
-        let resumed = at_once(saved.locks.into_iter().map(|saved| {
-            let resume = Resume::new(engine, saved);
+        let resume = |saved: &SavedLock| {
+            let resume = Resume::new(engine, saved.clone());
             let resume = lease.iter().fold(resume, |resume, lease| resume.lease(*lease));
             budget.iter().fold(resume, |resume, budget| resume.within(budget)).into_future()
-        }));
+        };
+        let resumes: Vec<_> = saved.locks.iter().map(resume).collect();
+        let resumed = at_once(resumes).await;
         let mut locks = Vec::new();
+        let (mut lost, mut unresumed) = (Vec::new(), Vec::new());
         let mut failed: Option<Error> = None;
-        for resumed in resumed.await {
+        for (saved, resumed) in saved.locks.into_iter().zip(resumed) {
             match resumed {
                 Ok(lock) => locks.push(lock),
-                Err(error) if failed.as_ref().is_none_or(|known| !known.is_lost()) => failed = Some(error),
-                Err(_) => {}
+                Err(error) if error.is_lost() => lost.push(saved.key()),
+                Err(error) => {
+                    unresumed.push(saved);
+                    failed.get_or_insert(error);
+                }
             }
         }
-        let set = HeldLocks::new(engine, locks);
-        match failed {
-            None => Ok(set),
-            // The others are of no use without it.
-            Some(error) if error.is_lost() => {
-                set.give_back().await;
-                Err(error)
-            }
-            // The saved locks still represent the locks.
-            Some(error) => {
-                set.locks.iter().for_each(Lock::abandon);
-                Err(error)
-            }
+        let mut set = HeldLocks::new(engine, locks);
+        if !lost.is_empty() {
+            // The others are of no use without these.
+            set.give_back().await;
+            let releases: Vec<_> =
+                unresumed.into_iter().map(|saved| given_back(engine, saved, budget.as_ref())).collect();
+            at_once(releases).await;
+            return Err(Error::lost_locks(&lost.iter().collect::<Vec<_>>()));
         }
+        let Some(error) = failed else { return Ok(set) };
+        // The saved locks still represent the locks.
+        set.locks.iter().for_each(Lock::abandon);
+        Err(error)
     }
+}
+
+/// Releases a lock that was not resumed. A failure is only logged.
+fn given_back(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -> Task<'static, ()> {
+    let key = saved.key();
+    let release = Release::of_saved(engine, saved);
+    let release = budget.into_iter().fold(release, |release, budget| release.within(budget));
+    Box::pin(async move {
+        if let Err(error) = release.await {
+            not_released(&key, Some(error));
+        }
+    })
 }
 
 impl<'a, Grants: 'a> IntoFuture for ResumeAll<'a, Grants> {

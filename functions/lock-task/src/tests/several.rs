@@ -144,6 +144,18 @@ async fn what_was_observed_counts_in_the_next_request() {
 }
 
 #[tokio::test]
+async fn what_was_observed_counts_for_a_key_that_begins_as_the_prefix_does() {
+    for request in [set("me", &["blue/a"]), with(place("me", 1), json!({ "key": "blue/gateway" }))] {
+        let function = Function::with(&[("LOCK_KEY_PREFIX", "blue/")]).await;
+        function.answer(with(request.clone(), json!({ "owner": "one", "leaseSeconds": 300 }))).await;
+        let refused = function.answer(with(request.clone(), json!({ "whenHeld": "report" }))).await;
+        let seen = json!({ "observation": refused["observation"], "waitedSeconds": 400 });
+        let granted = function.answer(with(request, seen)).await;
+        assert_eq!(granted["acquired"], true);
+    }
+}
+
+#[tokio::test]
 async fn malformed_requests_are_refused_by_the_name_of_the_field() {
     let function = Function::start().await;
     let many: Vec<String> = (0..26).map(|index| format!("k-{index}")).collect();
@@ -167,6 +179,10 @@ async fn malformed_requests_are_refused_by_the_name_of_the_field() {
             "lock.locks is malformed",
         ),
         (json!({ "action": "release", "lock": { "locks": [], "fencingToken": 1 } }), "lock.leaseEndsAt is missing"),
+        (
+            json!({ "action": "release", "lock": { "locks": [], "fencingToken": 1, "leaseEndsAt": 1 } }),
+            "a call acquires 1 to 25",
+        ),
         (
             json!({ "action": "renew", "lock": { "locks": [], "fencingToken": 1, "leaseEndsAt": 1 }, "leaseSeconds": 1 }),
             "a call acquires 1 to 25",
