@@ -8,6 +8,7 @@
 mod compare;
 mod constant;
 mod ours;
+mod sets;
 mod statistics;
 
 use crate::ours::Ours;
@@ -36,6 +37,8 @@ struct Arguments {
 enum What {
     /// Acquires and releases a free lock: two requests.
     Pair(Pair),
+    /// Measures how long sets of locks and permits wait, by their size and by the load.
+    Sets(sets::Sets),
     /// Compares all lock clients: Java, Go, Python, ours, and the bare SDK.
     Compare(compare::Compare),
 }
@@ -123,6 +126,7 @@ impl Sides {
 async fn main() -> Result<ExitCode, Error> {
     match Arguments::parse().what {
         What::Pair(pair) => compare_pair(&pair).await,
+        What::Sets(sets) => sets::run(&sets).await.map(|()| ExitCode::SUCCESS),
         What::Compare(compare) => compare::run(&compare).await.map(|()| ExitCode::SUCCESS),
     }
 }

@@ -230,3 +230,25 @@ async fn a_row_that_is_no_lock_record_does_not_hide_that_another_lock_is_lost() 
     assert!(error.is_lost() && error.to_string().contains("the lock b is no longer ours"), "{error}");
     assert_eq!(applied(&table, "o-1"), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_outcome_is_told_by_a_lock_that_is_still_held_when_another_one_is_lost() {
+    for (fault, outcome, count) in
+        [(Fault::NeverAnswers, CommitOutcome::Applied, 1), (Fault::BlackHole, CommitOutcome::NotApplied, 0)]
+    {
+        let _case = case(format!("{outcome:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+        process.next([fault.clone(), fault.clone(), fault]);
+        assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+        table.delete("a");
+        granted(table.process().locks("other").try_acquire("a").lease(secs(60))).await.save();
+
+        assert_eq!(set.settle_commit().await.unwrap(), outcome);
+
+        assert_eq!(applied(&table, "o-1"), count);
+        assert!(set.checkpoint().await.unwrap_err().is_lost());
+        assert_eq!(released(&table, &["a", "b"]), [false, true]);
+    }
+}

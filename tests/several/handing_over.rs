@@ -142,7 +142,7 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
     let both: Vec<_> = a.save().locks().iter().chain(b.save().locks()).cloned().collect();
     process.take_sent();
     let error = locks.resume_all(SavedLockSet::from_locks(both.clone())).await.unwrap_err();
-    assert!(error.is_invalid_request() && error.to_string().contains("several owners"), "{error}");
+    assert!(error.is_invalid_request() && error.to_string().contains("several owners or workflows"), "{error}");
     let none = SavedLockSet::from_locks(Vec::new());
     assert!(locks.resume_all(none.clone()).await.unwrap_err().is_invalid_request());
     assert!(locks.reclaim_all(none).lease(LEASE).await.unwrap_err().is_invalid_request());

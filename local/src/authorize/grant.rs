@@ -36,6 +36,13 @@ pub struct Need {
     requests: Vec<Value>,
 }
 
+impl Need {
+    /// The string keys of the rows that the request names, by the name of the partition key's attribute.
+    pub fn keys<'a>(&'a self, partition_key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.requests.iter().filter_map(move |part| part["Key"][partition_key]["S"].as_str())
+    }
+}
+
 impl Grant {
     /// An action on a resource, without a condition.
     pub fn new(action: impl Into<String>, resource: impl Into<String>) -> Self {

@@ -140,20 +140,26 @@ impl<Grants> HeldLocks<Grants> {
     /// # Cancel safety
     /// It is cancel safe: call it again.
     pub async fn settle_commit(&mut self) -> Result<CommitOutcome, Error> {
-        if self.locks.iter().any(|lock| matches!(lock.hold.holding.pending, Some(PendingCommit::Sent(_)))) {
-            self.checkpoint().await?;
-        }
-        let pending: Vec<_> = self.locks.iter_mut().filter_map(|lock| lock.hold.holding.pending.take()).collect();
-        // Any one row shows the outcome for all.
-        if pending.contains(&PendingCommit::Applied) {
-            Ok(CommitOutcome::Applied)
+        let is_sent = |lock: &Lock| matches!(lock.hold.holding.pending, Some(PendingCommit::Sent(_)));
+        let seen = if self.locks.iter().any(is_sent) { self.checkpoint().await } else { Ok(()) };
+        let pending: Vec<_> = self.locks.iter().filter_map(|lock| lock.hold.holding.pending).collect();
+        // Any one row shows the outcome for all, also when another lock is lost.
+        let outcome = if pending.contains(&PendingCommit::Applied) {
+            CommitOutcome::Applied
         } else if pending.contains(&PendingCommit::NotApplied) {
-            Ok(CommitOutcome::NotApplied)
-        } else if pending.is_empty() {
-            Err(Invalid::new("no commit under these locks is of unknown outcome: there is nothing to settle").into())
+            CommitOutcome::NotApplied
         } else {
-            Ok(CommitOutcome::Indeterminate)
-        }
+            seen?;
+            if pending.is_empty() {
+                return Err(Invalid::new(
+                    "no commit under these locks is of unknown outcome: there is nothing to settle",
+                )
+                .into());
+            }
+            CommitOutcome::Indeterminate
+        };
+        self.locks.iter_mut().for_each(|lock| lock.hold.holding.pending = None);
+        Ok(outcome)
     }
 
     fn holdings(&mut self) -> Vec<&mut Holding> {

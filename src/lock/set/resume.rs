@@ -58,9 +58,10 @@ impl<Grants> SavedLocks<Grants> {
         for saved in &self.locks {
             engine.check_saved(saved)?;
         }
-        if self.locks.iter().any(|saved| saved.owner() != self.locks[0].owner()) {
+        let holder = |saved: &SavedLock| (saved.owner().to_owned(), saved.workflow().map(str::to_owned));
+        if self.locks.iter().any(|saved| holder(saved) != holder(&self.locks[0])) {
             return Err(Invalid::new(
-                "these saved locks have several owners, so no call acquired them at once: use each on its own",
+                "these saved locks have several owners or workflows, so no call acquired them at once: use each on its own",
             )
             .into());
         }
