@@ -131,6 +131,16 @@ pub fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result
     optional(environment, name)?.ok_or_else(|| ConfigError(format!("{name} is not set: give {what}")))
 }
 
+/// Returns the value of an optional variable that is `true` or `false`.
+pub fn flag(environment: &Environment<'_>, name: &str) -> Result<Option<bool>, ConfigError> {
+    match optional(environment, name)?.as_deref() {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(other) => Err(ConfigError(format!("{name} is {other:?}: give true or false"))),
+    }
+}
+
 fn max_clock_skew(environment: &Environment<'_>) -> Result<Option<Duration>, ConfigError> {
     match optional(environment, "LOCK_MAX_CLOCK_SKEW_MS")?.as_deref() {
         None => Ok(lambda_lock::protocol::ClockBounds::default().max_clock_skew()),

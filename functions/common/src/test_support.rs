@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub const TABLE: &str = "locks";
 
 /// An embedded DynamoDB on a loopback port.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DynamoDb {
     url: String,
 }

@@ -1,10 +1,12 @@
 //! Clients and settings that all invocations of a process share, and those of one tenant.
 
+use crate::trust::Trust;
 use lambda_lock::lambda::tenant_prefix;
 use lambda_lock::protocol::LONGEST_KEY;
 use lambda_lock::{LockClient, LockKey};
-use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, flag, optional};
 use lambda_runtime::Context;
+use std::sync::Arc;
 
 /// Clients and settings that all invocations of a process share.
 #[derive(Clone)]
@@ -15,6 +17,8 @@ pub(crate) struct Deps {
     pub(crate) sort_key: bool,
     /// Whether each tenant has locks of its own.
     pub(crate) per_tenant: bool,
+    /// How far requests are believed.
+    pub(crate) trust: Arc<Trust>,
 }
 
 impl Deps {
@@ -23,7 +27,12 @@ impl Deps {
             Some(prefix) => config.prefixed_locks(&prefix)?,
             None => config.locks()?,
         };
-        Ok(Self { locks, sort_key: config.has_sort_key(), per_tenant: per_tenant(environment)? })
+        Ok(Self {
+            locks,
+            sort_key: config.has_sort_key(),
+            per_tenant: flag(environment, "LOCK_PER_TENANT")?.unwrap_or(false),
+            trust: Arc::new(Trust::read(environment)?),
+        })
     }
 
     /// The same for one invocation: where each tenant has locks of its own, those of the invocation's tenant.
@@ -50,13 +59,5 @@ impl Deps {
     pub(crate) fn row(&self, key: &LockKey) -> LockKey {
         let prefix = self.locks.key_prefix();
         LockKey::new(format!("{prefix}{}", key.key()), key.sort_key().map(str::to_owned))
-    }
-}
-
-fn per_tenant(environment: &Environment<'_>) -> Result<bool, ConfigError> {
-    match optional(environment, "LOCK_PER_TENANT")?.as_deref() {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(other) => Err(ConfigError::new(format!("LOCK_PER_TENANT is {other:?}: give true or false"))),
     }
 }

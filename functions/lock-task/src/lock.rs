@@ -1,6 +1,7 @@
 //! A lock in the form that the caller passes around: the saved lock of the crate, and the payload.
 
 use crate::deps::Deps;
+use crate::trust::NotOurs;
 use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
 use lambda_lock::{LockKey, SavedLock, SavedLockSet};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
@@ -93,7 +94,16 @@ impl LockJson {
             return Err(fields.malformed("version", "send the lock exactly as it was returned"));
         }
         let fencing_token = fields.whole_number("fencingToken")?;
-        let (lease, ends) = (lease(&mut fields)?, fields.whole_number("leaseEndsAt")?);
+        let (lease, ends) = (lease(&mut fields, LONGEST_LEASE)?, fields.whole_number("leaseEndsAt")?);
+        let token = SavedLock::from_parts(key, owner, version, fencing_token, lease, ends, None);
+        let hmac = fields.optional_text("hmac")?;
+        deps.trust.verify(&content(&token), hmac.as_deref()).map_err(|not_ours| match not_ours {
+            NotOurs::Missing => fields.malformed("hmac", "it is missing; send the lock exactly as it was returned"),
+            NotOurs::Wrong => fields.malformed("hmac", "send the lock exactly as it was returned"),
+        })?;
+        // A longer lease on the row stays. A caller's word does not make it longer.
+        let lease = lease.min(deps.trust.longest_lease);
+        let (key, owner, version) = (token.key(), token.owner().to_owned(), token.version().to_owned());
         let token = SavedLock::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let data = fields.optional_text("data")?;
         if !data.as_deref().is_none_or(is_answerable) {
@@ -118,11 +128,22 @@ impl LockJson {
         if let Some(sort_key) = key.sort_key() {
             json["sortKey"] = sort_key.into();
         }
+        if let Some(hmac) = deps.trust.hmac(&content(token)) {
+            json["hmac"] = hmac.into();
+        }
         if let Some(data) = &self.data {
             json["data"] = data.as_str().into();
         }
         json
     }
+}
+
+/// What the HMAC of a lock is of. The key is that of the row, so a lock of one prefix is none of another.
+fn content(token: &SavedLock) -> Value {
+    let key = token.key();
+    let ends = token.lease_ends_at().map(epoch_millis);
+    let (owner, version, fencing_token) = (token.owner(), token.version(), token.fencing_token());
+    json!(["lock", key.key(), key.sort_key(), owner, version, fencing_token, seconds_json(token.lease()), ends])
 }
 
 /// Returns a time in epoch milliseconds, as times are written in JSON.
@@ -144,10 +165,12 @@ fn sort_key(fields: &mut Fields, with_sort_key: bool) -> Result<Option<String>, 
     }
 }
 
-/// Takes `leaseSeconds` and checks that it is a valid lease.
-pub(crate) fn lease(fields: &mut Fields) -> Result<Duration, Failure> {
+/// Takes `leaseSeconds` and checks that it is a valid lease, and not longer than this.
+pub(crate) fn lease(fields: &mut Fields, longest: Duration) -> Result<Duration, Failure> {
     let lease = fields.seconds("leaseSeconds")?;
-    let hint = || format!("give more than 0 and at most {} seconds", LONGEST_LEASE.as_secs());
-    Lease::check(lease).map_err(|_| fields.malformed("leaseSeconds", &hint()))?;
+    if lease > longest || Lease::check(lease).is_err() {
+        let hint = format!("give more than 0 and at most {} seconds", longest.as_secs());
+        return Err(fields.malformed("leaseSeconds", &hint));
+    }
     Ok(lease)
 }

@@ -5,11 +5,15 @@ mod acquire;
 mod deps;
 mod handler;
 mod lock;
+mod observed;
+mod refusal;
 mod release;
 mod renew;
 #[cfg(test)]
 mod tests;
 mod time;
+mod trust;
+mod wanted;
 
 use crate::deps::Deps;
 use crate::handler::handler;

@@ -17,7 +17,8 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
-        let request = Self { lock: Locks::read(&mut fields, deps)?, lease: lease(&mut fields)? };
+        let request =
+            Self { lock: Locks::read(&mut fields, deps)?, lease: lease(&mut fields, deps.trust.longest_lease)? };
         fields.nothing_else()?;
         Ok(request)
     }

@@ -1,6 +1,6 @@
 //! Random events and rows. `LAMBDA_LOCK_FUZZ=20` draws twenty times as many as usual.
 
-use super::{Function, acquire, with};
+use super::{Function, acquire, trusting, with};
 use crate::deps::Deps;
 use crate::handler::handler;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -40,7 +40,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// A function without permissions. Each valid request ends as `LockTableError`.
 fn refused() -> Deps {
-    Deps { locks: locks_answered(400, "AccessDeniedException"), sort_key: false, per_tenant: false }
+    Deps { locks: locks_answered(400, "AccessDeniedException"), sort_key: false, per_tenant: false, trust: trusting() }
 }
 
 fn is_short(failure: &Failure) -> Result<(), TestCaseError> {
@@ -134,8 +134,13 @@ fn unknown() -> BoxedStrategy<Field> {
     prop_oneof![30 => Just(("colour", None, true)), 1 => wrong.prop_map(|value| ("colour", Some(value), false))].boxed()
 }
 
-fn lease() -> BoxedStrategy<Field> {
-    seconds("leaseSeconds", true, 1e-9, 31_622_400.0)
+/// The longest lease that a request may ask for.
+const LONGEST_ASKED: f64 = 86_400.0;
+/// The longest lease that a lock may have.
+const LONGEST_HELD: f64 = 31_622_400.0;
+
+fn lease(longest: f64) -> BoxedStrategy<Field> {
+    seconds("leaseSeconds", true, 1e-9, longest)
 }
 
 fn lock() -> BoxedStrategy<(Value, Vec<String>)> {
@@ -147,7 +152,7 @@ fn lock() -> BoxedStrategy<(Value, Vec<String>)> {
         name("owner", true),
         version,
         whole("fencingToken"),
-        lease(),
+        lease(LONGEST_HELD),
         whole("leaseEndsAt"),
         text("data"),
         unknown(),
@@ -160,7 +165,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
     let asks = vec![
         name("key", true),
         name("owner", true),
-        lease(),
+        lease(LONGEST_ASKED),
         seconds("waitSeconds", false, 0.0, 1e15),
         field(
             "whenHeld",
@@ -189,7 +194,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
     };
     prop_oneof![
         2 => object(asks).prop_map(with_action("acquire")),
-        1 => holds("renew", vec![lease(), unknown()]),
+        1 => holds("renew", vec![lease(LONGEST_ASKED), unknown()]),
         1 => holds("release", vec![unknown()]),
     ]
     .boxed()

@@ -11,13 +11,16 @@ mod release;
 mod renew;
 mod several;
 mod tenants;
+mod trust;
 mod workflows;
 
 use crate::deps::Deps;
 use crate::handler::handler;
+use crate::trust::Trust;
 use lambda_lock_functions::test_support::{DynamoDb, event};
 use lambda_lock_functions::{ConfigError, Failure};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A function with its own lock table.
 struct Function {
@@ -57,6 +60,11 @@ impl Function {
 fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
     let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+}
+
+/// The trust of an empty environment.
+fn trusting() -> Arc<Trust> {
+    Arc::new(Trust::read(&|_| Ok(None)).unwrap())
 }
 
 fn acquire(owner: &str) -> Value {
