@@ -51,6 +51,7 @@ pub fn key(order: &Order, sort_key: bool) -> LockKey {
 /// Charges an order within this budget, or returns the stored result of an earlier charge. Does not wait
 /// while another caller holds the order.
 pub async fn charge(request: &Request, budget: &Budget, deps: &Deps) -> Result<Charged, Failure> {
+    request.simulate.check(deps.simulates)?;
     let key = key(&request.order, deps.sort_key);
     charge_under(key.clone(), request, budget, deps).await.map_err(|failure| failure.of_lock(&key))
 }

@@ -3,7 +3,7 @@
 use crate::gateway::Gateway;
 use crate::orders::Orders;
 use lambda_lock::LockClient;
-use lambda_lock_functions::{Config, ConfigError, Environment};
+use lambda_lock_functions::{Config, ConfigError, Environment, may_simulate};
 
 /// Clients and settings that all invocations of a process share.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Deps {
     pub gateway: Gateway,
     /// Whether the lock table has a sort key.
     pub sort_key: bool,
+    /// Whether an event may ask for delays, failures and crashes.
+    pub simulates: bool,
 }
 
 impl Deps {
@@ -26,6 +28,7 @@ impl Deps {
             orders: Orders::read(environment)?,
             gateway: Gateway::read(environment)?,
             sort_key: config.has_sort_key(),
+            simulates: may_simulate(environment)?,
         })
     }
 }

@@ -31,7 +31,15 @@ enum NoCharge {
 impl Gateway {
     pub(crate) fn read(environment: &Environment<'_>) -> Result<Self, ConfigError> {
         const NAME: &str = "PAYMENT_GATEWAY_URL";
-        optional(environment, NAME)?.map(|url| Web::new(NAME, &url)).transpose().map(Self)
+        let Some(url) = optional(environment, NAME)? else { return Ok(Self(None)) };
+        let web = Web::new(NAME, &url)?;
+        if web.is_readable_by_others() {
+            return Err(ConfigError::new(format!(
+                "{NAME} is {url:?}: everybody on the way could read and change a payment over http://; give a URL that \
+                 begins with https://, or one of this machine, such as http://127.0.0.1:8080"
+            )));
+        }
+        Ok(Self(Some(web)))
     }
 
     /// Charges an order and returns the charge's id. Leaves enough of the budget to record the charge.

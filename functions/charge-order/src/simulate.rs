@@ -1,4 +1,4 @@
-//! Simulates delays, failures and crashes on request, for demonstrations and tests.
+//! Simulates delays, failures and crashes on request, for demonstrations and tests, where the environment allows it.
 
 use lambda_lock_functions::{Failure, Fields};
 use std::fmt;
@@ -37,6 +37,8 @@ impl fmt::Display for Step {
 /// The failures to simulate. Default: none.
 #[derive(Clone, Debug, Default)]
 pub struct Simulate {
+    /// Whether the event has the field at all.
+    asked: bool,
     takes: Duration,
     fails_at: Option<Step>,
     crashes_at: Option<Step>,
@@ -50,12 +52,18 @@ impl Simulate {
         let mut fields = event.object("simulate", "simulate.")?;
         let takes = if fields.has("stepMillis") { fields.whole_number("stepMillis")? } else { 0 };
         let simulate = Self {
+            asked: true,
             takes: Duration::from_millis(takes),
             fails_at: step(&mut fields, "failAt")?,
             crashes_at: step(&mut fields, "crashAt")?,
         };
         fields.nothing_else()?;
         Ok(simulate)
+    }
+
+    /// Refuses the event where nothing may be simulated.
+    pub(crate) fn check(&self, allowed: bool) -> Result<(), Failure> {
+        if self.asked && !allowed { Err(Failure::no_simulation("simulate")) } else { Ok(()) }
     }
 
     /// Begins a step. What is simulated happens before the step's effect.

@@ -33,7 +33,8 @@ impl Stage {
     async fn new() -> Option<Self> {
         let gateway = PaymentGateway::start().await.unwrap();
         let skew = SKEW.as_millis().to_string();
-        let environment = [("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", &skew)];
+        let environment =
+            [("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", &skew), ("ALLOW_SIMULATE", "true")];
         let mut template = template()?.with(NAME, &environment).with_history(TABLE);
         template.functions.get_mut(NAME).unwrap().timeout_seconds = TIMEOUT_SECONDS;
         let binary = Path::new(env!("CARGO_BIN_EXE_charge-order"));

@@ -36,6 +36,14 @@ async fn an_order_whose_first_answer_is_lost_is_charged_with_exactly_what_the_te
 }
 
 #[tokio::test]
+async fn the_template_allows_no_simulated_failure() {
+    let Some(template) = template() else { return };
+    let mut crashing = order();
+    crashing["simulate"] = json!({ "crashAt": "charge" });
+    assert_error(deploy(&template).await.ask(NAME, &crashing).await, "InvalidRequest", "ALLOW_SIMULATE");
+}
+
+#[tokio::test]
 async fn a_first_call_sends_five_requests_and_a_replay_one() {
     let Some(template) = template() else { return };
     let sample = deploy(&template).await;

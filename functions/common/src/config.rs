@@ -141,6 +141,14 @@ pub fn flag(environment: &Environment<'_>, name: &str) -> Result<Option<bool>, C
     }
 }
 
+/// The variable that lets events ask for failures.
+pub(crate) const ALLOW_SIMULATE: &str = "ALLOW_SIMULATE";
+
+/// Whether events may ask for delays, failures and crashes: only where `ALLOW_SIMULATE` is `true`.
+pub fn may_simulate(environment: &Environment<'_>) -> Result<bool, ConfigError> {
+    Ok(flag(environment, ALLOW_SIMULATE)?.unwrap_or(false))
+}
+
 fn max_clock_skew(environment: &Environment<'_>) -> Result<Option<Duration>, ConfigError> {
     match optional(environment, "LOCK_MAX_CLOCK_SKEW_MS")?.as_deref() {
         None => Ok(lambda_lock::protocol::ClockBounds::default().max_clock_skew()),

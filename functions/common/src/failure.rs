@@ -1,5 +1,6 @@
 //! The failure of a function: an error name for `Retry` and `Catch`, a sentence for people, and one log line.
 
+use crate::config::ALLOW_SIMULATE;
 use crate::quote::{beginning, short};
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
@@ -43,6 +44,14 @@ impl Failure {
     /// The event is malformed. The sentence begins with the name of the field.
     pub fn invalid_request(sentence: impl Into<String>) -> Self {
         Self::new("InvalidRequest", sentence.into())
+    }
+
+    /// The event asks for a failure in this field, and the environment does not allow it.
+    pub fn no_simulation(field: &str) -> Self {
+        Self::invalid_request(format!(
+            "{field} is for demonstrations and tests, and this function simulates nothing: leave it out, or set \
+             {ALLOW_SIMULATE} to true where no harm can be done"
+        ))
     }
 
     /// The guarded work failed. [`leaving`](Failure::leaving) adds the state of its lock.

@@ -24,7 +24,7 @@ mod start;
 pub mod test_support;
 mod web;
 
-pub use config::{Config, ConfigError, Environment, flag, optional, process, required};
+pub use config::{Config, ConfigError, Environment, flag, may_simulate, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
 pub use failure::{AfterWork, Failure, LONGEST_MESSAGE};
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};

@@ -9,6 +9,7 @@ use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The most bytes that are read of a response, so that a faulty server cannot fill the memory.
@@ -45,6 +46,14 @@ impl Web {
             }
         };
         Ok(Self { url: url.trim_end_matches('/').to_owned(), connector: SharedHttpConnector::new(connector) })
+    }
+
+    /// Whether requests go over the network without TLS.
+    pub fn is_readable_by_others(&self) -> bool {
+        let uri = self.url.parse::<http::Uri>().unwrap_or_default();
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let of_this_machine = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        uri.scheme_str() != Some("https") && !of_this_machine
     }
 
     /// Posts JSON to a path and waits this long for the response. An error means that there was no

@@ -115,8 +115,9 @@ async fn failed_messages_are_delivered_again_until_they_are_charged_or_dead_lett
 async fn a_message_that_crashes_the_process_delays_its_batch_by_one_delivery() {
     let Some(template) = template() else { return };
     let gateway = PaymentGateway::start().await.unwrap();
-    let mut template =
-        template.with(NAME, &[("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", "200")]);
+    let environment =
+        [("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", "200"), ("ALLOW_SIMULATE", "true")];
+    let mut template = template.with(NAME, &environment);
     // Makes the lease short enough for a test.
     template.functions.get_mut(NAME).unwrap().timeout_seconds = 2;
     template.queues[0].max_receive_count = 2;

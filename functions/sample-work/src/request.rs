@@ -13,7 +13,7 @@ pub(crate) struct Request {
     pub(crate) fencing_token: u64,
     /// The name of the caller that counts.
     pub(crate) writer: String,
-    pub(crate) simulate: Simulate,
+    pub(crate) simulate: Option<Simulate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum Step {
 }
 
 /// The failures to simulate, for demonstrations and tests.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Simulate {
     /// How long a step takes before its effect.
     pub(crate) takes: Duration,
@@ -59,7 +59,7 @@ impl Request {
             counter: fields.name("counter", LONGEST_KEY)?,
             fencing_token: fields.whole_number("fencingToken")?,
             writer: fields.name("writer", LONGEST_NAME)?,
-            simulate: Simulate::read(&mut fields)?,
+            simulate: Simulate::read(&mut fields),
         };
         fields.nothing_else()?;
         Ok(request)
@@ -68,12 +68,12 @@ impl Request {
 
 impl Simulate {
     /// Reads `simulate` from the execution's input. The rest of the input belongs to the work.
-    fn read(fields: &mut Fields) -> Result<Self, Failure> {
-        let Some(Value::Object(mut input)) = fields.take("input") else { return Ok(Self::default()) };
-        let Some(simulate) = input.remove("simulate") else { return Ok(Self::default()) };
+    fn read(fields: &mut Fields) -> Option<Self> {
+        let Some(Value::Object(mut input)) = fields.take("input") else { return None };
+        let simulate = input.remove("simulate")?;
         let text = |name: &str| simulate[name].as_str().map(str::to_owned);
         let takes = Duration::from_millis(simulate["stepMillis"].as_u64().unwrap_or_default());
-        Ok(Self { takes, fail_at: text("failAt"), crash_at: text("crashAt") })
+        Some(Self { takes, fail_at: text("failAt"), crash_at: text("crashAt") })
     }
 
     pub(crate) fn fails(&self, step: Step) -> bool {

@@ -16,7 +16,12 @@ async fn deps() -> Deps {
 }
 
 fn without_table(server: &DynamoDb) -> Deps {
-    let value = |name: &str| (name == "WORK_TABLE").then(|| "work".to_owned());
+    with(server, &[("ALLOW_SIMULATE", "true")])
+}
+
+fn with(server: &DynamoDb, environment: &[(&str, &str)]) -> Deps {
+    let all = [environment, &[("WORK_TABLE", "work")]].concat();
+    let value = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     Deps::new(&server.config(&[]).unwrap(), &|name| Ok(value(name))).unwrap()
 }
 
@@ -54,6 +59,22 @@ async fn a_step_with_a_failure_fails_before_its_effect() {
     let failing = json!({ "input": { "key": "customer-7", "simulate": { "failAt": "add" } } });
     assert_failure(step(&deps, "add", 1, failing.clone()).await, "WorkFailed", "as the input asked for");
     assert_eq!(step(&deps, "read", 1, failing).await.unwrap(), json!({ "value": 0 }));
+}
+
+#[tokio::test]
+async fn nothing_is_simulated_unless_the_environment_says_so() {
+    let server = DynamoDb::empty().await;
+    for environment in [&[][..], &[("ALLOW_SIMULATE", "false")]] {
+        let deps = with(&server, environment);
+        for simulate in [json!({}), json!({ "crashAt": "add" }), json!(null)] {
+            let input = json!({ "input": { "key": "customer-7", "simulate": simulate } });
+            assert_failure(
+                step(&deps, "add", 1, input).await,
+                "InvalidRequest",
+                "input.simulate is for demonstrations",
+            );
+        }
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,10 @@ use std::path::Path;
 const NAME: &str = "sample-work";
 
 async fn deploy(template: &Expansion) -> Sample {
+    deploy_as_it_is(&template.with(NAME, &[("ALLOW_SIMULATE", "true")])).await
+}
+
+async fn deploy_as_it_is(template: &Expansion) -> Sample {
     Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_sample-work"))]).await.unwrap()
 }
 
@@ -43,6 +47,15 @@ async fn a_step_crashes_and_fails_as_its_input_says_and_the_next_one_works() {
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()));
     assert_error(sample.ask(NAME, &add(json!({ "failAt": "add" }))).await, "WorkFailed", "as the input asked for");
     assert_eq!(sample.ask(NAME, &add(json!({}))).await, Ok(json!({ "value": 1 })), "the failed steps did not count");
+}
+
+#[tokio::test]
+async fn the_template_allows_no_simulated_failure() {
+    let Some(template) = template() else { return };
+    let sample = deploy_as_it_is(&template).await;
+    for simulate in [json!({ "crashAt": "add" }), json!({ "failAt": "add" }), json!({ "stepMillis": 1 })] {
+        assert_error(sample.ask(NAME, &add(simulate)).await, "InvalidRequest", "ALLOW_SIMULATE");
+    }
 }
 
 #[tokio::test]

@@ -50,6 +50,7 @@ impl Scene {
         let template = deployed::template()?
             .with("lock-task", &[("LOCK_MAX_CLOCK_SKEW_MS", "300")])
             .with("lock-task", lock_task)
+            .with("sample-work", &[("ALLOW_SIMULATE", "true")])
             .with("lock-cleaner", &[("CLEANUP_SECOND_LOOK_SECONDS", "1")]);
         let paths: Vec<_> = binaries().await.iter().map(PathBuf::as_path).collect();
         let sample = Sample::deploy(&template, &paths).await.unwrap();

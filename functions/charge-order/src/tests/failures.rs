@@ -22,6 +22,19 @@ async fn work_that_fails_releases_the_attempt_and_the_next_call_charges() {
 }
 
 #[tokio::test]
+async fn nothing_is_simulated_unless_the_environment_says_so() {
+    for value in ["", "false"] {
+        let function = Function::with(&[("ALLOW_SIMULATE", value)]).await;
+        for simulate in [json!({}), json!({ "crashAt": "charge" })] {
+            let refused = function.call(order_with(json!({ "simulate": simulate }))).await;
+            assert_failure(refused, "InvalidRequest", "simulate is for demonstrations and tests");
+        }
+        assert_eq!((function.charged(), function.order("o-1").await), ((0, 0), None));
+        assert_eq!(function.call(order()).await.unwrap()["replayed"], false);
+    }
+}
+
+#[tokio::test]
 async fn failed_work_reports_a_free_attempt_only_when_it_was_released() {
     let function = Function::start().await;
     let failed = function.call(order_with(json!({ "simulate": { "failAt": "charge" } }))).await;
@@ -101,9 +114,15 @@ async fn a_malformed_variable_stops_the_start_by_its_name() {
         ("PAYMENT_GATEWAY_URL", "pay.example.com", "PAYMENT_GATEWAY_URL is "),
         ("PAYMENT_GATEWAY_URL", "ftp://pay.example.com", "PAYMENT_GATEWAY_URL is "),
         ("PAYMENT_GATEWAY_URL", "https://", "PAYMENT_GATEWAY_URL is "),
+        ("PAYMENT_GATEWAY_URL", "http://pay.example.com", "PAYMENT_GATEWAY_URL is "),
+        ("PAYMENT_GATEWAY_URL", "http://localhost.example.com", "PAYMENT_GATEWAY_URL is "),
+        ("PAYMENT_GATEWAY_URL", "http://10.0.0.1:8080", "PAYMENT_GATEWAY_URL is "),
+        ("ALLOW_SIMULATE", "1", "ALLOW_SIMULATE is "),
     ] {
         let error = deps(&server, &[(name, value)]).unwrap_err().to_string();
         assert!(error.starts_with(says), "{name}={value}: {error}");
     }
-    assert!(deps(&server, &[("PAYMENT_GATEWAY_URL", "https://pay.example.com/v1/")]).is_ok());
+    for url in ["https://pay.example.com/v1/", "http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080"] {
+        assert!(deps(&server, &[("PAYMENT_GATEWAY_URL", url)]).is_ok(), "{url}");
+    }
 }

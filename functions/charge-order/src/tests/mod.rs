@@ -32,7 +32,7 @@ impl Function {
         let server = DynamoDb::with_table(environment).await;
         server.create_table("orders", "orderId").await;
         let gateway = PaymentGateway::start().await.unwrap();
-        let own = [("PAYMENT_GATEWAY_URL", gateway.url())];
+        let own = [("PAYMENT_GATEWAY_URL", gateway.url()), ("ALLOW_SIMULATE", "true")];
         let deps = deps(&server, &[environment, own.as_slice()].concat()).unwrap();
         Self { server, gateway, deps }
     }

@@ -41,6 +41,7 @@ pub(crate) async fn scene() -> Option<Scene> {
     let template = template
         .with_history("LockTable")
         .with("lock-task", &[("LOCK_MAX_CLOCK_SKEW_MS", "300")])
+        .with("sample-work", &[("ALLOW_SIMULATE", "true")])
         .with("lock-cleaner", &[("CLEANUP_SECOND_LOOK_SECONDS", "1")]);
     let paths: Vec<_> = binaries().await.iter().map(PathBuf::as_path).collect();
     let sample = Sample::deploy(&template, &paths).await.unwrap();
