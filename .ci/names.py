@@ -131,8 +131,8 @@ def functions():
     same(f"{page}, variables", defaults - {(row[0].strip("`"), row[2]) for row in rows}, ())
 
     fields = r'(?:fields|request)\.\w+\("(\w+)"'
-    request = "".join(read(f"functions/lock-task/src/{file}.rs") for file in ("acquire", "lock"))
-    of_a_lock = {"version", "fencingToken", "leaseEndsAt", "lock", "locks"}
+    request = "".join(read(f"functions/lock-task/src/{file}.rs") for file in ("acquire", "lock", "observed", "refusal", "wanted"))
+    of_a_lock = {"version", "fencingToken", "leaseEndsAt", "hmac", "lock", "locks"}
     same(
         "docs/lock-task.md, acquire",
         names(table("docs/lock-task.md", "## acquire", "| field |")),

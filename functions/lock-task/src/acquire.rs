@@ -1,7 +1,7 @@
 //! `acquire`: acquires a lock, or reports its holder.
 
 use crate::deps::Deps;
-use crate::lock::{LONGEST_DATA, LockJson, Locks, answerable, lease};
+use crate::lock::{LONGEST_ATTRIBUTES, LONGEST_DATA, LockJson, Locks, answerable, lease};
 use crate::observed::Observed;
 use crate::refusal::WhenHeld;
 use crate::time::Time;
@@ -13,8 +13,6 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The most bytes of additional attributes, names and values together.
-pub(crate) const LONGEST_ATTRIBUTES: usize = 4 * 1024;
 /// The most bytes of the locks of a set in a response, as JSON.
 const LONGEST_SET_IN_JSON: usize = 120 * 1024;
 /// The most bytes of a lock in a response, as JSON, without its key and owner.

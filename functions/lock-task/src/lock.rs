@@ -1,15 +1,18 @@
 //! A lock in the form that the caller passes around: the saved lock of the crate, and the payload.
 
 use crate::deps::Deps;
+use crate::time::epoch_millis;
 use crate::trust::NotOurs;
 use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
 use lambda_lock::{LockKey, SavedLock, SavedLockSet};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Value, json};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The most bytes of `data`, as text. A row can hold up to 400 KB, which other clients of the crate may use.
 pub(crate) const LONGEST_DATA: usize = 32 * 1024;
+/// The most bytes of additional attributes, names and values together.
+pub(crate) const LONGEST_ATTRIBUTES: usize = 4 * 1024;
 /// The most bytes of `data` in a response. In JSON some characters take six bytes.
 const LONGEST_DATA_IN_JSON: usize = 2 * LONGEST_DATA;
 /// The most bytes of a response, as JSON. Step Functions fails a state whose data has more than 256 KB, although
@@ -144,11 +147,6 @@ fn content(token: &SavedLock) -> Value {
     let ends = token.lease_ends_at().map(epoch_millis);
     let (owner, version, fencing_token) = (token.owner(), token.version(), token.fencing_token());
     json!(["lock", key.key(), key.sort_key(), owner, version, fencing_token, seconds_json(token.lease()), ends])
-}
-
-/// Returns a time in epoch milliseconds, as times are written in JSON.
-pub(crate) fn epoch_millis(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Takes the key and the sort key, as they are in requests and responses. The key has no prefix.

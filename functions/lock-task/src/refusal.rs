@@ -1,9 +1,9 @@
 //! What a caller is told when others hold the lock: an error, or a report.
 
-use crate::acquire::LONGEST_ATTRIBUTES;
 use crate::deps::Deps;
-use crate::lock::epoch_millis;
+use crate::lock::LONGEST_ATTRIBUTES;
 use crate::observed::handed_out;
+use crate::time::epoch_millis;
 use crate::wanted::Wanted;
 use lambda_lock::protocol::LONGEST_NAME;
 use lambda_lock::{Attribute, Blocked, Error, Held, LockKey};

@@ -2,7 +2,7 @@
 
 use lambda_lock::Budget;
 use lambda_runtime::Context;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The part of the invocation that is reserved for returning the response. After the deadline the
 /// function cannot return anything.
@@ -28,4 +28,9 @@ impl Time {
         let left = self.left.unwrap_or(wait.saturating_add(WITHOUT_DEADLINE));
         Budget::lasting(left).reserve(left.saturating_sub(wait)).grace(lease)
     }
+}
+
+/// Returns a time in epoch milliseconds, as times are written in JSON.
+pub(crate) fn epoch_millis(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

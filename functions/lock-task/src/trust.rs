@@ -3,7 +3,7 @@
 //! Whoever may invoke the function chooses owners, leases and waiting times. Without a key, a lock or an observation that
 //! a caller made up counts as much as one that a response has handed out.
 
-use crate::lock::epoch_millis;
+use crate::time::epoch_millis;
 use hmac::{Hmac, KeyInit, Mac};
 use lambda_lock::protocol::LONGEST_LEASE;
 use lambda_lock_functions::{ConfigError, Environment, flag, optional};
