@@ -40,8 +40,9 @@ pub(crate) struct Sets {
 #[derive(Default)]
 struct Way {
     taken: Mutex<HashMap<String, Instant>>,
-    /// Of the callers that are measured: requests, and conflicts among them.
+    /// Of the callers that are measured.
     requests: AtomicU64,
+    /// Of all callers.
     conflicts: AtomicU64,
 }
 
@@ -50,7 +51,6 @@ impl Way {
         let now = Instant::now();
         let is_write = call.needs.iter().any(|need| need.action == "dynamodb:UpdateItem");
         let keys: Vec<String> = call.needs.iter().flat_map(|need| need.keys("key")).map(str::to_owned).collect();
-        self.requests.fetch_add(1, Ordering::Relaxed);
         if !is_write {
             return Fate::AnsweredAfter(WAY);
         }
@@ -79,24 +79,33 @@ impl Stage {
     async fn new() -> Result<Self, Error> {
         let dynamodb = LocalDynamoDb::in_memory().await?;
         LockClient::builder(client(dynamodb.endpoint()), LOCKS).build()?.create_table().await?;
-        let resource = format!("arn:aws:dynamodb:local:123456789012:table/{LOCKS}");
-        let grant = |action: &str| Grant::new(format!("dynamodb:{action}"), resource.clone());
-        let role: Role = ["GetItem", "BatchGetItem", "UpdateItem"].map(grant).into();
-        let proxy = AuthorizingProxy::start(dynamodb.endpoint(), BTreeMap::from([("local".to_owned(), role)])).await?;
+        let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles()).await?;
         let way = Arc::new(Way::default());
         let on_the_way = Arc::clone(&way);
         proxy.decide(move |call| on_the_way.fate(call));
         Ok(Self { _dynamodb: dynamodb, proxy, way })
     }
 
-    fn locks(&self) -> Result<LockClient, Error> {
-        Ok(LockClient::builder(client(self.proxy.endpoint()), LOCKS).build()?)
+    /// A second way to the same table for the callers that are measured.
+    async fn measured(&self) -> Result<AuthorizingProxy, Error> {
+        let proxy = AuthorizingProxy::start(self.proxy.endpoint(), roles()).await?;
+        let way = Arc::clone(&self.way);
+        proxy.decide(move |_| {
+            way.requests.fetch_add(1, Ordering::Relaxed);
+            Fate::Answered
+        });
+        Ok(proxy)
     }
+}
 
-    /// How many requests and conflicts there were since the last call.
-    fn sent(&self) -> (u64, u64) {
-        (self.way.requests.swap(0, Ordering::Relaxed), self.way.conflicts.swap(0, Ordering::Relaxed))
-    }
+fn roles() -> BTreeMap<String, Role> {
+    let resource = format!("arn:aws:dynamodb:local:123456789012:table/{LOCKS}");
+    let grant = |action: &str| Grant::new(format!("dynamodb:{action}"), resource.clone());
+    BTreeMap::from([("local".to_owned(), ["GetItem", "BatchGetItem", "UpdateItem"].map(grant).into())])
+}
+
+fn locks(proxy: &AuthorizingProxy) -> Result<LockClient, Error> {
+    Ok(LockClient::builder(client(proxy.endpoint()), LOCKS).build()?)
 }
 
 /// What callers want.
@@ -215,22 +224,23 @@ async fn line(
     let end = Instant::now() + time;
     let mut beside = JoinSet::new();
     for seed in 0..singles {
-        beside.spawn(hold_single(stage.locks()?, keys, end, seed));
+        beside.spawn(hold_single(locks(&stage.proxy)?, keys, end, seed));
     }
     // Until the keys are as busy as they will be.
     sleep(HOLD * 2).await;
-    let own = Stage { proxy: second(&stage).await?, ..stage };
-    let _ = own.sent();
+    let measured = stage.measured().await?;
+    stage.way.conflicts.store(0, Ordering::Relaxed);
     let mut asking = JoinSet::new();
     let pause = if let Wanted::Place(_) = wanted { HOLD / 5 } else { Duration::from_millis(20) };
     for seed in 0..callers {
-        asking.spawn(ask(own.locks()?, wanted, keys, pause, end, 1000 + seed));
+        asking.spawn(ask(locks(&measured)?, wanted, keys, pause, end, 1000 + seed));
     }
     let mut seen = Seen::default();
     while let Some(one) = timeout(time * 4, asking.join_next()).await? {
         seen.add(one?);
     }
-    let (requests, conflicts) = own.sent();
+    let requests = stage.way.requests.load(Ordering::Relaxed);
+    let conflicts = stage.way.conflicts.load(Ordering::Relaxed);
     let busy: Duration = beside.join_all().await.into_iter().sum();
     let rho = busy.as_secs_f64() / time.as_secs_f64() / keys as f64;
     let grants = seen.waits.len();
@@ -244,15 +254,6 @@ async fn line(
         per(conflicts)
     );
     Ok(())
-}
-
-/// A second way to the same table, which counts apart. Rows that a transaction has are taken for both.
-async fn second(stage: &Stage) -> Result<AuthorizingProxy, Error> {
-    let resource = format!("arn:aws:dynamodb:local:123456789012:table/{LOCKS}");
-    let grant = |action: &str| Grant::new(format!("dynamodb:{action}"), resource.clone());
-    let role: Role = ["GetItem", "BatchGetItem", "UpdateItem"].map(grant).into();
-    let roles = BTreeMap::from([("local".to_owned(), role)]);
-    Ok(AuthorizingProxy::start(stage.proxy.endpoint(), roles).await?)
 }
 
 /// Measures everything, and prints Markdown.
