@@ -109,11 +109,13 @@ class Expansion:
         return self.attribute(*name.split(".", 1)) if "." in name else self.name(name)
 
     def name(self, name):
-        pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws", "AWS::NoValue": None}
+        pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws", "AWS::StackName": "stack", "AWS::NoValue": None}
         if name in pseudo:
             return pseudo[name]
         if name in self.parameters:
             return self.parameters[name]
+        if self.resources[name]["Type"] == "AWS::StepFunctions::StateMachine":
+            return f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:{name}"
         properties = self.resources[name].get("Properties", {})
         return self.resolve(properties.get("TableName", name))
 

@@ -19,6 +19,7 @@ LOCK = [("dynamodb:GetItem", TABLE), ("dynamodb:UpdateItem", TABLE)]
 INDEX = {"Fn::Sub": "${LockTable.Arn}/index/byWorkflow"}
 # Lambda itself sends what failed, in the function's name.
 DEAD_LETTERS = ("sqs:SendMessage", {"Fn::GetAtt": ["CleanupDeadLetters", "Arn"]})
+JOB_DEAD_LETTERS = ("sqs:SendMessage", {"Fn::GetAtt": ["JobDeadLetters", "Arn"]})
 # A state machine does what it does through functions.
 INVOKE = [("lambda:InvokeFunction", {"Fn::GetAtt": [name, "Arn"]}) for name in ("LockTask", "SampleWork")]
 # Several locks, or one of several places, are read at once.
@@ -48,10 +49,13 @@ EXPECTED = {
     "LockTaskRole": SEVERAL,
     "OrderQueueRole": [*ORDER, *POLL],
     "SampleWorkRole": [("dynamodb:UpdateItem", {"Fn::GetAtt": ["WorkTable", "Arn"]})],
-    "ScheduledJobRole": LOCK,
+    "ScheduledJobRole": [*LOCK, JOB_DEAD_LETTERS],
     "SkipIfRunningRole": INVOKE,
     "TransferRole": [LOCK[1], LOOK, *TRANSFER],
 }
+# The roles without the samples.
+OF_THE_LOCK = ["LockCleanerRole", "LockTaskRole"]
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 # What stands in the place of the stack's own lock table and its index when the table exists already.
 ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingLockTable}"
 EXISTING = [(TABLE, {"Fn::Sub": ARN}), (INDEX, {"Fn::Sub": f"{ARN}/index/byWorkflow"})]
@@ -140,6 +144,12 @@ def findings_on_the_page():
             yield f"docs/settings.md says that {role} may do {sorted(said.get(role, []))}, and not {sorted(expected)}"
 
 
+def bounded(expansion):
+    for name, role in expansion.of_type("AWS::IAM::Role").items():
+        if expansion.resolve(role.get("PermissionsBoundary")) != BOUNDARY:
+            yield f"{name} has no permissions boundary"
+
+
 def own_name(function):
     """What the program of a function is called: LockTask runs lock-task."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", function).lower()
@@ -155,6 +165,9 @@ def main(path):
         found += [*findings(Expansion(path, **parameters), expected), *findings(existing, on_existing)]
         if "LockTable" in existing.resources:
             found.append("LockTable is created although there is an existing lock table")
+        alone = Expansion(path, **parameters, Samples="false")
+        found += findings(alone, {name: EXPECTED[name] for name in OF_THE_LOCK})
+        found += bounded(Expansion(path, **parameters, PermissionsBoundary=BOUNDARY))
     for finding in found:
         print(finding, file=sys.stderr)
     if found:

@@ -1,65 +1,117 @@
 """Which events invoke lock-cleaner? python deploy/template/rules.py TEMPLATE
 
-Holds events as AWS documents them (functions/lock-cleaner/tests/events), with each status, against the rules of the
-expanded template: with the parameter CleansDurableExecutions and without it.
+Holds events as AWS documents them (functions/lock-cleaner/tests/events), with each status and of several state machines,
+against the rules of the expanded template, for the values of the parameters that decide about them.
 """
 
 import json
 import pathlib
 import sys
 
-from expansion import Expansion
+from expansion import ACCOUNT, REGION, Expansion
 
 EVENTS = pathlib.Path("functions/lock-cleaner/tests/events")
 STATUSES = ["RUNNING", "SUCCEEDED", "PENDING_REDRIVE", "FAILED", "TIMED_OUT", "ABORTED", "STOPPED"]
 # After which statuses lock-cleaner runs.
-EXPECTED = {
-    "state-machine": {"FAILED", "TIMED_OUT", "ABORTED"},
-    "durable-execution": {"FAILED", "TIMED_OUT", "STOPPED"},
-}
+ENDED = {"FAILED", "TIMED_OUT", "ABORTED"}
+DURABLE_ENDED = {"FAILED", "TIMED_OUT", "STOPPED"}
+MACHINES = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
+SAMPLES = ["ExclusiveWork", "SkipIfRunning", "FanOut", "AtMostN"]
+ORDERS, BILLING, SAMPLE, WITHOUT = "orders-nightly", "billing", "ExclusiveWork", "ExclusiveWorkWithoutLockTask"
+# The queues of events that a rule could not deliver.
+OF_RULES = ["CleanupDeadLetters", "JobDeadLetters"]
+# Parameters, and after the end of which state machines lock-cleaner runs. None is a durable execution.
+CASES = [
+    ({}, SAMPLES),
+    ({"SampleWithoutLockTask": "true"}, [*SAMPLES, WITHOUT]),
+    ({"CleansExecutionsOf": f"{MACHINES}orders-"}, [*SAMPLES, ORDERS]),
+    ({"CleansExecutionsOf": "all"}, [*SAMPLES, WITHOUT, ORDERS, BILLING]),
+    ({"Samples": "false"}, []),
+    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{ORDERS}"}, [ORDERS]),
+    ({"Samples": "false", "CleansDurableExecutions": "true"}, [None]),
+    ({"CleansDurableExecutions": "true"}, [*SAMPLES, None]),
+]
 
 
 def matches(pattern, event):
-    """Whether EventBridge would match the event. A pattern lists the values of each field; it has no other filters."""
+    """Whether EventBridge would match the event. A pattern lists the values of each field, or their beginnings."""
     if isinstance(pattern, dict):
         return isinstance(event, dict) and all(matches(one, event.get(name)) for name, one in pattern.items())
-    assert all(isinstance(value, str) for value in pattern), pattern
-    return event in pattern
+
+    def is_it(value):
+        if isinstance(value, dict):
+            assert set(value) == {"prefix"}, value
+            return isinstance(event, str) and event.startswith(value["prefix"])
+        return value == event
+
+    return any(is_it(value) for value in pattern if value is not None)
 
 
-def findings(expansion, expected):
-    rules = {name: one for name, one in expansion.of_type("AWS::Events::Rule").items() if "EventPattern" in one}
-    targets = [target for rule in rules.values() for target in rule["Targets"]]
-    if any(target["Arn"] != {"Fn::GetAtt": ["LockCleaner", "Arn"]} for target in targets):
-        yield "a rule with a pattern has another target than lock-cleaner"
-    enabled = [rule["EventPattern"] for rule in rules.values() if rule.get("State", "ENABLED") == "ENABLED"]
-    for kind, after in expected.items():
+def events(machine):
+    kind = "durable-execution" if machine is None else "state-machine"
+    for status in STATUSES:
         event = json.loads((EVENTS / f"{kind}.json").read_text())
-        for status in STATUSES:
-            event["detail"]["status"] = status
-            times = sum(matches(pattern, event) for pattern in enabled)
+        event["detail"]["status"] = status
+        if machine is not None:
+            event["detail"]["stateMachineArn"] = MACHINES + machine
+        yield status, event
+
+
+def findings(expansion, cleaned):
+    rules = {name: one for name, one in expansion.of_type("AWS::Events::Rule").items() if "EventPattern" in one}
+    patterns = [expansion.resolve(rule["EventPattern"]) for rule in rules.values()]
+    for name, rule in rules.items():
+        (target,) = rule["Targets"]
+        if target["Arn"] != {"Fn::GetAtt": ["LockCleaner", "Arn"]}:
+            yield f"{name} has another target than lock-cleaner"
+        if target["DeadLetterConfig"]["Arn"] != {"Fn::GetAtt": ["CleanupDeadLetters", "Arn"]}:
+            yield f"{name} loses events that it cannot deliver"
+    for machine in [*SAMPLES, WITHOUT, ORDERS, BILLING, None]:
+        after = (DURABLE_ENDED if machine is None else ENDED) if machine in cleaned else set()
+        for status, event in events(machine):
+            times = sum(matches(pattern, event) for pattern in patterns)
             if times != (status in after):
-                yield f"the event {kind} with the status {status} invokes lock-cleaner {times} times"
-    # Each rule may send what it could not deliver.
-    (statement,) = expansion.of_type("AWS::SQS::QueuePolicy")["CleanupDeadLettersPolicy"]["PolicyDocument"]["Statement"]
-    senders = statement["Condition"]["ArnEquals"]["aws:SourceArn"]
-    if sorted(one["Fn::GetAtt"][0] for one in senders) != sorted(rules):
-        yield f"the dead-letter queue takes events of {senders}, and the rules are {sorted(rules)}"
+                yield f"{machine or 'a durable execution'} with the status {status} invokes lock-cleaner {times} times"
+    # Each rule may invoke the function, and no other.
+    allowed = [
+        one["SourceArn"]["Fn::GetAtt"][0]
+        for one in expansion.of_type("AWS::Lambda::Permission").values()
+        if one["FunctionName"] == {"Ref": "LockCleaner"}
+    ]
+    if sorted(allowed) != sorted(rules):
+        yield f"lock-cleaner may be invoked by {sorted(allowed)}, and the rules are {sorted(rules)}"
+    yield from queue_findings(expansion)
+
+
+def queue_findings(expansion):
+    """A rule may send what it could not deliver: CloudFormation names it after its stack. Nobody comes without TLS."""
+    policies = {
+        policy["Queues"][0]["Ref"]: policy["PolicyDocument"]["Statement"]
+        for policy in expansion.of_type("AWS::SQS::QueuePolicy").values()
+    }
+    for queue in expansion.of_type("AWS::SQS::Queue"):
+        denied = [one for one in policies.get(queue, []) if one["Effect"] == "Deny"]
+        if [one["Condition"] for one in denied] != [{"Bool": {"aws:SecureTransport": "false"}}]:
+            yield f"{queue} does not refuse requests without TLS"
+        allowed = [one for one in policies.get(queue, []) if one["Effect"] == "Allow"]
+        senders = [expansion.resolve(one["Condition"]["ArnLike"]["aws:SourceArn"]) for one in allowed]
+        expected = [f"arn:aws:events:{REGION}:{ACCOUNT}:rule/stack-*"] if queue in OF_RULES else []
+        if senders != expected:
+            yield f"{queue} takes messages of {senders}, expected {expected}"
 
 
 def main(path):
-    without = EXPECTED | {"durable-execution": set()}
     found = [
-        f"CleansDurableExecutions={value}: {finding}"
-        for value, expected in (("false", without), ("true", EXPECTED))
-        for finding in findings(Expansion(path, CleansDurableExecutions=value), expected)
+        f"{parameters}: {finding}"
+        for parameters, cleaned in CASES
+        for finding in findings(Expansion(path, **parameters), cleaned)
     ]
     for finding in found:
         print(finding, file=sys.stderr)
     if found:
         sys.exit(1)
-    for kind, after in EXPECTED.items():
-        print(f"{kind}: {', '.join(sorted(after))}")
+    for parameters, cleaned in CASES:
+        print(f"{parameters}: {', '.join(machine or 'durable executions' for machine in cleaned) or 'none'}")
 
 
 if __name__ == "__main__":

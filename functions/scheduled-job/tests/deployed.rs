@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests invoke beside each other")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_local::authorize::Fate;
+use lambda_lock_local::authorize::{Fate, Role};
 use lambda_lock_local::deployed::{
     MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
 };
@@ -22,6 +22,11 @@ async fn deploy(template: &Expansion) -> Sample {
     Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_scheduled-job"))]).await.unwrap()
 }
 
+/// Returns the actions of the function itself. Lambda sends to the dead-letter queue.
+fn own(role: &Role) -> Role {
+    role.iter().filter(|grant| grant.action.starts_with("dynamodb:")).cloned().collect()
+}
+
 async fn tick(sample: &Sample) -> Invocation {
     sample.lambda.invoke(NAME, &json!({ "source": "aws.events" }).to_string()).await.unwrap()
 }
@@ -29,18 +34,16 @@ async fn tick(sample: &Sample) -> Invocation {
 #[tokio::test]
 async fn a_tick_whose_first_answer_is_lost_works_with_exactly_what_the_template_allows() {
     let Some(template) = template() else { return };
-    let allows = template.allows(NAME);
-
     let sample = deploy(&template).await;
     sample.proxy.decide(first_answer_lost());
     assert_eq!(answered(tick(&sample).await).unwrap()["ran"], true);
-    assert_eq!(&sample.proxy.used(NAME), allows, "used and allowed actions differ");
+    assert_eq!(sample.proxy.used(NAME), own(template.allows(NAME)), "used and allowed actions differ");
 }
 
 #[tokio::test]
 async fn without_any_one_of_its_permissions_a_tick_fails() {
     let Some(template) = template() else { return };
-    for missing in template.allows(NAME) {
+    for missing in &own(template.allows(NAME)) {
         let less = template.without(NAME, missing);
         let sample = deploy(&less).await;
         sample.proxy.decide(first_answer_lost());
