@@ -1,0 +1,138 @@
+"""Which alarms begin? python deploy/template/alarms.py TEMPLATE
+
+Feeds the alarms of the expanded template with log lines as the functions write them, and with values of AWS's own metrics.
+Each must begin the alarms that it is expected to begin, and no others, and each alarm must begin at least once. The table of
+alarms in docs/operations.md has to list the same alarms.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+from expansion import Expansion
+
+NAMESPACE = "LambdaLock/stack"
+
+
+def line(level, **fields):
+    return json.dumps({"timestamp": "2026-07-01T12:56:02.629070Z", "level": level, "message": "…", **fields})
+
+
+TASK, CLEANER = "LockTaskLogs", "LockCleanerLogs"
+# What the functions log, for how many periods of five minutes, and which alarms begin.
+LOGGED = [
+    (TASK, line("INFO", error_type="LockHeld"), 3, []),
+    (TASK, line("WARN", error_type="InvalidRequest"), 3, []),
+    (TASK, line("WARN", error_type="LockLost"), 2, []),
+    (TASK, line("WARN", error_type="LockLost"), 3, ["LocksLostOrUnknown"]),
+    (TASK, line("WARN", error_type="LockUnknown"), 3, ["LocksLostOrUnknown"]),
+    (TASK, line("ERROR", error_type="InvalidRecord"), 1, ["RepairNeeded"]),
+    (TASK, line("ERROR", error_type="LockTableError"), 1, ["RepairNeeded"]),
+    (CLEANER, line("ERROR", error_type="LockTableError"), 1, ["RepairNeeded"]),
+    (CLEANER, line("INFO", execution="arn", released=1, failed=0), 3, []),
+    (TASK, line("WARN", offset_millis=-4000), 1, ["ClocksApart"]),
+    (CLEANER, line("WARN", offset_millis=4000), 1, ["ClocksApart"]),
+]
+TABLE, QUEUE, FUNCTION = "TableName", "QueueName", "FunctionName"
+# A metric of AWS, its dimension, a value, for how many periods, and which alarms begin.
+MEASURED = [
+    ("AWS/SQS", "ApproximateNumberOfMessagesVisible", (QUEUE, "CleanupDeadLetters"), 1, 1, ["CleanupsFailed"]),
+    ("AWS/SQS", "ApproximateNumberOfMessagesVisible", (QUEUE, "OrderDeadLetters"), 1, 1, ["OrdersFailed"]),
+    ("AWS/SQS", "ApproximateNumberOfMessagesVisible", (QUEUE, "JobDeadLetters"), 1, 1, ["JobFailed"]),
+    ("AWS/SQS", "ApproximateNumberOfMessagesVisible", (QUEUE, "OrderMessages"), 100, 3, []),
+    ("AWS/Lambda", "Errors", (FUNCTION, "LockCleaner"), 1, 2, []),
+    ("AWS/Lambda", "Errors", (FUNCTION, "LockCleaner"), 1, 3, ["LockCleanerFails"]),
+    # Each refusal is one.
+    ("AWS/Lambda", "Errors", (FUNCTION, "LockTask"), 1000, 3, []),
+    ("AWS/Lambda", "Throttles", (FUNCTION, "LockTask"), 1, 3, ["LockTaskThrottled"]),
+    ("AWS/Lambda", "Duration", (FUNCTION, "LockTask"), 20_000, 3, []),
+    ("AWS/Lambda", "Duration", (FUNCTION, "LockTask"), 29_000, 3, ["LockTaskSlow"]),
+    ("AWS/DynamoDB", "WriteThrottleEvents", (TABLE, "LockTable"), 1, 3, ["LockTableThrottled"]),
+    ("AWS/DynamoDB", "ConditionalCheckFailedRequests", (TABLE, "LockTable"), 3000, 3, []),
+    ("AWS/DynamoDB", "ConditionalCheckFailedRequests", (TABLE, "LockTable"), 3001, 3, ["LocksContended"]),
+]
+TERM = re.compile(r'\(?\$\.(\w+) = ("[^"]*"|\*)\)?')
+
+
+def matches(pattern, text):
+    """Whether a metric filter counts this line. Its pattern has comparisons of fields, of which one must hold."""
+    fields = json.loads(text)
+    inner = pattern.removeprefix("{ ").removesuffix(" }")
+    for term in inner.split(" || "):
+        found = TERM.fullmatch(term)
+        assert found, f"{pattern} cannot be read here"
+        name, value = found.groups()
+        if name in fields and (value == "*" or str(fields[name]) == value.strip('"')):
+            return True
+    return False
+
+
+class Alarms:
+    def __init__(self, expansion):
+        self.expansion = expansion
+        self.filters = expansion.of_type("AWS::Logs::MetricFilter").values()
+        self.alarms = expansion.of_type("AWS::CloudWatch::Alarm")
+
+    def text(self, value):
+        # The name of a queue is its attribute, and that of a function or a log group its reference.
+        attribute = value.get("Fn::GetAtt") if isinstance(value, dict) else None
+        return attribute[0] if attribute else str(self.expansion.resolve(value))
+
+    def beginning(self, namespace, metric, dimension, value, periods):
+        """The alarms that this value begins, after so many periods."""
+        for name, alarm in self.alarms.items():
+            of = [(one["Name"], self.text(one["Value"])) for one in alarm.get("Dimensions", [])]
+            is_it = (self.text(alarm["Namespace"]), alarm["MetricName"], of) == (namespace, metric, [dimension] if dimension else [])
+            assert alarm["ComparisonOperator"] == "GreaterThanThreshold" and alarm["Period"] == 300, name
+            threshold = float(self.expansion.resolve(alarm["Threshold"]))
+            if is_it and value > threshold and periods >= alarm["DatapointsToAlarm"]:
+                yield name
+
+    def logged(self, group, text, periods):
+        for one in self.filters:
+            if self.text(one["LogGroupName"]) == group and matches(one["FilterPattern"], text):
+                (transformation,) = one["MetricTransformations"]
+                namespace = self.text(transformation["MetricNamespace"])
+                yield from self.beginning(namespace, transformation["MetricName"], None, 1, periods)
+
+
+def findings(path):
+    alarms, seen = Alarms(Expansion(path)), set()
+    for group, text, periods, expected in LOGGED:
+        begun = list(alarms.logged(group, text, periods))
+        seen.update(begun)
+        if begun != expected:
+            yield f"{group}, {text}, {periods} periods: {begun}, expected {expected}"
+    for namespace, metric, dimension, value, periods, expected in MEASURED:
+        begun = list(alarms.beginning(namespace, metric, dimension, value, periods))
+        seen.update(begun)
+        if begun != expected:
+            yield f"{metric} of {dimension[1]} is {value} in {periods} periods: {begun}, expected {expected}"
+    for name in sorted(set(alarms.alarms) - seen):
+        yield f"{name} never begins"
+    page = pathlib.Path("docs/operations.md").read_text().partition("\n## Alarms\n")[2].partition("\n## ")[0]
+    on_the_page = set(re.findall(r"^\| `(\w+)` \|", page, re.M))
+    for name in sorted(on_the_page ^ set(alarms.alarms)):
+        yield f"{name} is {'only on the page' if name in on_the_page else 'not'} in the table of docs/operations.md"
+    topic = "arn:aws:sns:eu-central-1:123456789012:operators"
+    told = Expansion(path, AlarmTopicArn=topic)
+    for name, alarm in told.of_type("AWS::CloudWatch::Alarm").items():
+        if [told.resolve(alarm[when]) for when in ("AlarmActions", "OKActions")] != [[topic], [topic]]:
+            yield f"{name} tells nobody"
+    for parameters, left in (({"Alarms": "false"}, set()), ({"Samples": "false"}, set(alarms.alarms) - {"OrdersFailed", "JobFailed"})):
+        if set(Expansion(path, **parameters).of_type("AWS::CloudWatch::Alarm")) != left:
+            yield f"{parameters}: not the alarms {sorted(left)}"
+
+
+def main(path):
+    found = list(findings(path))
+    for finding in found:
+        print(finding, file=sys.stderr)
+    if found:
+        sys.exit(1)
+    print(", ".join(sorted(Alarms(Expansion(path)).alarms)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
