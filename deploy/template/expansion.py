@@ -103,6 +103,10 @@ class Expansion:
             return what[0].join(str(self.resolve(part)) for part in what[1])
         if how == "Fn::Sub" and isinstance(what, str):
             return re.sub(r"\$\{([^}]+)\}", lambda found: str(self.variable(found[1])), what)
+        if how == "Fn::Sub":
+            text, own = what
+            known = {name: str(self.resolve(self.decided(one))) for name, one in own.items()}
+            return re.sub(r"\$\{([^}]+)\}", lambda found: known.get(found[1]) or str(self.variable(found[1])), text)
         raise ValueError(f"{value} cannot be resolved here")
 
     def variable(self, name):
