@@ -2,7 +2,8 @@
 //!
 //! Of a function it reads the binary, timeout, memory and variables, including those under `Globals`. It
 //! resolves `Ref`, `Fn::GetAtt`, `Fn::If` and `Fn::Sub` in both notations: parameters to their defaults, and
-//! resources to names and ARNs of this machine. All conditions count as true.
+//! resources to names and ARNs of this machine. Conditions are decided by these. Resources are there whatever their
+//! conditions are.
 
 use super::{ACCOUNT, Function, REGION, arn};
 use anyhow::{Context, bail};
@@ -175,9 +176,10 @@ impl Template {
                 let path = path.iter().map(|part| self.text(part)).collect::<anyhow::Result<Vec<_>>>()?;
                 self.attribute(&path.join("."))
             }
-            // Conditions count as true.
             ("If", Value::Sequence(parts)) => match parts.as_slice() {
-                [_, if_true, _] => self.text(if_true),
+                [Value::String(condition), if_true, if_false] => {
+                    self.text(if self.is_true(condition)? { if_true } else { if_false })
+                }
                 _ => bail!("Fn::If has a condition and two values"),
             },
             ("Sub", Value::String(text)) => self.substituted(text, &Value::Null),
@@ -186,6 +188,31 @@ impl Template {
                 _ => bail!("Fn::Sub needs a text and its variables"),
             },
             _ => bail!("{function} cannot be resolved here"),
+        }
+    }
+
+    /// Whether a condition of the template holds. One that is not there counts as true.
+    fn is_true(&self, name: &str) -> anyhow::Result<bool> {
+        let Some(condition) = self.document["Conditions"].get(name) else { return Ok(true) };
+        self.holds(condition).with_context(|| format!("the condition {name}"))
+    }
+
+    fn holds(&self, condition: &Value) -> anyhow::Result<bool> {
+        let (function, argument) = match condition {
+            Value::Tagged(tagged) => (tagged.tag.to_string(), &tagged.value),
+            _ => match entries(condition).next() {
+                Some((name, argument)) => (name.to_owned(), argument),
+                None => bail!("{condition:?} cannot be decided here"),
+            },
+        };
+        let function = function.trim_start_matches('!').trim_start_matches("Fn::");
+        match (function, argument) {
+            ("Condition", Value::String(name)) => self.is_true(name),
+            ("Equals", Value::Sequence(both)) if both.len() == 2 => Ok(self.text(&both[0])? == self.text(&both[1])?),
+            ("Not", Value::Sequence(one)) if one.len() == 1 => Ok(!self.holds(&one[0])?),
+            ("And", Value::Sequence(all)) => all.iter().try_fold(true, |so_far, one| Ok(so_far & self.holds(one)?)),
+            ("Or", Value::Sequence(any)) => any.iter().try_fold(false, |so_far, one| Ok(so_far | self.holds(one)?)),
+            _ => bail!("{function} cannot be decided here"),
         }
     }
 
@@ -328,6 +355,24 @@ Resources:
         assert_eq!(first.environment["OTHER"], arn("the-second-one"));
         assert_eq!(first.environment["EITHER"], "Locks");
         assert_eq!(first.environment["NUMBER"], "5");
+    }
+
+    #[test]
+    fn conditions_are_decided_by_the_defaults_of_parameters() {
+        let conditions = r#"
+Conditions:
+  IsTest: !Equals [!Ref Stage, test]
+  IsNot: !Not [!Condition IsTest]
+  Both: !And [!Condition IsTest, !Equals [1, 2]]
+  Either: { "Fn::Or": [{ Condition: IsNot }, { "Fn::Equals": [a, a] }] }
+"#;
+        for (condition, chosen) in [("IsTest", "yes"), ("IsNot", "no"), ("Both", "no"), ("Either", "yes")] {
+            let text = TEMPLATE.replace("${N}", "second");
+            let text = text.replace("NUMBER: 5", &format!("NUMBER: !If [{condition}, 'yes', 'no']"));
+            let template = Template::parse(&format!("{text}{conditions}")).unwrap();
+            let functions = template.functions(&built(), "http://here").unwrap();
+            assert_eq!(functions[0].environment["NUMBER"], chosen, "{condition}");
+        }
     }
 
     #[test]
