@@ -3,6 +3,7 @@
 use super::Engine;
 use super::deadline::Deadline;
 use super::error::BoxError;
+use super::report::Report;
 use super::transaction::Transaction;
 use super::transport::{Responding, Response, Transport};
 use crate::protocol::{Action, Answer, Instants, LockKey, Now, Port, Rejection, Request, ServerTime};
@@ -24,7 +25,7 @@ const REFUSED_SIGNATURE: Duration = Duration::from_secs(4 * 60);
 pub(crate) struct Call<'a> {
     engine: &'a Engine,
     deadline: &'a Deadline,
-    /// Entered for each request. Records the number of requests and the time that was waited.
+    /// Entered for each request.
     span: &'a Span,
     transaction: Transaction<'a>,
     /// The clocks as they were read for the next request.
@@ -35,6 +36,10 @@ pub(crate) struct Call<'a> {
     is_signed_anew: bool,
     requests: u32,
     waited: Duration,
+    /// The last write for a grant replaces a holder that has not released.
+    takes_over: bool,
+    /// By how much DynamoDB's clock was ahead of the wall clock in the last response.
+    clock_offset_millis: Option<i64>,
     /// The last error that the SDK returned.
     cause: Option<BoxError>,
 }
@@ -62,20 +67,25 @@ impl<'a> Call<'a> {
             is_signed_anew: false,
             requests: 0,
             waited: Duration::ZERO,
+            takes_over: false,
+            clock_offset_millis: None,
             cause: None,
         }
     }
 
-    /// Ends the call. Returns the last error that the SDK returned.
-    pub(crate) fn end(self) -> Option<BoxError> {
-        self.span.record("attempts", self.requests).record("waited_ms", self.waited.as_millis() as u64);
-        self.cause
+    /// Ends the call. Returns the last error that the SDK returned, and what the call did.
+    pub(crate) fn end(self) -> (Option<BoxError>, Report) {
+        let Self { span, requests, waited, takes_over, clock_offset_millis, cause, .. } = self;
+        (cause, Report { span: span.clone(), requests, waited, takes_over, clock_offset_millis })
     }
 
-    /// A release ends its lease by the wall clock, which must not be behind that end from then on.
-    fn note_release(&self, request: &Request) {
-        if let Action::Release { ends_at_ms, .. } = request.action {
-            self.engine.wall_clock().released(ends_at_ms);
+    fn note(&mut self, request: &Request) {
+        match request.action {
+            // It ends its lease by the wall clock, which must not be behind that end from then on.
+            Action::Release { ends_at_ms, .. } => self.engine.wall_clock().released(ends_at_ms),
+            Action::Claim { .. } => self.takes_over = false,
+            Action::Take { held, .. } => self.takes_over = held,
+            _ => {}
         }
     }
 
@@ -106,7 +116,7 @@ impl<'a> Call<'a> {
         let after = engine.clock().now();
         self.server = response.server_time.and_then(epoch_millis).map(|millis| ServerTime { sent: before, millis });
         if let Some(server) = self.server {
-            engine.wall_clock().compare(server, after);
+            self.clock_offset_millis = Some(engine.wall_clock().compare(server, after));
         }
         // A response without an error does not hide an earlier error.
         self.cause = response.cause.or(self.cause.take());
@@ -129,12 +139,12 @@ impl Port for Call<'_> {
     }
 
     async fn send(&mut self, request: Request) -> (Instants, Answer) {
-        self.note_release(&request);
+        self.note(&request);
         self.exchange(|transport| transport.send(&request)).await
     }
 
     async fn send_together(&mut self, requests: Vec<Request>) -> (Instants, Answer) {
-        requests.iter().for_each(|request| self.note_release(request));
+        requests.iter().for_each(|request| self.note(request));
         match self.transaction.items(self.engine.table(), &self.engine.settings().schema, &requests) {
             Ok(items) => self.exchange(|transport| transport.send_together(&requests, items)).await,
             // No cause: the answer has its whole text.

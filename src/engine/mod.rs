@@ -11,6 +11,7 @@ pub(crate) mod error;
 mod interceptor;
 pub(crate) mod places;
 pub(crate) mod prefix;
+pub(crate) mod report;
 pub(crate) mod table;
 pub(crate) mod transaction;
 pub(crate) mod transport;

@@ -43,11 +43,17 @@ struct Difference {
     largest: i64,
 }
 
+/// The differences that one response allows.
+struct DifferenceRange {
+    smallest: i64,
+    difference: Difference,
+}
+
 /// What a response proves of the local clock.
 enum Proof {
     /// It differs by no more than the allowed skew and the header's second.
     Right,
-    Wrong(Difference),
+    Wrong,
     Nothing,
 }
 
@@ -89,20 +95,27 @@ impl WallClockCheck {
         self.released_millis.fetch_max(ends_millis, Ordering::Relaxed);
     }
 
-    /// Compares the server's time with the span in which it must have been read.
+    /// Compares the server's time with the span in which it must have been read. Returns by how many milliseconds the
+    /// server's clock is probably ahead.
     ///
     /// The newest responses decide the correction. The clock is never trusted again, because a clock that was wrong
     /// once may be wrong again. To observe a holder takes longer but needs no wall clock.
-    pub(crate) fn compare(&self, server: ServerTime, received: Instants) {
-        let (before, offset) = match self.proof(server, received) {
-            Proof::Nothing => return,
+    pub(crate) fn compare(&self, server: ServerTime, received: Instants) -> i64 {
+        let range = DifferenceRange::of(server, received);
+        match self.proof(&range) {
+            Proof::Nothing => {}
             Proof::Right => {
                 *self.shown() = None;
                 self.offset_millis.store(0, Ordering::Relaxed);
-                return;
             }
-            Proof::Wrong(difference) => (self.shown().replace(difference), difference.probable),
-        };
+            Proof::Wrong => self.found_wrong(range.difference),
+        }
+        range.difference.probable
+    }
+
+    fn found_wrong(&self, difference: Difference) {
+        let before = self.shown().replace(difference);
+        let offset = difference.probable;
         if before.is_none_or(|before| before.probable.abs_diff(offset) > AGREEMENT_MILLIS) {
             return;
         }
@@ -120,7 +133,18 @@ impl WallClockCheck {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn proof(&self, ServerTime { sent, millis }: ServerTime, received: Instants) -> Proof {
+    fn proof(&self, &DifferenceRange { smallest, difference: Difference { largest, .. } }: &DifferenceRange) -> Proof {
+        let allowed = self.max_skew_millis;
+        if smallest > allowed || largest < -allowed {
+            return Proof::Wrong;
+        }
+        let allowed = allowed.saturating_add(1000);
+        if smallest >= -allowed && largest <= allowed { Proof::Right } else { Proof::Nothing }
+    }
+}
+
+impl DifferenceRange {
+    fn of(ServerTime { sent, millis }: ServerTime, received: Instants) -> Self {
         let server = i64::try_from(millis).unwrap_or(i64::MAX);
         let received_wall = signed_millis(received.wall);
         // By the pessimistic clock, so that a sandbox that was frozen meanwhile does not look like a wrong clock.
@@ -128,14 +152,8 @@ impl WallClockCheck {
         let sent_wall = received_wall.saturating_sub(round_trip);
         // The header's second is cut off.
         let largest = server.saturating_add(1000).saturating_sub(sent_wall);
-        let smallest = server.saturating_sub(received_wall);
-        let allowed = self.max_skew_millis;
-        if smallest > allowed || largest < -allowed {
-            let probable = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
-            return Proof::Wrong(Difference { probable, largest });
-        }
-        let allowed = allowed.saturating_add(1000);
-        if smallest >= -allowed && largest <= allowed { Proof::Right } else { Proof::Nothing }
+        let probable = server.saturating_add(500).saturating_sub(sent_wall.saturating_add(round_trip / 2));
+        Self { smallest: server.saturating_sub(received_wall), difference: Difference { probable, largest } }
     }
 }
 

@@ -282,7 +282,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         );
         let mut call = Call::new(self.engine, &deadline, &span);
         let acquired = protocol::acquire(&mut call, self.engine.settings(), options).await;
-        let cause = call.end();
+        let (cause, report) = call.end();
         let acquired = match acquired {
             Ok(Acquired::Granted { holding, data, renew_first }) => {
                 self.guarded(holding, data, renew_first, &span).await.map(TryAcquired::Granted)
@@ -299,10 +299,13 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             }
         };
         match &acquired {
-            Ok(TryAcquired::Granted(lock)) => span.record("token", lock.fencing_token()).record("outcome", "granted"),
-            Ok(TryAcquired::Held(_)) => span.record("outcome", "held"),
-            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
-        };
+            Ok(TryAcquired::Granted(lock)) => {
+                span.record("token", lock.fencing_token());
+                report.ended("acquire", &self.key, "granted");
+            }
+            Ok(TryAcquired::Held(_)) => report.ended("acquire", &self.key, "held"),
+            Err(error) => report.failed("acquire", &self.key, error),
+        }
         acquired
     }
 }

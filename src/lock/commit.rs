@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{BoxError, Error};
+use crate::engine::report::Report;
 use crate::engine::transaction;
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
@@ -73,14 +74,14 @@ impl<'a> Commit<'a> {
         let span = span(lock.key(), &writes);
         let mut call = Call::with_writes(&lock.engine, &deadline, &span, &writes);
         let committed = protocol::commit(&mut call, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
-        let cause = call.end();
+        let call = call.end();
         let committed = committed.map_err(|failed| failed.failure);
         match &committed {
             Ok(()) => lock.is_held(),
             Err(Failure::Lost) => lock.lose(),
             Err(_) => lock.passes_on_its_end(),
         }
-        ended(lock.key(), &span, committed, Operation::Commit, cause)
+        ended(lock.key(), call, committed, Operation::Commit)
     }
 }
 
@@ -150,8 +151,8 @@ async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWrite
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
     let holdings: &mut [&mut Holding] = &mut [&mut lock.hold.holding];
     let committed = protocol::commit_and_release(&mut call, lock.engine.settings(), holdings, data).await;
-    let cause = call.end();
-    over(lock, &span, committed.map_err(|failed| failed.failure), Operation::Commit, cause)
+    let call = call.end();
+    over(lock, call, committed.map_err(|failed| failed.failure), Operation::Commit)
 }
 
 /// Stores the outcome of idempotent work, with the caller's writes if there are any. This ends the grant of its lock.
@@ -184,8 +185,8 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
     let (holding, alone) = (&mut lock.hold.holding, writes.is_empty());
     let settled = protocol::settle(&mut call, lock.engine.settings(), holding, result, alone).await;
-    let cause = call.end();
-    over(lock, &span, settled.map_err(|failed| failed.failure), Operation::Settle, cause)
+    let call = call.end();
+    over(lock, call, settled.map_err(|failed| failed.failure), Operation::Settle)
 }
 
 impl IntoFuture for CommitAndRelease {
@@ -361,35 +362,33 @@ pub(super) fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
     )
 }
 
-/// Records the end of a transaction that ends the guard.
+/// Reports the end of a transaction that ends the guard.
 fn over(
     lock: &mut Lock,
-    span: &Span,
+    call: (Option<BoxError>, Report),
     ended: Result<(), Failure>,
     operation: Operation,
-    cause: Option<BoxError>,
 ) -> Result<(), Error> {
     if ended == Err(Failure::Lost) {
         lock.lose();
     }
-    self::ended(lock.key(), span, ended, operation, cause)
+    self::ended(lock.key(), call, ended, operation)
 }
 
 fn ended(
     key: &LockKey,
-    span: &Span,
+    (cause, report): (Option<BoxError>, Report),
     ended: Result<(), Failure>,
     operation: Operation,
-    cause: Option<BoxError>,
 ) -> Result<(), Error> {
     let Err(failure) = ended else {
-        span.record("outcome", "committed");
+        report.ended("commit", key, "committed");
         return Ok(());
     };
     if failure == Failure::Lost {
         tracing::warn!(%key, "the lock was lost; the transaction was not applied");
     }
     let error = Error::of_failure(failure, operation, key, cause);
-    span.record("outcome", tracing::field::debug(error.kind()));
+    report.failed("commit", key, &error);
     Err(error)
 }

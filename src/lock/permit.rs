@@ -167,9 +167,13 @@ impl<'a> Semaphore<'a> {
         );
         let mut call = Call::new(self.engine, &deadline, &span);
         let records = protocol::peek_all(&mut call, self.engine.settings(), &keys).await;
-        let cause = call.end();
-        let records = records.map_err(|failure| Error::of_failure(failure, Operation::Read, &self.name, cause))?;
-        span.record("outcome", "read");
+        let (cause, report) = call.end();
+        let records = records.map_err(|failure| Error::of_failure(failure, Operation::Read, &self.name, cause));
+        match &records {
+            Ok(_) => report.ended("peek", &self.name, "read"),
+            Err(error) => report.failed("peek", &self.name, error),
+        }
+        let records = records?;
         Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
     }
 
@@ -333,7 +337,7 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
         let (engine, wanted) = (self.engine, self.wanted());
         let mut call = Call::new(engine, &deadline, &span);
         let acquired = protocol::acquire_one_of(&mut call, engine.settings(), options, wanted).await;
-        let cause = call.end();
+        let (cause, report) = call.end();
         let ended = match acquired {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
                 let lock = self.request.guarded(holding, data, renew_first, &span).await;
@@ -349,10 +353,13 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
             Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &of, cause)),
         };
         match &ended {
-            Ok(Acquired::Granted(permit)) => span.record("token", permit.fencing_token()).record("outcome", "granted"),
-            Ok(Acquired::Full(_)) => span.record("outcome", "held"),
-            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
-        };
+            Ok(Acquired::Granted(permit)) => {
+                span.record("token", permit.fencing_token());
+                report.ended("acquire", &of, "granted");
+            }
+            Ok(Acquired::Full(_)) => report.ended("acquire", &of, "held"),
+            Err(error) => report.failed("acquire", &of, error),
+        }
         ended
     }
 }

@@ -7,11 +7,15 @@ use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock};
+use crate::engine::report;
+use crate::protocol::{
+    self, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock, millis_rounded_up,
+};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::field::Empty;
 
 impl Lock {
@@ -68,6 +72,7 @@ impl Lock {
     pub(crate) async fn cut_short(self) -> Error {
         let key = self.key().clone();
         tracing::warn!(%key, token = self.fencing_token(), "the lease ended while the work ran: the work was stopped");
+        report::cut_short(&key);
         if self.is_lost() {
             self.abandon();
             return Error::lost(&key);
@@ -168,6 +173,13 @@ impl What {
             What::Held(hold) => Some(&hold.holding.owner),
             What::Workflows { .. } => None,
         }
+    }
+
+    /// The time since the lease began, by our wall clock.
+    fn lease_age(&self, now_ms: u64) -> Option<Duration> {
+        let What::Held(Hold { holding, .. }) = self else { return None };
+        let end = now_ms.saturating_add(millis_rounded_up(holding.lease.duration()));
+        Some(Duration::from_millis(end.saturating_sub(holding.ends_at_ms)))
     }
 }
 
@@ -298,6 +310,7 @@ impl Releasing {
         let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
         let deadline = deadline.at_least(self.engine.request_timeout() / 4);
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        let lease_age = what.lease_age(self.engine.wall_clock().reading(self.engine.clock().now()).millis);
         let mut call = Call::new(&self.engine, &deadline, &span);
         let released = match what {
             What::Held(hold) => {
@@ -311,7 +324,7 @@ impl Releasing {
                 protocol::release_workflow(&mut call, settings, &key, &workflow, |owner| spared(owner), options).await
             }
         };
-        let cause = call.end();
+        let (cause, report) = call.end();
         let released = match released {
             Ok(Released::WithoutData(reason)) => Err(Error::released_without_data(&key, &Invalid::new(reason))),
             Ok(Released::Released) => match too_large {
@@ -322,9 +335,9 @@ impl Releasing {
             Err(failure) => Err(Error::of_failure(failure, Operation::Release, &key, cause)),
         };
         match &released {
-            Ok(released) => span.record("outcome", tracing::field::debug(released)),
-            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
-        };
+            Ok(released) => report.released(&key, lease_age, &format!("{released:?}")),
+            Err(error) => report.failed("release", &key, error),
+        }
         released
     }
 }

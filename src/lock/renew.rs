@@ -85,11 +85,11 @@ impl Lock {
         );
         let mut call = Call::new(engine, &deadline, &span);
         let renewed = protocol::renew(&mut call, engine.settings(), holding, data).await;
-        let cause = call.end();
+        let (cause, report) = call.end();
         match renewed {
             Ok(()) => {
                 self.is_held();
-                span.record("outcome", "renewed");
+                report.ended("renew", &key, "renewed");
                 Ok(())
             }
             Err(failure) => {
@@ -100,7 +100,7 @@ impl Lock {
                     self.passes_on_its_end();
                 }
                 let error = Error::of_failure(failure, Operation::Renew, &key, cause);
-                span.record("outcome", tracing::field::debug(error.kind()));
+                report.failed("renew", &key, &error);
                 Err(error)
             }
         }

@@ -1,6 +1,7 @@
 //! An attempt: a held lock whose work ends when its outcome is stored.
 
 use crate::engine::error::Error;
+use crate::engine::report;
 use crate::lock::commit::{self, Commit};
 use crate::lock::guard::Lock;
 use crate::lock::release::ReleaseOutcome;
@@ -146,6 +147,7 @@ impl Attempt {
     /// stays as it is.
     pub(super) fn cut_short(self) -> Error {
         self.lock.abandon();
+        report::cut_short(self.lock.key());
         Error::work_cut_short(self.lock.key())
     }
 

@@ -267,16 +267,20 @@ impl<'a> Once<'a> {
         );
         let mut call = Call::new(self.engine, &deadline, &span);
         let started = protocol::once::start(&mut call, self.engine.settings(), options, payload, self.keep).await;
-        let cause = call.end();
+        let (cause, report) = call.end();
+        let name = self.name.clone();
         let started = match started {
             Ok(started) => self.started(started).instrument(span.clone()).await,
             Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &self.name, cause)),
         };
         match &started {
-            Ok(Started::Attempt(attempt)) => span.record("token", attempt.fencing_token()).record("outcome", "granted"),
-            Ok(Started::Replayed(_)) => span.record("outcome", "replayed"),
-            Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
-        };
+            Ok(Started::Attempt(attempt)) => {
+                span.record("token", attempt.fencing_token());
+                report.ended("once", &name, "granted");
+            }
+            Ok(Started::Replayed(_)) => report.ended("once", &name, "replayed"),
+            Err(error) => report.failed("once", &name, error),
+        }
         started
     }
 

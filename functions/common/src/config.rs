@@ -1,6 +1,7 @@
 //! Reads the environment of a function once at its start.
 
 use crate::credentials::CredentialsSource;
+use crate::metrics::Metrics;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_types::endpoint_config::AccountIdEndpointMode;
 use lambda_lock::protocol::{Schema, Ttl, schema};
@@ -20,6 +21,8 @@ use std::time::Duration;
 /// | `LOCK_KEY_ATTRIBUTE` | `key` | the table's partition key attribute |
 /// | `LOCK_SORT_KEY_ATTRIBUTE` | none | the table's sort key attribute |
 /// | `LOCK_LEASE_DIALECT` | `java` | the dialect in which leases are written: `java` or `go` |
+/// | `METRICS_NAMESPACE` | none: no metrics | CloudWatch's namespace for the metrics of this function |
+/// | `METRICS_BY_PREFIX` | `false` | `true`: metrics also for each first part of the keys |
 /// | `AWS_REGION` | required | set by Lambda |
 /// | `AWS_CONTAINER_CREDENTIALS_FULL_URI` | none | set by Lambda with SnapStart: where to ask for credentials |
 /// | `AWS_CONTAINER_AUTHORIZATION_TOKEN`, or `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE` | none | set by Lambda with the URI |
@@ -37,6 +40,8 @@ pub struct Config {
     pub(crate) credentials: CredentialsSource,
     pub(crate) account_id_endpoint_mode: AccountIdEndpointMode,
     pub(crate) endpoint: Option<String>,
+    /// `None` where no metrics are written.
+    pub(crate) metrics: Option<Metrics>,
     /// What [`locks`](Config::locks) or [`prefixed_locks`](Config::prefixed_locks) has made.
     pub(crate) locks: OnceLock<LockClient>,
 }
@@ -57,6 +62,7 @@ impl Config {
             credentials: credentials(environment)?,
             account_id_endpoint_mode: account_id_endpoint_mode(environment)?,
             endpoint: endpoint(environment)?,
+            metrics: Metrics::read(environment)?,
             locks: OnceLock::new(),
         })
     }

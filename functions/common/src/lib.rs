@@ -7,6 +7,7 @@
 //! | `credentials` | from Lambda's variables, or from the endpoint that they name |
 //! | `event` | reads the fields of a request, and refuses a wrong field by its name |
 //! | `failure` | errors with a name, and one log line for each |
+//! | `metrics` | one line of metrics for each invocation |
 //! | `quote` | shortens texts of other clients in errors |
 //! | `restore` | what is done after a restore from a snapshot |
 //! | `start` | logs, configuration, and the runtime |
@@ -17,6 +18,7 @@ mod config;
 mod credentials;
 mod event;
 mod failure;
+mod metrics;
 mod quote;
 mod restore;
 mod start;

@@ -2,14 +2,17 @@
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::metrics::{Counting, is_counted};
 use crate::restore::restored;
 use lambda_runtime::layers::TracingLayer;
 use lambda_runtime::{LambdaEvent, Runtime, service_fn};
 use serde::Serialize;
+use std::io::Write;
 use std::process::ExitCode;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -41,12 +44,20 @@ where
     R: Serialize + Send + 'static,
     F: Future<Output = Result<R, Failure>> + Send + 'static,
 {
+    let metrics = config.metrics.clone();
     let handler = service_fn(move |event| {
-        let done = handler(event);
+        let (done, metrics) = (handler(event), metrics.clone());
         async move {
-            let done = done.await;
+            let (done, line) = match metrics {
+                Some(metrics) => metrics.of(done).await,
+                None => (done.await, None),
+            };
             if let Err(failure) = &done {
                 failure.log(None);
+            }
+            if let Some(line) = line {
+                // One write, so that it is one line. Whether it arrives does not change what the function did.
+                let _ = std::io::stdout().lock().write_all(&line);
             }
             done
         }
@@ -71,8 +82,10 @@ fn subscriber<W>(level: LevelFilter, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt().json().flatten_event(true).with_writer(writer).with_max_level(level);
-    lines.finish().with(filter_fn(|event| !is_of_a_handled_failure(event)))
+    let lines = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(writer);
+    let lines = lines.with_filter(level.and(filter_fn(|event| !is_of_a_handled_failure(event))));
+    let counting = Counting.with_filter(filter_fn(is_counted).with_max_level_hint(LevelFilter::DEBUG));
+    tracing_subscriber::registry().with(lines).with(counting)
 }
 
 /// The runtime logs each error of a handler at ERROR, in debug format. [`serve`] has already logged it at the

@@ -215,7 +215,7 @@ pub(super) async fn acquire(
     );
     let mut call = Call::new(engine, &deadline, &span);
     let acquired = protocol::acquire_all(&mut call, engine.settings(), options).await;
-    let cause = call.end();
+    let (cause, report) = call.end();
     let acquired = match acquired {
         Ok(AcquiredAll::Granted { holdings, renew_first }) => {
             let lock = |holding: Holding| Lock::granted(engine.clone(), Box::new(holding), budget.clone(), None);
@@ -252,10 +252,13 @@ pub(super) async fn acquire(
         }
     };
     match &acquired {
-        Ok(TryAcquired::Granted(set)) => span.record("token", set.fencing_token()).record("outcome", "granted"),
-        Ok(TryAcquired::Blocked(..)) => span.record("outcome", "held"),
-        Err(error) => span.record("outcome", tracing::field::debug(error.kind())),
-    };
+        Ok(TryAcquired::Granted(set)) => {
+            span.record("token", set.fencing_token());
+            report.ended("acquire", &keys[0], "granted");
+        }
+        Ok(TryAcquired::Blocked(..)) => report.ended("acquire", &keys[0], "held"),
+        Err(error) => report.failed("acquire", &keys[0], error),
+    }
     acquired
 }
 

@@ -4,10 +4,11 @@ use super::HeldLocks;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::report::Report;
 use crate::engine::transaction;
 use crate::lock::commit::{CommitOutcome, fence, span};
 use crate::lock::guard::Lock;
-use crate::protocol::{self, DataChange, FailedCommit, Failure, Holding, Invalid, Operation, PendingCommit};
+use crate::protocol::{self, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Operation, PendingCommit};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 
 impl<Grants> HeldLocks<Grants> {
@@ -48,7 +49,7 @@ impl<Grants> HeldLocks<Grants> {
         let span = span(self.locks[0].key(), &writes);
         let mut call = Call::with_writes(&engine, &deadline, &span, &writes);
         let committed = protocol::commit(&mut call, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
-        let cause = call.end();
+        let (cause, report) = call.end();
         match &committed {
             Ok(()) => self.locks.iter().for_each(Lock::is_held),
             Err(failed) => self.lose(&failed.lost),
@@ -56,7 +57,7 @@ impl<Grants> HeldLocks<Grants> {
         let committed = committed.map_err(|FailedCommit { failure, .. }| {
             Error::of_failed_locks(failure, Operation::Commit, &self.named(), cause)
         });
-        span.record("outcome", outcome(&committed));
+        told(report, self.locks[0].key(), &committed);
         self.unless_lost(committed).await
     }
 
@@ -100,7 +101,7 @@ impl<Grants> HeldLocks<Grants> {
         let mut call = Call::with_writes(&engine, &deadline, &span, writes);
         let committed =
             protocol::commit_and_release(&mut call, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
-        let cause = call.end();
+        let (cause, report) = call.end();
         let committed = committed.map_err(|FailedCommit { failure, lost }| {
             let is_lost = failure == Failure::Lost;
             self.lose(&lost);
@@ -110,7 +111,7 @@ impl<Grants> HeldLocks<Grants> {
                 Error::of_failed_locks(failure, Operation::Commit, &self.named(), cause)
             }
         });
-        span.record("outcome", outcome(&committed));
+        told(report, self.locks[0].key(), &committed);
         committed
     }
 
@@ -178,10 +179,9 @@ impl<Grants> HeldLocks<Grants> {
     }
 }
 
-fn outcome(ended: &Result<(), Error>) -> &'static str {
-    match ended {
-        Ok(()) => "committed",
-        Err(error) if error.is_lost() => "Lost",
-        Err(_) => "failed",
+fn told(report: Report, first: &LockKey, committed: &Result<(), Error>) {
+    match committed {
+        Ok(()) => report.ended("commit", first, "committed"),
+        Err(error) => report.failed("commit", first, error),
     }
 }

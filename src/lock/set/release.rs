@@ -6,6 +6,7 @@ use super::{HeldLocks, Task, at_once};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::{Error, ErrorKind};
+use crate::engine::report;
 use crate::lock::guard::Lock;
 use crate::protocol::{LockKey, Released, SavedLock};
 use std::fmt;
@@ -85,6 +86,7 @@ impl<Grants> HeldLocks<Grants> {
         let keys: Vec<LockKey> = self.keys().cloned().collect();
         let named: Vec<&LockKey> = keys.iter().collect();
         tracing::warn!(locks = keys.len(), first = %named[0], "a lease ended while the work ran: the work was stopped");
+        report::cut_short(named[0]);
         if self.is_lost() {
             let error = self.lost_error();
             self.finish_lost().await;

@@ -1,0 +1,57 @@
+//! Reports each operation at its end: on its span, and as one event that subscribers can count.
+
+use super::error::Error;
+use crate::protocol::LockKey;
+use std::fmt;
+use std::time::Duration;
+use tracing::Span;
+
+/// The target of the events.
+const TARGET: &str = "lambda_lock::operation";
+
+/// What an operation did until it ended.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(super) span: Span,
+    pub(super) requests: u32,
+    pub(super) waited: Duration,
+    pub(super) takes_over: bool,
+    pub(super) clock_offset_millis: Option<i64>,
+}
+
+impl Report {
+    /// Reports the end of an operation on this lock.
+    pub(crate) fn ended(self, operation: &str, key: &LockKey, outcome: &str) {
+        self.tell(operation, key, outcome, None);
+    }
+
+    /// Reports the end of a release, and how much of the lease was used.
+    pub(crate) fn released(self, key: &LockKey, lease_age: Option<Duration>, outcome: &str) {
+        self.tell("release", key, outcome, lease_age);
+    }
+
+    /// Reports that an operation failed.
+    pub(crate) fn failed(self, operation: &str, key: &LockKey, error: &Error) {
+        self.ended(operation, key, &format!("{:?}", error.kind()));
+    }
+
+    fn tell(self, operation: &str, key: &LockKey, outcome: &str, lease_age: Option<Duration>) {
+        let Self { span, requests, waited, takes_over, clock_offset_millis } = self;
+        let waited_ms = millis(waited);
+        span.record("attempts", requests).record("waited_ms", waited_ms).record("outcome", outcome);
+        let takeover = (outcome == "granted").then_some(takes_over);
+        tracing::debug!(
+            target: TARGET, parent: &span, operation, %key, outcome, requests, waited_ms, takeover,
+            lease_age_ms = lease_age.map(millis), clock_offset_ms = clock_offset_millis
+        );
+    }
+}
+
+/// Reports that work was stopped because the lease of this lock ended.
+pub(crate) fn cut_short(key: &dyn fmt::Display) {
+    tracing::debug!(target: TARGET, operation = "work", %key, outcome = "CutShort");
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
