@@ -130,7 +130,8 @@ def dashboard_findings(path):
     alone = Expansion(path, Samples="false")
     (dashboard,) = alone.of_type("AWS::CloudWatch::Dashboard").values()
     # The ARN of an alarm and the name of a queue stand for it by its logical name.
-    text, _ = dashboard["DashboardBody"]["Fn::Sub"]
+    text, own = dashboard["DashboardBody"]["Fn::Sub"]
+    text = text.replace("${OfLocks}", own["OfLocks"]["Fn::Sub"])
     body = json.loads(re.sub(r"\$\{(?:AWS::)?(\w+)(?:\.\w+)?\}", r"\1", text))
     widgets = [one["properties"] for one in body["widgets"]]
     shown = [name for one in widgets for name in one.get("alarms", [])]

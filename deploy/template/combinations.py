@@ -19,7 +19,11 @@ VALUES = {
     "Architecture": ("arm64", "x86_64"),
 }
 # What is left out by default, and what is there by default.
-OPTIONS = [{}, {"Alarms": "false", "SampleWithoutLockTask": "true", "CleansExecutionsOf": "all", "CleansDurableExecutions": "true"}]
+OPTIONS = [
+    {},
+    {"Alarms": "false", "SampleWithoutLockTask": "true", "CleansExecutionsOf": "all", "CleansDurableExecutions": "true"},
+    {"Tracing": "Active", "LogStateMachines": "ALL", "Metrics": "prefix"},
+]
 PARTITIONS = {"eu-central-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}
 PSEUDO = {f"AWS::{name}" for name in ("Region", "AccountId", "Partition", "StackName", "NoValue", "URLSuffix")}
 

@@ -21,6 +21,8 @@ SERVICES = {"AWS::DynamoDB::Table": "dynamodb:{}:{}:table/{}", "AWS::SQS::Queue"
 # What CreateTable takes of a table's properties.
 CREATE_TABLE = ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"]
 
+NOTHING = {"Ref": "AWS::NoValue"}
+
 
 class Expansion:
     """A template, expanded with these parameters, and with the defaults of the others."""
@@ -69,15 +71,16 @@ class Expansion:
         raise ValueError(f"{condition} cannot be decided here")
 
     def decided(self, value):
-        """The same without Fn::If."""
+        """The same without Fn::If, and without what becomes nothing."""
         if isinstance(value, list):
-            return [self.decided(one) for one in value]
+            return [one for one in map(self.decided, value) if one != NOTHING]
         if not isinstance(value, dict):
             return value
         if set(value) == {"Fn::If"}:
             condition, if_true, if_false = value["Fn::If"]
             return self.decided(if_true if self.conditions[condition] else if_false)
-        return {key: self.decided(one) for key, one in value.items()}
+        decided = {key: self.decided(one) for key, one in value.items()}
+        return {key: one for key, one in decided.items() if one != NOTHING}
 
     def of_type(self, kind):
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}

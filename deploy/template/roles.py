@@ -93,6 +93,43 @@ def on_existing_table(granted):
     return [(action, next((new for own, new in EXISTING if own == on), on)) for action, on in granted]
 
 
+# The policies that Tracing and LogStateMachines add. Neither service has a narrower resource.
+OBSERVATION = {
+    "StateMachineTraces": [
+        f"xray:{action}" for action in ("PutTraceSegments", "PutTelemetryRecords", "GetSamplingRules", "GetSamplingTargets")
+    ],
+    "StateMachineLogDelivery": [
+        *(f"logs:{action}" for action in ("CreateLogDelivery", "GetLogDelivery", "UpdateLogDelivery", "DeleteLogDelivery")),
+        *(f"logs:{action}" for action in ("ListLogDeliveries", "PutResourcePolicy", "DescribeResourcePolicies")),
+        "logs:DescribeLogGroups",
+    ],
+}
+
+
+# AWS's policies for traces: the names of its older and of its newer one.
+TRACES = ("awsxraywriteonlyaccess", "awsxraydaemonwriteaccess")
+
+
+def observation(expansion):
+    """What is added to the roles, and to nothing else, when functions and state machines are observed."""
+    machines = expansion.of_type("AWS::StepFunctions::StateMachine")
+    for name, role in expansion.of_type("AWS::IAM::Role").items():
+        added = [arn for arn in role.get("ManagedPolicyArns", []) if not str(arn).rstrip("'}").endswith(LOGS)]
+        is_machine = name.removesuffix("Role") in machines
+        if is_machine and added != [{"Ref": policy} for policy in OBSERVATION]:
+            yield f"{name} has the policies {added}, expected {list(OBSERVATION)}"
+        if not is_machine and [str(one).rpartition("/")[2].rstrip("'}").lower() in TRACES for one in added] != [True]:
+            yield f"{name} has the policies {added}, expected that of X-Ray"
+    for name, policy in expansion.of_type("AWS::IAM::ManagedPolicy").items():
+        (statement,) = policy["PolicyDocument"]["Statement"]
+        if statement["Action"] != OBSERVATION.get(name):
+            yield f"{name} allows {statement['Action']}"
+    for name, machine in machines.items():
+        logging = machine.get("LoggingConfiguration", {})
+        if logging.get("IncludeExecutionData") is not False or not machine["TracingConfiguration"]["Enabled"]:
+            yield f"{name} is observed as {logging} and {machine['TracingConfiguration']}"
+
+
 def findings(expansion, expected):
     prefix = expansion.parameters["LockKeyPrefix"]
     roles = expansion.of_type("AWS::IAM::Role")
@@ -168,6 +205,7 @@ def main(path):
         alone = Expansion(path, **parameters, Samples="false")
         found += findings(alone, {name: EXPECTED[name] for name in OF_THE_LOCK})
         found += bounded(Expansion(path, **parameters, PermissionsBoundary=BOUNDARY))
+    found += observation(Expansion(path, Tracing="Active", LogStateMachines="ERROR"))
     for finding in found:
         print(finding, file=sys.stderr)
     if found:

@@ -145,6 +145,22 @@ pub const MARK: &str = "payload-zwyxq";
 /// The same for fields that take only numbers. It is longer than all other numbers in a log.
 pub const NUMBER_MARK: u64 = 7_311_731_173_117_311_731;
 
+/// Returns the lines of metrics in these logs, after a script has held them against the format of CloudWatch.
+///
+/// # Panics
+/// Panics if there is none, or if CloudWatch would not read one.
+#[track_caller]
+pub fn metrics(logs: &str) -> Vec<Value> {
+    let lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines: Vec<_> = lines.filter(|line| line.get("_aws").is_some()).collect();
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    match crate::tools::with_template_tools("deploy/template/metrics.py", &text) {
+        Ok(checked) if checked.status.success() => lines,
+        Ok(checked) => stop(&(String::from_utf8_lossy(&checked.stderr), text)),
+        Err(error) => stop(&error),
+    }
+}
+
 /// Asserts that these logs do not contain [`MARK`], [`NUMBER_MARK`] or the function's credentials.
 ///
 /// # Panics

@@ -81,21 +81,22 @@ impl Config {
 }
 
 fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> {
-    let http = http()?;
+    let http = http(config.roots.as_deref().unwrap_or(AMAZON_ROOTS))?;
     let mut builder = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(config.region.clone())
         .credentials_provider(config.credentials.provider(&http))
         .http_client(http)
-        .account_id_endpoint_mode(config.account_id_endpoint_mode.clone());
+        .account_id_endpoint_mode(config.account_id_endpoint_mode.clone())
+        .use_fips(config.fips);
     builder.set_endpoint_url(config.endpoint.clone());
     Ok(builder.build())
 }
 
 /// Also allows plain HTTP, to an endpoint that begins with `http://`. So the same binary runs in Lambda and on a
 /// developer's machine.
-fn http() -> Result<SharedHttpClient, ConfigError> {
-    let roots = TrustStore::empty().with_pem_certificate(AMAZON_ROOTS);
+fn http(roots: &str) -> Result<SharedHttpClient, ConfigError> {
+    let roots = TrustStore::empty().with_pem_certificate(roots);
     let context = TlsContext::builder().with_trust_store(roots).build();
     let context = context.map_err(|error| ConfigError::new(format!("TLS cannot be set up: {error}")))?;
     Ok(Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https())
@@ -118,15 +119,16 @@ mod tests {
         assert!(AMAZON_ROOTS.len() < 10_000, "{}", AMAZON_ROOTS.len());
     }
 
-    fn configured(name: &str, value: &str) -> aws_sdk_dynamodb::Config {
+    fn configured(more: &[(&str, &str)]) -> aws_sdk_dynamodb::Config {
         let environment = [
             ("LOCK_TABLE", "locks"),
             ("AWS_REGION", "eu-central-1"),
             ("AWS_ACCESS_KEY_ID", "id"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
-            (name, value),
         ];
-        let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+        let value = |name: &str| {
+            environment.iter().chain(more).find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+        };
         sdk_config(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap()
     }
 
@@ -134,7 +136,7 @@ mod tests {
     /// panic there.
     #[tokio::test]
     async fn the_roots_can_be_read() {
-        let config = configured("AWS_ENDPOINT_URL", "https://127.0.0.1:1");
+        let config = configured(&[("AWS_ENDPOINT_URL", "https://127.0.0.1:1")]);
         let once = config.to_builder().retry_config(RetryConfig::disabled()).build();
         let refused = Client::from_conf(once).list_tables().send().await;
         assert!(matches!(refused, Err(SdkError::DispatchFailure(_))), "{refused:?}");
@@ -154,18 +156,55 @@ mod tests {
 
     /// The host that a request for this table goes to, or why it is not sent.
     async fn host(mode: &str, table: &str, account: Option<&str>) -> Result<String, String> {
+        host_with(&[("AWS_ACCOUNT_ID_ENDPOINT_MODE", mode)], table, account).await
+    }
+
+    async fn host_with(more: &[(&str, &str)], table: &str, account: Option<&str>) -> Result<String, String> {
         let hosts = Hosts::default();
         let connector = SharedHttpConnector::new(hosts.clone());
         let mut credentials =
             Credentials::builder().access_key_id("id").secret_access_key("secret").provider_name("test");
         credentials.set_account_id(account.map(Into::into));
-        let config = configured("AWS_ACCOUNT_ID_ENDPOINT_MODE", mode)
+        let config = configured(more)
             .to_builder()
             .credentials_provider(credentials.build())
             .http_client(http_client_fn(move |_, _| connector.clone()));
         let error = Client::from_conf(config.build()).describe_table().table_name(table).send().await.unwrap_err();
         let host = hosts.0.lock().unwrap().clone();
         if host.is_empty() { Err(DisplayErrorContext(&error).to_string()) } else { Ok(host) }
+    }
+
+    #[tokio::test]
+    async fn with_fips_requests_go_to_the_fips_endpoint() {
+        for (mode, expected) in [
+            ("disabled", "dynamodb-fips.eu-central-1.amazonaws.com"),
+            ("preferred", "dynamodb-fips.eu-central-1.amazonaws.com"),
+        ] {
+            assert_eq!(
+                host_with(&[("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_ACCOUNT_ID_ENDPOINT_MODE", mode)], "locks", None)
+                    .await
+                    .as_deref(),
+                Ok(expected)
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bundle_of_certificates_replaces_amazons() {
+        let path = std::env::temp_dir().join(format!("lambda-lock-roots-{}.pem", std::process::id()));
+        let first = AMAZON_ROOTS.split_inclusive("-----END CERTIFICATE-----").next().unwrap();
+        std::fs::write(&path, first).unwrap();
+        let config = Config::read(&|name| {
+            Ok(match name {
+                "LOCK_TABLE" => Some("locks".to_owned()),
+                "AWS_REGION" => Some("eu-central-1".to_owned()),
+                "AWS_ACCESS_KEY_ID" | "AWS_SECRET_ACCESS_KEY" => Some("k".to_owned()),
+                "AWS_CA_BUNDLE" => Some(path.to_str().unwrap().to_owned()),
+                _ => None,
+            })
+        });
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(config.unwrap().roots.as_deref(), Some(first));
     }
 
     #[tokio::test]

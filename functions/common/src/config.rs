@@ -6,6 +6,8 @@ use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_types::endpoint_config::AccountIdEndpointMode;
 use lambda_lock::protocol::{Schema, Ttl, schema};
 use lambda_lock::{Dialect, LockClient};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use std::env::{self, VarError};
 use std::fmt;
 use std::sync::OnceLock;
@@ -29,6 +31,8 @@ use std::time::Duration;
 /// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | required without the URI | set by Lambda |
 /// | `AWS_SESSION_TOKEN` | none | set by Lambda |
 /// | `AWS_ACCOUNT_ID_ENDPOINT_MODE` | `preferred` | whether the account is part of DynamoDB's host name |
+/// | `AWS_USE_FIPS_ENDPOINT` | `false` | `true`: DynamoDB's FIPS endpoint of the Region |
+/// | `AWS_CA_BUNDLE` | Amazon's | a PEM file of other root certificates to trust instead |
 /// | `AWS_ENDPOINT_URL_DYNAMODB`, else `AWS_ENDPOINT_URL` | AWS's own | the endpoint of DynamoDB |
 ///
 /// An empty variable counts as not set, so that a template can pass on an empty parameter.
@@ -40,6 +44,9 @@ pub struct Config {
     pub(crate) credentials: CredentialsSource,
     pub(crate) account_id_endpoint_mode: AccountIdEndpointMode,
     pub(crate) endpoint: Option<String>,
+    pub(crate) fips: bool,
+    /// Other root certificates than Amazon's, as PEM.
+    pub(crate) roots: Option<String>,
     /// `None` where no metrics are written.
     pub(crate) metrics: Option<Metrics>,
     /// What [`locks`](Config::locks) or [`prefixed_locks`](Config::prefixed_locks) has made.
@@ -62,6 +69,8 @@ impl Config {
             credentials: credentials(environment)?,
             account_id_endpoint_mode: account_id_endpoint_mode(environment)?,
             endpoint: endpoint(environment)?,
+            fips: flag(environment, "AWS_USE_FIPS_ENDPOINT")?.unwrap_or(false),
+            roots: roots(environment)?,
             metrics: Metrics::read(environment)?,
             locks: OnceLock::new(),
         })
@@ -251,6 +260,24 @@ fn endpoint(environment: &Environment<'_>) -> Result<Option<String>, ConfigError
     Ok(None)
 }
 
+fn roots(environment: &Environment<'_>) -> Result<Option<String>, ConfigError> {
+    const BUNDLE: &str = "AWS_CA_BUNDLE";
+    let Some(path) = optional(environment, BUNDLE)? else { return Ok(None) };
+    let refused = |why: &dyn fmt::Display| {
+        ConfigError(format!("{BUNDLE} is {path:?}, which {why}: give the path of a PEM file of root certificates"))
+    };
+    let pem = std::fs::read_to_string(&path).map_err(|error| refused(&format!("cannot be read ({error})")))?;
+    // The client panics at its first connection when it cannot use a certificate.
+    let mut certificates = 0;
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|error| refused(&format!("is no PEM file ({error})")))?;
+        webpki::anchor_from_trusted_cert(&certificate)
+            .map_err(|error| refused(&format!("has a certificate that cannot be trusted ({error})")))?;
+        certificates += 1;
+    }
+    if certificates == 0 { Err(refused(&"has no certificate")) } else { Ok(Some(pem)) }
+}
+
 fn is_http(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
@@ -360,6 +387,10 @@ mod tests {
             ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "169.254.100.1/credentials"),
             ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "file:///credentials"),
             ("AWS_ACCOUNT_ID_ENDPOINT_MODE", "sometimes"),
+            ("AWS_USE_FIPS_ENDPOINT", "yes"),
+            ("AWS_CA_BUNDLE", "/nowhere.pem"),
+            ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")),
+            ("METRICS_NAMESPACE", "AWS/Lambda"),
             ("AWS_ENDPOINT_URL", "localhost:8000"),
             ("AWS_ENDPOINT_URL_DYNAMODB", "ftp://localhost"),
             ("AWS_ENDPOINT_URL_DYNAMODB", "http://"),

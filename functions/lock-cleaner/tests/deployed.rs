@@ -7,7 +7,7 @@
 use lambda_lock::{Lock, LockClient};
 use lambda_lock_local::authorize::{Call, Fate, Role};
 use lambda_lock_local::deployed::{
-    Answer, MARK, assert_error, assert_tells_nothing, template, template_for_existing_table,
+    Answer, MARK, assert_error, assert_tells_nothing, metrics, template, template_for_existing_table,
 };
 use lambda_lock_local::{Expansion, Sample, client};
 use serde_json::{Value, json};
@@ -223,4 +223,5 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     }
     assert!(logs.contains("cleaned up") && logs.contains("InvalidRequest"), "{logs}");
     assert_tells_nothing(&logs);
+    assert!(metrics(&logs).iter().all(|line| line["Requests"].as_u64() > Some(0)), "{logs}");
 }

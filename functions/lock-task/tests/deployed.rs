@@ -8,8 +8,8 @@ mod snapstart;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_local::authorize::Fate;
 use lambda_lock_local::deployed::{
-    Answer, MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
-    template_for_existing_table,
+    Answer, MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, metrics,
+    template, template_for_existing_table,
 };
 use lambda_lock_local::{Expansion, Sample, client, python_with_boto3};
 use serde_json::{Value, json};
@@ -275,4 +275,44 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     logs += &sample.lambda.invoke(NAME, &format!("{{\"{}", secret("broken"))).await.unwrap().logs;
     assert!(logs.contains("LockHeld") && logs.contains("InvalidRequest"), "a failure is missing in the log: {logs}");
     assert_tells_nothing(&logs);
+}
+
+#[tokio::test]
+async fn an_invocation_that_uses_a_lock_writes_one_line_of_metrics_and_another_one_none() {
+    let Some(template) = Expansion::expand_with(&["Metrics=prefix"]).unwrap() else { return };
+    let sample = deploy(&template).await;
+    let logs = async |request: Value| sample.lambda.invoke(NAME, &request.to_string()).await.unwrap().logs;
+    let line_of = async |request: Value| {
+        let lines = metrics(&logs(request).await);
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        let mut line = line.clone();
+        assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "LambdaLock/stack");
+        // What the clocks show.
+        for name in ["_aws", "ClockOffset", "LeaseAge", "Waited"] {
+            line.as_object_mut().unwrap().remove(name);
+        }
+        line
+    };
+    let line = |more: Value| {
+        let mut line = json!({ "FunctionName": NAME, "KeyPrefix": "orders", "Requests": 1 });
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        line
+    };
+
+    assert_eq!(line_of(acquire("orders/7", "a")).await, line(json!({ "Acquisitions": 1 })));
+    assert_eq!(line_of(acquire("orders/7", "b")).await, line(json!({ "Refusals": 1 })));
+    let waiting = acquire_and("orders/7", "b", json!({ "waitSeconds": 0.3 }));
+    let waited = line_of(waiting).await;
+    assert_eq!((&waited["Waits"], &waited["Refusals"]), (&json!(1), &json!(1)));
+    let lock = ask(&sample, acquire("orders/8", "a")).await.unwrap()["lock"].clone();
+    assert_eq!(line_of(release(&lock)).await, line(json!({})));
+    let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 60 });
+    assert_eq!(line_of(renew).await, line(json!({ "Lost": 1 })));
+    assert_eq!(line_of(acquire("k", "a")).await["KeyPrefix"], "none");
+
+    for request in [json!({ "action": "acquire" }), json!([])] {
+        assert!(!logs(request).await.contains("_aws"));
+    }
+    let without = deploy(&template.with(NAME, &[("METRICS_NAMESPACE", "")])).await;
+    assert!(!without.lambda.invoke(NAME, &acquire("k", "a").to_string()).await.unwrap().logs.contains("_aws"));
 }

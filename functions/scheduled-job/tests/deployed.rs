@@ -7,7 +7,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_local::authorize::{Fate, Role};
 use lambda_lock_local::deployed::{
-    MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, template,
+    MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, metrics, template,
 };
 use lambda_lock_local::{Expansion, Invocation, Sample, client};
 use serde_json::json;
@@ -133,4 +133,5 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     assert_eq!(answered(ran).unwrap()["ran"], true);
     assert!(logs.contains("the first step"), "the log lines of the job are missing: {logs}");
     assert_tells_nothing(&logs);
+    assert!(metrics(&logs).iter().all(|line| line["Requests"].as_u64() > Some(0)), "{logs}");
 }
