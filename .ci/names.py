@@ -17,7 +17,7 @@ from pathlib import Path
 NOT_OURS = """
     CARGO_BIN_EXE_mine CLIENT_FOUND_ROWS CLOSE ExecutionsFailed ExecutionsTimedOut FmtSpan Invocations KeyError
     IdempotencyAlreadyInProgressError LeadingKeys Match OutputPath Parallel customerId expires_after_seconds expiry_time
-    HeartbeatSeconds ItemReader ResultWriter Timestamp
+    FunctionName HeartbeatSeconds ItemReader ResultWriter Timestamp
     get_remaining_time_in_millis makeIdempotent payload_validation_jmespath requestPayload startExecution
     waitForTaskToken with_span_events
     ATTRIBUTE YourError f5a3c1e pool refund

@@ -51,7 +51,8 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
 }
 
 fn function(binary: &Binary, dynamodb: &str) -> Function {
-    let environment = [("LOCK_TABLE", TABLE), ("AWS_ENDPOINT_URL", dynamodb)];
+    // The bare functions read no namespace. lock-task writes its metrics.
+    let environment = [("LOCK_TABLE", TABLE), ("AWS_ENDPOINT_URL", dynamodb), ("METRICS_NAMESPACE", "LambdaLock")];
     Function {
         name: binary.name.to_owned(),
         binary: binary.path.clone(),

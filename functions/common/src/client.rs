@@ -4,7 +4,8 @@
 //! credentials in its environment. It loads Amazon's root certificates alone, because it connects to AWS alone.
 //! Otherwise both would take most of a cold start.
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
+use crate::environment::ConfigError;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::BehaviorVersion;
 use aws_sdk_dynamodb::config::retry::RetryConfig;

@@ -1,6 +1,7 @@
 //! Reads the environment of a function once at its start.
 
 use crate::credentials::CredentialsSource;
+use crate::environment::{ConfigError, Environment, flag, optional, required};
 use crate::metrics::Metrics;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_types::endpoint_config::AccountIdEndpointMode;
@@ -8,7 +9,6 @@ use lambda_lock::protocol::{Schema, Ttl, schema};
 use lambda_lock::{Dialect, LockClient};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use std::env::{self, VarError};
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub struct Config {
 impl Config {
     /// Reads the process's environment.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::read(&process)
+        Self::read(&crate::environment::process)
     }
 
     /// Reads an environment.
@@ -99,78 +99,13 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Reads a variable from the environment of this process.
-pub fn process(name: &str) -> Result<Option<String>, ConfigError> {
-    match env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(ConfigError(format!("{name} is not valid UTF-8"))),
-    }
-}
-
-/// An environment: returns the value of a variable, if it is set.
-pub type Environment<'a> = dyn Fn(&str) -> Result<Option<String>, ConfigError> + 'a;
-
-/// Why a function cannot start. The sentence names the variable.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ConfigError(String);
-
-impl ConfigError {
-    /// Creates the error from a sentence that names the variable.
-    pub fn new(sentence: impl Into<String>) -> Self {
-        Self(sentence.into())
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-/// Returns the value of a variable. An empty variable counts as not set.
-pub fn optional(environment: &Environment<'_>, name: &str) -> Result<Option<String>, ConfigError> {
-    Ok(environment(name)?.filter(|value| !value.is_empty()))
-}
-
-/// Returns the value of a required variable. `what` completes the error "{name} is not set: give …".
-pub fn required(environment: &Environment<'_>, name: &str, what: &str) -> Result<String, ConfigError> {
-    optional(environment, name)?.ok_or_else(|| ConfigError(format!("{name} is not set: give {what}")))
-}
-
-/// Returns the value of an optional variable that is `true` or `false`.
-pub fn flag(environment: &Environment<'_>, name: &str) -> Result<Option<bool>, ConfigError> {
-    match optional(environment, name)?.as_deref() {
-        None => Ok(None),
-        Some("true") => Ok(Some(true)),
-        Some("false") => Ok(Some(false)),
-        Some(other) => Err(ConfigError(format!("{name} is {other:?}: give true or false"))),
-    }
-}
-
-/// The variable that lets events ask for failures.
-pub(crate) const ALLOW_SIMULATE: &str = "ALLOW_SIMULATE";
-
-/// Whether events may ask for delays, failures and crashes: only where `ALLOW_SIMULATE` is `true`.
-pub fn may_simulate(environment: &Environment<'_>) -> Result<bool, ConfigError> {
-    Ok(flag(environment, ALLOW_SIMULATE)?.unwrap_or(false))
-}
-
 fn max_clock_skew(environment: &Environment<'_>) -> Result<Option<Duration>, ConfigError> {
     match optional(environment, "LOCK_MAX_CLOCK_SKEW_MS")?.as_deref() {
         None => Ok(lambda_lock::protocol::ClockBounds::default().max_clock_skew()),
         Some("off") => Ok(None),
         Some(text) => {
             let millis: u32 = text.parse().map_err(|_| {
-                ConfigError(format!(
+                ConfigError::new(format!(
                     "LOCK_MAX_CLOCK_SKEW_MS is {text:?}: give a whole number of milliseconds, such as 2000, or off"
                 ))
             })?;
@@ -198,14 +133,14 @@ fn schema(environment: &Environment<'_>) -> Result<Schema, ConfigError> {
 }
 
 fn check(schema: &Schema, name: &str) -> Result<(), ConfigError> {
-    schema.check().map_err(|error| ConfigError(format!("{name} cannot be used: {error}")))
+    schema.check().map_err(|error| ConfigError::new(format!("{name} cannot be used: {error}")))
 }
 
 fn dialect(environment: &Environment<'_>) -> Result<Dialect, ConfigError> {
     match optional(environment, "LOCK_LEASE_DIALECT")?.as_deref() {
         None | Some("java") => Ok(Dialect::Java),
         Some("go") => Ok(Dialect::Go),
-        Some(other) => Err(ConfigError(format!("LOCK_LEASE_DIALECT is {other:?}: give java or go"))),
+        Some(other) => Err(ConfigError::new(format!("LOCK_LEASE_DIALECT is {other:?}: give java or go"))),
     }
 }
 
@@ -213,7 +148,7 @@ fn region(environment: &Environment<'_>) -> Result<Region, ConfigError> {
     let name = required(environment, "AWS_REGION", "the Region of the lock table, as Lambda does")?;
     // The Region becomes part of a host name.
     if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        return Err(ConfigError(format!("AWS_REGION is {name:?}: give a Region such as eu-central-1")));
+        return Err(ConfigError::new(format!("AWS_REGION is {name:?}: give a Region such as eu-central-1")));
     }
     Ok(Region::new(name))
 }
@@ -222,7 +157,7 @@ fn credentials(environment: &Environment<'_>) -> Result<CredentialsSource, Confi
     const ENDPOINT: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
     if let Some(url) = optional(environment, ENDPOINT)? {
         if !is_http(&url) {
-            return Err(ConfigError(format!(
+            return Err(ConfigError::new(format!(
                 "{ENDPOINT} is {url:?}: give a URL that begins with http:// or https://, as Lambda does"
             )));
         }
@@ -241,9 +176,9 @@ fn account_id_endpoint_mode(environment: &Environment<'_>) -> Result<AccountIdEn
         None | Some("preferred") => Ok(AccountIdEndpointMode::Preferred),
         Some("disabled") => Ok(AccountIdEndpointMode::Disabled),
         Some("required") => Ok(AccountIdEndpointMode::Required),
-        Some(other) => {
-            Err(ConfigError(format!("AWS_ACCOUNT_ID_ENDPOINT_MODE is {other:?}: give preferred, disabled or required")))
-        }
+        Some(other) => Err(ConfigError::new(format!(
+            "AWS_ACCOUNT_ID_ENDPOINT_MODE is {other:?}: give preferred, disabled or required"
+        ))),
     }
 }
 
@@ -251,7 +186,7 @@ fn endpoint(environment: &Environment<'_>) -> Result<Option<String>, ConfigError
     for name in ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"] {
         let Some(url) = optional(environment, name)? else { continue };
         if !is_http(&url) {
-            return Err(ConfigError(format!(
+            return Err(ConfigError::new(format!(
                 "{name} is {url:?}: give a URL that begins with http:// or https://, such as http://localhost:8000"
             )));
         }
@@ -264,7 +199,7 @@ fn roots(environment: &Environment<'_>) -> Result<Option<String>, ConfigError> {
     const BUNDLE: &str = "AWS_CA_BUNDLE";
     let Some(path) = optional(environment, BUNDLE)? else { return Ok(None) };
     let refused = |why: &dyn fmt::Display| {
-        ConfigError(format!("{BUNDLE} is {path:?}, which {why}: give the path of a PEM file of root certificates"))
+        ConfigError::new(format!("{BUNDLE} is {path:?}, which {why}: give the path of a PEM file of root certificates"))
     };
     let pem = std::fs::read_to_string(&path).map_err(|error| refused(&format!("cannot be read ({error})")))?;
     // The client panics at its first connection when it cannot use a certificate.

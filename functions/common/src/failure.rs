@@ -1,6 +1,6 @@
 //! The failure of a function: an error name for `Retry` and `Catch`, a sentence for people, and one log line.
 
-use crate::config::ALLOW_SIMULATE;
+use crate::environment::ALLOW_SIMULATE;
 use crate::quote::{beginning, short};
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;

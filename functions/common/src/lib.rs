@@ -2,9 +2,10 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `config` | reads the environment once; a wrong variable stops the start with a message that names it |
+//! | `config` | the configuration of a function, read once |
 //! | `client` | a DynamoDB client that starts in milliseconds: no profile, no system certificates |
 //! | `credentials` | from Lambda's variables, or from the endpoint that they name |
+//! | `environment` | variables; a wrong one stops the start with a message that names it |
 //! | `event` | reads the fields of a request, and refuses a wrong field by its name |
 //! | `failure` | errors with a name, and one log line for each |
 //! | `metrics` | one line of metrics for each invocation |
@@ -16,6 +17,7 @@
 mod client;
 mod config;
 mod credentials;
+mod environment;
 mod event;
 mod failure;
 mod metrics;
@@ -26,7 +28,8 @@ mod start;
 pub mod test_support;
 mod web;
 
-pub use config::{Config, ConfigError, Environment, flag, may_simulate, optional, process, required};
+pub use config::Config;
+pub use environment::{ConfigError, Environment, flag, may_simulate, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
 pub use failure::{AfterWork, Failure, LONGEST_MESSAGE};
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};

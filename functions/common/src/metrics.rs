@@ -2,7 +2,7 @@
 //!
 //! The crate reports each operation as an event. A layer adds them up for the invocation in which they occur.
 
-use crate::config::{ConfigError, Environment, flag, optional, required};
+use crate::environment::{ConfigError, Environment, flag, optional, required};
 use metrique_writer::unit::AsMilliseconds;
 use metrique_writer::{Entry, format::Format as _};
 use metrique_writer_format_emf::Emf;

@@ -3,7 +3,8 @@
 //! The server listens on a loopback port and lives as long as the test's runtime. The environment,
 //! the client and HTTP are the same as in Lambda.
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
+use crate::environment::ConfigError;
 use crate::event::Event;
 use crate::failure::Failure;
 use aws_sdk_dynamodb::Client;

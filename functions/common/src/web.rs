@@ -1,7 +1,7 @@
 //! HTTP to servers other than AWS, for a function's own work. It uses the HTTP client of the DynamoDB
 //! client. It uses the system's root certificates, because those servers do not use Amazon's.
 
-use crate::config::ConfigError;
+use crate::environment::ConfigError;
 use aws_smithy_http_client::Connector;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
