@@ -1,9 +1,12 @@
-//! Tries once to acquire the lock, runs the work and releases the lock.
+//! Tries once to acquire the lock, runs the work and releases the lock. With `ONCE_PER_TICK` the work is also done once for
+//! each tick.
 
+use crate::tick::{self, LONGEST_TICK};
 use crate::work::{WorkError, work};
+use lambda_lock::once::{Attempt, Started};
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock::{Budget, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired};
-use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, optional};
+use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
@@ -14,6 +17,7 @@ const DEFAULT_NAME: &str = "scheduled-job";
 pub(crate) struct Deps {
     locks: LockClient,
     key: LockKey,
+    once_per_tick: bool,
 }
 
 impl Deps {
@@ -23,16 +27,18 @@ impl Deps {
         // If the table has a sort key, it gets the same text.
         let sort_key = config.has_sort_key().then(|| key.clone());
         let longest = if sort_key.is_some() { lambda_lock::protocol::LONGEST_SORT_KEY } else { LONGEST_KEY };
+        let once_per_tick = flag(environment, "ONCE_PER_TICK")?.unwrap_or(false);
+        let longest = if once_per_tick { longest - LONGEST_TICK } else { longest };
         if key.len() > longest {
             return Err(ConfigError::new(format!(
                 "JOB_NAME is too long: job/ and the name may have {longest} bytes together"
             )));
         }
-        Ok(Self { locks: config.locks()?, key: LockKey::new(key, sort_key) })
+        Ok(Self { locks: config.locks()?, key: LockKey::new(key, sort_key), once_per_tick })
     }
 }
 
-/// Each event of the schedule is one try. The content of the event is ignored.
+/// Each event of the schedule is one try. Only its time is read, and only with `ONCE_PER_TICK`.
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
     guarded(event, deps, work).await
 }
@@ -42,10 +48,11 @@ where
     W: AsyncFnOnce(&mut Lock) -> Result<(), WorkError>,
 {
     let budget = Budget::from(&event.context);
-    run(&budget, deps, work).await.map_err(|failure| failure.of_lock(&deps.key))
+    let tick = if deps.once_per_tick { Some(tick::key(&deps.key, &event.payload)?) } else { None };
+    run(&budget, deps, tick, work).await.map_err(|failure| failure.of_lock(&deps.key))
 }
 
-async fn run<W>(budget: &Budget, deps: &Deps, work: W) -> Result<Value, Failure>
+async fn run<W>(budget: &Budget, deps: &Deps, tick: Option<LockKey>, work: W) -> Result<Value, Failure>
 where
     W: AsyncFnOnce(&mut Lock) -> Result<(), WorkError>,
 {
@@ -58,13 +65,49 @@ where
             Ok(json!({ "ran": false, "holder": holder }))
         }
         TryAcquired::Granted(mut lock) => {
-            let done = work(&mut lock).await;
+            let done = match tick {
+                None => work(&mut lock).await.map_err(failure),
+                Some(tick) => match unless_done(tick, budget, deps, &mut lock, work).await {
+                    Ok(Tick::DoneBefore(fencing_token)) => {
+                        give_back(lock).await;
+                        return Ok(json!({ "ran": false, "replayed": true, "fencingToken": fencing_token }));
+                    }
+                    Ok(Tick::DoneNow) => Ok(()),
+                    Err(failure) => Err(failure),
+                },
+            };
             let fencing_token = lock.fencing_token();
             let after = give_back(lock).await;
-            done.map_err(|error| failure(error).leaving(after))?;
+            done.map_err(|failure| failure.leaving(after))?;
             Ok(json!({ "ran": true, "fencingToken": fencing_token }))
         }
     }
+}
+
+enum Tick {
+    DoneNow,
+    /// An earlier delivery of the tick did the work, under this fencing token.
+    DoneBefore(u64),
+}
+
+/// Does the work of a tick under the job's lock, unless it was done before. Work that fails leaves the tick open, so that
+/// the next delivery tries it again.
+async fn unless_done<W>(tick: LockKey, budget: &Budget, deps: &Deps, lock: &mut Lock, work: W) -> Result<Tick, Failure>
+where
+    W: AsyncFnOnce(&mut Lock) -> Result<(), WorkError>,
+{
+    let attempt: Attempt = match deps.locks.once(tick).within(budget).without_waiting().start().await? {
+        Started::Replayed(fencing_token) => return Ok(Tick::DoneBefore(fencing_token)),
+        Started::Attempt(attempt) => attempt,
+    };
+    if let Err(error) = work(lock).await {
+        if let Err(error) = attempt.give_back().await {
+            tracing::warn!(%error, "the attempt was not given back; its lease frees it");
+        }
+        return Err(failure(error));
+    }
+    attempt.complete(&lock.fencing_token()).await?;
+    Ok(Tick::DoneNow)
 }
 
 /// Returns the failure of the work. Errors of the lock keep their own error names.

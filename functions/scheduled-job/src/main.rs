@@ -4,6 +4,7 @@
 mod handler;
 #[cfg(test)]
 mod tests;
+mod tick;
 mod work;
 
 use crate::handler::{Deps, handler};

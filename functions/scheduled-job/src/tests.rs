@@ -123,6 +123,89 @@ fn budget() -> lambda_lock::Budget {
     lambda_lock::Budget::lasting(Duration::from_secs(30))
 }
 
+const ONCE_PER_TICK: (&str, &str) = ("ONCE_PER_TICK", "true");
+
+fn tick_at(time: &str) -> LambdaEvent<Event> {
+    event(&json!({ "source": "aws.events", "time": time }), 30.0)
+}
+
+#[tokio::test]
+async fn once_per_tick_a_second_delivery_does_no_work_and_names_the_first_run_s_token() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[ONCE_PER_TICK]).unwrap();
+    let mut runs = 0;
+    let mut deliver = async |time: &str| {
+        guarded(tick_at(time), &deps, async |_| {
+            runs += 1;
+            Ok(())
+        })
+        .await
+        .unwrap()
+    };
+
+    let first = deliver("2026-07-01T12:00:00Z").await;
+    assert_eq!(first["ran"], true);
+    let replayed = json!({ "ran": false, "replayed": true, "fencingToken": first["fencingToken"] });
+    assert_eq!(deliver("2026-07-01T12:00:00Z").await, replayed);
+    assert_eq!(deliver("2026-07-01T14:00:00+02:00").await, replayed, "the same time, written differently");
+    assert_eq!(deliver("2026-07-01T13:00:00Z").await["ran"], true);
+    assert_eq!(runs, 2);
+    assert!(is_free(&server, "job/scheduled-job").await);
+}
+
+#[tokio::test]
+async fn a_tick_whose_run_failed_is_tried_again() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[ONCE_PER_TICK]).unwrap();
+    let tick = || tick_at("2026-07-01T12:00:00Z");
+    let failed = guarded(tick(), &deps, async |_| Err::<(), WorkError>("no paper".into())).await;
+    assert_failure(failed, "WorkFailed", "the lock is free again: no paper");
+    assert_eq!(guarded(tick(), &deps, async |_| Ok(())).await.unwrap()["ran"], true);
+    assert_eq!(guarded(tick(), &deps, async |_| Ok(())).await.unwrap()["replayed"], true);
+}
+
+#[tokio::test]
+async fn a_tick_that_finds_another_run_at_work_is_skipped_and_may_run_later() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[ONCE_PER_TICK]).unwrap();
+    let ran = guarded(tick_at("2026-07-01T12:00:00Z"), &deps, async |lock| {
+        let next = guarded(tick_at("2026-07-01T13:00:00Z"), &deps, async |_| Err("two at once".into())).await?;
+        assert_eq!(next, json!({ "ran": false, "holder": lock.owner() }));
+        Ok(())
+    });
+    assert_eq!(ran.await.unwrap()["ran"], true);
+    assert_eq!(handler(tick_at("2026-07-01T13:00:00Z"), &deps).await.unwrap()["ran"], true);
+}
+
+#[tokio::test]
+async fn a_table_with_a_sort_key_has_ticks_too() {
+    let environment = [("LOCK_SORT_KEY_ATTRIBUTE", "sk"), ONCE_PER_TICK];
+    let server = DynamoDb::with_table(&environment).await;
+    let deps = deps(&server, &environment).unwrap();
+    for ran in [true, false] {
+        assert_eq!(handler(tick_at("2026-07-01T12:00:00Z"), &deps).await.unwrap()["ran"], ran);
+    }
+}
+
+#[tokio::test]
+async fn an_event_without_a_time_is_refused_where_it_counts_and_nowhere_else() {
+    let server = DynamoDb::start().await;
+    let once = deps(&server, &[ONCE_PER_TICK]).unwrap();
+    for (event_, says) in [
+        (json!({}), "time is missing"),
+        (json!({ "time": 7 }), "time is missing"),
+        (json!({ "time": "noon" }), "time is malformed"),
+        (json!({ "time": "2026-07-01" }), "time is malformed"),
+    ] {
+        assert_failure(handler(event(&event_, 30.0), &once).await, "InvalidRequest", says);
+        assert_eq!(handler(event(&event_, 30.0), &deps(&server, &[]).unwrap()).await.unwrap()["ran"], true);
+    }
+    // Without the option each delivery runs.
+    for _ in 0..2 {
+        assert_eq!(handler(tick_at("2026-07-01T12:00:00Z"), &deps(&server, &[]).unwrap()).await.unwrap()["ran"], true);
+    }
+}
+
 #[tokio::test]
 async fn an_invocation_without_time_left_is_lock_unknown() {
     let server = DynamoDb::start().await;
@@ -152,4 +235,8 @@ async fn a_name_that_is_too_long_stops_the_start() {
     let name = "n".repeat(2045);
     assert!(deps(&server, &[("JOB_NAME", &name)]).err().unwrap().to_string().starts_with("JOB_NAME "));
     assert!(deps(&server, &[("JOB_NAME", &name[1..])]).is_ok());
+    for (length, fits) in [(2044 - 30, true), (2044 - 29, false)] {
+        assert_eq!(deps(&server, &[("JOB_NAME", &name[..length]), ONCE_PER_TICK]).is_ok(), fits);
+    }
+    assert!(deps(&server, &[("ONCE_PER_TICK", "yes")]).err().unwrap().to_string().starts_with("ONCE_PER_TICK "));
 }

@@ -135,3 +135,17 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     assert_tells_nothing(&logs);
     assert!(metrics(&logs).iter().all(|line| line["Requests"].as_u64() > Some(0)), "{logs}");
 }
+
+#[tokio::test]
+async fn once_per_tick_works_with_the_same_role_and_sends_as_many_requests_as_the_manual_says() {
+    let Some(template) = Expansion::expand_with(&["OncePerTick=true"]).unwrap() else { return };
+    let sample = deploy(&template).await;
+    let event = json!({ "source": "aws.events", "time": "2026-07-01T12:00:00Z" }).to_string();
+    // The sample's own work renews once.
+    for (ran, requests) in [(true, 5), (false, 3)] {
+        let done = sample.lambda.invoke(NAME, &event).await.unwrap();
+        assert_eq!(metrics(&done.logs)[0]["Requests"], requests);
+        assert_eq!(answered(done).unwrap()["ran"], ran);
+    }
+    assert_error(answered(tick(&sample).await), "InvalidRequest", "time is missing");
+}
