@@ -3,12 +3,10 @@
 //! The crate reports each operation as an event. A layer adds them up for the invocation in which they occur.
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
-use metrique_writer::unit::AsMilliseconds;
-use metrique_writer::{Entry, format::Format as _};
-use metrique_writer_format_emf::Emf;
+use serde_json::json;
 use std::cell::RefCell;
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -32,25 +30,22 @@ pub(crate) struct Metrics {
     by_prefix: bool,
 }
 
-/// What the operations of one invocation did. A number that is zero is left out, because a metric that never has a
-/// value costs nothing.
-#[derive(Debug, Default, PartialEq, Entry)]
-#[entry(rename_all = "PascalCase")]
+/// What the operations of one invocation did.
+#[derive(Debug, Default, PartialEq)]
 struct Counted {
-    acquisitions: Option<u64>,
-    refusals: Option<u64>,
-    takeovers: Option<u64>,
-    waits: Option<u64>,
-    waited: Option<AsMilliseconds<u64>>,
-    lost: Option<u64>,
-    unknown: Option<u64>,
-    cut_short: Option<u64>,
-    /// The oldest of the leases that were released.
-    lease_age: Option<AsMilliseconds<u64>>,
+    acquisitions: i64,
+    refusals: i64,
+    takeovers: i64,
+    waits: i64,
+    waited_ms: i64,
+    lost: i64,
+    unknown: i64,
+    cut_short: i64,
+    /// Of the oldest lease that was released.
+    lease_age_ms: Option<i64>,
     /// Of the last response.
-    clock_offset: Option<AsMilliseconds<f64>>,
-    requests: Option<u64>,
-    #[entry(ignore)]
+    clock_offset_ms: Option<i64>,
+    requests: i64,
     prefix: Option<Prefix>,
 }
 
@@ -59,17 +54,6 @@ struct Counted {
 enum Prefix {
     One(String),
     Several,
-}
-
-#[derive(Entry)]
-#[entry(rename_all = "PascalCase")]
-struct Line<'l> {
-    #[entry(timestamp)]
-    at: SystemTime,
-    function_name: &'l str,
-    key_prefix: Option<&'l str>,
-    #[entry(flatten)]
-    counted: &'l Counted,
 }
 
 impl Metrics {
@@ -97,55 +81,75 @@ impl Metrics {
         (done, self.line(&counted, SystemTime::now()))
     }
 
+    /// One line in the [embedded metric
+    /// format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
     fn line(&self, counted: &Counted, at: SystemTime) -> Option<Vec<u8>> {
-        if *counted == Counted::default() {
+        let values: Vec<_> = counted.values().collect();
+        if values.is_empty() {
             return None;
         }
-        let mut dimensions = vec![vec!["FunctionName".to_owned()]];
-        let key_prefix = self.by_prefix.then(|| counted.prefix.as_ref().map_or("none", Prefix::text));
+        let dimensions: &[&[&str]] =
+            if self.by_prefix { &[&["FunctionName"], &["FunctionName", "KeyPrefix"]] } else { &[&["FunctionName"]] };
+        let metrics: Vec<_> = values.iter().map(|(name, unit, _)| json!({ "Name": name, "Unit": unit })).collect();
+        let directive = json!({ "Namespace": self.namespace, "Dimensions": dimensions, "Metrics": metrics });
+        let millis = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let mut line = json!({
+            "_aws": { "Timestamp": millis, "CloudWatchMetrics": [directive] },
+            "FunctionName": self.function,
+        });
         if self.by_prefix {
-            dimensions.push(vec!["FunctionName".to_owned(), "KeyPrefix".to_owned()]);
+            line["KeyPrefix"] = counted.prefix.as_ref().map_or("none", Prefix::text).into();
         }
-        let line = Line { at, function_name: &self.function, key_prefix, counted };
-        let mut written = Vec::new();
-        match Emf::all_validations(self.namespace.clone(), dimensions).format(&line, &mut written) {
-            Ok(()) => Some(written),
-            Err(error) => {
-                tracing::warn!(%error, "the metrics of this invocation cannot be written");
-                None
-            }
+        for (name, _, value) in values {
+            line[name] = value.into();
         }
+        Some(format!("{line}\n").into_bytes())
     }
 }
 
 impl Counted {
+    /// The metrics with a value: name, unit, value. A count of zero is left out, because a metric that never has a value
+    /// costs nothing.
+    fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, i64)> {
+        let count = |name, count| (name, "Count", Some(count).filter(|count| *count > 0));
+        let millis = |name, millis| (name, "Milliseconds", millis);
+        let all = [
+            count("Acquisitions", self.acquisitions),
+            count("Refusals", self.refusals),
+            count("Takeovers", self.takeovers),
+            count("Waits", self.waits),
+            millis("Waited", Some(self.waited_ms).filter(|_| self.waits > 0)),
+            count("Lost", self.lost),
+            count("Unknown", self.unknown),
+            count("CutShort", self.cut_short),
+            millis("LeaseAge", self.lease_age_ms),
+            millis("ClockOffset", self.clock_offset_ms),
+            count("Requests", self.requests),
+        ];
+        all.into_iter().filter_map(|(name, unit, value)| Some((name, unit, value?)))
+    }
+
     fn add(&mut self, operation: &Operation) {
         let Operation { name, key, outcome, requests, waited_ms, takeover, lease_age_ms, clock_offset_ms } = operation;
         let acquires = matches!(name.as_str(), "acquire" | "once");
         match outcome.as_str() {
-            "granted" => one_more(&mut self.acquisitions),
-            "held" | "Held" if acquires => one_more(&mut self.refusals),
-            "Lost" => one_more(&mut self.lost),
-            "Unknown" => one_more(&mut self.unknown),
-            "CutShort" => one_more(&mut self.cut_short),
+            "granted" => self.acquisitions += 1,
+            "held" | "Held" if acquires => self.refusals += 1,
+            "Lost" => self.lost += 1,
+            "Unknown" => self.unknown += 1,
+            "CutShort" => self.cut_short += 1,
             _ => {}
         }
         if *takeover {
-            one_more(&mut self.takeovers);
+            self.takeovers += 1;
         }
         if acquires && *waited_ms > 0 {
-            one_more(&mut self.waits);
-            self.waited = Some((millis(self.waited) + waited_ms).into());
+            self.waits += 1;
+            self.waited_ms += waited_ms;
         }
-        if let Some(age) = lease_age_ms {
-            self.lease_age = Some(millis(self.lease_age).max(*age).into());
-        }
-        if let Some(offset) = clock_offset_ms {
-            self.clock_offset = Some((*offset as f64).into());
-        }
-        if *requests > 0 {
-            self.requests = Some(self.requests.unwrap_or(0) + requests);
-        }
+        self.lease_age_ms = self.lease_age_ms.max(*lease_age_ms);
+        self.clock_offset_ms = clock_offset_ms.or(self.clock_offset_ms);
+        self.requests += requests;
         let prefix = Prefix::of(key);
         self.prefix = Some(match self.prefix.take() {
             Some(earlier) if earlier != prefix => Prefix::Several,
@@ -172,24 +176,16 @@ impl Prefix {
     }
 }
 
-fn one_more(count: &mut Option<u64>) {
-    *count = Some(count.unwrap_or(0) + 1);
-}
-
-fn millis(value: Option<AsMilliseconds<u64>>) -> u64 {
-    value.map_or(0, |value| *value)
-}
-
 /// One event of the crate.
 #[derive(Default)]
 struct Operation {
     name: String,
     key: String,
     outcome: String,
-    requests: u64,
-    waited_ms: u64,
+    requests: i64,
+    waited_ms: i64,
     takeover: bool,
-    lease_age_ms: Option<u64>,
+    lease_age_ms: Option<i64>,
     clock_offset_ms: Option<i64>,
 }
 
@@ -203,17 +199,16 @@ impl Visit for Operation {
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
+        self.record_i64(field, i64::try_from(value).unwrap_or(i64::MAX));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
         match field.name() {
             "requests" => self.requests = value,
             "waited_ms" => self.waited_ms = value,
             "lease_age_ms" => self.lease_age_ms = Some(value),
+            "clock_offset_ms" => self.clock_offset_ms = Some(value),
             _ => {}
-        }
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        if field.name() == "clock_offset_ms" {
-            self.clock_offset_ms = Some(value);
         }
     }
 
@@ -252,8 +247,8 @@ pub(crate) fn is_counted(event: &Metadata<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
-    use std::time::{Duration, UNIX_EPOCH};
+    use serde_json::Value;
+    use std::time::Duration;
 
     fn metrics(by_prefix: bool) -> Metrics {
         Metrics { namespace: "Locks".to_owned(), function: "lock-task".to_owned(), by_prefix }
@@ -283,8 +278,8 @@ mod tests {
     fn a_line_names_its_metrics_units_and_dimensions() {
         let acquired = Operation { waited_ms: 250, ..operation("acquire", "orders/7", "granted") };
         let metrics = json!([
-            { "Name": "Acquisitions" }, { "Name": "Waits" }, { "Name": "Waited", "Unit": "Milliseconds" },
-            { "Name": "Requests" },
+            { "Name": "Acquisitions", "Unit": "Count" }, { "Name": "Waits", "Unit": "Count" },
+            { "Name": "Waited", "Unit": "Milliseconds" }, { "Name": "Requests", "Unit": "Count" },
         ]);
         let dimensions = json!([["FunctionName"], ["FunctionName", "KeyPrefix"]]);
         let described = json!([{ "Namespace": "Locks", "Dimensions": dimensions, "Metrics": metrics }]);
