@@ -21,7 +21,7 @@ VALUES = {
 # What is left out by default, and what is there by default.
 OPTIONS = [
     {},
-    {"Alarms": "false", "SampleWithoutLockTask": "true", "CleansExecutionsOf": "all", "CleansDurableExecutions": "true"},
+    {"Alarms": "false", "SampleWithoutLockTask": "true", "CleansExecutionsOfPrefix": "arn:aws:states:eu-central-1:123456789012:stateMachine:", "CleansDurableExecutions": "true"},
     {"Tracing": "Active", "LogStateMachines": "ALL", "Metrics": "prefix"},
 ]
 PARTITIONS = {"eu-central-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}

@@ -35,10 +35,14 @@ class Expansion:
         unknown = set(parameters) - set(self.parameters)
         if unknown:
             raise ValueError(f"the template has no parameter {', '.join(sorted(unknown))}")
-        for name, value in parameters.items():
-            if not re.fullmatch(source["Parameters"][name].get("AllowedPattern", ".*"), value):
-                raise ValueError(f"CloudFormation would refuse {name}={value}: {source['Parameters'][name]}")
         self.parameters |= parameters
+        for name, value in self.parameters.items():
+            described = source["Parameters"][name]
+            if described["Type"] == "CommaDelimitedList":
+                self.parameters[name] = value.split(",")
+            for one in as_list(self.parameters[name]):
+                if not re.fullmatch(described.get("AllowedPattern", ".*"), str(one), re.DOTALL):
+                    raise ValueError(f"CloudFormation would refuse {name}={value}: {described}")
         self.conditions = {}
         # A condition comes after those that it names.
         for name, one in source["Conditions"].items():
@@ -66,6 +70,8 @@ class Expansion:
             return not self.is_true(what[0])
         if how == "Fn::And":
             return all(self.is_true(one) for one in what)
+        if how == "Fn::Or":
+            return any(self.is_true(one) for one in what)
         if how == "Condition":
             return self.conditions[what]
         raise ValueError(f"{condition} cannot be decided here")
@@ -103,7 +109,7 @@ class Expansion:
         if how == "Fn::GetAtt":
             return self.attribute(*(what.split(".", 1) if isinstance(what, str) else what))
         if how == "Fn::Join":
-            return what[0].join(str(self.resolve(part)) for part in what[1])
+            return what[0].join(str(part) for part in self.resolve(what[1]))
         if how == "Fn::Sub" and isinstance(what, str):
             return re.sub(r"\$\{([^}]+)\}", lambda found: str(self.variable(found[1])), what)
         if how == "Fn::Sub":

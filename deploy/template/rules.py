@@ -24,8 +24,11 @@ OF_RULES = ["CleanupDeadLetters", "JobDeadLetters"]
 CASES = [
     ({}, SAMPLES),
     ({"SampleWithoutLockTask": "true"}, [*SAMPLES, WITHOUT]),
-    ({"CleansExecutionsOf": f"{MACHINES}orders-"}, [*SAMPLES, ORDERS]),
-    ({"CleansExecutionsOf": "all"}, [*SAMPLES, WITHOUT, ORDERS, BILLING]),
+    ({"CleansExecutionsOfPrefix": f"{MACHINES}orders-"}, [*SAMPLES, ORDERS]),
+    ({"CleansExecutionsOfPrefix": MACHINES}, [*SAMPLES, WITHOUT, ORDERS, BILLING]),
+    ({"CleansExecutionsOf": f"{MACHINES}{ORDERS},{MACHINES}{SAMPLE}"}, [*SAMPLES, ORDERS]),
+    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{ORDERS},{MACHINES}{BILLING}"}, [ORDERS, BILLING]),
+    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{BILLING}", "CleansExecutionsOfPrefix": f"{MACHINES}ord"}, [BILLING, ORDERS]),
     ({"Samples": "false"}, []),
     ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{ORDERS}"}, [ORDERS]),
     ({"Samples": "false", "CleansDurableExecutions": "true"}, [None]),
@@ -36,7 +39,10 @@ CASES = [
 def matches(pattern, event):
     """Whether EventBridge would match the event. A pattern lists the values of each field, or their beginnings."""
     if isinstance(pattern, dict):
-        return isinstance(event, dict) and all(matches(one, event.get(name)) for name, one in pattern.items())
+        return isinstance(event, dict) and all(
+            any(matches(one, event) for one in wanted) if name == "$or" else matches(wanted, event.get(name))
+            for name, wanted in pattern.items()
+        )
 
     def is_it(value):
         if isinstance(value, dict):
