@@ -10,6 +10,7 @@ import pathlib
 import re
 import sys
 
+from dashboard import widgets
 from expansion import Expansion
 
 NAMESPACE = "LambdaLock/stack"
@@ -128,24 +129,20 @@ def findings(path):
 def dashboard_findings(path):
     """The dashboard shows each metric and each alarm of the lock, and nothing that is not there."""
     alone = Expansion(path, Samples="false")
-    (dashboard,) = alone.of_type("AWS::CloudWatch::Dashboard").values()
-    # The ARN of an alarm and the name of a queue stand for it by its logical name.
-    text, own = dashboard["DashboardBody"]["Fn::Sub"]
-    text = text.replace("${OfLocks}", own["OfLocks"]["Fn::Sub"])
-    body = json.loads(re.sub(r"\$\{(?:AWS::)?(\w+)(?:\.\w+)?\}", r"\1", text))
-    widgets = [one["properties"] for one in body["widgets"]]
-    shown = [name for one in widgets for name in one.get("alarms", [])]
+    body = widgets(alone)
+    shows = [one["properties"] for one in body]
+    shown = [name for one in shows for name in one.get("alarms", [])]
     if sorted(shown) != sorted(alone.of_type("AWS::CloudWatch::Alarm")):
         yield f"the dashboard shows the alarms {shown}"
-    measured = {(row[0].replace("StackName", "stack"), row[1]) for one in widgets for row in one.get("metrics", [])}
+    measured = {(row[0].replace("StackName", "stack"), row[1]) for one in shows for row in one.get("metrics", [])}
     of_alarms = Alarms(alone)
     for name, alarm in of_alarms.alarms.items():
         if (of_alarms.text(alarm["Namespace"]), alarm["MetricName"]) not in measured:
             yield f"the dashboard does not show the metric of {name}"
-    names = {row[3] for one in widgets for row in one.get("metrics", []) if len(row) > 3}
+    names = {row[3] for one in shows for row in one.get("metrics", []) if len(row) > 3}
     for name in sorted(names - set(alone.resources) - {"Table"}):
         yield f"the dashboard shows {name}, which is not there"
-    places = sorted((one["y"], one["x"], one["width"]) for one in body["widgets"])
+    places = sorted((one["y"], one["x"], one["width"]) for one in body)
     for (y, x, width), (next_y, next_x, _) in zip(places, places[1:]):
         if y == next_y and x + width > next_x or x + width > 24:
             yield f"two widgets overlap at {next_x}, {next_y}"

@@ -3,11 +3,18 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional, quoted};
 
-/// A table of counters. `counter` is the key, `value` the count, `lastToken` the fence, and `writers`
-/// the callers that counted.
+const GUARD: &str = "attribute_not_exists(lastToken) OR lastToken <= :token";
+const REFUSED: &str = "ConditionalCheckFailedException";
+
+/// The most writers that a counter remembers. An item of DynamoDB has at most 400 KB, and a writer's name up to 2 KB.
+pub(crate) const MOST_WRITERS: usize = 100;
+
+/// A table of counters. `counter` is the key, `value` the count, `lastToken` the fence, and `writers` the last callers
+/// that counted.
 #[derive(Debug)]
 pub(crate) struct Counters {
     dynamodb: Client,
@@ -31,37 +38,48 @@ impl Counters {
         Ok(row.get("value").and_then(|value| value.as_n().ok()?.parse().ok()).unwrap_or(0))
     }
 
-    /// Writes a counter. It may be repeated under the same grant.
+    /// Writes a counter. It may be repeated under the same grant. When the set of writers is full, it begins anew.
     pub(crate) async fn write(&self, counter: &str, token: u64, value: u64, writer: &str) -> Result<(), Failure> {
-        let written = self
-            .guarded(counter, token)
+        let most = AttributeValue::N(MOST_WRITERS.to_string());
+        let added = self
+            .writing(counter, token, value, writer)
             .update_expression("SET #value = :value, lastToken = :token ADD writers :writer")
-            .expression_attribute_names("#value", "value")
-            .expression_attribute_values(":value", AttributeValue::N(value.to_string()))
-            .expression_attribute_values(":writer", AttributeValue::Ss(vec![writer.to_owned()]))
+            .condition_expression(format!("({GUARD}) AND (attribute_not_exists(writers) OR size(writers) < :most)"))
+            .expression_attribute_values(":most", most)
             .send()
             .await;
+        let written = match added {
+            // The set is full, or the grant is over: the second request tells.
+            Err(error) if error.code() == Some(REFUSED) => {
+                let write = self.writing(counter, token, value, writer);
+                write.update_expression("SET #value = :value, lastToken = :token, writers = :writer").send().await
+            }
+            other => other,
+        };
         written.map(drop).map_err(|error| self.failure(counter, &error))
     }
 
+    fn writing(&self, counter: &str, token: u64, value: u64, writer: &str) -> UpdateItemFluentBuilder {
+        self.guarded(counter, token)
+            .expression_attribute_names("#value", "value")
+            .expression_attribute_values(":value", AttributeValue::N(value.to_string()))
+            .expression_attribute_values(":writer", AttributeValue::Ss(vec![writer.to_owned()]))
+    }
+
     /// Returns an update that is refused after a larger token was seen.
-    fn guarded(
-        &self,
-        counter: &str,
-        token: u64,
-    ) -> aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder {
+    fn guarded(&self, counter: &str, token: u64) -> UpdateItemFluentBuilder {
         self.dynamodb
             .update_item()
             .table_name(&self.table)
             .key("counter", AttributeValue::S(counter.to_owned()))
-            .condition_expression("attribute_not_exists(lastToken) OR lastToken <= :token")
+            .condition_expression(GUARD)
             .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
     }
 
     fn failure<R>(&self, counter: &str, error: &SdkError<UpdateItemError, R>) -> Failure {
         let table = &self.table;
         match error.code() {
-            Some("ConditionalCheckFailedException") => Failure::lost(format!(
+            Some(REFUSED) => Failure::lost(format!(
                 "the counter {} has seen a larger fencing token: another caller was granted the lock; stop",
                 quoted(counter)
             )),

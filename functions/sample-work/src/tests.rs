@@ -1,18 +1,25 @@
 //! The promises of a step, tested on an embedded DynamoDB.
 
+use crate::counter::MOST_WRITERS;
 use crate::handler::{Deps, handler};
-use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
 use lambda_lock_functions::Failure;
 use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event};
 use serde_json::{Value, json};
 
 async fn deps() -> Deps {
+    without_table(&server().await)
+}
+
+async fn server() -> DynamoDb {
     let server = DynamoDb::empty().await;
     let key = KeySchemaElement::builder().attribute_name("counter").key_type(KeyType::Hash).build().unwrap();
     let text = AttributeDefinition::builder().attribute_name("counter").attribute_type(ScalarAttributeType::S);
     let create = server.client().create_table().table_name("work").billing_mode(BillingMode::PayPerRequest);
     create.key_schema(key).attribute_definitions(text.build().unwrap()).send().await.unwrap();
-    without_table(&server)
+    server
 }
 
 fn without_table(server: &DynamoDb) -> Deps {
@@ -51,6 +58,30 @@ async fn an_older_grant_can_neither_read_nor_write_once_a_newer_one_has_read() {
         assert_failure(step(&deps, name, 1, more).await, "LockLost", "larger fencing token");
     }
     assert_eq!(step(&deps, "read", 2, json!({})).await.unwrap(), json!({ "value": 0 }));
+}
+
+#[tokio::test]
+async fn a_counter_remembers_its_last_writers_up_to_a_bound() {
+    let server = server().await;
+    let deps = without_table(&server);
+    let writers = async || {
+        let row = server.client().get_item().table_name("work").key("counter", AttributeValue::S("customer-7".into()));
+        let row = row.consistent_read(true).send().await.unwrap().item.unwrap();
+        row["writers"].as_ss().unwrap().clone()
+    };
+    for value in 1..=MOST_WRITERS + 1 {
+        let added = step(&deps, "add", 1, json!({ "writer": format!("{value}") })).await.unwrap();
+        assert_eq!(added, json!({ "value": value }));
+        let writers = writers().await;
+        assert!(writers.contains(&value.to_string()));
+        assert_eq!(writers.len(), if value > MOST_WRITERS { 1 } else { value }, "after {value}");
+        if value == MOST_WRITERS {
+            assert_failure(step(&deps, "write", 0, json!({ "value": 7 })).await, "LockLost", "larger fencing token");
+        }
+    }
+    let again = json!({ "value": MOST_WRITERS + 1, "writer": "again" });
+    step(&deps, "write", 1, again).await.unwrap();
+    assert_eq!(writers().await.len(), 2);
 }
 
 #[tokio::test]
