@@ -104,6 +104,7 @@ pub use crate::{
     },
     lock::commit::{Commit, CommitAndRelease, CommitOutcome},
     lock::guard::Lock,
+    lock::list::{List, Listed, ListedPage, ListedRow},
     lock::peek::PeekedLock,
     lock::permit::{AcquirePermit, MOST_PLACES, Permit, PermitRequest, Semaphore, TryAcquirePermit, TryAcquiredPermit},
     lock::release::{Release, ReleaseOutcome, ReleaseWorkflow},

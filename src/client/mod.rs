@@ -8,11 +8,13 @@ use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::engine::{Engine, table};
 use crate::lock::acquire::{Acquire, AcquireRequest, Reclaim, TryAcquire};
+use crate::lock::break_lock;
 use crate::lock::commit;
 use crate::lock::guard::Lock;
+use crate::lock::list::List;
 use crate::lock::peek::{self, PeekedLock};
 use crate::lock::permit::{AcquirePermit, PermitRequest, Semaphore, TryAcquirePermit};
-use crate::lock::release::{Release, ReleaseWorkflow};
+use crate::lock::release::{Release, ReleaseOutcome, ReleaseWorkflow};
 use crate::lock::resume::Resume;
 use crate::lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll};
 use crate::lock::set::release::ReleaseAll;
@@ -479,6 +481,53 @@ impl LockClient {
     /// They are those of [`Semaphore::try_acquire`].
     pub fn try_acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> TryAcquirePermit<'_> {
         PermitRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
+    }
+
+    /// Lists all locks in the table, page by page, for operators. It reads the whole table, so it is not for callers that
+    /// want one lock: [`peek`](LockClient::peek) reads that. A client with a [prefix](LockClient::prefixed) lists the keys
+    /// that begin with it.
+    ///
+    /// # Errors, requests, IAM actions and cancel safety
+    /// They are those of [`List::next`].
+    pub fn list(&self) -> List {
+        List::new(&self.engine)
+    }
+
+    /// Breaks a lock: releases it for its holder, because an operator decides so. `seen` is the
+    /// [version](crate::PeekedLock::version) that the operator saw held, and `reason` stays in the row for those who read
+    /// it later. Returns [`AlreadyGone`](ReleaseOutcome::AlreadyGone) when the row no longer has that version: the holder
+    /// has renewed the lock, so it is alive, or another one has acquired it. Nothing is changed then.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: &lambda_lock::LockClient) -> Result<(), lambda_lock::Error> {
+    /// use lambda_lock::ReleaseOutcome;
+    ///
+    /// let Some(lock) = locks.peek("customer-7").await? else { return Ok(()) };
+    /// // … an operator looks at it, and decides …
+    /// match locks.break_lock("customer-7", &lock.version, "its host is gone, ticket 4711").await? {
+    ///     ReleaseOutcome::Released => println!("free"),
+    ///     ReleaseOutcome::AlreadyGone => println!("its holder is alive: look again"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// **A broken holder still runs.** It learns that it lost the lock at its next renewal, commit or release. What it
+    /// writes until then must be fenced. A lock whose holder is dead needs no break: the next acquire takes it over.
+    ///
+    /// The key is that of the row: of idempotent work it begins with `once/`. The next attempt may then begin.
+    ///
+    /// # Errors
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the lock may be broken, so look again.
+    /// Returns `Unavailable`, `InvalidRequest`, `Table` or `Denied`. A reason has 1 to 2,048 bytes.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one write (`dynamodb:UpdateItem`), and the same again when a response was lost.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock may or may not be broken. It is safe to repeat.
+    pub async fn break_lock(&self, key: impl Into<LockKey>, seen: &str, reason: &str) -> Result<ReleaseOutcome, Error> {
+        break_lock::break_lock(&self.engine, self.row_of(key), seen, reason).await
     }
 
     fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {

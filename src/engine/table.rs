@@ -58,7 +58,7 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
 
 /// A client as the caller has configured it, with the SDK's retries. It is made when it is needed: few programs ask
 /// anything about the table.
-fn client(engine: &Engine) -> Client {
+pub(crate) fn client(engine: &Engine) -> Client {
     Client::from_conf(engine.config().clone())
 }
 
@@ -228,7 +228,7 @@ fn status_name(status: Option<&TableStatus>) -> &str {
 }
 
 /// The error for a request about the table that failed.
-fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>) -> Error
+pub(crate) fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {

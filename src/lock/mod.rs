@@ -1,8 +1,10 @@
 //! The guard of a held lock, and the operations on a lock. Each operation has a file of its own.
 
 pub(crate) mod acquire;
+pub(crate) mod break_lock;
 pub(crate) mod commit;
 pub(crate) mod guard;
+pub(crate) mod list;
 pub(crate) mod peek;
 pub(crate) mod permit;
 pub(crate) mod release;

@@ -28,6 +28,8 @@ pub struct PeekedLock {
     pub fencing_token: Option<u64>,
     /// The workflow that holds the lock.
     pub workflow: Option<String>,
+    /// Why the lock was last [broken](crate::LockClient::break_lock).
+    pub break_reason: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
     /// The additional attributes, as far as they are texts or numbers. In a row that another client wrote last, these
@@ -46,6 +48,7 @@ impl From<Record> for PeekedLock {
             lease_ends_at: record.believable_end().and_then(from_epoch_millis),
             fencing_token: record.token,
             workflow: record.believable_workflow().map(str::to_owned),
+            break_reason: record.break_reason,
             holder: record.owner,
             data: record.data,
             attributes: record.attributes.into_iter().collect(),
@@ -65,6 +68,7 @@ impl fmt::Debug for PeekedLock {
             .field("lease_ends_at", &self.lease_ends_at)
             .field("fencing_token", &self.fencing_token)
             .field("workflow", &self.workflow)
+            .field("break_reason", &self.break_reason)
             .field("version", &self.version)
             .finish_non_exhaustive()
     }

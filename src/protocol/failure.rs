@@ -37,6 +37,8 @@ pub enum Operation {
     /// Renew or resume.
     Renew,
     Release,
+    /// A release that an operator decides.
+    Break,
     /// Peek.
     Read,
     /// A transaction with the caller's writes.
@@ -51,6 +53,7 @@ impl Operation {
             Operation::Acquire => "acquired",
             Operation::Renew => "renewed",
             Operation::Release => "released",
+            Operation::Break => "broken",
             Operation::Read => "read",
             Operation::Commit => "committed",
             Operation::Settle => "settled",

@@ -25,6 +25,7 @@
 //! | `fencingToken` | N | us | strictly increasing per key over all of our grants |
 //! | `leaseEndsAt` | N | us | epoch milliseconds by the writer's wall clock |
 //! | `workflow` | S | us | present only while a workflow holds the lock |
+//! | `breakReason` | S | us | why the lock was last broken; stays until it is broken again |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
@@ -46,6 +47,7 @@
 //! | `acquire` | Claim, Take, recognition of our own write, waiting |
 //! | `renew` | Renew, and what a refused Renew means |
 //! | `release` | Release and Delete of a lock, and the release of what a workflow holds |
+//! | `break_lock` | Break: releasing a lock for its holder, because an operator decides so |
 //! | `peek` | Peek: reading a row |
 //! | `commit` | Commit, and Commit and release: the caller's writes and the lock's in one transaction |
 //! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
@@ -61,6 +63,7 @@
 mod acquire;
 mod attributes;
 mod backoff;
+mod break_lock;
 mod clock_bounds;
 mod commit;
 mod contention;
@@ -92,6 +95,7 @@ pub use acquire::{
     Places, Reclaim, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of,
 };
 pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
+pub use break_lock::{Broken, break_lock};
 pub use clock_bounds::ClockBounds;
 #[cfg(feature = "dynamodb")]
 pub(crate) use clock_bounds::DEFAULT_SKEW;
@@ -105,7 +109,7 @@ pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
 pub use observation::Observation;
-pub use once::OnceRecord;
+pub use once::{OnceRecord, is_settled};
 pub use peek::{peek, peek_all, peek_once};
 pub use port::{Answer, FailedWrite, Now, Port, Rejection, ServerTime, WallClock};
 #[cfg(feature = "dynamodb")]

@@ -70,7 +70,7 @@ use std::time::Duration;
 pub use super::key::NAMESPACE;
 
 /// Whether a row is a settled record. It is not a lock, and cannot become one before its time is over.
-pub(super) fn is_settled(row: &Item) -> bool {
+pub fn is_settled(row: &Item) -> bool {
     matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(SETTLED))
 }
 

@@ -31,6 +31,8 @@ pub struct Record {
     pub ends_at_ms: Option<u64>,
     /// The workflow that holds the lock. Means nothing under a peer's version.
     pub workflow: Option<String>,
+    /// Why the lock was last broken.
+    pub break_reason: Option<String>,
     /// The names of the additional attributes that our grants wrote, as the row lists them.
     pub attribute_names: Option<String>,
     /// The additional attributes that are texts or numbers, in no particular order. Under a peer's version these are
@@ -58,6 +60,7 @@ impl Record {
             token: fields.token()?,
             ends_at_ms: fields.number(schema::ENDS)?,
             workflow: fields.text(schema::WORKFLOW)?,
+            break_reason: fields.text(schema::BREAK_REASON)?,
             attribute_names: fields.attribute_names()?,
             attributes: Vec::new(),
         };

@@ -91,6 +91,15 @@ pub enum Action {
         /// For idempotent work: how long after its lease the record counts.
         keep: Option<Duration>,
     },
+    /// `UpdateItem`: releases exactly the version that somebody saw held, whoever holds it.
+    Break {
+        /// The version that was seen.
+        seen: String,
+        /// The end of the lease to write, in epoch milliseconds.
+        ends_at_ms: u64,
+        /// Why, for those who read the row later.
+        reason: String,
+    },
     /// `UpdateItem`: stores the outcome of idempotent work, which ends the grant.
     Settle {
         /// The grant, and the stamp of this attempt.

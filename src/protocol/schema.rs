@@ -23,6 +23,9 @@ pub const WORKFLOW: &str = "workflow";
 /// The names of the additional attributes that grants of this crate wrote.
 pub const ATTRIBUTE_NAMES: &str = "attributeNames";
 
+/// Why the lock was last broken.
+pub const BREAK_REASON: &str = "breakReason";
+
 /// How many attempts idempotent work has had.
 pub const ATTEMPTS: &str = "attempts";
 /// When idempotent work was first requested, in epoch milliseconds.
@@ -38,7 +41,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 16] = [
+const OWN: [&str; 17] = [
     OWNER,
     LEASE,
     VERSION,
@@ -48,6 +51,7 @@ const OWN: [&str; 16] = [
     ENDS,
     WORKFLOW,
     ATTRIBUTE_NAMES,
+    BREAK_REASON,
     ATTEMPTS,
     FIRST_SEEN,
     KEPT_UNTIL,

@@ -70,6 +70,11 @@ impl Settings {
         check_name_of_at_most("owner", name, LONGEST_NAME - OWNER_DIGITS)
     }
 
+    /// Checks why a lock is broken.
+    pub fn check_reason(&self, reason: &str) -> Result<(), Invalid> {
+        check_name("reason", reason)
+    }
+
     /// Checks that a write fits into the row.
     pub fn check_write(
         &self,

@@ -26,6 +26,7 @@ pub(crate) fn apply(database: &Database, operation: &str, body: &str) -> (u16, S
         "UpdateItem" => update_item,
         "DeleteItem" => delete_item,
         "TransactWriteItems" => transact_write_items,
+        "Scan" => scan,
     );
     match outcome {
         Ok(body) => (200, body),

@@ -127,6 +127,19 @@ mod tests {
     }
 
     #[test]
+    fn break_changes_exactly_the_version_that_was_seen_held() {
+        let broken = Action::Break { seen: "ll1-x".to_owned(), ends_at_ms: 6_000, reason: "gone".to_owned() };
+        let broken = rendered(broken, &Schema::default());
+        assert_eq!(broken.condition, "recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
+        assert_eq!(
+            broken.update,
+            "SET isReleased = :released, leaseEndsAt = :ends, breakReason = :reason REMOVE workflow"
+        );
+        assert_eq!(value(&broken, ":reason"), &Value::S("gone".to_owned()));
+        assert_closed(&broken);
+    }
+
+    #[test]
     fn a_fence_holds_for_every_version_of_the_grant_until_it_is_released() {
         let fence = in_transaction(Action::Fence { grant: version().grant, token: 7 });
         assert_eq!(

@@ -86,6 +86,16 @@ impl Expression {
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);
             }
+            Action::Break { seen, ends_at_ms, reason } => {
+                // A release keeps the version.
+                out.condition.push_str("recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
+                out.text(":seen", seen.as_str());
+                out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends, breakReason = :reason");
+                out.text(":released", "1");
+                out.number(":ends", *ends_at_ms);
+                out.text(":reason", reason.as_str());
+                out.remove(&[Some("workflow")]);
+            }
             Action::Settle { version, token, outcome, now, keep } => {
                 out.settle(version, *token, outcome, *now);
                 out.kept(*now, Some(*keep), schema);

@@ -1,0 +1,33 @@
+//! Break: releases a lock for its holder, because an operator decides so.
+
+use super::release::ReleaseOutcome;
+use crate::engine::Engine;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
+use crate::engine::error::Error;
+use crate::protocol::{self, Broken, LockKey, Operation};
+use tracing::field::Empty;
+
+pub(crate) async fn break_lock(
+    engine: &Engine,
+    key: LockKey,
+    seen: &str,
+    reason: &str,
+) -> Result<ReleaseOutcome, Error> {
+    engine.settings().check_key(&key)?;
+    engine.settings().check_reason(reason)?;
+    let deadline = engine.deadline(LeasePolicy::None, None);
+    let span = tracing::info_span!("lock_break", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+    let mut call = Call::new(engine, &deadline, &span);
+    let broken = protocol::break_lock(&mut call, &key, seen, reason).await;
+    let (cause, report) = call.end();
+    let broken = broken.map_err(|failure| Error::of_failure(failure, Operation::Break, &key, cause));
+    match &broken {
+        Ok(broken) => report.ended("break", &key, &format!("{broken:?}")),
+        Err(error) => report.failed("break", &key, error),
+    }
+    Ok(match broken? {
+        Broken::Free => ReleaseOutcome::Released,
+        Broken::Changed => ReleaseOutcome::AlreadyGone,
+    })
+}

@@ -1,0 +1,66 @@
+//! Break: releases a lock for its holder, because an operator decides so.
+//!
+//! ```text
+//! Break (exactly the version that the operator saw held)
+//!  ├ applied .............................. broken
+//!  ├ condition failed, with the row
+//!  │   ├ still that version, released ..... free: its holder released it, or an earlier Break of this call did
+//!  │   └ anything else .................... renewed or granted since: left alone
+//!  ├ condition failed, without a row ...... left alone
+//!  ├ throttled ............................ pause, then Break again
+//!  ├ rejected ............................. rejected, or unknown if an earlier attempt had no response
+//!  └ no response .......................... Break again
+//! ```
+//!
+//! A renewal and a Break are conditional writes of one row. Whichever comes first changes what the other requires, so never
+//! are both applied.
+
+use super::backoff::Retry;
+use super::failure::Failure;
+use super::key::LockKey;
+use super::port::{Answer, Port};
+use super::request::{Action, Request};
+use super::schema;
+use super::value::{Item, Value};
+
+/// The result of breaking a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The lock is free: it was broken, or released meanwhile.
+    Free,
+    /// The row no longer has the version that was seen.
+    Changed,
+}
+
+/// Releases this version, and no other.
+pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason: &str) -> Result<Broken, Failure> {
+    let mut retry = Retry::new();
+    let mut is_unknown = false;
+    loop {
+        let now = match retry.ready(port).await {
+            Ok(now) => now,
+            Err(_) if retry.was_throttled() && !is_unknown => return Err(Failure::Throttled),
+            Err(_) => return Err(Failure::OutcomeUnknown),
+        };
+        let (seen, reason) = (seen.to_owned(), reason.to_owned());
+        let action = Action::Break { seen: seen.clone(), ends_at_ms: now.wall.written, reason };
+        let (_, answer) = port.send(Request::alone(key.clone(), action)).await;
+        match answer {
+            Answer::Applied(_) => return Ok(Broken::Free),
+            Answer::ConditionFailed(row) => return Ok(meaning(row.as_ref(), &seen)),
+            Answer::Rejected(_) if is_unknown => return Err(Failure::OutcomeUnknown),
+            Answer::Rejected(rejection) => return Err(Failure::Rejected(rejection)),
+            Answer::Throttled => retry.throttled(),
+            Answer::Unknown | Answer::Cancelled(_) | Answer::Refused(_) | Answer::Found(_) | Answer::FoundAll(_) => {
+                is_unknown = true;
+                retry.repeat();
+            }
+        }
+    }
+}
+
+fn meaning(row: Option<&Item>, seen: &str) -> Broken {
+    let has = |name| row.and_then(|row| row.get(name));
+    let is_seen = matches!(has(schema::VERSION), Some(Value::S(version)) if version == seen);
+    if is_seen && has(schema::RELEASED).is_some() { Broken::Free } else { Broken::Changed }
+}

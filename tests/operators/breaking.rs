@@ -1,0 +1,170 @@
+//! A lock that an operator breaks.
+
+use crate::LEASE;
+use lambda_lock::{ErrorKind, LockClient, ReleaseOutcome};
+use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis};
+use tokio::time::sleep;
+
+async fn seen(locks: &LockClient) -> String {
+    locks.peek("k").await.unwrap().unwrap().version
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_lock_is_free_and_its_holder_learns_that_it_lost_it() {
+    let table = Table::new();
+    let (holder, operator) = (table.process(), table.process());
+    let mut lock = granted(holder.locks("holder").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    let operators = operator.locks("operator");
+    let version = seen(&operators).await;
+    operator.take_sent();
+
+    assert_eq!(operators.break_lock("k", &version, "its host is gone").await.unwrap(), ReleaseOutcome::Released);
+
+    assert_eq!(operator.take_operations(), ["UpdateItem"]);
+    assert!(table.is_released("k"));
+    assert_eq!(table.attribute("k", "workflow"), None);
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    let next = acquired(&operators, LEASE).await;
+    assert!(next.fencing_token() > lock.fencing_token());
+    let row = operators.peek("k").await.unwrap().unwrap();
+    assert_eq!(row.break_reason.as_deref(), Some("its host is gone"), "it stays for those who read the row later");
+    assert!(row.attributes.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_changed_since_it_was_seen_is_left_alone() {
+    let table = Table::new();
+    let holders = table.process().locks("holder");
+    let operators = table.process().locks("operator");
+    let mut lock = acquired(&holders, LEASE).await;
+    let version = seen(&operators).await;
+    lock.checkpoint().await.unwrap();
+    let break_it = async || operators.break_lock("k", &version, "a mistake").await.unwrap();
+
+    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "renewed");
+    lock.checkpoint().await.unwrap();
+    lock.release().await.unwrap();
+    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "released");
+    let _next = acquired(&holders, LEASE).await;
+    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "acquired by the next");
+    table.delete("k");
+    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "deleted");
+    assert!(table.row("k").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_released_meanwhile_is_free_and_says_nothing_of_a_break() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let lock = acquired(&locks, LEASE).await;
+    let version = seen(&locks).await;
+    lock.release().await.unwrap();
+
+    assert_eq!(locks.break_lock("k", &version, "too late").await.unwrap(), ReleaseOutcome::Released);
+
+    assert_eq!(locks.peek("k").await.unwrap().unwrap().break_reason, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_is_repeated_when_its_answer_was_lost() {
+    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let (holder, operator) = (table.process(), table.process());
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let operators = operator.locks("operator");
+        let version = seen(&operators).await;
+        operator.next([fault]);
+
+        assert_eq!(operators.break_lock("k", &version, "gone").await.unwrap(), ReleaseOutcome::Released);
+
+        assert!(table.is_released("k"));
+        let _ = lock.save();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_a_break_changes_nothing() {
+    let table = Table::new();
+    let (holder, operator) = (table.process(), table.process());
+    let holders = holder.locks("holder");
+    let lock = acquired(&holders, LEASE).await;
+    let operators = operator.locks("operator");
+    let version = seen(&operators).await;
+    operator.take_sent();
+    operators.break_lock("k", &version, "gone").await.unwrap();
+    let sent = operator.take_sent();
+    let _ = lock.save();
+
+    assert!(!table.replay(&sent[0]), "while the lock is free");
+    let mut next = acquired(&holders, LEASE).await;
+    assert!(!table.replay(&sent[0]), "while the next holder has it");
+    next.checkpoint().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_lock_of_another_client_can_be_broken() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    table.put_java_row("k", "00000000-0000-0000-0000-000000000001", LEASE);
+    let version = seen(&locks).await;
+
+    assert_eq!(locks.break_lock("k", &version, "its host is gone").await.unwrap(), ReleaseOutcome::Released);
+
+    let _ = acquired(&locks, LEASE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_needs_a_reason_and_a_key() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let long = "r".repeat(2049);
+    for (key, reason, named) in [("k", "", "reason"), ("k", long.as_str(), "reason"), ("", "gone", "key")] {
+        let error = locks.break_lock(key, "v", reason).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+/// Renewals and releases race with breaks. Never are both applied, and nobody else's lock is broken.
+#[tokio::test(start_paused = true)]
+async fn a_break_and_a_renewal_or_a_release_are_never_both_applied() {
+    let (mut broken, mut renewed, mut released) = (0, 0, 0);
+    let table = Table::new();
+    let (holder, operator) = (table.process(), table.process());
+    for round in 0..1000 {
+        table.delete("k");
+        let mut lock = acquired(&holder.locks("holder"), LEASE).await;
+        let operators = operator.locks("operator");
+        let version = seen(&operators).await;
+        // Both requests are under way at once, and reach the table in either order.
+        holder.next([Fault::Slow(millis(1 + round % 7))]);
+        operator.next([Fault::Slow(millis(1 + round % 5))]);
+        let breaking = operators.break_lock("k", &version, "gone");
+        if round % 2 == 0 {
+            let (renewal, outcome) = tokio::join!(async { lock.checkpoint().await }, breaking);
+            let is_broken = outcome.unwrap() == ReleaseOutcome::Released;
+            assert_eq!(renewal.is_err(), is_broken, "round {round}");
+            assert_eq!(table.is_released("k"), is_broken, "round {round}");
+            if is_broken {
+                broken += 1
+            } else {
+                renewed += 1
+            }
+            let _ = lock.save();
+        } else {
+            let next = async {
+                let outcome = lock.release().await.unwrap();
+                sleep(millis(round % 3)).await;
+                (outcome, acquired(&holder.locks("the next"), LEASE).await)
+            };
+            let ((outcome, mut next), other) = tokio::join!(next, breaking);
+            next.checkpoint().await.unwrap();
+            assert_eq!(table.attribute("k", "ownerName").as_deref(), Some(next.owner()), "round {round}");
+            assert_eq!(outcome, ReleaseOutcome::Released);
+            let _ = other.unwrap();
+            released += 1;
+        }
+    }
+    assert!(broken > 50 && renewed > 50 && released == 500, "{broken} broken, {renewed} renewed");
+}
