@@ -53,6 +53,8 @@ MEASURED = [
     ("AWS/DynamoDB", "ConditionalCheckFailedRequests", (TABLE, "LockTable"), 3000, 3, []),
     ("AWS/DynamoDB", "ConditionalCheckFailedRequests", (TABLE, "LockTable"), 3001, 3, ["LocksContended"]),
 ]
+# How the values of a period become one. All others are counts.
+STATISTICS = {"ApproximateNumberOfMessagesVisible": "Maximum", "Duration": "p99"}
 TERM = re.compile(r'\(?\$\.(\w+) = ("[^"]*"|\*)\)?')
 
 
@@ -86,6 +88,11 @@ class Alarms:
             of = [(one["Name"], self.text(one["Value"])) for one in alarm.get("Dimensions", [])]
             is_it = (self.text(alarm["Namespace"]), alarm["MetricName"], of) == (namespace, metric, [dimension] if dimension else [])
             assert alarm["ComparisonOperator"] == "GreaterThanThreshold" and alarm["Period"] == 300, name
+            # So many periods in a row. No data is no reason.
+            assert alarm["EvaluationPeriods"] == alarm["DatapointsToAlarm"], name
+            assert alarm["TreatMissingData"] == "notBreaching" and alarm.get("ActionsEnabled", True), name
+            statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
+            assert statistic == STATISTICS.get(alarm["MetricName"], "Sum"), f"{name}: {statistic}"
             threshold = float(self.expansion.resolve(alarm["Threshold"]))
             if is_it and value > threshold and periods >= alarm["DatapointsToAlarm"]:
                 yield name
@@ -95,6 +102,7 @@ class Alarms:
             if self.text(one["LogGroupName"]) == group and matches(one["FilterPattern"], text):
                 (transformation,) = one["MetricTransformations"]
                 namespace = self.text(transformation["MetricNamespace"])
+                assert transformation["MetricValue"] == "1", transformation
                 yield from self.beginning(namespace, transformation["MetricName"], None, 1, periods)
 
 

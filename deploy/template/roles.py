@@ -65,7 +65,7 @@ LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 
 # Roles that may only use keys with the prefix: where there is one, and always.
-CONFINED, ALWAYS_CONFINED = ["LockTaskRole"], ["ExclusiveWorkWithoutLockTaskRole"]
+CONFINED, ALWAYS_CONFINED = ["LockCleanerRole", "LockTaskRole"], ["ExclusiveWorkWithoutLockTaskRole"]
 PREFIX = "orders/"
 # A state machine without lock-task names the attributes of a lock record, and no others.
 OF_RECORD = ["leaseEndsAt", "leaseDuration", "ownerName", "isReleased", "fencingToken", "recordVersionNumber", "workflow"]
@@ -79,7 +79,7 @@ OF_ATTRIBUTES = {
 
 def condition_of(name, action, prefix):
     """For which keys a role may do this on the lock table. None: for all."""
-    if not action.startswith("dynamodb:") or not (name in ALWAYS_CONFINED or prefix and name in CONFINED):
+    if action == "dynamodb:Query" or not action.startswith("dynamodb:") or not (name in ALWAYS_CONFINED or prefix and name in CONFINED):
         return None
     of_keys = {
         "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]},

@@ -18,8 +18,6 @@ DURABLE_ENDED = {"FAILED", "TIMED_OUT", "STOPPED"}
 MACHINES = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
 SAMPLES = ["ExclusiveWork", "SkipIfRunning", "FanOut", "AtMostN"]
 ORDERS, BILLING, SAMPLE, WITHOUT = "orders-nightly", "billing", "ExclusiveWork", "ExclusiveWorkWithoutLockTask"
-# The queues of events that a rule could not deliver.
-OF_RULES = ["CleanupDeadLetters", "JobDeadLetters"]
 # Parameters, and after the end of which state machines lock-cleaner runs. None is a durable execution.
 CASES = [
     ({}, SAMPLES),
@@ -90,20 +88,42 @@ def findings(expansion, cleaned):
 
 
 def queue_findings(expansion):
-    """A rule may send what it could not deliver: CloudFormation names it after its stack. Nobody comes without TLS."""
+    """Exactly the rules that lose nothing to a queue may send to it, and nobody comes without TLS."""
+    rules = expansion.of_type("AWS::Events::Rule")
+    senders = {}
+    for name, rule in rules.items():
+        for target in rule["Targets"]:
+            if "DeadLetterConfig" not in target:
+                yield f"{name} loses events that it cannot deliver"
+                continue
+            senders.setdefault(target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0], []).append(arn_of(name))
     policies = {
         policy["Queues"][0]["Ref"]: policy["PolicyDocument"]["Statement"]
         for policy in expansion.of_type("AWS::SQS::QueuePolicy").values()
     }
     for queue in expansion.of_type("AWS::SQS::Queue"):
-        denied = [one for one in policies.get(queue, []) if one["Effect"] == "Deny"]
-        if [one["Condition"] for one in denied] != [{"Bool": {"aws:SecureTransport": "false"}}]:
-            yield f"{queue} does not refuse requests without TLS"
-        allowed = [one for one in policies.get(queue, []) if one["Effect"] == "Allow"]
-        senders = [expansion.resolve(one["Condition"]["ArnLike"]["aws:SourceArn"]) for one in allowed]
-        expected = [f"arn:aws:events:{REGION}:{ACCOUNT}:rule/stack-*"] if queue in OF_RULES else []
-        if senders != expected:
-            yield f"{queue} takes messages of {senders}, expected {expected}"
+        expected = []
+        if queue in senders:
+            expected.append({
+                "Effect": "Allow",
+                "Principal": {"Service": "events.amazonaws.com"},
+                "Action": "sqs:SendMessage",
+                "Resource": arn_of(queue),
+                "Condition": {"ArnEquals": {"aws:SourceArn": senders[queue]}},
+            })
+        expected.append({
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "sqs:*",
+            "Resource": arn_of(queue),
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        })
+        if policies.get(queue) != expected:
+            yield f"the policy of {queue} is {policies.get(queue)}, expected {expected}"
+
+
+def arn_of(name):
+    return {"Fn::GetAtt": [name, "Arn"]}
 
 
 def main(path):

@@ -81,6 +81,7 @@ counts! {
     released: "releases applied",
     already_gone: "releases that found another grant",
     workflows_cleaned: "locks released for a workflow that ended",
+    broken: "locks broken by an operator",
     duplicates: "late copies that reached the table",
     duplicates_after_release: "late copies that arrived after the grant was released",
     ghosts: "grants applied after their call had ended",

@@ -52,6 +52,8 @@ mistakes! {
     ReleaseOnOwnerOnly
     /// A delayed release ends a lease that was renewed after it was sent.
     ReleaseOfUnseenVersions
+    /// A break ends the lock whatever its version is.
+    BreakOfAnyVersion
     /// Stamps are counted instead of taken from the clock, so two copies of a lock write the same versions.
     CountersInsteadOfStamps
 

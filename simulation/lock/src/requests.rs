@@ -64,6 +64,7 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
         (Mistake::ReleaseUnconditional, Action::Release { .. })
         | (Mistake::SettleUnconditional, Action::Settle { .. }) => ANY_ROW.clone_into(condition),
         (Mistake::ReleaseOfUnseenVersions, Action::Release { .. }) => change(condition, UP_TO, ANY_STAMP),
+        (Mistake::BreakOfAnyVersion, Action::Break { .. }) => change(condition, "recordVersionNumber = :seen", ANY_ROW),
         (Mistake::FenceWithoutGrant, Action::Fence { .. }) => {
             change(condition, WITH_TOKEN, "");
             give(values, ":first", OURS.to_owned());

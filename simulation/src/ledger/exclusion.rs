@@ -24,6 +24,7 @@ impl Ledger {
                 is(*grant, *token) || later_of.as_ref().is_some_and(is_of)
             }
             CallKind::Workflow(workflow) => before.workflow.as_ref() == Some(workflow),
+            CallKind::Break(version) => before.version == *version && !before.released,
             CallKind::Peer => false,
         }
     }
@@ -59,6 +60,7 @@ impl Ledger {
         self.counts.released += 1;
         let kind = &self.calls[written.call].kind;
         self.counts.workflows_cleaned += u64::from(matches!(kind, CallKind::Workflow(_)));
+        self.counts.broken += u64::from(matches!(kind, CallKind::Break(_)));
         if !self.may_change(written, before) {
             let what = format!("{} was released by {kind:?}", before.version);
             self.violate(Invariant::OwnRowOnly, what);

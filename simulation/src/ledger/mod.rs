@@ -102,6 +102,8 @@ pub(crate) enum CallKind {
         later_of: Option<String>,
     },
     Workflow(String),
+    /// An operator breaks this version.
+    Break(String),
     Peer,
 }
 

@@ -3,6 +3,7 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use crate::world::Event;
+use lambda_lock::protocol::OURS;
 use lambda_lock::{Budget, Lock, SavedLock, TryAcquired};
 use std::time::Duration;
 
@@ -119,6 +120,10 @@ impl Me {
         while !self.is_calm() {
             self.sleep(self.part_of_lease(2.0)).await;
             let key = self.some_key();
+            if self.state().rng.bool() {
+                self.breaks(key).await;
+                continue;
+            }
             self.state().call_begins(self.id, key, CallKind::Workflow(WORKFLOW.to_owned()));
             let answer = self.perhaps(self.locks.release_workflow(self.lock_key(key), WORKFLOW).into_future()).await;
             let ended = match answer {
@@ -128,6 +133,28 @@ impl Me {
             let limit = self.call_limit();
             self.state().call_ends(self.id, ended, Some(limit));
         }
+    }
+
+    /// Looks at a lock, and breaks it a while later, whether its holder is alive or not. Not a peer's, which would not
+    /// hear of it.
+    async fn breaks(&self, key: usize) {
+        self.state().call_begins(self.id, key, CallKind::Break(String::new()));
+        let seen = self.perhaps(async { self.locks.peek(self.lock_key(key)).await }).await;
+        let limit = self.call_limit();
+        self.state().call_ends(self.id, Ended::Unknown, Some(limit));
+        let Some(Ok(Some(seen))) = seen else { return };
+        if seen.released || !seen.version.starts_with(OURS) {
+            return;
+        }
+        self.sleep(self.part_of_lease(0.5)).await;
+        self.state().call_begins(self.id, key, CallKind::Break(seen.version.clone()));
+        let break_it = async { self.locks.break_lock(self.lock_key(key), &seen.version, "why not").await };
+        let ended = match self.perhaps(break_it).await {
+            Some(Ok(_)) => Ended::Done,
+            _ => Ended::Unknown,
+        };
+        let limit = self.call_limit();
+        self.state().call_ends(self.id, ended, Some(limit));
     }
 
     /// Waits without faults for a lock whose holders have all died.

@@ -94,6 +94,7 @@ impl Expression {
                 out.text(":released", "1");
                 out.number(":ends", *ends_at_ms);
                 out.text(":reason", reason.as_str());
+                out.kept(*ends_at_ms, None, schema);
                 out.remove(&[Some("workflow")]);
             }
             Action::Settle { version, token, outcome, now, keep } => {
