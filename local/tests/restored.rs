@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::LockClient;
 use lambda_lock_local::{LocalDynamoDb, python_with_boto3};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::process::Command;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -58,12 +58,21 @@ async fn after_a_restore_and_the_script_no_token_is_given_twice() {
         .map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned())));
     dynamodb.client().put_item().table_name("locks").set_item(Some(row.into())).send().await.unwrap();
 
+    // A row that is no lock record stops nothing, and a clock may have been ahead.
+    let put = |key: &str, token| {
+        let put = dynamodb.client().put_item().table_name("locks").item("key", AttributeValue::S(key.to_owned()));
+        put.item("fencingToken", token).send()
+    };
+    put("hostile", AttributeValue::S("many".to_owned())).await.unwrap();
+    let ahead = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(1800);
+    put("ahead", AttributeValue::N(ahead.as_millis().to_string())).await.unwrap();
+
     let Some(shown) = raise_tokens(&dynamodb, &["--table", "locks"]).await else { return };
-    assert_eq!(shown, ("200 rows have an older token: raise them with --write\n".to_owned(), true));
+    assert_eq!(shown, ("201 rows have an older token: raise them with --write\n".to_owned(), true));
     assert!(locks.peek("k-0").await.unwrap().unwrap().fencing_token.unwrap() < given, "it was only asked");
 
     let (raised, ok) = raise_tokens(&dynamodb, &["--table", "locks", "--write"]).await.unwrap();
-    assert!(ok && raised.starts_with("200 tokens were raised to "), "{raised}");
+    assert!(ok && raised.starts_with("201 tokens were raised to "), "{raised}");
     assert!(granted(&locks, "k-0").await > given && granted(&locks, "k-199").await > given);
     let java = dynamodb.client().get_item().table_name("locks").key("key", AttributeValue::S("java".to_owned()));
     assert_eq!(java.send().await.unwrap().item.unwrap().len(), 2);

@@ -3,6 +3,7 @@
 //! The crate reports each operation as an event. A layer adds them up for the invocation in which they occur.
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
+use lambda_lock::protocol::once::NAMESPACE;
 use serde_json::json;
 use std::cell::RefCell;
 use std::fmt;
@@ -28,6 +29,8 @@ pub(crate) struct Metrics {
     namespace: String,
     function: String,
     by_prefix: bool,
+    /// What all keys of the function begin with. It divides nothing.
+    own_prefix: String,
 }
 
 /// What the operations of one invocation did.
@@ -46,7 +49,9 @@ struct Counted {
     /// Of the last response.
     clock_offset_ms: Option<i64>,
     requests: i64,
+    /// The first part of the keys.
     prefix: Option<Prefix>,
+    own_prefix: String,
 }
 
 /// The first part of the keys of an invocation.
@@ -68,12 +73,14 @@ impl Metrics {
         }
         let function = required(environment, "AWS_LAMBDA_FUNCTION_NAME", "the function's name, as Lambda does")?;
         let by_prefix = flag(environment, "METRICS_BY_PREFIX")?.unwrap_or(false);
-        Ok(Some(Self { namespace, function, by_prefix }))
+        let own_prefix = optional(environment, "LOCK_KEY_PREFIX")?.unwrap_or_default();
+        Ok(Some(Self { namespace, function, by_prefix, own_prefix }))
     }
 
     /// Counts what the invocation does, and returns its line together with its result.
     pub(crate) async fn of<T>(&self, invocation: impl Future<Output = T>) -> (T, Option<Vec<u8>>) {
-        let counting = COUNTED.scope(RefCell::default(), async {
+        let counted = Counted { own_prefix: self.own_prefix.clone(), ..Counted::default() };
+        let counting = COUNTED.scope(RefCell::new(counted), async {
             let done = invocation.await;
             (done, COUNTED.with(RefCell::take))
         });
@@ -150,7 +157,7 @@ impl Counted {
         self.lease_age_ms = self.lease_age_ms.max(*lease_age_ms);
         self.clock_offset_ms = clock_offset_ms.or(self.clock_offset_ms);
         self.requests += requests;
-        let prefix = Prefix::of(key);
+        let prefix = Prefix::of(key, &self.own_prefix);
         self.prefix = Some(match self.prefix.take() {
             Some(earlier) if earlier != prefix => Prefix::Several,
             _ => prefix,
@@ -159,10 +166,14 @@ impl Counted {
 }
 
 impl Prefix {
-    /// A key without a slash has none, because its first part would be the whole key.
-    fn of(key: &str) -> Self {
+    /// A key without a slash has none, because its first part would be the whole key. The prefix of the function and that
+    /// of idempotent work are left out.
+    fn of(key: &str, own_prefix: &str) -> Self {
         // A key with a sort key is written `(key, sort key)`.
-        let first = key.trim_start_matches('(').split_once('/').map_or("none", |(first, _)| first);
+        let key = key.strip_prefix('(').unwrap_or(key);
+        let key = key.strip_prefix(own_prefix).unwrap_or(key);
+        let key = key.strip_prefix(NAMESPACE).unwrap_or(key);
+        let first = key.split_once('/').map_or("none", |(first, _)| first);
         let is_valid =
             !first.is_empty() && first.len() <= LONGEST_PREFIX && first.bytes().all(|b| b.is_ascii_graphic());
         Self::One(if is_valid { first } else { "other" }.to_owned())
@@ -251,7 +262,8 @@ mod tests {
     use std::time::Duration;
 
     fn metrics(by_prefix: bool) -> Metrics {
-        Metrics { namespace: "Locks".to_owned(), function: "lock-task".to_owned(), by_prefix }
+        let [namespace, function, own_prefix] = ["Locks", "lock-task", "team/"].map(str::to_owned);
+        Metrics { namespace, function, by_prefix, own_prefix }
     }
 
     fn operation(name: &str, key: &str, outcome: &str) -> Operation {
@@ -260,7 +272,7 @@ mod tests {
     }
 
     fn line(by_prefix: bool, operations: &[Operation]) -> Option<Value> {
-        let mut counted = Counted::default();
+        let mut counted = Counted { own_prefix: "team/".to_owned(), ..Counted::default() };
         operations.iter().for_each(|operation| counted.add(operation));
         let line = metrics(by_prefix).line(&counted, UNIX_EPOCH + Duration::from_millis(1_760_000_000_123))?;
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -322,7 +334,9 @@ mod tests {
     fn operations_of_one_invocation_are_added_up() {
         let waiting = |waited_ms| Operation { waited_ms, requests: 3, ..operation("acquire", "a", "granted") };
         let released = |age| Operation { lease_age_ms: Some(age), ..operation("release", "a", "Released") };
-        let off = |offset| Operation { clock_offset_ms: Some(offset), ..operation("renew", "a", "renewed") };
+        // The pauses of a renewal are no waits for a lock.
+        let off =
+            |offset| Operation { clock_offset_ms: Some(offset), waited_ms: 700, ..operation("renew", "a", "renewed") };
         let took = Operation { takeover: true, ..operation("acquire", "a", "granted") };
 
         assert_eq!(
@@ -346,6 +360,11 @@ mod tests {
             (&["orders/7"][..], "orders"),
             (&["(orders/7, invoice-1)"], "orders"),
             (&["orders/7", "orders/8"], "orders"),
+            (&["orders/7", "once/orders/7"], "orders"),
+            (&["team/orders/7", "team/once/orders/7"], "orders"),
+            (&["(team/orders/7, invoice-1)"], "orders"),
+            (&["team/7"], "none"),
+            (&["once/7"], "none"),
             (&["orders/7", "jobs/8"], "several"),
             (&["orders/7", "customer-8"], "several"),
             (&["customer-7"], "none"),
@@ -367,6 +386,7 @@ mod tests {
                 Ok(match name {
                     "METRICS_NAMESPACE" => Some(namespace.to_owned()),
                     "AWS_LAMBDA_FUNCTION_NAME" => function.map(str::to_owned),
+                    "LOCK_KEY_PREFIX" => Some("team/".to_owned()),
                     _ => None,
                 })
             })

@@ -70,6 +70,7 @@ fn one(key: &LockKey, mut seen: Map<String, Value>, waited: Duration, deps: &Dep
     let observation: Observation = serde_json::from_value(Value::Object(seen)).ok()?;
     let hmac = hmac.as_ref().and_then(Value::as_str);
     deps.trust.verify(&content(&deps.row(key), &observation, at), hmac).ok()?;
+    let observation = deps.trust.observed(observation, hmac);
     Some(observation.and_waited(deps.trust.waited(waited, at)))
 }
 

@@ -5,6 +5,7 @@
 
 use crate::time::epoch_millis;
 use hmac::{Hmac, KeyInit, Mac};
+use lambda_lock::Observation;
 use lambda_lock::protocol::LONGEST_LEASE;
 use lambda_lock_functions::{ConfigError, Environment, flag, optional};
 use serde_json::Value;
@@ -83,6 +84,15 @@ impl Trust {
     pub(crate) fn waited(&self, told: Duration, since: Option<u64>) -> Duration {
         let passed = since.map_or(Duration::MAX, |since| Duration::from_millis(now().saturating_sub(since)));
         told.min(self.longest_waited).min(passed)
+    }
+
+    /// How much of an observation is believed. Without an HMAC the time in it is the caller's word too.
+    pub(crate) fn observed(&self, told: Observation, hmac: Option<&str>) -> Observation {
+        if hmac.is_some() && !self.keys.is_empty() {
+            return told;
+        }
+        let unchanged_for = told.unchanged_for().min(self.longest_waited);
+        Observation::from_parts(told.version().to_owned(), told.lease(), unchanged_for)
     }
 
     /// When a response hands something out, by the wall clock in epoch milliseconds. `None` without a key.

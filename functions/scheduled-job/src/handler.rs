@@ -3,10 +3,12 @@
 
 use crate::tick::{self, LONGEST_TICK};
 use crate::work::{WorkError, work};
-use lambda_lock::once::{Attempt, Started};
+use lambda_lock::once::{Attempt, OnceState, Started};
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock::{Budget, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired};
-use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional};
+use lambda_lock_functions::{
+    AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional, quoted,
+};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
@@ -62,7 +64,13 @@ where
             // row.
             let holder = beginning(&held.holder, LONGEST_NAME);
             tracing::info!(holder, "somebody else runs the job");
-            Ok(json!({ "ran": false, "holder": holder }))
+            match tick {
+                Some(tick) if !is_done(&tick, deps).await? => Err(Failure::held(format!(
+                    "{} runs the job, and this tick was not done; deliver it again",
+                    quoted(&holder)
+                ))),
+                _ => Ok(json!({ "ran": false, "holder": holder })),
+            }
         }
         TryAcquired::Granted(mut lock) => {
             let done = match tick {
@@ -82,6 +90,11 @@ where
             Ok(json!({ "ran": true, "fencingToken": fencing_token }))
         }
     }
+}
+
+/// Whether an earlier delivery did the work of this tick.
+async fn is_done(tick: &LockKey, deps: &Deps) -> Result<bool, Failure> {
+    Ok(deps.locks.once(tick).status().await?.is_some_and(|status| status.state == OnceState::Done))
 }
 
 enum Tick {

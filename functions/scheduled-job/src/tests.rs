@@ -165,16 +165,52 @@ async fn a_tick_whose_run_failed_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_tick_that_finds_another_run_at_work_is_skipped_and_may_run_later() {
+async fn a_tick_that_finds_another_run_at_work_fails_so_that_it_is_delivered_again() {
     let server = DynamoDb::start().await;
     let deps = deps(&server, &[ONCE_PER_TICK]).unwrap();
+    let done = tick_at("2026-07-01T11:00:00Z");
+    assert_eq!(handler(done.clone(), &deps).await.unwrap()["ran"], true);
     let ran = guarded(tick_at("2026-07-01T12:00:00Z"), &deps, async |lock| {
-        let next = guarded(tick_at("2026-07-01T13:00:00Z"), &deps, async |_| Err("two at once".into())).await?;
-        assert_eq!(next, json!({ "ran": false, "holder": lock.owner() }));
+        for tick in ["2026-07-01T12:00:00Z", "2026-07-01T13:00:00Z"] {
+            let next = guarded(tick_at(tick), &deps, async |_| Err("two at once".into())).await;
+            assert_failure(next.clone(), "LockHeld", "this tick was not done");
+            assert_failure(next, "LockHeld", lock.owner());
+        }
+        // One that was done before needs no other delivery.
+        let before = guarded(done, &deps, async |_| Err("two at once".into())).await?;
+        assert_eq!(before, json!({ "ran": false, "holder": lock.owner() }));
         Ok(())
     });
     assert_eq!(ran.await.unwrap()["ran"], true);
     assert_eq!(handler(tick_at("2026-07-01T13:00:00Z"), &deps).await.unwrap()["ran"], true);
+}
+
+/// A run that dies leaves its lock. Lambda's retry must not take that for a run at work.
+#[tokio::test]
+async fn the_retry_of_a_run_that_died_does_not_report_success() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[ONCE_PER_TICK]).unwrap();
+    let tick = || tick_at("2026-07-01T12:00:00Z");
+    let dies = guarded(tick(), &deps, async |_| std::future::pending().await);
+    tokio::time::timeout(std::time::Duration::from_millis(300), dies).await.unwrap_err();
+    assert_failure(guarded(tick(), &deps, async |_| Ok(())).await, "LockHeld", "deliver it again");
+}
+
+/// Another delivery that had the job's lock and lost it still has the tick.
+#[tokio::test]
+async fn a_tick_that_another_delivery_has_is_not_waited_for() {
+    let server = DynamoDb::start().await;
+    let deps = deps(&server, &[ONCE_PER_TICK]).unwrap();
+    let tick = || tick_at("2026-07-01T12:00:00Z");
+    let ran = guarded(tick(), &deps, async |lock| {
+        server.locks(&[]).release(lock.to_saved()).await?;
+        let next = guarded(tick(), &deps, async |_| Err("two at once".into()));
+        let next = tokio::time::timeout(std::time::Duration::from_secs(5), next).await?;
+        assert_failure(next, "LockHeld", "");
+        Ok(())
+    });
+    // Its lock is gone, and it says so.
+    let _ = ran.await;
 }
 
 #[tokio::test]

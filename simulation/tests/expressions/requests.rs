@@ -24,6 +24,7 @@ impl Operation {
             Action::Take { grant, .. } => claimed("take", grant),
             Action::Renew { .. } => "renew",
             Action::Release { .. } => "release",
+            Action::Break { .. } => "break",
             Action::Settle { outcome: StoredOutcome::Done(_), .. } => "complete",
             Action::Settle { outcome: StoredOutcome::Failed(_), .. } => "fail",
             Action::Delete { .. } => "delete",
@@ -105,7 +106,7 @@ impl Sequence {
         }
         let keep = self.once.then(|| keep(rng));
         // Few operations make sense without a row.
-        let choice = if row.is_none() && rng.u8(..4) > 0 { 0 } else { rng.u8(..15) };
+        let choice = if row.is_none() && rng.u8(..4) > 0 { 0 } else { rng.u8(..16) };
         match choice {
             0..2 => Action::Claim {
                 grant: self.grant(rng),
@@ -142,6 +143,11 @@ impl Sequence {
                 keep,
             },
             11..13 => Action::Fence { grant: current.grant, token },
+            15 => Action::Break {
+                seen: seen.unwrap_or_else(|| "a peer's".to_owned()),
+                ends_at_ms: rng.u64(1000..1010),
+                reason: "why not".to_owned(),
+            },
             13 => Action::Delete { scope: scope(seen, current, token, rng) },
             _ => Action::Peek,
         }

@@ -91,6 +91,12 @@ async fn keys_are_replaced_without_a_pause() {
         let deps = deps(&first.server, &[("LOCK_HMAC_KEYS", &keys)]).unwrap();
         let function = Function { server: first.server.clone(), deps };
         assert_eq!(function.call(renew(&lock)).await.is_ok(), is_known, "{keys}");
+        if is_known {
+            // The first key signs.
+            let renewed = function.answer(renew(&lock)).await["lock"].clone();
+            let is_by_the_first = keys.starts_with(KEY);
+            assert_eq!(first.call(renew(&renewed)).await.is_ok(), is_by_the_first, "{keys}");
+        }
     }
 }
 
@@ -151,6 +157,32 @@ async fn without_a_key_a_waiting_time_is_believed_up_to_a_limit() {
     let refused = function.answer(told).await;
     let unchanged = refused["observation"]["unchangedForMillis"].as_u64().unwrap();
     assert!((10_000..11_000).contains(&unchanged), "{unchanged} ms");
+    // What an observation says is limited as well, with or without an HMAC that nobody can check.
+    for told in
+        [json!({ "unchangedForMillis": 400_000 }), json!({ "unchangedForMillis": 400_000, "hmac": "aGk=", "at": 1 })]
+    {
+        let told = with(report(acquire("me")), json!({ "observation": with(seen.clone(), told), "waitedSeconds": 0 }));
+        let unchanged = function.answer(told).await["observation"]["unchangedForMillis"].as_u64().unwrap();
+        assert!((10_000..11_000).contains(&unchanged), "{unchanged} ms");
+    }
+}
+
+#[tokio::test]
+async fn what_is_handed_out_is_authenticated_for_one_row_of_a_table_with_a_sort_key() {
+    let environment = [WITH_KEY[0], ("LOCK_SORT_KEY_ATTRIBUTE", "sk"), ("LOCK_MAX_CLOCK_SKEW_MS", "off")];
+    let function = Function::with(&environment).await;
+    let of = |sort_key: &str, more: Value| with(with(acquire("me"), json!({ "sortKey": sort_key })), more);
+    let lock = function.answer(of("a", json!({ "owner": "holder" }))).await["lock"].clone();
+    let other = with(lock.clone(), json!({ "sortKey": "b" }));
+    for request in [renew(&other), release(&other)] {
+        assert_failure(function.call(request).await, "InvalidRequest", "lock.hmac is malformed");
+    }
+    let seen = function.answer(report(of("a", json!({})))).await["observation"].clone();
+    function.answer(of("b", json!({ "owner": "holder" }))).await;
+    let told = json!({ "observation": seen, "waitedSeconds": 0 });
+    assert_eq!(function.answer(report(of("a", told.clone()))).await["acquired"], false);
+    assert_failure(function.call(report(of("b", told))).await, "InvalidRequest", "observation is malformed");
+    assert_eq!(function.answer(release(&lock)).await["released"], true);
 }
 
 #[tokio::test]
@@ -213,5 +245,17 @@ async fn wrong_settings_are_named_without_secrets() {
     ] {
         let error = deps(&function.server, &[(name, value)]).err().unwrap().to_string();
         assert!(error.starts_with(name) && error.contains(says) && !error.contains("s3cret"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_hides_owners_from_those_who_do_not_have_it() {
+    let mut shown = Vec::new();
+    for keys in ["", KEY, OTHER] {
+        let function = Function::with(&[("SHOW_OWNERS", "false"), ("LOCK_HMAC_KEYS", keys)]).await;
+        function.lock("the payroll").await;
+        let holder = function.answer(report(acquire("me"))).await["holder"]["owner"].as_str().unwrap().to_owned();
+        assert!(holder.starts_with("hidden-") && !shown.contains(&holder), "{holder} {shown:?}");
+        shown.push(holder);
     }
 }
