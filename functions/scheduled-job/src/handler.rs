@@ -67,7 +67,7 @@ where
             match tick {
                 Some(tick) if !is_done(&tick, deps).await? => Err(Failure::held(format!(
                     "{} runs the job, and this tick was not done; deliver it again",
-                    quoted(&holder)
+                    quoted(holder)
                 ))),
                 _ => Ok(json!({ "ran": false, "holder": holder })),
             }
