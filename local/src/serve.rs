@@ -90,7 +90,8 @@ async fn serve(options: Options) -> anyhow::Result<ExitCode> {
     let names: Vec<_> = functions.iter().map(|function| function.name.clone()).collect();
     let lambda = Lambda::start(functions).await?;
     let lines = lambda.log_lines();
-    introduce(&dynamodb, &tables, &lambda, &names);
+    let locks = template.shared_environment().context("template.yaml")?.remove("LOCK_TABLE");
+    introduce(&dynamodb, &tables, locks.as_deref(), &lambda, &names);
     follow(lines).await
 }
 
@@ -112,7 +113,7 @@ impl Options {
 }
 
 /// Prints the endpoints, and how to use them.
-fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], lambda: &Lambda, functions: &[String]) {
+fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], locks: Option<&str>, lambda: &Lambda, functions: &[String]) {
     let (dynamodb, lambda) = (dynamodb.endpoint(), lambda.endpoint());
     // A unique owner.
     let owner = format!("try/{}", uuid::Uuid::new_v4());
@@ -128,6 +129,9 @@ fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], lambda: &Lambda, funct
     );
     for table in tables {
         anstream::println!("  aws dynamodb scan --endpoint-url {dynamodb} --table-name {table}");
+    }
+    if let Some(table) = locks {
+        anstream::println!("  cargo run --quiet --bin lambda-lock -- ls --endpoint-url {dynamodb} --table {table}");
     }
     anstream::println!("\nCtrl-C stops everything. Logs of the functions:\n");
 }

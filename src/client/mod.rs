@@ -256,6 +256,9 @@ impl LockClient {
 
     /// Reads who holds a lock, until when, and with which token. Returns `None` when the lock has no row.
     ///
+    /// The key is that of the row: of idempotent work it begins with `once/`. Work that has an outcome is no lock, and also
+    /// returns `None`: see [`Once::status`](crate::once::Once::status).
+    ///
     /// The result may be out of date when it arrives. Never use it to decide whether to write.
     ///
     /// # Errors
@@ -512,8 +515,8 @@ impl LockClient {
     /// # }
     /// ```
     ///
-    /// **A broken holder still runs.** It learns that it lost the lock at its next renewal, commit or release. What it
-    /// writes until then must be fenced. A lock whose holder is dead needs no break: the next acquire takes it over.
+    /// **A broken holder still runs.** It learns that it lost the lock at its next renewal or commit. A release cannot
+    /// tell, because the lock is free. What it writes until then must be fenced. A lock whose holder is dead needs no break: the next acquire takes it over.
     ///
     /// The key is that of the row: of idempotent work it begins with `once/`. The next attempt may then begin.
     ///

@@ -4,16 +4,16 @@ use super::backoff::Retry;
 use super::failure::Failure;
 use super::instants::Instants;
 use super::key::LockKey;
-use super::once::OnceRecord;
+use super::once::{OnceRecord, is_settled};
 use super::port::{Answer, Port, Rejection};
 use super::record::Record;
 use super::request::{Action, Request};
 use super::settings::Settings;
 use super::value::Item;
 
-/// Reads a lock's row. Returns `None` where there is no row.
+/// Reads a lock's row. Returns `None` where there is no row, or the record of idempotent work that has an outcome.
 pub async fn peek(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<Option<Record>, Failure> {
-    let row = row(port, key).await?;
+    let row = row(port, key).await?.filter(|row| !is_settled(row));
     Ok(row.map(|row| Record::read(row, &settings.schema)).transpose()?)
 }
 

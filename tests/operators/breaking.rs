@@ -1,6 +1,7 @@
 //! A lock that an operator breaks.
 
 use crate::LEASE;
+use lambda_lock::once::Started;
 use lambda_lock::{ErrorKind, LockClient, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis};
 use tokio::time::sleep;
@@ -112,6 +113,23 @@ async fn a_dead_lock_of_another_client_can_be_broken() {
     assert_eq!(locks.break_lock("k", &version, "its host is gone").await.unwrap(), ReleaseOutcome::Released);
 
     let _ = acquired(&locks, LEASE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_at_idempotent_work_can_be_seen_and_broken() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let once = || locks.once("order-9").owner("host-a").lease(LEASE);
+    let Started::Attempt(attempt) = once().start::<()>().await.unwrap() else { panic!("it has an outcome") };
+    let seen = locks.peek("once/order-9").await.unwrap().unwrap();
+    assert_eq!(seen.holder, "host-a");
+
+    assert_eq!(locks.break_lock("once/order-9", &seen.version, "gone").await.unwrap(), ReleaseOutcome::Released);
+
+    let Started::Attempt(next) = once().start::<()>().await.unwrap() else { panic!("it has an outcome") };
+    assert!(attempt.complete(&()).await.unwrap_err().is_lost());
+    next.complete(&()).await.unwrap();
+    assert!(locks.peek("once/order-9").await.unwrap().is_none(), "work that has an outcome is no lock");
 }
 
 #[tokio::test(start_paused = true)]

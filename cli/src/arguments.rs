@@ -1,0 +1,187 @@
+//! The command line.
+
+use crate::connection;
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+use lambda_lock::LockKey;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Who holds which lock, since when, and may I break it?
+///
+/// Reads and changes the locks of a DynamoDB table as lambda-lock does. It takes credentials and Region from where the AWS
+/// CLI takes them.
+#[derive(Debug, Parser)]
+#[command(name = "lambda-lock", version, after_long_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) connection: connection::Options,
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   something else went wrong
+  2   the arguments are wrong
+  69  DynamoDB did not respond: it is unknown what was applied
+  75  another holder has the lock
+  76  the lock was lost, or changed since it was seen
+  77  access was denied
+  78  the table cannot be used, or the row is no lock record
+  run exits with the code of its command, or 128 and the number of the signal that ended it.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Ls(ListOptions),
+    Show(ShowOptions),
+    Break(BreakOptions),
+    Acquire(AcquireOptions),
+    Renew(RenewOptions),
+    Release(ReleaseOptions),
+    Run(RunOptions),
+    /// Print what makes a shell complete these commands.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the man page.
+    Man {
+        /// Write one page for each command into this directory instead.
+        directory: Option<PathBuf>,
+    },
+}
+
+/// List the locks of the table. It reads the whole table, unless it is told to stop earlier.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListOptions {
+    /// Only locks in this state. May be given several times.
+    #[arg(long, value_enum)]
+    pub(crate) state: Vec<crate::row::State>,
+    /// Only keys that begin like this.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+    /// Only locks whose owner's name contains this.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// Only locks that this workflow holds: the ARN of an execution.
+    #[arg(long, value_name = "ARN")]
+    pub(crate) workflow: Option<String>,
+    /// Stop after so many locks.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) limit: Option<u64>,
+    /// Stop after about so many read units. One reads 8 KB.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5000.0)]
+    pub(crate) read_units: f64,
+}
+
+/// Which lock.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Key {
+    /// The lock's key. To see or to break idempotent work, write once/ before its key.
+    key: String,
+    /// The lock's sort key, where the table has one.
+    #[arg(long, value_name = "TEXT")]
+    sort_key: Option<String>,
+}
+
+impl Key {
+    pub(crate) fn key(&self) -> LockKey {
+        LockKey::new(self.key.clone(), self.sort_key.clone())
+    }
+}
+
+/// Show everything that is known about one lock: who holds it, since when, until when, and what a caller would have to do.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowOptions {
+    #[command(flatten)]
+    pub(crate) key: Key,
+}
+
+/// Release a lock for its holder, which may still run.
+///
+/// It is refused if the holder has renewed the lock since it was seen. The holder learns that it lost the lock at its next
+/// renewal. What it writes until then must be fenced.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BreakOptions {
+    #[command(flatten)]
+    pub(crate) key: Key,
+    /// The version that `show` printed.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) seen: String,
+    /// Why, for those who read the row later.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// How a lock is acquired.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HowToAcquire {
+    #[command(flatten)]
+    pub(crate) key: Key,
+    /// For how long the lock is held without a renewal, such as 30s or 5m.
+    #[arg(long, value_parser = duration, default_value = "60s")]
+    pub(crate) lease: Duration,
+    /// How long to wait while another holder has the lock, such as 10m. By default it does not wait.
+    #[arg(long, value_parser = duration, default_value = "0s")]
+    pub(crate) wait: Duration,
+    /// The owner's name in the row. By default it names this machine, process and call.
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+}
+
+/// Acquire a lock, and print what renew and release need.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AcquireOptions {
+    #[command(flatten)]
+    pub(crate) how: HowToAcquire,
+}
+
+/// Renew a lock that acquire printed, and print it anew.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenewOptions {
+    /// The file with what acquire printed. By default standard input.
+    pub(crate) file: Option<PathBuf>,
+    /// A longer lease.
+    #[arg(long, value_parser = duration)]
+    pub(crate) lease: Option<Duration>,
+}
+
+/// Release a lock that acquire printed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReleaseOptions {
+    /// The file with what acquire printed. By default standard input.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Run a command while a lock is held: acquire, run, renew, release.
+///
+/// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock is lost, it gets SIGTERM, and SIGKILL if it
+/// still runs after --kill-after.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunOptions {
+    #[command(flatten)]
+    pub(crate) how: HowToAcquire,
+    /// How long the command may still run after SIGTERM.
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    pub(crate) kill_after: Duration,
+    /// Leave the command in the process group of this one, so that it can read from the terminal. What it started itself is
+    /// then not stopped with it.
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Reads a duration such as 90s, 5m or 1h 30m.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}: give a number with its unit, such as 30s or 5m"))
+}

@@ -1,0 +1,68 @@
+//! `break`: releases a lock for its holder.
+
+use crate::arguments::BreakOptions;
+use crate::connection;
+use crate::exit::Failure;
+use crate::row::State;
+use crate::screen::{self, STRONG, plain};
+use lambda_lock::{LockClient, ReleaseOutcome};
+use serde_json::json;
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+pub(crate) async fn break_lock(
+    locks: &LockClient,
+    connection: &connection::Options,
+    options: &BreakOptions,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let key = options.key.key();
+    let shown = plain(&key.to_string());
+    let changed =
+        || Failure::Lost(format!("{key} changed since it was seen, and was left alone: look at it again with show"));
+    if !options.yes {
+        let lock = locks.peek(key.clone()).await?.filter(|lock| lock.version == options.seen).ok_or_else(changed)?;
+        let state = State::of(&lock, SystemTime::now(), connection.max_clock_skew());
+        if state == State::Dead {
+            anstream::eprintln!("Its lease has ended: the next acquire takes it over without a break.");
+        }
+        let holder = plain(&lock.holder);
+        confirm(&format!(
+            "This releases {STRONG}{shown}{STRONG:#} of table {} for its holder {holder}. The holder may still run: what it \
+             writes from then on must be fenced.",
+            connection.table()
+        ))?;
+    }
+    match locks.break_lock(key.clone(), &options.seen, &options.reason).await? {
+        ReleaseOutcome::Released => {}
+        ReleaseOutcome::AlreadyGone => return Err(changed()),
+    }
+    if json {
+        println!("{}", json!({"key": key.key(), "free": true}));
+    } else {
+        let style = screen::GOOD;
+        anstream::println!(
+            "{STRONG}{shown}{STRONG:#} is {style}free{style:#}. Its holder may still run until its next renewal."
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what will be done, and asks.
+fn confirm(what: &str) -> Result<(), Failure> {
+    let mut input = std::io::stdin().lock();
+    if !input.is_terminal() {
+        return Err(Failure::Usage(
+            "nobody can be asked, because standard input is no terminal: give --yes".to_owned(),
+        ));
+    }
+    anstream::eprint!("{what}\nContinue? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    input.read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::Usage("nothing was changed".to_owned())),
+    }
+}

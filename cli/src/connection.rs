@@ -1,0 +1,119 @@
+//! Where the table is, and how the client is configured.
+
+use crate::exit::Failure;
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_dynamodb::Client;
+use aws_smithy_http_client::tls;
+use clap::ValueEnum;
+use lambda_lock::{Dialect, LockClient};
+use std::time::Duration;
+
+/// Which table, and with which settings. They must be those of the other callers.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Table")]
+pub(crate) struct Options {
+    /// The lock table.
+    #[arg(long, env = "LOCK_TABLE", hide_env_values = true, global = true, default_value = "locks")]
+    table: String,
+    /// The name of the table's partition key.
+    #[arg(
+        long,
+        env = "LOCK_KEY_ATTRIBUTE",
+        hide_env_values = true,
+        global = true,
+        value_name = "NAME",
+        default_value = "key"
+    )]
+    key_attribute: String,
+    /// The name of the table's sort key, where it has one.
+    #[arg(long, env = "LOCK_SORT_KEY_ATTRIBUTE", hide_env_values = true, global = true, value_name = "NAME")]
+    sort_key_attribute: Option<String>,
+    /// The table's TTL attribute, where it has one. The stack's table has expiresAt.
+    #[arg(long, env = "LOCK_TTL_ATTRIBUTE", hide_env_values = true, global = true, value_name = "NAME")]
+    ttl_attribute: Option<String>,
+    /// By how many milliseconds two wall clocks may differ. With off, nobody is dead by the wall clock.
+    #[arg(long, env = "LOCK_MAX_CLOCK_SKEW_MS", hide_env_values = true, global = true, value_name = "MS")]
+    #[arg(value_parser = max_clock_skew, default_value = "2000")]
+    max_clock_skew_ms: MaxClockSkew,
+    /// How the lease is written: as the Java client reads it, or as the Go client does.
+    #[arg(long, env = "LOCK_LEASE_DIALECT", hide_env_values = true, global = true, value_enum, default_value_t = Leases::Java)]
+    lease_dialect: Leases,
+    /// The profile in the configuration files of AWS.
+    #[arg(long, env = "AWS_PROFILE", hide_env_values = true, global = true)]
+    profile: Option<String>,
+    /// The Region of the table.
+    #[arg(long, env = "AWS_REGION", hide_env_values = true, global = true)]
+    region: Option<String>,
+    /// Another DynamoDB, such as that of cargo local.
+    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, global = true, value_name = "URL")]
+    endpoint_url: Option<String>,
+}
+
+/// By how much two wall clocks may differ, or that no wall clock counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MaxClockSkew(pub(crate) Option<Duration>);
+
+fn max_clock_skew(text: &str) -> Result<MaxClockSkew, String> {
+    if text == "off" {
+        return Ok(MaxClockSkew(None));
+    }
+    let millis = text.parse().map_err(|_| "give whole milliseconds, or off".to_owned())?;
+    Ok(MaxClockSkew(Some(Duration::from_millis(millis))))
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Leases {
+    Java,
+    Go,
+}
+
+impl Options {
+    /// The client. It sends nothing yet, but may ask for credentials.
+    pub(crate) async fn open(&self) -> Result<LockClient, Failure> {
+        let https = aws_smithy_http_client::Builder::new()
+            .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+            .build_https();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https);
+        if let Some(profile) = &self.profile {
+            loader = loader.profile_name(profile);
+        }
+        // The AWS command line knows the second variable, and the SDK does not.
+        let region = self.region.clone().or_else(|| std::env::var("AWS_DEFAULT_REGION").ok());
+        if let Some(region) = region {
+            loader = loader.region(Region::new(region));
+        }
+        let config = loader.load().await;
+        if config.region().is_none() {
+            return Err(Failure::Usage("no Region is known: give --region, or set AWS_REGION".to_owned()));
+        }
+        let mut config = aws_sdk_dynamodb::config::Builder::from(&config);
+        if let Some(url) = &self.endpoint_url {
+            config = config.endpoint_url(url);
+        }
+        let mut builder = LockClient::builder(Client::from_conf(config.build()), &self.table)
+            .key_attribute(&self.key_attribute)
+            .dialect(match self.lease_dialect {
+                Leases::Java => Dialect::Java,
+                Leases::Go => Dialect::Go,
+            });
+        builder = match self.max_clock_skew() {
+            Some(skew) => builder.max_clock_skew(skew),
+            None => builder.without_wall_clock_takeover(),
+        };
+        if let Some(name) = &self.sort_key_attribute {
+            builder = builder.sort_key_attribute(name);
+        }
+        if let Some(ttl) = &self.ttl_attribute {
+            builder = builder.ttl_attribute(ttl);
+        }
+        Ok(builder.build()?)
+    }
+
+    pub(crate) fn table(&self) -> &str {
+        &self.table
+    }
+
+    pub(crate) fn max_clock_skew(&self) -> Option<Duration> {
+        self.max_clock_skew_ms.0
+    }
+}

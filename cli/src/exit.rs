@@ -1,0 +1,84 @@
+//! What a script learns from the exit code.
+
+use crate::screen;
+use lambda_lock::{Error, ErrorKind, Held, LockKey};
+use std::fmt;
+use std::process::ExitCode;
+
+/// Another holder has the lock. (`EX_TEMPFAIL`: try again later.)
+const HELD: u8 = 75;
+/// The lock was lost, or is not the one that was seen.
+pub(crate) const LOST: u8 = 76;
+/// DynamoDB did not respond, so it is unknown what was applied. (`EX_UNAVAILABLE`.)
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// Access was denied. (`EX_NOPERM`.)
+const DENIED: u8 = 77;
+/// The table cannot be used, or a row is no lock record. (`EX_CONFIG`.)
+const UNUSABLE: u8 = 78;
+/// The arguments or what was read are wrong. `clap` exits with it too.
+const USAGE: u8 = 2;
+/// Anything else.
+const OTHER: u8 = 1;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Lock(Box<Error>),
+    /// Another holder had the lock for all the time that the command could wait.
+    Held(LockKey, Box<Held>),
+    /// The lock was lost, or is not the one that was seen.
+    Lost(String),
+    /// The arguments, or what was read, cannot be used.
+    Usage(String),
+    Io(std::io::Error),
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Lock(error) => of_kind(error.kind()),
+            Self::Held(..) => HELD,
+            Self::Lost(_) => LOST,
+            Self::Usage(_) => USAGE,
+            Self::Io(_) => OTHER,
+        })
+    }
+}
+
+pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Held => HELD,
+        ErrorKind::Lost | ErrorKind::CutShort => LOST,
+        ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime => UNAVAILABLE,
+        ErrorKind::Denied => DENIED,
+        ErrorKind::Table | ErrorKind::InvalidRecord => UNUSABLE,
+        ErrorKind::InvalidRequest => USAGE,
+        _ => OTHER,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(error) => f.write_str(&screen::plain(&error.to_string())),
+            Self::Held(key, held) => {
+                write!(f, "{} is held by {}", screen::plain(&key.to_string()), screen::plain(&held.holder))?;
+                write!(f, ", which can be proven dead in {} if it does not renew", screen::span(held.retry_after))
+            }
+            Self::Lost(message) | Self::Usage(message) => f.write_str(&screen::plain(message)),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lock(Box::new(error))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}

@@ -1,0 +1,101 @@
+//! `acquire`, `renew` and `release`: a lock that is written down between two commands.
+
+use crate::arguments::{AcquireOptions, HowToAcquire, ReleaseOptions, RenewOptions};
+use crate::exit::Failure;
+use lambda_lock::{Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
+use serde_json::json;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Result<ExitCode, Failure> {
+    let mut waiting = Waiting::new(&options.how);
+    let lock = loop {
+        match waiting.try_once(locks).await? {
+            TryAcquired::Granted(lock) => break lock,
+            TryAcquired::Held(held) => tokio::time::sleep(waiting.pause(held)?).await,
+        }
+    };
+    print(lock)
+}
+
+pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<ExitCode, Failure> {
+    let mut resume = locks.resume(read(options.file.as_deref())?);
+    if let Some(lease) = options.lease {
+        resume = resume.lease(lease);
+    }
+    print(resume.await?)
+}
+
+pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions, json: bool) -> Result<ExitCode, Failure> {
+    let saved = read(options.file.as_deref())?;
+    let key = saved.key();
+    match locks.release(saved).await? {
+        ReleaseOutcome::Released if json => println!("{}", json!({"key": key.key(), "released": true})),
+        ReleaseOutcome::Released => {}
+        ReleaseOutcome::AlreadyGone => {
+            return Err(Failure::Lost(format!("{key} was no longer held: it was lost before, or released already")));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An acquire that tries again and again, for as long as it was told to wait.
+pub(crate) struct Waiting<'a> {
+    how: &'a HowToAcquire,
+    begun: Instant,
+    /// What the tries before have observed, and when.
+    seen: Option<(Observation, Instant)>,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(how: &'a HowToAcquire) -> Self {
+        Self { how, begun: Instant::now(), seen: None }
+    }
+
+    pub(crate) async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Failure> {
+        let mut request = locks.try_acquire(self.how.key.key()).lease(self.how.lease);
+        if let Some(owner) = &self.how.owner {
+            request = request.owner(owner);
+        }
+        if let Some((observation, then)) = self.seen.take() {
+            request = request.observation(observation.and_waited(then.elapsed()));
+        }
+        Ok(request.await?)
+    }
+
+    /// How long to pause before the next try. It fails when the time is over.
+    pub(crate) fn pause(&mut self, held: Held) -> Result<Duration, Failure> {
+        let left = self.how.wait.saturating_sub(self.begun.elapsed());
+        if left.is_zero() {
+            return Err(Failure::Held(self.how.key.key(), Box::new(held)));
+        }
+        let pause = LONGEST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let until_dead = held.retry_after.max(Duration::from_millis(10));
+        self.seen = Some((held.observation, Instant::now()));
+        Ok(pause.min(until_dead).min(left))
+    }
+}
+
+fn print(lock: Lock) -> Result<ExitCode, Failure> {
+    println!("{}", serde_json::to_string(&lock.save()).map_err(std::io::Error::from)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: Option<&Path>) -> Result<SavedLock, Failure> {
+    let text = match file {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?,
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        }
+    };
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::Usage(format!("this is not what acquire or renew prints: {error}")))
+}

@@ -1,0 +1,138 @@
+//! `ls`: the locks of the table, as they are read.
+
+use crate::arguments::ListOptions;
+use crate::connection;
+use crate::exit::Failure;
+use crate::row::{Row, State, from_epoch_millis};
+use crate::screen::{self, FAINT, STRONG};
+use anstyle::Style;
+use lambda_lock::LockClient;
+use serde_json::json;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+/// When the progress of a list that prints nothing begins to be told.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// What was read so far.
+#[derive(Default)]
+struct Read {
+    rows: u64,
+    units: f64,
+    printed: u64,
+}
+
+pub(crate) async fn list(
+    locks: &LockClient,
+    connection: &connection::Options,
+    options: &ListOptions,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let (mut read, begun) = (Read::default(), Instant::now());
+    let mut pages = locks.list();
+    let mut out = anstream::stdout().lock();
+    let most = options.limit.unwrap_or(u64::MAX);
+    let progress = std::io::stderr().is_terminal();
+    let mut stopped = false;
+    if !json {
+        let header = format!("{:<9}{:<9}{:<13}{:<15}{:<25} HOLDER", "STATE", "LEFT", "RENEWED", "TOKEN", "KEY");
+        writeln!(out, "{STRONG}{header}{STRONG:#}")?;
+    }
+    while let Some(page) = pages.next().await? {
+        read.rows += page.rows_read;
+        read.units += page.read_units;
+        let now = SystemTime::now();
+        for listed in page.rows {
+            let row = Row::of_listed(listed, now, connection.max_clock_skew());
+            if !is_wanted(&row, options) {
+                continue;
+            }
+            if read.printed == most {
+                stopped = true;
+                break;
+            }
+            read.printed += 1;
+            if json {
+                serde_json::to_writer(&mut out, &row).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            } else {
+                write_line(&mut out, &row, now)?;
+            }
+        }
+        out.flush()?;
+        if progress && begun.elapsed() > SILENCE {
+            eprint!("\r{} rows read, {:.1} read units ", read.rows, read.units);
+        }
+        stopped |= read.units >= options.read_units;
+        if stopped {
+            break;
+        }
+    }
+    if progress && begun.elapsed() > SILENCE {
+        eprint!("\r");
+    }
+    tell(&read, !stopped, options, json);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_wanted(row: &Row, options: &ListOptions) -> bool {
+    let lock = row.lock.as_ref();
+    (options.state.is_empty() || options.state.contains(&row.state))
+        && options.prefix.as_deref().is_none_or(|prefix| row.key.starts_with(prefix))
+        && options.owner.as_deref().is_none_or(|owner| lock.is_some_and(|lock| lock.holder.contains(owner)))
+        && options.workflow.as_deref().is_none_or(|arn| {
+            row.state != State::Released && lock.is_some_and(|lock| lock.workflow.as_deref() == Some(arn))
+        })
+}
+
+fn write_line(out: &mut impl Write, row: &Row, now: SystemTime) -> std::io::Result<()> {
+    let style = style(row.state);
+    let state = format!("{:?}", row.state).to_lowercase();
+    let lock = row.lock.as_ref();
+    let at = |millis: Option<u64>| millis.and_then(from_epoch_millis);
+    let left = match (row.state, lock.and_then(|lock| at(lock.lease_ends_at))) {
+        (State::Held, Some(end)) => screen::span(end.duration_since(now).unwrap_or_default()),
+        (State::Held, None) => "?".to_owned(),
+        _ => "-".to_owned(),
+    };
+    let renewed = match lock.and_then(|lock| at(lock.renewed_at)) {
+        Some(then) => format!("{} ago", screen::span(now.duration_since(then).unwrap_or_default())),
+        None => "-".to_owned(),
+    };
+    let token = lock.and_then(|lock| lock.fencing_token).map_or("-".to_owned(), |token| token.to_string());
+    let mut key = screen::plain(&row.key);
+    if let Some(sort_key) = &row.sort_key {
+        key = format!("{key} {}", screen::plain(sort_key));
+    }
+    let holder = match (lock, &row.problem) {
+        (Some(lock), _) => screen::plain(&lock.holder),
+        (None, Some(problem)) => screen::plain(problem),
+        (None, None) => "-".to_owned(),
+    };
+    writeln!(out, "{style}{state:<9}{style:#}{left:<9}{renewed:<13}{token:<15}{key:<25} {holder}")
+}
+
+fn style(state: State) -> Style {
+    match state {
+        State::Held => screen::GOOD,
+        State::Dead => screen::DOUBTFUL,
+        State::Released | State::Settled => FAINT,
+        State::Invalid => screen::WRONG,
+    }
+}
+
+/// What it cost, on standard error: standard output is for the rows.
+fn tell(read: &Read, complete: bool, options: &ListOptions, json: bool) {
+    if json {
+        let summary = json!({
+            "locks": read.printed, "rowsRead": read.rows, "readUnits": read.units, "complete": complete,
+        });
+        return eprintln!("{summary}");
+    }
+    anstream::eprintln!("{FAINT}{} of {} rows, {:.1} read units{FAINT:#}", read.printed, read.rows, read.units);
+    if !complete {
+        let limit = if options.limit == Some(read.printed) { "--limit" } else { "--read-units" };
+        eprintln!("The list stops here, and there may be more locks: give a larger {limit}.");
+    }
+}

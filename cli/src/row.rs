@@ -1,0 +1,107 @@
+//! One row of the lock table, as the commands judge and print it.
+
+use clap::ValueEnum;
+use lambda_lock::{Listed, ListedRow, LockKey, PeekedLock};
+use serde::Serialize;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a row says about its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// It has a holder, which may be alive.
+    Held,
+    /// Its lease ended so long ago that the next acquire takes it over.
+    Dead,
+    /// It is free.
+    Released,
+    /// It is the record of idempotent work that has an outcome.
+    Settled,
+    /// It is no lock record.
+    Invalid,
+}
+
+impl State {
+    /// Judges by the wall clock, as an acquire does. A row without an end is judged by observation alone, which takes a
+    /// whole lease.
+    pub(crate) fn of(lock: &PeekedLock, now: SystemTime, max_clock_skew: Option<Duration>) -> Self {
+        if lock.released {
+            return Self::Released;
+        }
+        match lock.lease_ends_at.zip(max_clock_skew) {
+            Some((end, skew)) if now.duration_since(end).is_ok_and(|over| over > skew) => Self::Dead,
+            _ => Self::Held,
+        }
+    }
+}
+
+/// A row, as `--json` prints it. Times are in epoch milliseconds.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sort_key: Option<String>,
+    pub(crate) state: State,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) lock: Option<Held>,
+    /// What is wrong with a row that is no lock record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+}
+
+/// What the row of a lock says.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Held {
+    pub(crate) holder: String,
+    pub(crate) lease_seconds: f64,
+    pub(crate) renewed_at: Option<u64>,
+    pub(crate) lease_ends_at: Option<u64>,
+    pub(crate) fencing_token: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workflow: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) break_reason: Option<String>,
+    pub(crate) version: String,
+}
+
+impl Row {
+    pub(crate) fn of_listed(listed: Listed, now: SystemTime, max_clock_skew: Option<Duration>) -> Self {
+        match listed.row {
+            ListedRow::Lock(lock) => Self::of_lock(&listed.key, &lock, State::of(&lock, now, max_clock_skew)),
+            ListedRow::Invalid(error) => {
+                Self { problem: Some(error.to_string()), ..Self::bare(&listed.key, State::Invalid) }
+            }
+            _ => Self::bare(&listed.key, State::Settled),
+        }
+    }
+
+    pub(crate) fn of_lock(key: &LockKey, lock: &PeekedLock, state: State) -> Self {
+        let held = Held {
+            holder: lock.holder.clone(),
+            lease_seconds: lock.lease.as_secs_f64(),
+            renewed_at: lock.renewed_at.map(epoch_millis),
+            lease_ends_at: lock.lease_ends_at.map(epoch_millis),
+            fencing_token: lock.fencing_token,
+            workflow: lock.workflow.clone(),
+            break_reason: lock.break_reason.clone(),
+            version: lock.version.clone(),
+        };
+        Self { lock: Some(held), ..Self::bare(key, state) }
+    }
+
+    fn bare(key: &LockKey, state: State) -> Self {
+        let sort_key = key.sort_key().map(str::to_owned);
+        Self { key: key.key().to_owned(), sort_key, state, lock: None, problem: None }
+    }
+}
+
+pub(crate) fn epoch_millis(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn from_epoch_millis(millis: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_millis(millis))
+}

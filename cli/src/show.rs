@@ -1,0 +1,192 @@
+//! `show`: everything that is known about one lock, in sentences.
+
+use crate::arguments::ShowOptions;
+use crate::connection;
+use crate::exit::Failure;
+use crate::row::{Row, State, epoch_millis};
+use crate::screen::{self, STRONG, plain, span, time};
+use lambda_lock::once::{OnceState, OnceStatus};
+use lambda_lock::{Attribute, LockClient, LockKey, PeekedLock};
+use serde::Serialize;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// What the keys of idempotent work begin with.
+const ONCE: &str = "once/";
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<Work>,
+    /// `null` where the lock has no row.
+    lock: Option<Row>,
+}
+
+/// The record of idempotent work. Times are in epoch milliseconds.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Work {
+    state: &'static str,
+    attempts: u64,
+    first_seen_at: Option<u64>,
+    settled_at: Option<u64>,
+    kept_until: Option<u64>,
+}
+
+impl Work {
+    fn of(work: &OnceStatus) -> Self {
+        Self {
+            state: settled(work).unwrap_or("open"),
+            attempts: work.attempts,
+            first_seen_at: work.first_seen_at.map(epoch_millis),
+            settled_at: work.settled_at.map(epoch_millis),
+            kept_until: work.kept_until.map(epoch_millis),
+        }
+    }
+}
+
+pub(crate) async fn show(
+    locks: &LockClient,
+    connection: &connection::Options,
+    options: &ShowOptions,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let key = options.key.key();
+    let mut out = anstream::stdout().lock();
+    let work = of_work(locks, &key).await?;
+    // Work that has an outcome is no lock any more.
+    let lock = if work.as_ref().and_then(settled).is_none() { locks.peek(key.clone()).await? } else { None };
+    let now = SystemTime::now();
+    let state = lock.as_ref().map(|lock| State::of(lock, now, connection.max_clock_skew()));
+    if json {
+        let shown = Shown {
+            key: key.key(),
+            work: work.as_ref().map(Work::of),
+            lock: lock.as_ref().zip(state).map(|(lock, state)| Row::of_lock(&key, lock, state)),
+        };
+        serde_json::to_writer(&mut out, &shown).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(work) = &work {
+        write_work(&mut out, &key, work)?;
+    }
+    match lock.as_ref().zip(state) {
+        Some((lock, state)) => write_lock(&mut out, &key, lock, state, now, connection.max_clock_skew())?,
+        None if work.is_some() => {}
+        None => {
+            let key = plain(&key.to_string());
+            writeln!(out, "{STRONG}{key}{STRONG:#} has no row: nobody holds it. The next acquire gets it.")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn of_work(locks: &LockClient, key: &LockKey) -> Result<Option<OnceStatus>, Failure> {
+    match key.key().strip_prefix(ONCE) {
+        Some(name) => Ok(locks.once(LockKey::new(name, key.sort_key().map(str::to_owned))).status().await?),
+        None => Ok(None),
+    }
+}
+
+/// The word for work that has an outcome.
+fn settled(work: &OnceStatus) -> Option<&'static str> {
+    match work.state {
+        OnceState::Done => Some("done"),
+        OnceState::Failed => Some("failed"),
+        _ => None,
+    }
+}
+
+fn write_work(out: &mut impl Write, key: &LockKey, work: &OnceStatus) -> std::io::Result<()> {
+    let key = plain(&key.to_string());
+    let attempts = if work.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", work.attempts) };
+    match settled(work) {
+        Some(state) => writeln!(out, "{STRONG}{key}{STRONG:#} is idempotent work. It is {state}, after {attempts}.")?,
+        None => writeln!(out, "{STRONG}{key}{STRONG:#} is idempotent work without an outcome, after {attempts}.")?,
+    }
+    for (what, at) in
+        [("first requested", work.first_seen_at), ("settled", work.settled_at), ("kept until", work.kept_until)]
+    {
+        if let Some(at) = at {
+            writeln!(out, "  {what}: {}", time(at))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_lock(
+    out: &mut impl Write,
+    key: &LockKey,
+    lock: &PeekedLock,
+    state: State,
+    now: SystemTime,
+    max_clock_skew: Option<Duration>,
+) -> std::io::Result<()> {
+    let (key, holder) = (plain(&key.to_string()), plain(&lock.holder));
+    let (style, is) = match state {
+        State::Released => (screen::GOOD, "free"),
+        State::Dead => (screen::DOUBTFUL, "dead"),
+        _ => (STRONG, "held"),
+    };
+    match state {
+        State::Released => writeln!(out, "{STRONG}{key}{STRONG:#} is {style}{is}{style:#}. {holder} held it last.")?,
+        State::Dead => writeln!(out, "{STRONG}{key}{STRONG:#} is {style}{is}{style:#}: {holder} did not release it.")?,
+        _ => writeln!(out, "{STRONG}{key}{STRONG:#} is {style}{is}{style:#} by {holder}.")?,
+    }
+    write_times(out, lock, state, now)?;
+    if let Some(token) = lock.fencing_token {
+        writeln!(out, "  fencing token: {token}")?;
+    }
+    if let Some(workflow) = &lock.workflow {
+        writeln!(out, "  workflow: {}", plain(workflow))?;
+    }
+    if let Some(reason) = &lock.break_reason {
+        writeln!(out, "  last broken, because: {}", plain(reason))?;
+    }
+    for (name, value) in &lock.attributes {
+        if let Attribute::Text(value) | Attribute::Number(value) = value {
+            writeln!(out, "  {}: {}", plain(name), plain(value))?;
+        }
+    }
+    writeln!(out, "  version: {}", plain(&lock.version))?;
+    writeln!(out, "{}", advice(lock, state, max_clock_skew))
+}
+
+fn write_times(out: &mut impl Write, lock: &PeekedLock, state: State, now: SystemTime) -> std::io::Result<()> {
+    let ago = |at: SystemTime| span(now.duration_since(at).unwrap_or_default());
+    if let Some(at) = lock.renewed_at {
+        writeln!(out, "  acquired or renewed: {}, {} ago", time(at), ago(at))?;
+    }
+    match (state, lock.lease_ends_at) {
+        (State::Released, Some(at)) => writeln!(out, "  released: {}, {} ago", time(at), ago(at)),
+        (_, Some(at)) => match at.duration_since(now) {
+            Ok(left) => writeln!(out, "  lease of {} ends: {}, in {}", span(lock.lease), time(at), span(left)),
+            Err(_) => writeln!(out, "  lease of {} ended: {}, {} ago", span(lock.lease), time(at), ago(at)),
+        },
+        (_, None) => writeln!(out, "  lease: {}", span(lock.lease)),
+    }
+}
+
+/// What a caller would have to do.
+fn advice(lock: &PeekedLock, state: State, max_clock_skew: Option<Duration>) -> String {
+    let skew = max_clock_skew.map(span).unwrap_or_default();
+    match (state, lock.lease_ends_at.and(max_clock_skew)) {
+        (State::Released, _) => "The next acquire gets it.".to_owned(),
+        (State::Dead, _) => {
+            format!("Its lease ended more than {skew} ago, so the next acquire takes it over. A break is not needed.")
+        }
+        (_, Some(_)) => format!(
+            "A caller has to wait until it is released, or until {skew} after the end of its lease if it is not renewed. \
+             Look again to see whether it is renewed, before you break it."
+        ),
+        (_, None) => format!(
+            "No wall clock counts for it. It is dead when its version stays the same for {}. An acquire that waits for so \
+             long sees that, and takes it over.",
+            span(lock.lease)
+        ),
+    }
+}

@@ -1,0 +1,205 @@
+//! What each command prints, compared with the files in `tests/golden`. `SNAPSHOTS=overwrite` writes them anew.
+
+use crate::place::{Ended, LEASE, Place, TABLE, end};
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::{Budget, Error};
+use regex::Regex;
+use snapbox::{Assert, Data, Redactions};
+use std::path::Path;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// What differs from run to run.
+pub(crate) fn redactions() -> Redactions {
+    let mut redactions = Redactions::new();
+    for (name, pattern) in [
+        ("[TIME]", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z"),
+        ("[VERSION]", r"ll1-[0-9A-Za-z-]+"),
+        ("[MILLIS]", r"\b[0-9]{13}\b"),
+        ("[AGO]", r"[0-9]+s ago *"),
+        ("[LEFT]", r"\b(59m( [0-9]+s)?|1h|9m [0-9]+s|10m( [0-9]s)?)\b *"),
+    ] {
+        redactions.insert(name, Regex::new(pattern).unwrap()).unwrap();
+    }
+    redactions
+}
+
+/// Compares the exit code, standard output and standard error of a command with a file.
+fn assert_golden(name: &str, ended: &Ended) {
+    let code = ended.status.code().unwrap();
+    let said = format!("exit code {code}\n--- standard output\n{}--- standard error\n{}", ended.out, ended.err);
+    // Escapes are part of what is compared, but no editor should show colours.
+    let said = said.replace('\u{1b}', "ESC");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name).with_extension("txt");
+    let redacted = redactions().redact(&said);
+    Assert::new().action_env("SNAPSHOTS").eq(Data::text(redacted).raw(), Data::read_from(&path, None).raw());
+}
+
+async fn golden(place: &Place, name: &str, arguments: &[&str]) {
+    assert_golden(name, &place.run(arguments).await);
+}
+
+/// A command that prints to a terminal with colours.
+fn coloured(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = place.command();
+    command.env("CLICOLOR_FORCE", "1").args(arguments);
+    command
+}
+
+/// One lock in each state.
+async fn with_all_states() -> Place {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    let _ = place.held("customer-1", "host-a/17").await.save();
+    let workflow = "arn:aws:states:eu-central-1:111122223333:execution:nightly:4711";
+    let held = locks.try_acquire("job/nightly").owner("nightly/4711").workflow(workflow).lease(LEASE);
+    let _ = held.attribute("shard", 5).await.unwrap().granted().unwrap().save();
+    place.held("customer-2", "host-b/3").await.release().await.unwrap();
+    let dead = locks.try_acquire("customer-3").owner("host-c/9").lease(Duration::from_secs(1));
+    let _ = dead.await.unwrap().granted().unwrap().save();
+    let budget = Budget::lasting(Duration::from_secs(60));
+    let once = locks.once("order-9").within(&budget).run(async |_| Ok::<_, Error>("paid".to_owned()));
+    let _ = once.await.unwrap();
+    let open = locks.once("order-10").owner("host-d/1").lease(LEASE).start::<()>().await.unwrap();
+    std::mem::forget(open);
+    // A hostile row: it would change the terminal.
+    put(&place, [("key", "odd\u{1b}[2J"), ("ownerName", "host-e")]).await;
+    // The Java client, which writes no end of its lease.
+    let java = [("key", "java"), ("ownerName", "host-j"), ("leaseDuration", "20000"), ("recordVersionNumber", "5f0c")];
+    put(&place, java).await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    place
+}
+
+async fn put<const N: usize>(place: &Place, attributes: [(&str, &str); N]) {
+    let item = attributes.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned())));
+    place.local.client().put_item().table_name(TABLE).set_item(Some(item.into())).send().await.unwrap();
+}
+
+/// So that a lock is dead as soon as its lease has ended.
+const NO_SKEW: [&str; 2] = ["--max-clock-skew-ms", "0"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls() {
+    let place = with_all_states().await;
+    for (name, more) in [
+        ("ls", &[][..]),
+        ("ls-json", &["--json"]),
+        ("ls-state", &["--state", "dead", "--state", "invalid"]),
+        ("ls-prefix", &["--prefix", "customer-"]),
+        ("ls-owner", &["--owner", "host-a"]),
+        ("ls-workflow", &["--workflow", "arn:aws:states:eu-central-1:111122223333:execution:nightly:4711"]),
+        ("ls-limit", &["--limit", "1", "--prefix", "customer-"]),
+        ("ls-nothing", &["--prefix", "none"]),
+    ] {
+        golden(&place, name, &[&["ls"], &NO_SKEW[..], more].concat()).await;
+    }
+    assert_golden("ls-colours", &end(&mut coloured(&place, &[&["ls"], &NO_SKEW[..]].concat())).await);
+    let mut without = coloured(&place, &["ls"]);
+    without.env_remove("CLICOLOR_FORCE").env("NO_COLOR", "1");
+    assert!(!end(&mut without).await.done().contains('\u{1b}'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show() {
+    let place = with_all_states().await;
+    for (name, key) in [
+        ("held", "customer-1"),
+        ("released", "customer-2"),
+        ("dead", "customer-3"),
+        ("workflow", "job/nightly"),
+        ("done", "once/order-9"),
+        ("open", "once/order-10"),
+        ("java", "java"),
+        ("odd", "odd\u{1b}[2J"),
+        ("none", "nobody"),
+    ] {
+        golden(&place, &format!("show-{name}"), &[&["show", key], &NO_SKEW[..]].concat()).await;
+        golden(&place, &format!("show-{name}-json"), &[&["show", key, "--json"], &NO_SKEW[..]].concat()).await;
+    }
+    assert_golden("show-colours", &end(&mut coloured(&place, &["show", "customer-1"])).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn break_lock() {
+    let place = Place::new().await;
+    let mut lock = place.held("customer-1", "host-a/17").await;
+    let seen = place.locks("test").peek("customer-1").await.unwrap().unwrap().version;
+    let because = ["--seen", &seen, "--reason", "host-a is gone"];
+    golden(&place, "break-without-yes", &[&["break", "customer-1"], &because[..]].concat()).await;
+    assert!(!place.is_free("customer-1").await);
+    lock.checkpoint().await.unwrap();
+    let yes = [&["break", "customer-1", "--yes"], &because[..]].concat();
+    golden(&place, "break-renewed", &yes).await;
+    lock.checkpoint().await.unwrap();
+    let seen = place.locks("test").peek("customer-1").await.unwrap().unwrap().version;
+    let because = ["--seen", &seen, "--reason", "host-a is gone"];
+    golden(&place, "break", &[&["break", "customer-1", "--yes"], &because[..]].concat()).await;
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    golden(&place, "show-broken", &["show", "customer-1"]).await;
+    golden(&place, "break-again-json", &[&["break", "customer-1", "--yes", "--json"], &because[..]].concat()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquire_renew_release() {
+    let place = Place::new().await;
+    let acquired = place.run(&["acquire", "customer-1", "--owner", "me", "--lease", "1h"]).await;
+    assert_golden("acquire", &acquired);
+    golden(&place, "acquire-held", &["acquire", "customer-1"]).await;
+    let renewed = place.run_with(&["renew"], &acquired.out).await;
+    assert_golden("renew", &renewed);
+    assert_golden("release", &place.run_with(&["release"], &renewed.out).await);
+    assert!(place.is_free("customer-1").await);
+    let _next = place.held("customer-1", "next").await.save();
+    assert_golden("release-lost", &place.run_with(&["release"], &renewed.out).await);
+    assert_golden("renew-lost", &place.run_with(&["renew"], &renewed.out).await);
+    assert_golden("renew-nonsense", &place.run_with(&["renew"], "{}").await);
+    let acquired = place.run(&["acquire", "customer-2"]).await.done();
+    assert_golden("release-json", &place.run_with(&["release", "--json"], &acquired).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_waits_for_a_release_and_for_the_end_of_a_lease() {
+    let place = Place::new().await;
+    let lock = place.held("customer-1", "holder").await;
+    let waiting = async { place.run(&["acquire", "customer-1", "--wait", "30s"]).await };
+    let releasing = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        lock.release().await.unwrap();
+    };
+    let (waited, ()) = tokio::join!(waiting, releasing);
+    waited.done();
+    // A Java client that died: what the tries see between them proves it.
+    let java = [("key", "java"), ("ownerName", "host-j"), ("leaseDuration", "1500"), ("recordVersionNumber", "5f0c")];
+    put(&place, java).await;
+    place.run(&["acquire", "java", "--wait", "30s"]).await.done();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_arguments_and_tables() {
+    let place = Place::new().await;
+    golden(&place, "error-table", &["ls", "--table", "nowhere"]).await;
+    golden(&place, "error-lease", &["acquire", "k", "--lease", "5"]).await;
+    golden(&place, "error-key", &["show", ""]).await;
+    let mut nowhere = place.command();
+    nowhere.env_remove("AWS_REGION").arg("ls");
+    assert_golden("error-region", &end(&mut nowhere).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn help_completions_and_the_man_page() {
+    let place = Place::new().await;
+    for command in ["ls", "show", "break", "acquire", "renew", "release", "run"] {
+        golden(&place, &format!("help-{command}"), &[command, "--help"]).await;
+    }
+    golden(&place, "help", &["--help"]).await;
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(place.run(&["completions", shell]).await.done().contains("max-clock-skew-ms"), "{shell}");
+    }
+    let page = place.run(&["man"]).await.done();
+    assert!(page.contains(".TH lambda-lock") && page.contains("128 and the number of the signal"), "{page}");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
+    std::fs::create_dir_all(&directory).unwrap();
+    place.run(&["man", directory.to_str().unwrap()]).await.done();
+    assert!(directory.join("lambda-lock-break.1").exists());
+}

@@ -1,0 +1,8 @@
+//! The command as a user starts it, against the embedded DynamoDB.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+mod golden;
+mod place;
+mod run;
+mod session;

@@ -1,0 +1,92 @@
+//! A lock table, and the command that works on it.
+
+use lambda_lock::{Lock, LockClient};
+use lambda_lock_local::LocalDynamoDb;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+pub(crate) const TABLE: &str = "locks";
+pub(crate) const LEASE: Duration = Duration::from_secs(3600);
+
+pub(crate) struct Place {
+    pub(crate) local: LocalDynamoDb,
+}
+
+/// What a command left.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("{self:?}"))
+    }
+
+    /// The output of a command that did what it should.
+    pub(crate) fn done(self) -> String {
+        assert!(self.status.success(), "{self:?}");
+        self.out
+    }
+}
+
+impl Place {
+    pub(crate) async fn new() -> Self {
+        Self { local: LocalDynamoDb::with_tables(&[(TABLE, "key")]).await.unwrap() }
+    }
+
+    pub(crate) fn locks(&self, owner: &str) -> LockClient {
+        LockClient::builder(self.local.client(), TABLE).owner(owner).build().unwrap()
+    }
+
+    pub(crate) async fn held(&self, key: &str, owner: &str) -> Lock {
+        self.locks(owner).try_acquire(key).owner(owner).lease(LEASE).await.unwrap().granted().unwrap()
+    }
+
+    /// Whether nobody holds the lock.
+    pub(crate) async fn is_free(&self, key: &str) -> bool {
+        self.locks("test").peek(key).await.unwrap().is_none_or(|lock| lock.released)
+    }
+
+    /// Nothing of this machine's configuration is used.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-lock"));
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", self.local.endpoint()).env("AWS_REGION", "eu-central-1");
+        command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local").env("COLUMNS", "100");
+        let nowhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-configuration");
+        command.env("AWS_CONFIG_FILE", &nowhere).env("AWS_SHARED_CREDENTIALS_FILE", &nowhere);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Ended {
+        end(self.command().args(arguments)).await
+    }
+
+    /// Gives the command something on standard input.
+    pub(crate) async fn run_with(&self, arguments: &[&str], input: &str) -> Ended {
+        let mut command = self.command();
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().await.unwrap();
+        ended(output)
+    }
+}
+
+pub(crate) async fn end(command: &mut Command) -> Ended {
+    ended(command.output().await.unwrap())
+}
+
+fn ended(output: std::process::Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+}

@@ -1,0 +1,260 @@
+//! `run`: the command, its signals, and what is left of the lock.
+
+use crate::place::{Ended, Place, end};
+use lambda_lock::TryAcquired;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A file that a shell script of a test writes.
+fn file(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+async fn written(path: &Path) -> String {
+    let begun = Instant::now();
+    loop {
+        match std::fs::read_to_string(path) {
+            Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+            _ => assert!(begun.elapsed() < PATIENCE, "nobody wrote {}", path.display()),
+        }
+        sleep(millis(20)).await;
+    }
+}
+
+fn run(place: &Place, options: &[&str], script: &str) -> Command {
+    let mut command = place.command();
+    command.args(["run", "k"]).args(options).args(["--", "sh", "-c", script]);
+    command
+}
+
+fn spawned(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+async fn ended(child: Child) -> Ended {
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+}
+
+fn is_running(pid: &str) -> bool {
+    // A zombie has ended: its parent has only not looked yet.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    test_kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap()).is_ok() && !stat.contains(") Z ")
+}
+
+async fn break_it(place: &Place) {
+    let locks = place.locks("operator");
+    let seen = locks.peek("k").await.unwrap().unwrap().version;
+    // A renewal may come between.
+    if locks.break_lock("k", &seen, "test").await.unwrap() == lambda_lock::ReleaseOutcome::AlreadyGone {
+        Box::pin(break_it(place)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_has_key_and_token_and_its_exit_code_is_returned() {
+    let place = Place::new().await;
+    let ended = end(&mut run(&place, &[], "echo $LOCK_KEY $FENCING_TOKEN; exit 7")).await;
+    assert_eq!(ended.code(), 7);
+    let token = place.locks("test").peek("k").await.unwrap().unwrap().fencing_token.unwrap();
+    assert_eq!(ended.out, format!("k {token}\n"));
+    assert!(place.is_free("k").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_is_killed_or_cannot_be_started_leaves_the_lock_free() {
+    let place = Place::new().await;
+    assert_eq!(end(&mut run(&place, &[], "kill -9 $$")).await.code(), 128 + 9);
+    assert!(place.is_free("k").await);
+    for (program, code) in [("/no-such-program", 127), ("/", 126)] {
+        let ended = place.run(&["run", "k", "--", program]).await;
+        assert_eq!(ended.code(), code, "{ended:?}");
+        assert!(ended.err.contains("cannot be started"), "{ended:?}");
+        assert!(place.is_free("k").await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_another_holder_is_not_waited_for_unless_it_is_told_to() {
+    let place = Place::new().await;
+    let lock = place.held("k", "other").await;
+    let ended = end(&mut run(&place, &[], "echo ran")).await;
+    assert_eq!((ended.code(), ended.out.as_str()), (75, ""), "{ended:?}");
+    let waiting = spawned(run(&place, &["--wait", "20s"], "echo ran"));
+    sleep(millis(300)).await;
+    lock.release().await.unwrap();
+    assert_eq!(self::ended(waiting).await.done(), "ran\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_is_renewed_while_the_command_runs() {
+    let place = Place::new().await;
+    let child = spawned(run(&place, &["--lease", "1s"], "sleep 4"));
+    sleep(millis(3_500)).await;
+    assert!(matches!(place.locks("other").try_acquire("k").lease(millis(5_000)).await.unwrap(), TryAcquired::Held(_)));
+    ended(child).await.done();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_lock_is_lost_is_stopped_with_all_that_it_started() {
+    let place = Place::new().await;
+    let (parent, forked) = (file("lost-parent"), file("lost-forked"));
+    let script = format!("sleep 100 & echo $! > {}; echo $$ > {}; wait", forked.display(), parent.display());
+    let child = spawned(run(&place, &["--lease", "2s"], &script));
+    let (parent, forked) = (written(&parent).await, written(&forked).await);
+    break_it(&place).await;
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(ended.err.contains("the lock is lost: the command is stopped"), "{ended:?}");
+    assert!(!is_running(&parent) && !is_running(&forked));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_ignores_sigterm_is_killed_later() {
+    let place = Place::new().await;
+    let ready = file("ignores");
+    let script = format!("trap 'echo asked' TERM; echo $$ > {}; while :; do sleep 0.1; done", ready.display());
+    let child = spawned(run(&place, &["--lease", "2s", "--kill-after", "1s"], &script));
+    let pid = written(&ready).await;
+    break_it(&place).await;
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(ended.out.starts_with("asked\n"), "{ended:?}");
+    assert!(!is_running(&pid));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_stopped_is_ended_too() {
+    let place = Place::new().await;
+    let ready = file("stopped");
+    let child =
+        spawned(run(&place, &["--lease", "2s"], &format!("echo $$ > {}; kill -STOP $$; sleep 100", ready.display())));
+    let pid = written(&ready).await;
+    break_it(&place).await;
+    assert_eq!(ended(child).await.code(), 76);
+    assert!(!is_running(&pid));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_beyond_its_lease_it_leaves_the_next_holder_alone_and_ends_its_command() {
+    let place = Place::new().await;
+    let ready = file("frozen");
+    let options = ["--lease", "1s", "--max-clock-skew-ms", "0"];
+    let child = spawned(run(&place, &options, &format!("echo $$ > {}; sleep 100", ready.display())));
+    let pid = written(&ready).await;
+    signal(&child, Signal::STOP);
+    sleep(millis(3_500)).await;
+    let next = place.held("k", "next").await;
+    signal(&child, Signal::CONT);
+    assert_eq!(ended(child).await.code(), 76);
+    assert!(!is_running(&pid));
+    assert_eq!(next.release().await.unwrap(), lambda_lock::ReleaseOutcome::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_does_not_outlive_a_lease_that_nobody_can_renew() {
+    let place = Place::new().await;
+    let ready = file("cut-off");
+    let child = spawned(run(&place, &["--lease", "3s"], &format!("echo $$ > {}; sleep 100", ready.display())));
+    let pid = written(&ready).await;
+    // The server ends with it.
+    drop(place);
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(!is_running(&pid));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_is_passed_on_and_the_lock_is_free_afterwards() {
+    let place = Place::new().await;
+    for (sent, code) in [(Signal::INT, 128 + 2), (Signal::TERM, 128 + 15), (Signal::HUP, 128 + 1)] {
+        let ready = file("passed-on");
+        let child = spawned(run(&place, &[], &format!("echo $$ > {}; exec sleep 100", ready.display())));
+        written(&ready).await;
+        signal(&child, sent);
+        assert_eq!(ended(child).await.code(), code);
+        assert!(place.is_free("k").await);
+    }
+    // A command that ends in its own way.
+    let ready = file("own-way");
+    let child = spawned(run(
+        &place,
+        &[],
+        &format!("trap 'exit 3' TERM; echo $$ > {}; while :; do sleep 0.1; done", ready.display()),
+    ));
+    written(&ready).await;
+    signal(&child, Signal::TERM);
+    assert_eq!(ended(child).await.code(), 3);
+    assert!(place.is_free("k").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_foreground_the_command_stays_in_the_process_group() {
+    let place = Place::new().await;
+    let group = "ps -o pgid= -p $$";
+    let own = end(&mut run(&place, &[], &format!("echo $$ $({group})"))).await.done();
+    let (pid, group_of_its_own) = own.trim().split_once(' ').unwrap();
+    assert_eq!(pid, group_of_its_own.trim());
+    let shared = end(&mut run(&place, &["--foreground"], &format!("echo $$ $({group})"))).await.done();
+    let (pid, group_of_others) = shared.trim().split_once(' ').unwrap();
+    assert_ne!(pid, group_of_others.trim());
+    let ready = file("foreground");
+    let child = spawned(run(&place, &["--foreground"], &format!("echo $$ > {}; exec sleep 100", ready.display())));
+    written(&ready).await;
+    signal(&child, Signal::TERM);
+    assert_eq!(ended(child).await.code(), 128 + 15);
+    assert!(place.is_free("k").await);
+}
+
+/// Ctrl-C before, during and after the acquire, the command and the release.
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_at_any_point_it_leaves_the_lock_free() {
+    let place = Place::new().await;
+    let (mut early, mut later) = (0, 0);
+    for delay in (0..60).map(|step| millis(step * 4)) {
+        let child = spawned(run(&place, &[], "exec sleep 0.08"));
+        sleep(delay).await;
+        // It may have ended before.
+        if let Some(id) = child.id() {
+            let _ = kill_process(Pid::from_raw(id.cast_signed()).unwrap(), Signal::INT);
+        }
+        let ended = ended(child).await;
+        match ended.status.code() {
+            // Before anything was sent.
+            None => early += 1,
+            Some(0 | 130) => later += 1,
+            other => panic!("{other:?} after {delay:?}: {ended:?}"),
+        }
+        assert!(place.is_free("k").await, "after {delay:?}: {ended:?}");
+    }
+    assert!(early > 0 && later > 0, "{early} {later}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_while_it_waits_it_leaves_the_holder_alone() {
+    let place = Place::new().await;
+    let lock = place.held("k", "holder").await;
+    let child = spawned(run(&place, &["--wait", "60s"], "echo ran"));
+    sleep(millis(700)).await;
+    signal(&child, Signal::INT);
+    let ended = ended(child).await;
+    assert_eq!((ended.code(), ended.out.as_str()), (130, ""));
+    assert_eq!(lock.release().await.unwrap(), lambda_lock::ReleaseOutcome::Released);
+}
