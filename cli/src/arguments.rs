@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::asl::AslOptions;
 use crate::connection;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -16,11 +17,6 @@ use std::time::Duration;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
-    #[command(flatten)]
-    pub(crate) connection: connection::Options,
-    /// Print JSON instead of text.
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
 }
 
 const EXIT_CODES: &str = "\
@@ -37,13 +33,34 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Ls(ListOptions),
-    Show(ShowOptions),
-    Break(BreakOptions),
-    Acquire(AcquireOptions),
-    Renew(RenewOptions),
-    Release(ReleaseOptions),
-    Run(RunOptions),
+    /// List the locks of the table. It reads the whole table, unless it is told to stop earlier.
+    Ls(OnTable<ListOptions>),
+    /// Show everything that is known about one lock: who holds it, since when, until when, and what a caller would have to do.
+    Show(OnTable<ShowOptions>),
+    /// Release a lock for its holder, which may still run.
+    ///
+    /// It is refused if the holder has renewed the lock since it was seen. The holder learns that it lost the lock at its next
+    /// renewal. What it writes until then must be fenced.
+    Break(OnTable<BreakOptions>),
+    /// Acquire a lock, and print what renew and release need.
+    Acquire(OnTable<AcquireOptions>),
+    /// Renew a lock that acquire printed, and print it anew.
+    Renew(OnTable<RenewOptions>),
+    /// Release a lock that acquire printed.
+    Release(OnTable<ReleaseOptions>),
+    /// Run a command while a lock is held: acquire, run, renew, release.
+    ///
+    /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock is lost, it gets SIGTERM, and SIGKILL if it
+    /// still runs after --kill-after.
+    Run(OnTable<RunOptions>),
+    /// Prints the states that acquire, renew and release a lock from a Step Functions state machine with DynamoDB alone, as
+    /// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
+    ///
+    /// Put the states into the States of a state machine whose query language is JSONata, and write your own first and
+    /// second step: FirstStep goes to Renew, SecondStep to Unlock. Each of them catches every error (States.ALL, and
+    /// States.DataLimitExceeded by its name), assigns `failure` with `Error` and `Cause`, and goes to UnlockAfterFailure, or to
+    /// LeftToItsLease if its function may still run. `--sample` prints a whole state machine to start from.
+    Asl(AslOptions),
     /// Print what makes a shell complete these commands.
     Completions {
         /// The shell.
@@ -56,7 +73,6 @@ pub(crate) enum Command {
     },
 }
 
-/// List the locks of the table. It reads the whole table, unless it is told to stop earlier.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListOptions {
     /// Only locks in this state. May be given several times.
@@ -77,6 +93,25 @@ pub(crate) struct ListOptions {
     /// Stop after about so many read units. One reads 8 KB.
     #[arg(long, value_name = "NUMBER", default_value_t = 5000.0)]
     pub(crate) read_units: f64,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// A command that works on a table.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OnTable<Options: clap::Args> {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    #[command(flatten)]
+    pub(crate) connection: connection::Options,
+}
+
+/// How the result is printed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Format {
+    /// Print JSON instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Which lock.
@@ -95,17 +130,14 @@ impl Key {
     }
 }
 
-/// Show everything that is known about one lock: who holds it, since when, until when, and what a caller would have to do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowOptions {
     #[command(flatten)]
     pub(crate) key: Key,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
-/// Release a lock for its holder, which may still run.
-///
-/// It is refused if the holder has renewed the lock since it was seen. The holder learns that it lost the lock at its next
-/// renewal. What it writes until then must be fenced.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BreakOptions {
     #[command(flatten)]
@@ -119,6 +151,8 @@ pub(crate) struct BreakOptions {
     /// Do not ask.
     #[arg(long)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 /// How a lock is acquired.
@@ -137,14 +171,12 @@ pub(crate) struct HowToAcquire {
     pub(crate) owner: Option<String>,
 }
 
-/// Acquire a lock, and print what renew and release need.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AcquireOptions {
     #[command(flatten)]
     pub(crate) how: HowToAcquire,
 }
 
-/// Renew a lock that acquire printed, and print it anew.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RenewOptions {
     /// The file with what acquire printed. By default standard input.
@@ -154,17 +186,14 @@ pub(crate) struct RenewOptions {
     pub(crate) lease: Option<Duration>,
 }
 
-/// Release a lock that acquire printed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReleaseOptions {
     /// The file with what acquire printed. By default standard input.
     pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
-/// Run a command while a lock is held: acquire, run, renew, release.
-///
-/// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock is lost, it gets SIGTERM, and SIGKILL if it
-/// still runs after --kill-after.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
     #[command(flatten)]

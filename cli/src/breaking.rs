@@ -5,18 +5,14 @@ use crate::connection;
 use crate::exit::Failure;
 use crate::row::State;
 use crate::screen::{self, STRONG, plain};
-use lambda_lock::{LockClient, ReleaseOutcome};
+use lambda_lock::ReleaseOutcome;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-pub(crate) async fn break_lock(
-    locks: &LockClient,
-    connection: &connection::Options,
-    options: &BreakOptions,
-    json: bool,
-) -> Result<ExitCode, Failure> {
+pub(crate) async fn break_lock(connection: &connection::Options, options: &BreakOptions) -> Result<ExitCode, Failure> {
+    let (locks, json) = (connection.open().await?, options.format.json);
     let key = options.key.key();
     let shown = plain(&key.to_string());
     let changed =

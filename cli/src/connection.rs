@@ -13,7 +13,7 @@ use std::time::Duration;
 #[command(next_help_heading = "Table")]
 pub(crate) struct Options {
     /// The lock table.
-    #[arg(long, env = "LOCK_TABLE", hide_env_values = true, global = true, default_value = "locks")]
+    #[arg(long, env = "LOCK_TABLE", hide_env_values = true, default_value = "locks")]
     table: String,
     /// The name of the table's partition key.
     #[arg(
@@ -26,26 +26,26 @@ pub(crate) struct Options {
     )]
     key_attribute: String,
     /// The name of the table's sort key, where it has one.
-    #[arg(long, env = "LOCK_SORT_KEY_ATTRIBUTE", hide_env_values = true, global = true, value_name = "NAME")]
+    #[arg(long, env = "LOCK_SORT_KEY_ATTRIBUTE", hide_env_values = true, value_name = "NAME")]
     sort_key_attribute: Option<String>,
     /// The table's TTL attribute, where it has one. The stack's table has expiresAt.
-    #[arg(long, env = "LOCK_TTL_ATTRIBUTE", hide_env_values = true, global = true, value_name = "NAME")]
+    #[arg(long, env = "LOCK_TTL_ATTRIBUTE", hide_env_values = true, value_name = "NAME")]
     ttl_attribute: Option<String>,
     /// By how many milliseconds two wall clocks may differ. With off, nobody is dead by the wall clock.
-    #[arg(long, env = "LOCK_MAX_CLOCK_SKEW_MS", hide_env_values = true, global = true, value_name = "MS")]
+    #[arg(long, env = "LOCK_MAX_CLOCK_SKEW_MS", hide_env_values = true, value_name = "MS")]
     #[arg(value_parser = max_clock_skew, default_value = "2000")]
     max_clock_skew_ms: MaxClockSkew,
     /// How the lease is written: as the Java client reads it, or as the Go client does.
-    #[arg(long, env = "LOCK_LEASE_DIALECT", hide_env_values = true, global = true, value_enum, default_value_t = Leases::Java)]
+    #[arg(long, env = "LOCK_LEASE_DIALECT", hide_env_values = true, value_enum, default_value_t = Leases::Java)]
     lease_dialect: Leases,
     /// The profile in the configuration files of AWS.
-    #[arg(long, env = "AWS_PROFILE", hide_env_values = true, global = true)]
+    #[arg(long, env = "AWS_PROFILE", hide_env_values = true)]
     profile: Option<String>,
     /// The Region of the table.
-    #[arg(long, env = "AWS_REGION", hide_env_values = true, global = true)]
+    #[arg(long, env = "AWS_REGION", hide_env_values = true)]
     region: Option<String>,
     /// Another DynamoDB, such as that of cargo local.
-    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, global = true, value_name = "URL")]
+    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL")]
     endpoint_url: Option<String>,
 }
 

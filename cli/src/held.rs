@@ -31,11 +31,11 @@ pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<
     print(resume.await?)
 }
 
-pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions, json: bool) -> Result<ExitCode, Failure> {
+pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Result<ExitCode, Failure> {
     let saved = read(options.file.as_deref())?;
     let key = saved.key();
     match locks.release(saved).await? {
-        ReleaseOutcome::Released if json => println!("{}", json!({"key": key.key(), "released": true})),
+        ReleaseOutcome::Released if options.format.json => println!("{}", json!({"key": key.key(), "released": true})),
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => {
             return Err(Failure::Lost(format!("{key} was no longer held: it was lost before, or released already")));

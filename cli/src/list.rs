@@ -6,7 +6,6 @@ use crate::exit::Failure;
 use crate::row::{Row, State, from_epoch_millis};
 use crate::screen::{self, FAINT, STRONG};
 use anstyle::Style;
-use lambda_lock::LockClient;
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -23,12 +22,8 @@ struct Read {
     printed: u64,
 }
 
-pub(crate) async fn list(
-    locks: &LockClient,
-    connection: &connection::Options,
-    options: &ListOptions,
-    json: bool,
-) -> Result<ExitCode, Failure> {
+pub(crate) async fn list(connection: &connection::Options, options: &ListOptions) -> Result<ExitCode, Failure> {
+    let (locks, json) = (connection.open().await?, options.format.json);
     let (mut read, begun) = (Read::default(), Instant::now());
     let mut pages = locks.list();
     let mut out = anstream::stdout().lock();

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints to its user")]
 
 mod arguments;
+mod asl;
 mod breaking;
 mod connection;
 mod exit;
@@ -14,15 +15,14 @@ mod screen;
 mod show;
 mod signals;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let Arguments { command, connection, json } = Arguments::parse();
-    match act(command, &connection, json).await {
+    match act(Arguments::parse().command).await {
         Ok(code) => code,
         // Whoever reads the output has what he wanted, as with `head`.
         Err(Failure::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -33,15 +33,16 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn act(command: Command, connection: &connection::Options, json: bool) -> Result<ExitCode, Failure> {
+async fn act(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Ls(options) => list::list(&connection.open().await?, connection, &options, json).await,
-        Command::Show(options) => show::show(&connection.open().await?, connection, &options, json).await,
-        Command::Break(options) => breaking::break_lock(&connection.open().await?, connection, &options, json).await,
-        Command::Acquire(options) => held::acquire(&connection.open().await?, &options).await,
-        Command::Renew(options) => held::renew(&connection.open().await?, &options).await,
-        Command::Release(options) => held::release(&connection.open().await?, &options, json).await,
-        Command::Run(options) => run::run(&connection.open().await?, &options).await,
+        Command::Ls(OnTable { options, connection }) => list::list(&connection, &options).await,
+        Command::Show(OnTable { options, connection }) => show::show(&connection, &options).await,
+        Command::Break(OnTable { options, connection }) => breaking::break_lock(&connection, &options).await,
+        Command::Acquire(OnTable { options, connection }) => held::acquire(&connection.open().await?, &options).await,
+        Command::Renew(OnTable { options, connection }) => held::renew(&connection.open().await?, &options).await,
+        Command::Release(OnTable { options, connection }) => held::release(&connection.open().await?, &options).await,
+        Command::Run(OnTable { options, connection }) => run::run(&connection.open().await?, &options).await,
+        Command::Asl(options) => asl::print(options),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "lambda-lock", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

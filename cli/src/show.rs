@@ -48,15 +48,11 @@ impl Work {
     }
 }
 
-pub(crate) async fn show(
-    locks: &LockClient,
-    connection: &connection::Options,
-    options: &ShowOptions,
-    json: bool,
-) -> Result<ExitCode, Failure> {
+pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions) -> Result<ExitCode, Failure> {
+    let (locks, json) = (connection.open().await?, options.format.json);
     let key = options.key.key();
     let mut out = anstream::stdout().lock();
-    let work = of_work(locks, &key).await?;
+    let work = of_work(&locks, &key).await?;
     // Work that has an outcome is no lock any more.
     let lock = if work.as_ref().and_then(settled).is_none() { locks.peek(key.clone()).await? } else { None };
     let now = SystemTime::now();

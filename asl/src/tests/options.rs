@@ -69,13 +69,13 @@ fn what_is_printed_is_json_in_ascii_that_names_its_version_and_its_command() {
     for poll in [Poll::Look, Poll::Claim] {
         let options =
             Options { poll, key: "'\u{e4}\u{1f512}\t\"' & $states.input.key".to_owned(), ..Options::default() };
-        let sample = sample(&options, "lambda-lock-asl --sample").unwrap();
+        let sample = sample(&options, "lambda-lock asl --sample").unwrap();
         let text = sample.to_string();
         assert!(text.is_ascii(), "{text}");
         assert_eq!(text.parse::<Value>().unwrap(), serde_json::to_value(&sample).unwrap());
         let comment = text.parse::<Value>().unwrap()["Comment"].as_str().unwrap().to_owned();
         assert!(comment.contains(", protocol ll1. "), "{comment}");
-        assert!(comment.ends_with("Write them again with: lambda-lock-asl --sample"), "{comment}");
+        assert!(comment.ends_with("Write them again with: lambda-lock asl --sample"), "{comment}");
     }
 }
 

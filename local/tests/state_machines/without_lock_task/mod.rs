@@ -1,4 +1,4 @@
-//! State machines that hold their locks with DynamoDB alone: the states that `lambda-lock-asl` writes, under the role of
+//! State machines that hold their locks with DynamoDB alone: the states that `lambda-lock asl` writes, under the role of
 //! the template, next to `lock-task` and callers of the crate.
 
 mod clocks;

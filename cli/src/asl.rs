@@ -1,23 +1,16 @@
-//! Prints the states of a state machine that holds a lock with DynamoDB alone, or the policy of its role.
-#![allow(clippy::print_stderr, reason = "what it prints is its output")]
+//! `asl`: the states of a state machine that holds a lock with DynamoDB alone, or the policy of its role.
 
-use clap::{Parser, ValueEnum};
+use crate::exit::Failure;
+use clap::ValueEnum;
 use lambda_lock::Dialect;
 use lambda_lock_asl::{OWNER, Object, Options, Poll, policy, sample, states};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Prints the states that acquire, renew and release a lock from a Step Functions state machine with DynamoDB alone, as
-/// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
-///
-/// Put the states into the States of a state machine whose query language is JSONata, and write your own first and
-/// second step: FirstStep goes to Renew, SecondStep to Unlock. Each of them catches every error (States.ALL, and
-/// States.DataLimitExceeded by its name), assigns `failure` with `Error` and `Cause`, and goes to UnlockAfterFailure, or to
-/// LeftToItsLease if its function may still run. `--sample` prints a whole state machine to start from.
-#[derive(Parser)]
-#[command(name = "lambda-lock-asl", version)]
-struct Arguments {
+/// Which states.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AslOptions {
     /// The lock table: its name, its ARN, or a substitution.
     #[arg(long, default_value = "${LockTableName}")]
     table: String,
@@ -77,7 +70,7 @@ struct Arguments {
     policy: Vec<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum InDialect {
     /// Milliseconds, as the Java client writes them.
     Java,
@@ -85,7 +78,7 @@ enum InDialect {
     Go,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum By {
     /// A read: three transitions for each look. Rows of Java and Go clients are taken over too.
     Look,
@@ -93,20 +86,14 @@ enum By {
     Claim,
 }
 
-fn main() -> ExitCode {
-    let printed = printed(Arguments::parse());
-    // The reader of a pipe may have ended.
-    match printed.and_then(|object| Ok(writeln!(std::io::stdout(), "{object}")?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+pub(crate) fn print(options: AslOptions) -> Result<ExitCode, Failure> {
+    let object = printed(options).map_err(|error| Failure::Usage(error.to_string()))?;
+    writeln!(std::io::stdout(), "{object}")?;
+    Ok(ExitCode::SUCCESS)
 }
 
-fn printed(arguments: Arguments) -> Result<Object, Box<dyn std::error::Error>> {
-    let Arguments { sample: whole, policy: keys, .. } = &arguments;
+fn printed(arguments: AslOptions) -> Result<Object, Box<dyn std::error::Error>> {
+    let AslOptions { sample: whole, policy: keys, .. } = &arguments;
     let (whole, keys) = (*whole, keys.clone());
     let options = options(arguments)?;
     let command = command();
@@ -117,7 +104,7 @@ fn printed(arguments: Arguments) -> Result<Object, Box<dyn std::error::Error>> {
     })
 }
 
-fn options(arguments: Arguments) -> Result<Options, Box<dyn std::error::Error>> {
+fn options(arguments: AslOptions) -> Result<Options, Box<dyn std::error::Error>> {
     let seconds = |name: &str, given: f64| {
         Duration::try_from_secs_f64(given)
             .map_err(|_| format!("{name} must be a number of seconds that is not negative; got {given}"))
@@ -158,5 +145,5 @@ fn command() -> String {
             format!("'{}'", argument.replace('\'', "'\\''"))
         }
     });
-    ["lambda-lock-asl".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
+    ["lambda-lock".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }
