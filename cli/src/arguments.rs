@@ -42,6 +42,15 @@ pub(crate) enum Command {
     /// It is refused if the holder has renewed the lock since it was seen. The holder learns that it lost the lock at its next
     /// renewal. What it writes until then must be fenced.
     Break(OnTable<BreakOptions>),
+    /// Tell what happens to locks, as it happens: grants, renewals, takeovers, releases.
+    ///
+    /// It looks at the rows again and again, so it misses what begins and ends between two looks. Without keys it reads the whole
+    /// table each time.
+    Watch(OnTable<WatchOptions>),
+    /// Tell what happened to a lock, from the table's stream, which goes back 24 hours.
+    History(OnTable<HistoryOptions>),
+    /// Draw what watch --json or history --json printed: who held the lock, died and took over.
+    Timeline(TimelineOptions),
     /// Acquire a lock, and print what renew and release need.
     Acquire(OnTable<AcquireOptions>),
     /// Renew a lock that acquire printed, and print it anew.
@@ -153,6 +162,43 @@ pub(crate) struct BreakOptions {
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WatchOptions {
+    /// The keys of the locks. By default all locks of the table.
+    pub(crate) keys: Vec<String>,
+    /// The locks' sort key, where the table has one.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) sort_key: Option<String>,
+    /// The pause between two looks.
+    #[arg(long, value_parser = duration, default_value = "2s")]
+    pub(crate) interval: Duration,
+    /// Stop after this time. By default at Ctrl-C.
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryOptions {
+    #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TimelineOptions {
+    /// The file with the lines of JSON. By default standard input.
+    pub(crate) file: Option<PathBuf>,
+    /// Draw an SVG instead of text.
+    #[arg(long)]
+    pub(crate) svg: bool,
+    /// How wide the text is.
+    #[arg(long, env = "COLUMNS", hide_env_values = true, default_value_t = 100)]
+    pub(crate) columns: usize,
 }
 
 /// How a lock is acquired.

@@ -1,10 +1,11 @@
 //! Where the table is, and how the client is configured.
 
 use crate::exit::Failure;
-use aws_config::{BehaviorVersion, Region};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::Client;
 use aws_smithy_http_client::tls;
 use clap::ValueEnum;
+use lambda_lock::protocol::Schema;
 use lambda_lock::{Dialect, LockClient};
 use std::time::Duration;
 
@@ -68,8 +69,8 @@ enum Leases {
 }
 
 impl Options {
-    /// The client. It sends nothing yet, but may ask for credentials.
-    pub(crate) async fn open(&self) -> Result<LockClient, Failure> {
+    /// The configuration of AWS. It may ask for credentials.
+    pub(crate) async fn config(&self) -> Result<SdkConfig, Failure> {
         let https = aws_smithy_http_client::Builder::new()
             .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
             .build_https();
@@ -86,16 +87,26 @@ impl Options {
         if config.region().is_none() {
             return Err(Failure::Usage("no Region is known: give --region, or set AWS_REGION".to_owned()));
         }
-        let mut config = aws_sdk_dynamodb::config::Builder::from(&config);
+        Ok(config)
+    }
+
+    pub(crate) fn dynamodb(&self, config: &SdkConfig) -> Client {
+        let mut config = aws_sdk_dynamodb::config::Builder::from(config);
         if let Some(url) = &self.endpoint_url {
             config = config.endpoint_url(url);
         }
-        let mut builder = LockClient::builder(Client::from_conf(config.build()), &self.table)
-            .key_attribute(&self.key_attribute)
-            .dialect(match self.lease_dialect {
+        Client::from_conf(config.build())
+    }
+
+    /// The client. It sends nothing yet, but may ask for credentials.
+    pub(crate) async fn open(&self) -> Result<LockClient, Failure> {
+        let dynamodb = self.dynamodb(&self.config().await?);
+        let mut builder = LockClient::builder(dynamodb, &self.table).key_attribute(&self.key_attribute).dialect(
+            match self.lease_dialect {
                 Leases::Java => Dialect::Java,
                 Leases::Go => Dialect::Go,
-            });
+            },
+        );
         builder = match self.max_clock_skew() {
             Some(skew) => builder.max_clock_skew(skew),
             None => builder.without_wall_clock_takeover(),
@@ -107,6 +118,19 @@ impl Options {
             builder = builder.ttl_attribute(ttl);
         }
         Ok(builder.build()?)
+    }
+
+    /// The names of the table's key attributes.
+    pub(crate) fn schema(&self) -> Schema {
+        Schema {
+            key_attribute: self.key_attribute.clone(),
+            sort_key_attribute: self.sort_key_attribute.clone(),
+            ..Schema::default()
+        }
+    }
+
+    pub(crate) fn endpoint_url(&self) -> Option<&str> {
+        self.endpoint_url.as_deref()
     }
 
     pub(crate) fn table(&self) -> &str {

@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     Lost(String),
     /// The arguments, or what was read, cannot be used.
     Usage(String),
+    /// A request that is not the lock's failed.
+    Sdk(String),
     Io(std::io::Error),
 }
 
@@ -40,7 +42,7 @@ impl Failure {
             Self::Held(..) => HELD,
             Self::Lost(_) => LOST,
             Self::Usage(_) => USAGE,
-            Self::Io(_) => OTHER,
+            Self::Sdk(_) | Self::Io(_) => OTHER,
         })
     }
 }
@@ -65,7 +67,7 @@ impl fmt::Display for Failure {
                 write!(f, "{} is held by {}", screen::plain(&key.to_string()), screen::plain(&held.holder))?;
                 write!(f, ", which can be proven dead in {} if it does not renew", screen::span(held.retry_after))
             }
-            Self::Lost(message) | Self::Usage(message) => f.write_str(&screen::plain(message)),
+            Self::Lost(message) | Self::Usage(message) | Self::Sdk(message) => f.write_str(&screen::plain(message)),
             Self::Io(error) => error.fmt(f),
         }
     }

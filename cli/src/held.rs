@@ -87,15 +87,19 @@ fn print(lock: Lock) -> Result<ExitCode, Failure> {
 }
 
 fn read(file: Option<&Path>) -> Result<SavedLock, Failure> {
-    let text = match file {
+    serde_json::from_str(&text_of(file)?)
+        .map_err(|error| Failure::Usage(format!("this is not what acquire or renew prints: {error}")))
+}
+
+/// What a file or standard input has.
+pub(crate) fn text_of(file: Option<&Path>) -> Result<String, Failure> {
+    match file {
         Some(path) => std::fs::read_to_string(path)
-            .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?,
+            .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display()))),
         None => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text)?;
-            text
+            Ok(text)
         }
-    };
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::Usage(format!("this is not what acquire or renew prints: {error}")))
+    }
 }

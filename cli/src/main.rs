@@ -5,15 +5,20 @@
 mod arguments;
 mod asl;
 mod breaking;
+mod changes;
 mod connection;
 mod exit;
 mod held;
+mod history;
 mod list;
+mod record;
 mod row;
 mod run;
 mod screen;
 mod show;
 mod signals;
+mod timeline;
+mod watch;
 
 use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;
@@ -42,6 +47,9 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::Renew(OnTable { options, connection }) => held::renew(&connection.open().await?, &options).await,
         Command::Release(OnTable { options, connection }) => held::release(&connection.open().await?, &options).await,
         Command::Run(OnTable { options, connection }) => run::run(&connection.open().await?, &options).await,
+        Command::Watch(OnTable { options, connection }) => watch::watch(&connection, &options).await,
+        Command::History(OnTable { options, connection }) => history::history(&connection, &options).await,
+        Command::Timeline(options) => timeline::draw(&options),
         Command::Asl(options) => asl::print(options),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "lambda-lock", &mut std::io::stdout());

@@ -5,6 +5,9 @@ use lambda_lock::{Listed, ListedRow, LockKey, PeekedLock};
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// What the keys of idempotent work begin with.
+pub(crate) const ONCE: &str = "once/";
+
 /// What a row says about its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]

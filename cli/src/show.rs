@@ -3,7 +3,7 @@
 use crate::arguments::ShowOptions;
 use crate::connection;
 use crate::exit::Failure;
-use crate::row::{Row, State, epoch_millis};
+use crate::row::{ONCE, Row, State, epoch_millis};
 use crate::screen::{self, STRONG, plain, span, time};
 use lambda_lock::once::{OnceState, OnceStatus};
 use lambda_lock::{Attribute, LockClient, LockKey, PeekedLock};
@@ -11,9 +11,6 @@ use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-
-/// What the keys of idempotent work begin with.
-const ONCE: &str = "once/";
 
 /// What `--json` prints.
 #[derive(Serialize)]

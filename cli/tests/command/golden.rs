@@ -25,7 +25,7 @@ pub(crate) fn redactions() -> Redactions {
 }
 
 /// Compares the exit code, standard output and standard error of a command with a file.
-fn assert_golden(name: &str, ended: &Ended) {
+pub(crate) fn assert_golden(name: &str, ended: &Ended) {
     let code = ended.status.code().unwrap();
     let said = format!("exit code {code}\n--- standard output\n{}--- standard error\n{}", ended.out, ended.err);
     // Escapes are part of what is compared, but no editor should show colours.
@@ -189,7 +189,8 @@ async fn wrong_arguments_and_tables() {
 #[tokio::test(flavor = "multi_thread")]
 async fn help_completions_and_the_man_page() {
     let place = Place::new().await;
-    for command in ["ls", "show", "break", "acquire", "renew", "release", "run", "asl"] {
+    for command in ["ls", "show", "break", "acquire", "renew", "release", "run", "watch", "history", "timeline", "asl"]
+    {
         golden(&place, &format!("help-{command}"), &[command, "--help"]).await;
     }
     golden(&place, "help", &["--help"]).await;

@@ -1,0 +1,141 @@
+//! `history`: what happened to a lock, from the table's stream.
+
+use crate::arguments::HistoryOptions;
+use crate::changes::between;
+use crate::connection;
+use crate::exit::Failure;
+use crate::record;
+use aws_sdk_dynamodbstreams::Client;
+use aws_sdk_dynamodbstreams::error::DisplayErrorContext;
+use aws_sdk_dynamodbstreams::types::{AttributeValue, Record as Change, Shard, ShardIteratorType, StreamViewType};
+use lambda_lock::protocol::{Record, Value};
+use lambda_lock::{LockKey, PeekedLock};
+use lambda_lock_timeline::Event;
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// An open shard has no end, and may answer with nothing before its records come. So many empty answers are taken as its end.
+const EMPTY_ANSWERS: u32 = 8;
+/// DynamoDB allows five reads of a shard per second.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) async fn history(connection: &connection::Options, options: &HistoryOptions) -> Result<ExitCode, Failure> {
+    let key = options.key.key();
+    let (streams, stream) = stream(connection).await?;
+    let mut events = Vec::new();
+    for shard in shards(&streams, &stream).await? {
+        read(&streams, &stream, &shard, |change| events.extend(event_of(connection, &key, &change))).await?;
+    }
+    events.sort_by_key(|event| event.at);
+    let mut out = anstream::stdout().lock();
+    for event in &events {
+        record::write(&mut out, event, options.format.json)?;
+    }
+    if events.is_empty() {
+        eprintln!("The stream has nothing about this lock. It goes back 24 hours.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The table's stream, with both images of each row.
+async fn stream(connection: &connection::Options) -> Result<(Client, String), Failure> {
+    let config = connection.config().await?;
+    let described = connection.dynamodb(&config).describe_table().table_name(connection.table()).send().await;
+    let table = described.map_err(failure)?.table;
+    let stream = table.and_then(|table| Some((table.latest_stream_arn?, table.stream_specification?)));
+    match stream {
+        Some((arn, specification))
+            if specification.stream_view_type.as_ref().map(|view| view.as_str())
+                == Some(StreamViewType::NewAndOldImages.as_str()) =>
+        {
+            let mut config = aws_sdk_dynamodbstreams::config::Builder::from(&config);
+            if let Some(url) = connection.endpoint_url() {
+                config = config.endpoint_url(url);
+            }
+            Ok((Client::from_conf(config.build()), arn))
+        }
+        _ => Err(Failure::Usage(format!(
+            "the table has no stream with old and new images, so nobody knows its history. To switch it on: aws dynamodb \
+             update-table --table-name {} --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES",
+            connection.table()
+        ))),
+    }
+}
+
+async fn shards(streams: &Client, stream: &str) -> Result<Vec<Shard>, Failure> {
+    let (mut shards, mut last) = (Vec::new(), None);
+    loop {
+        let request = streams.describe_stream().stream_arn(stream).set_exclusive_start_shard_id(last);
+        let Some(described) = request.send().await.map_err(failure)?.stream_description else { return Ok(shards) };
+        shards.extend(described.shards.unwrap_or_default());
+        last = described.last_evaluated_shard_id;
+        if last.is_none() {
+            return Ok(shards);
+        }
+    }
+}
+
+async fn read(streams: &Client, stream: &str, shard: &Shard, mut each: impl FnMut(Change)) -> Result<(), Failure> {
+    let from = streams.get_shard_iterator().stream_arn(stream).set_shard_id(shard.shard_id.clone());
+    let begun = from.shard_iterator_type(ShardIteratorType::TrimHorizon).send().await.map_err(failure)?;
+    // A closed shard has a last record.
+    let last = shard.sequence_number_range.as_ref().and_then(|range| range.ending_sequence_number.as_deref());
+    let (mut next, mut empty) = (begun.shard_iterator, 0);
+    while let Some(iterator) = next {
+        let page = streams.get_records().shard_iterator(iterator).send().await.map_err(failure)?;
+        let records = page.records.unwrap_or_default();
+        empty = if records.is_empty() { empty + 1 } else { 0 };
+        let newest = records.last().and_then(|record| record.dynamodb.as_ref()?.sequence_number.clone());
+        records.into_iter().for_each(&mut each);
+        let is_last = match last {
+            Some(last) => newest.is_some_and(|newest| in_order(&newest) >= in_order(last)),
+            None => empty == EMPTY_ANSWERS,
+        };
+        if is_last {
+            break;
+        }
+        next = page.next_shard_iterator;
+        if empty > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(())
+}
+
+/// Sequence numbers have up to 40 digits.
+fn in_order(sequence_number: &str) -> (usize, &str) {
+    let digits = sequence_number.trim_start_matches('0');
+    (digits.len(), digits)
+}
+
+/// What a change of a row was, if the row is that of the lock.
+fn event_of(connection: &connection::Options, key: &LockKey, change: &Change) -> Option<Event> {
+    let change = change.dynamodb.as_ref()?;
+    let schema = connection.schema();
+    let text = |name: &String| change.keys.as_ref()?.get(name)?.as_s().ok().cloned();
+    let sort_key = schema.sort_key_attribute.as_ref().and_then(text);
+    if LockKey::new(text(&schema.key_attribute)?, sort_key) != *key {
+        return None;
+    }
+    let seen = change.approximate_creation_date_time.as_ref().and_then(|at| SystemTime::try_from(*at).ok());
+    let lock = |image: &Option<HashMap<String, AttributeValue>>| {
+        let item = image.as_ref()?.iter().map(|(name, attribute)| (name.clone(), value(attribute))).collect();
+        Record::read(item, &schema).ok().map(PeekedLock::from)
+    };
+    let (before, after) = (lock(&change.old_image), lock(&change.new_image));
+    between(key, before.as_ref(), after.as_ref(), seen.unwrap_or_else(SystemTime::now))
+}
+
+fn value(attribute: &AttributeValue) -> Value {
+    match attribute {
+        AttributeValue::S(text) => Value::S(text.clone()),
+        AttributeValue::N(number) => Value::N(number.clone()),
+        AttributeValue::B(bytes) => Value::B(bytes.as_ref().to_vec()),
+        _ => Value::Other("of another type"),
+    }
+}
+
+fn failure(error: impl std::error::Error) -> Failure {
+    Failure::Sdk(DisplayErrorContext(error).to_string())
+}
