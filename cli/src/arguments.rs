@@ -37,6 +37,10 @@ pub(crate) enum Command {
     Ls(OnTable<ListOptions>),
     /// Show everything that is known about one lock: who holds it, since when, until when, and what a caller would have to do.
     Show(OnTable<ShowOptions>),
+    /// Check whether the table, its permissions and the clock are as callers need them.
+    ///
+    /// It only reads, unless it is told to write.
+    Doctor(OnTable<DoctorOptions>),
     /// Release a lock for its holder, which may still run.
     ///
     /// It is refused if the holder has renewed the lock since it was seen. The holder learns that it lost the lock at its next
@@ -177,6 +181,15 @@ pub(crate) struct WatchOptions {
     /// Stop after this time. By default at Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorOptions {
+    /// Acquire and release a lock of its own too, and delete its row.
+    #[arg(long)]
+    pub(crate) write: bool,
     #[command(flatten)]
     pub(crate) format: Format,
 }

@@ -120,6 +120,10 @@ impl Options {
         Ok(builder.build()?)
     }
 
+    pub(crate) fn ttl_attribute(&self) -> Option<&str> {
+        self.ttl_attribute.as_deref()
+    }
+
     /// The names of the table's key attributes.
     pub(crate) fn schema(&self) -> Schema {
         Schema {

@@ -1,6 +1,7 @@
 //! What a script learns from the exit code.
 
 use crate::screen;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use lambda_lock::{Error, ErrorKind, Held, LockKey};
 use std::fmt;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 /// Access was denied. (`EX_NOPERM`.)
 const DENIED: u8 = 77;
 /// The table cannot be used, or a row is no lock record. (`EX_CONFIG`.)
-const UNUSABLE: u8 = 78;
+pub(crate) const UNUSABLE: u8 = 78;
 /// The arguments or what was read are wrong. `clap` exits with it too.
 const USAGE: u8 = 2;
 /// Anything else.
@@ -57,6 +58,24 @@ pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
         ErrorKind::InvalidRequest => USAGE,
         _ => OTHER,
     }
+}
+
+/// What a failed request of the SDK says: DynamoDB's own words, or why there are none.
+pub(crate) fn said<E, R>(error: &SdkError<E, R>) -> String
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: fmt::Debug + 'static,
+{
+    if let Some(message) = error.message() {
+        return message.to_owned();
+    }
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(one) = cause {
+        said += &format!(": {one}");
+        cause = one.source();
+    }
+    said
 }
 
 impl fmt::Display for Failure {

@@ -3,10 +3,10 @@
 use crate::arguments::HistoryOptions;
 use crate::changes::between;
 use crate::connection;
-use crate::exit::Failure;
+use crate::exit::{Failure, said};
 use crate::record;
 use aws_sdk_dynamodbstreams::Client;
-use aws_sdk_dynamodbstreams::error::DisplayErrorContext;
+use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record as Change, Shard, ShardIteratorType, StreamViewType};
 use lambda_lock::protocol::{Record, Value};
 use lambda_lock::{LockKey, PeekedLock};
@@ -136,6 +136,10 @@ fn value(attribute: &AttributeValue) -> Value {
     }
 }
 
-fn failure(error: impl std::error::Error) -> Failure {
-    Failure::Sdk(DisplayErrorContext(error).to_string())
+fn failure<E, R>(error: SdkError<E, R>) -> Failure
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    Failure::Sdk(said(&error))
 }

@@ -7,6 +7,7 @@ mod asl;
 mod breaking;
 mod changes;
 mod connection;
+mod doctor;
 mod exit;
 mod held;
 mod history;
@@ -15,6 +16,7 @@ mod record;
 mod row;
 mod run;
 mod screen;
+mod server_date;
 mod show;
 mod signals;
 mod timeline;
@@ -49,6 +51,7 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(OnTable { options, connection }) => run::run(&connection.open().await?, &options).await,
         Command::Watch(OnTable { options, connection }) => watch::watch(&connection, &options).await,
         Command::History(OnTable { options, connection }) => history::history(&connection, &options).await,
+        Command::Doctor(OnTable { options, connection }) => doctor::doctor(&connection, &options).await,
         Command::Timeline(options) => timeline::draw(&options),
         Command::Asl(options) => asl::print(options),
         Command::Completions { shell } => {

@@ -13,6 +13,8 @@ use tokio::process::Command;
 pub(crate) fn redactions() -> Redactions {
     let mut redactions = Redactions::new();
     for (name, pattern) in [
+        ("[OFFSET]", r"-?[0-9]\.[0-9] s\b"),
+        ("[RANDOM]", r"\b[0-9a-f]{16}\b"),
         ("[TIME]", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z"),
         ("[VERSION]", r"ll1-[0-9A-Za-z-]+"),
         ("[MILLIS]", r"\b[0-9]{13}\b"),
@@ -35,7 +37,7 @@ pub(crate) fn assert_golden(name: &str, ended: &Ended) {
     Assert::new().action_env("SNAPSHOTS").eq(Data::text(redacted).raw(), Data::read_from(&path, None).raw());
 }
 
-async fn golden(place: &Place, name: &str, arguments: &[&str]) {
+pub(crate) async fn golden(place: &Place, name: &str, arguments: &[&str]) {
     assert_golden(name, &place.run(arguments).await);
 }
 
@@ -189,7 +191,8 @@ async fn wrong_arguments_and_tables() {
 #[tokio::test(flavor = "multi_thread")]
 async fn help_completions_and_the_man_page() {
     let place = Place::new().await;
-    for command in ["ls", "show", "break", "acquire", "renew", "release", "run", "watch", "history", "timeline", "asl"]
+    for command in
+        ["ls", "show", "break", "acquire", "renew", "release", "run", "watch", "history", "timeline", "doctor", "asl"]
     {
         golden(&place, &format!("help-{command}"), &[command, "--help"]).await;
     }

@@ -4,6 +4,7 @@
 
 mod events;
 mod golden;
+mod looking;
 mod place;
 mod run;
 mod session;
