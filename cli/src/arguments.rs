@@ -74,6 +74,11 @@ pub(crate) enum Command {
     /// States.DataLimitExceeded by its name), assigns `failure` with `Error` and `Cause`, and goes to UnlockAfterFailure, or to
     /// LeftToItsLease if its function may still run. `--sample` prints a whole state machine to start from.
     Asl(AslOptions),
+    /// Make the fencing tokens of a restored table larger than all that were ever given.
+    ///
+    /// It reads the whole table twice, and writes each row that has a smaller token. No caller may use the table meanwhile. It can
+    /// be run again at any time.
+    RaiseTokens(OnTable<RaiseTokensOptions>),
     /// Print what makes a shell complete these commands.
     Completions {
         /// The shell.
@@ -190,6 +195,21 @@ pub(crate) struct DoctorOptions {
     /// Acquire and release a lock of its own too, and delete its row.
     #[arg(long)]
     pub(crate) write: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RaiseTokensOptions {
+    /// By how much a caller's clock may have been ahead. Tokens become the time after this, in epoch milliseconds.
+    #[arg(long, value_parser = duration, default_value = "1h")]
+    pub(crate) margin: Duration,
+    /// What the tokens become instead.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "margin")]
+    pub(crate) above: Option<u64>,
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) format: Format,
 }

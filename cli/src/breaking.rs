@@ -1,13 +1,13 @@
 //! `break`: releases a lock for its holder.
 
 use crate::arguments::BreakOptions;
+use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
 use crate::row::State;
 use crate::screen::{self, STRONG, plain};
 use lambda_lock::ReleaseOutcome;
 use serde_json::json;
-use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -43,22 +43,4 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
         );
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Says what will be done, and asks.
-fn confirm(what: &str) -> Result<(), Failure> {
-    let mut input = std::io::stdin().lock();
-    if !input.is_terminal() {
-        return Err(Failure::Usage(
-            "nobody can be asked, because standard input is no terminal: give --yes".to_owned(),
-        ));
-    }
-    anstream::eprint!("{what}\nContinue? [y/N] ");
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    input.read_line(&mut answer)?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::Usage("nothing was changed".to_owned())),
-    }
 }

@@ -32,7 +32,10 @@ pub(crate) enum Failure {
     /// The arguments, or what was read, cannot be used.
     Usage(String),
     /// A request that is not the lock's failed.
-    Sdk(String),
+    Sdk {
+        message: String,
+        code: u8,
+    },
     Io(std::io::Error),
 }
 
@@ -43,7 +46,8 @@ impl Failure {
             Self::Held(..) => HELD,
             Self::Lost(_) => LOST,
             Self::Usage(_) => USAGE,
-            Self::Sdk(_) | Self::Io(_) => OTHER,
+            Self::Sdk { code, .. } => *code,
+            Self::Io(_) => OTHER,
         })
     }
 }
@@ -58,6 +62,21 @@ pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
         ErrorKind::InvalidRequest => USAGE,
         _ => OTHER,
     }
+}
+
+/// The failure of a request that the command sends itself.
+pub(crate) fn of_request<E, R>(error: &SdkError<E, R>, table: &str) -> Failure
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: fmt::Debug + 'static,
+{
+    let code = match error.code() {
+        Some("AccessDeniedException" | "UnrecognizedClientException" | "ExpiredTokenException") => DENIED,
+        Some("ResourceNotFoundException") => UNUSABLE,
+        Some(_) => OTHER,
+        None => UNAVAILABLE,
+    };
+    Failure::Sdk { message: format!("table {table}: {}", said(error)), code }
 }
 
 /// What a failed request of the SDK says: DynamoDB's own words, or why there are none.
@@ -86,7 +105,9 @@ impl fmt::Display for Failure {
                 write!(f, "{} is held by {}", screen::plain(&key.to_string()), screen::plain(&held.holder))?;
                 write!(f, ", which can be proven dead in {} if it does not renew", screen::span(held.retry_after))
             }
-            Self::Lost(message) | Self::Usage(message) | Self::Sdk(message) => f.write_str(&screen::plain(message)),
+            Self::Lost(message) | Self::Usage(message) | Self::Sdk { message, .. } => {
+                f.write_str(&screen::plain(message))
+            }
             Self::Io(error) => error.fmt(f),
         }
     }

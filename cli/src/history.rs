@@ -3,10 +3,9 @@
 use crate::arguments::HistoryOptions;
 use crate::changes::between;
 use crate::connection;
-use crate::exit::{Failure, said};
+use crate::exit::{Failure, of_request};
 use crate::record;
 use aws_sdk_dynamodbstreams::Client;
-use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record as Change, Shard, ShardIteratorType, StreamViewType};
 use lambda_lock::protocol::{Record, Value};
 use lambda_lock::{LockKey, PeekedLock};
@@ -42,7 +41,7 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
 async fn stream(connection: &connection::Options) -> Result<(Client, String), Failure> {
     let config = connection.config().await?;
     let described = connection.dynamodb(&config).describe_table().table_name(connection.table()).send().await;
-    let table = described.map_err(failure)?.table;
+    let table = described.map_err(|error| of_request(&error, connection.table()))?.table;
     let stream = table.and_then(|table| Some((table.latest_stream_arn?, table.stream_specification?)));
     match stream {
         Some((arn, specification))
@@ -67,7 +66,10 @@ async fn shards(streams: &Client, stream: &str) -> Result<Vec<Shard>, Failure> {
     let (mut shards, mut last) = (Vec::new(), None);
     loop {
         let request = streams.describe_stream().stream_arn(stream).set_exclusive_start_shard_id(last);
-        let Some(described) = request.send().await.map_err(failure)?.stream_description else { return Ok(shards) };
+        let Some(described) = request.send().await.map_err(|error| of_request(&error, stream))?.stream_description
+        else {
+            return Ok(shards);
+        };
         shards.extend(described.shards.unwrap_or_default());
         last = described.last_evaluated_shard_id;
         if last.is_none() {
@@ -78,12 +80,17 @@ async fn shards(streams: &Client, stream: &str) -> Result<Vec<Shard>, Failure> {
 
 async fn read(streams: &Client, stream: &str, shard: &Shard, mut each: impl FnMut(Change)) -> Result<(), Failure> {
     let from = streams.get_shard_iterator().stream_arn(stream).set_shard_id(shard.shard_id.clone());
-    let begun = from.shard_iterator_type(ShardIteratorType::TrimHorizon).send().await.map_err(failure)?;
+    let begun = from
+        .shard_iterator_type(ShardIteratorType::TrimHorizon)
+        .send()
+        .await
+        .map_err(|error| of_request(&error, stream))?;
     // A closed shard has a last record.
     let last = shard.sequence_number_range.as_ref().and_then(|range| range.ending_sequence_number.as_deref());
     let (mut next, mut empty) = (begun.shard_iterator, 0);
     while let Some(iterator) = next {
-        let page = streams.get_records().shard_iterator(iterator).send().await.map_err(failure)?;
+        let page =
+            streams.get_records().shard_iterator(iterator).send().await.map_err(|error| of_request(&error, stream))?;
         let records = page.records.unwrap_or_default();
         empty = if records.is_empty() { empty + 1 } else { 0 };
         let newest = records.last().and_then(|record| record.dynamodb.as_ref()?.sequence_number.clone());
@@ -134,12 +141,4 @@ fn value(attribute: &AttributeValue) -> Value {
         AttributeValue::B(bytes) => Value::B(bytes.as_ref().to_vec()),
         _ => Value::Other("of another type"),
     }
-}
-
-fn failure<E, R>(error: SdkError<E, R>) -> Failure
-where
-    E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: std::fmt::Debug + 'static,
-{
-    Failure::Sdk(said(&error))
 }

@@ -6,12 +6,14 @@ mod arguments;
 mod asl;
 mod breaking;
 mod changes;
+mod confirm;
 mod connection;
 mod doctor;
 mod exit;
 mod held;
 mod history;
 mod list;
+mod raise_tokens;
 mod record;
 mod row;
 mod run;
@@ -52,6 +54,9 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::Watch(OnTable { options, connection }) => watch::watch(&connection, &options).await,
         Command::History(OnTable { options, connection }) => history::history(&connection, &options).await,
         Command::Doctor(OnTable { options, connection }) => doctor::doctor(&connection, &options).await,
+        Command::RaiseTokens(OnTable { options, connection }) => {
+            raise_tokens::raise_tokens(&connection, &options).await
+        }
         Command::Timeline(options) => timeline::draw(&options),
         Command::Asl(options) => asl::print(options),
         Command::Completions { shell } => {

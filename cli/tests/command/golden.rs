@@ -191,9 +191,21 @@ async fn wrong_arguments_and_tables() {
 #[tokio::test(flavor = "multi_thread")]
 async fn help_completions_and_the_man_page() {
     let place = Place::new().await;
-    for command in
-        ["ls", "show", "break", "acquire", "renew", "release", "run", "watch", "history", "timeline", "doctor", "asl"]
-    {
+    for command in [
+        "ls",
+        "show",
+        "break",
+        "acquire",
+        "renew",
+        "release",
+        "run",
+        "watch",
+        "history",
+        "timeline",
+        "doctor",
+        "raise-tokens",
+        "asl",
+    ] {
         golden(&place, &format!("help-{command}"), &[command, "--help"]).await;
     }
     golden(&place, "help", &["--help"]).await;

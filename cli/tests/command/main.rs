@@ -6,5 +6,6 @@ mod events;
 mod golden;
 mod looking;
 mod place;
+mod restored;
 mod run;
 mod session;

@@ -1,0 +1,23 @@
+//! Asks before something is changed.
+
+use crate::exit::Failure;
+use std::io::{BufRead, IsTerminal, Write};
+
+/// Says what will be done, and asks.
+pub(crate) fn confirm(what: &str) -> Result<(), Failure> {
+    let mut input = std::io::stdin().lock();
+    anstream::eprintln!("{what}");
+    if !input.is_terminal() {
+        return Err(Failure::Usage(
+            "nobody can be asked, because standard input is no terminal: give --yes".to_owned(),
+        ));
+    }
+    anstream::eprint!("Continue? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    input.read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::Usage("nothing was changed".to_owned())),
+    }
+}

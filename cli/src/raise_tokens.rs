@@ -1,0 +1,135 @@
+//! `raise-tokens`: makes the fencing tokens of a restored table larger than all that were ever given.
+//!
+//! A restored table has the tokens of an earlier time, so it would give tokens again that were given since. A token is never
+//! larger than the time in milliseconds since 1970 at which it was given, by the clock of the caller.
+
+use crate::arguments::RaiseTokensOptions;
+use crate::confirm::confirm;
+use crate::connection;
+use crate::exit::{Failure, of_request};
+use crate::row::epoch_millis;
+use crate::screen::plain;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::protocol::Schema;
+use serde_json::json;
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+const TOKEN: &str = "fencingToken";
+
+type Row = HashMap<String, AttributeValue>;
+
+/// The table whose tokens are raised, and to what.
+struct Raising<'a> {
+    dynamodb: Client,
+    table: &'a str,
+    schema: Schema,
+    floor: u64,
+}
+
+pub(crate) async fn raise_tokens(
+    connection: &connection::Options,
+    options: &RaiseTokensOptions,
+) -> Result<ExitCode, Failure> {
+    let raising = Raising {
+        dynamodb: connection.dynamodb(&connection.config().await?),
+        table: connection.table(),
+        schema: connection.schema(),
+        floor: options.above.unwrap_or_else(|| epoch_millis(SystemTime::now() + options.margin)),
+    };
+    let Raising { table, floor, .. } = &raising;
+    let mut older = 0_u64;
+    raising
+        .each_older(true, async |_| {
+            older += 1;
+            Ok(())
+        })
+        .await?;
+    if older > 0 && !options.yes {
+        confirm(&format!(
+            "{older} rows of table {table} have a smaller token than {floor}. They get this one. No caller may use the table \
+             meanwhile."
+        ))?;
+    }
+    let mut raised = 0_u64;
+    if older > 0 {
+        raising
+            .each_older(false, async |key| {
+                raised += u64::from(raising.raise(key).await?);
+                Ok(())
+            })
+            .await?;
+    }
+    if options.format.json {
+        println!("{}", json!({ "raised": raised, "to": floor }));
+    } else {
+        println!("{raised} tokens were raised to {floor}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Raising<'_> {
+    /// Calls back with the key of each row whose token is smaller. A row without a token is that of another client, and stays.
+    async fn each_older(
+        &self,
+        names_odd_rows: bool,
+        mut each: impl AsyncFnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let (mut start, mut seen) = (None, 0);
+        loop {
+            let scan = self.dynamodb.scan().table_name(self.table).consistent_read(true);
+            let page =
+                scan.set_exclusive_start_key(start).send().await.map_err(|error| of_request(&error, self.table))?;
+            seen += page.scanned_count;
+            if std::io::stderr().is_terminal() {
+                eprint!("\r{seen} rows read ");
+            }
+            for row in page.items.unwrap_or_default() {
+                match row.get(TOKEN) {
+                    None => {}
+                    Some(AttributeValue::N(token)) if is_at_least(token, self.floor) => {}
+                    Some(AttributeValue::N(_)) => each(self.key(&row)).await?,
+                    Some(_) if names_odd_rows => {
+                        let key = row.get(&self.schema.key_attribute).and_then(|key| key.as_s().ok());
+                        eprintln!("{} has a token that is no number, and is left", plain(key.map_or("?", |key| key)));
+                    }
+                    Some(_) => {}
+                }
+            }
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn key(&self, row: &Row) -> Row {
+        let names = std::iter::once(&self.schema.key_attribute).chain(&self.schema.sort_key_attribute);
+        names.filter_map(|name| Some((name.clone(), row.get(name)?.clone()))).collect()
+    }
+
+    /// Whether the row still had a smaller token.
+    async fn raise(&self, key: Row) -> Result<bool, Failure> {
+        let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key));
+        let update = update.update_expression("SET #token = :floor").condition_expression("#token < :floor");
+        let update = update.expression_attribute_names("#token", TOKEN);
+        let update = update.expression_attribute_values(":floor", AttributeValue::N(self.floor.to_string()));
+        match update.send().await {
+            Ok(_) => Ok(true),
+            Err(error)
+                if error.as_service_error().is_some_and(|error| error.is_conditional_check_failed_exception()) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(of_request(&error, self.table)),
+        }
+    }
+}
+
+/// A number of DynamoDB may be of another kind, which no token is. Then the condition of the write decides.
+fn is_at_least(token: &str, floor: u64) -> bool {
+    token.parse::<u64>().is_ok_and(|token| token >= floor)
+}
