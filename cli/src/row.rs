@@ -31,10 +31,8 @@ impl State {
         if lock.released {
             return Self::Released;
         }
-        match lock.lease_ends_at.zip(max_clock_skew) {
-            Some((end, skew)) if now.duration_since(end).is_ok_and(|over| over > skew) => Self::Dead,
-            _ => Self::Held,
-        }
+        let is_dead = max_clock_skew.is_some_and(|skew| lock.is_dead(now, skew));
+        if is_dead { Self::Dead } else { Self::Held }
     }
 }
 

@@ -39,6 +39,18 @@ pub struct PeekedLock {
     pub version: String,
 }
 
+impl PeekedLock {
+    /// Whether the next acquire takes the lock over by the wall clock: the lock was not released, and its lease ended more than
+    /// `max_clock_skew` before `now`. Give the [clock skew](crate::LockClientBuilder::max_clock_skew) of the callers.
+    ///
+    /// A row without [`lease_ends_at`](PeekedLock::lease_ends_at) does not tell. Its holder is dead when the version stays the same
+    /// for a whole lease.
+    pub fn is_dead(&self, now: SystemTime, max_clock_skew: Duration) -> bool {
+        let over = self.lease_ends_at.and_then(|end| now.duration_since(end).ok());
+        !self.released && over.is_some_and(|over| over > max_clock_skew)
+    }
+}
+
 impl From<Record> for PeekedLock {
     fn from(record: Record) -> Self {
         Self {

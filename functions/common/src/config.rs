@@ -86,6 +86,11 @@ impl Config {
         (&self.schema.key_attribute, self.schema.sort_key_attribute.as_deref())
     }
 
+    /// By how much two wall clocks may differ. `None`: no holder is declared dead by the wall clock.
+    pub fn max_clock_skew(&self) -> Option<Duration> {
+        self.max_clock_skew
+    }
+
     /// Whether the lock table has a sort key.
     pub fn has_sort_key(&self) -> bool {
         self.schema.sort_key_attribute.is_some()

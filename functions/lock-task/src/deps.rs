@@ -7,6 +7,7 @@ use lambda_lock::{LockClient, LockKey};
 use lambda_lock_functions::{Config, ConfigError, Environment, Failure, flag, optional};
 use lambda_runtime::Context;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Clients and settings that all invocations of a process share.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub(crate) struct Deps {
     pub(crate) sort_key: bool,
     /// Whether each tenant has locks of its own.
     pub(crate) per_tenant: bool,
+    /// By how much two wall clocks may differ. `None`: nobody is dead by the wall clock.
+    pub(crate) max_clock_skew: Option<Duration>,
     /// How far requests are believed.
     pub(crate) trust: Arc<Trust>,
 }
@@ -31,6 +34,7 @@ impl Deps {
             locks,
             sort_key: config.has_sort_key(),
             per_tenant: flag(environment, "LOCK_PER_TENANT")?.unwrap_or(false),
+            max_clock_skew: config.max_clock_skew(),
             trust: Arc::new(Trust::read(environment)?),
         })
     }

@@ -6,6 +6,7 @@ mod deps;
 mod handler;
 mod lock;
 mod observed;
+mod peek;
 mod refusal;
 mod release;
 mod renew;

@@ -40,7 +40,13 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// A function without permissions. Each valid request ends as `LockTableError`.
 fn refused() -> Deps {
-    Deps { locks: locks_answered(400, "AccessDeniedException"), sort_key: false, per_tenant: false, trust: trusting() }
+    Deps {
+        locks: locks_answered(400, "AccessDeniedException"),
+        sort_key: false,
+        per_tenant: false,
+        max_clock_skew: None,
+        trust: trusting(),
+    }
 }
 
 fn is_short(failure: &Failure) -> Result<(), TestCaseError> {
@@ -245,7 +251,7 @@ fn texts() -> impl Strategy<Value = String> {
         "reclaim",
     ];
     let field = (prop::sample::select(names), value).prop_map(|(name, value)| format!("{name:?}:{value}"));
-    let action = prop::sample::select(vec!["acquire", "renew", "release", ""]);
+    let action = prop::sample::select(vec!["acquire", "renew", "release", "peek", ""]);
     let lease = prop_oneof![Just(String::new()), number.prop_map(|number| format!(",\"leaseSeconds\":{number}"))];
     (action, lease, prop::collection::vec(field, 0..5)).prop_map(|(action, lease, fields)| {
         let more: String = fields.iter().map(|field| format!(",{field}")).collect();

@@ -6,6 +6,7 @@ mod bounds;
 mod failures;
 mod fuzz;
 mod malformed;
+mod peek;
 mod reclaim;
 mod release;
 mod renew;
