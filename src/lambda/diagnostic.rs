@@ -12,7 +12,8 @@ use std::iter::successors;
 /// | `LockHeld` | [`Held`](ErrorKind::Held) | retry later |
 /// | `LockLost` | [`Lost`](ErrorKind::Lost) | stop, do not write |
 /// | `LockUnknown` | [`Unknown`](ErrorKind::Unknown), [`Unavailable`](ErrorKind::Unavailable), [`OutOfTime`](ErrorKind::OutOfTime) | retry the same request |
-/// | `WorkFailed` | [`Cancelled`](ErrorKind::Cancelled), [`FailedBefore`](ErrorKind::FailedBefore), [`CutShort`](ErrorKind::CutShort) | as the work demands |
+/// | `WorkFailed` | [`Cancelled`](ErrorKind::Cancelled), [`CutShort`](ErrorKind::CutShort) | as the work demands |
+/// | `WorkFailedBefore` | [`FailedBefore`](ErrorKind::FailedBefore) | do not retry: an earlier attempt failed for good |
 /// | `InvalidRequest` | [`InvalidRequest`](ErrorKind::InvalidRequest), [`PayloadMismatch`](ErrorKind::PayloadMismatch) | fix the caller |
 /// | `InvalidRecord` | [`InvalidRecord`](ErrorKind::InvalidRecord) | look at the row |
 /// | `LockTableError` | [`Table`](ErrorKind::Table), [`Denied`](ErrorKind::Denied) | fix the deployment |
@@ -22,7 +23,8 @@ pub fn error_type(error: &Error) -> &'static str {
         ErrorKind::Lost => "LockLost",
         // When time has run out, this invocation could send no more requests to DynamoDB, but another invocation can.
         ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime => "LockUnknown",
-        ErrorKind::Cancelled | ErrorKind::FailedBefore | ErrorKind::CutShort => "WorkFailed",
+        ErrorKind::Cancelled | ErrorKind::CutShort => "WorkFailed",
+        ErrorKind::FailedBefore => "WorkFailedBefore",
         ErrorKind::InvalidRequest | ErrorKind::PayloadMismatch => "InvalidRequest",
         ErrorKind::InvalidRecord => "InvalidRecord",
         ErrorKind::Table | ErrorKind::Denied => "LockTableError",
@@ -111,6 +113,14 @@ mod tests {
             assert_eq!((diagnostic.error_type.as_str(), diagnostic.error_message), (name, sentence));
         }
     }
+
+    #[cfg(feature = "once")]
+    #[test]
+    fn work_that_failed_for_good_is_told_from_work_that_fails() {
+        let error = Error::failed_before(&LockKey::from("k"), "\"no\"".to_owned());
+        assert_eq!(error_type(&error), "WorkFailedBefore");
+    }
+
     /// An error of another type, around an error.
     #[derive(Debug)]
     struct Around(&'static str, lambda_runtime::Error);

@@ -39,7 +39,7 @@ pub enum Change {
     Refused,
     /// A free lock was acquired.
     Granted,
-    /// A dead holder's lock was acquired.
+    /// A lock that was held was acquired: of a dead holder, or by its own holder again.
     TakenOver,
     /// The holder extended its lease.
     Renewed,

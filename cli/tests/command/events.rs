@@ -32,6 +32,9 @@ async fn story(place: &Place) {
     sleep(Duration::from_millis(3_300)).await;
     let _third = place.held("k", "c").await.save();
     sleep(A_WHILE).await;
+    let again = locks.try_acquire("k").owner("c").reclaim_own().lease(LEASE).await.unwrap();
+    let _ = again.granted().unwrap().save();
+    sleep(A_WHILE).await;
     let seen = locks.peek("k").await.unwrap().unwrap().version;
     locks.break_lock("k", &seen, "c is gone").await.unwrap();
     sleep(A_WHILE).await;
@@ -44,6 +47,7 @@ fn told() -> Vec<(Change, String)> {
         (Change::Released, "a"),
         (Change::Granted, "b"),
         (Change::TakenOver, "c"),
+        (Change::TakenOver, "c"),
         (Change::Broken, "c"),
     ];
     story.map(|(change, holder)| (change, holder.to_owned())).into()
@@ -55,7 +59,7 @@ async fn watch_tells_what_changes_of_one_lock_and_of_all() {
     let _other = place.held("other", "o").await.save();
     let watch = |arguments: &[&str]| {
         let mut command = place.command();
-        command.args(["watch", "--interval", "100ms", "--for", "6s"]).args(arguments);
+        command.args(["watch", "--interval", "100ms", "--for", "7s"]).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let (one, all, text) = (watch(&["k", "--json"]), watch(&["--json"]), watch(&["k", "other"]));

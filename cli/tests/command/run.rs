@@ -144,8 +144,11 @@ async fn a_command_that_ignores_sigterm_is_killed_later() {
 async fn a_command_that_was_stopped_is_ended_too() {
     let place = Place::new().await;
     let ready = file("stopped");
-    let child =
-        spawned(run(&place, &["--lease", "2s"], &format!("echo $$ > {}; kill -STOP $$; sleep 100", ready.display())));
+    let child = spawned(run(
+        &place,
+        &["--lease", "2s", "--kill-after", "1h"],
+        &format!("echo $$ > {}; kill -STOP $$; sleep 100", ready.display()),
+    ));
     let pid = written(&ready).await;
     break_it(&place).await;
     assert_eq!(ended(child).await.code(), 76);
