@@ -2,6 +2,7 @@
 
 use crate::asl::AslOptions;
 use crate::connection;
+use crate::row::ONCE;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use lambda_lock::LockKey;
@@ -74,6 +75,10 @@ pub(crate) enum Command {
     /// States.DataLimitExceeded by its name), assigns `failure` with `Error` and `Cause`, and goes to UnlockAfterFailure, or to
     /// LeftToItsLease if its function may still run. `--sample` prints a whole state machine to start from.
     Asl(AslOptions),
+    /// Allow idempotent work again that failed for good.
+    ///
+    /// First make sure that the failed attempt left nothing behind: the next call does the work again.
+    OnceReset(OnTable<OnceResetOptions>),
     /// Make the fencing tokens of a restored table larger than all that were ever given.
     ///
     /// It reads the whole table twice, and writes each row that has a smaller token. No caller may use the table meanwhile. It can
@@ -197,6 +202,29 @@ pub(crate) struct DoctorOptions {
     pub(crate) write: bool,
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OnceResetOptions {
+    /// The key of the work, with or without once/ before it.
+    key: String,
+    /// The work's sort key, where the table has one.
+    #[arg(long, value_name = "TEXT")]
+    sort_key: Option<String>,
+    /// Why, for those who read the row later.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+impl OnceResetOptions {
+    pub(crate) fn name(&self) -> LockKey {
+        LockKey::new(self.key.strip_prefix(ONCE).unwrap_or(&self.key), self.sort_key.clone())
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -13,6 +13,7 @@ mod exit;
 mod held;
 mod history;
 mod list;
+mod once_reset;
 mod raise_tokens;
 mod record;
 mod row;
@@ -54,6 +55,7 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::Watch(OnTable { options, connection }) => watch::watch(&connection, &options).await,
         Command::History(OnTable { options, connection }) => history::history(&connection, &options).await,
         Command::Doctor(OnTable { options, connection }) => doctor::doctor(&connection, &options).await,
+        Command::OnceReset(OnTable { options, connection }) => once_reset::once_reset(&connection, &options).await,
         Command::RaiseTokens(OnTable { options, connection }) => {
             raise_tokens::raise_tokens(&connection, &options).await
         }

@@ -98,8 +98,11 @@ fn write_work(out: &mut impl Write, key: &LockKey, work: &OnceStatus) -> std::io
     let key = plain(&key.to_string());
     let attempts = if work.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", work.attempts) };
     match settled(work) {
-        Some(state) => writeln!(out, "{STRONG}{key}{STRONG:#} is idempotent work. It is {state}, after {attempts}.")?,
+        Some(state) => writeln!(out, "{STRONG}{key}{STRONG:#} is idempotent work, and {state} after {attempts}.")?,
         None => writeln!(out, "{STRONG}{key}{STRONG:#} is idempotent work without an outcome, after {attempts}.")?,
+    }
+    if let Some(reason) = &work.reset_reason {
+        writeln!(out, "  last reset, because: {}", plain(reason))?;
     }
     for (what, at) in
         [("first requested", work.first_seen_at), ("settled", work.settled_at), ("kept until", work.kept_until)]

@@ -73,7 +73,7 @@ impl Typed {
             Action::Claim { .. } => Kind::Claim,
             Action::Take { .. } => Kind::Take,
             Action::Renew { .. } => Kind::Renew,
-            Action::Release { .. } | Action::Break { .. } => Kind::Release,
+            Action::Release { .. } | Action::Break { .. } | Action::Reset { .. } => Kind::Release,
             Action::Delete { .. } => Kind::Delete,
             Action::Settle { .. } => Kind::Settle,
             // A Fence is part of the caller's own transaction.

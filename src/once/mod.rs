@@ -3,10 +3,12 @@
 mod attempt;
 mod payload;
 mod request;
+mod reset;
 mod status;
 
 pub use attempt::Attempt;
 pub use request::{DEFAULT_KEEP_FOR, Once, Outcome, Started};
+pub use reset::ResetOutcome;
 pub use status::{OnceState, OnceStatus};
 
 use crate::client::LockClient;

@@ -29,11 +29,11 @@ pub const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// Idempotent work before it is started, see [`LockClient::once`](crate::LockClient::once).
 #[must_use = "an idempotent work does nothing until it is run or started"]
 pub struct Once<'a> {
-    engine: &'a Arc<Engine>,
+    pub(super) engine: &'a Arc<Engine>,
     /// The key as the caller gave it, after the prefix of the client.
-    name: LockKey,
+    pub(super) name: LockKey,
     /// The key of the row.
-    row: LockKey,
+    pub(super) row: LockKey,
     is_nameless: bool,
     payload: Option<Result<String, Invalid>>,
     keep: Duration,
@@ -298,10 +298,15 @@ impl<'a> Once<'a> {
         status::read(self.engine, &self.name, self.row).await
     }
 
-    fn options(&mut self) -> Result<AcquireOptions, Error> {
+    pub(super) fn check_name(&self) -> Result<(), Invalid> {
         if self.is_nameless {
-            return Err(Invalid::new("the key of the work is empty: give text that names it").into());
+            return Err(Invalid::new("the key of the work is empty: give text that names it"));
         }
+        Ok(())
+    }
+
+    fn options(&mut self) -> Result<AcquireOptions, Error> {
+        self.check_name()?;
         let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
         self.engine.settings().check_write(&self.row, &owner, None, &DataChange::Keep)?;
         Ok(AcquireOptions {

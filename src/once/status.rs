@@ -22,6 +22,8 @@ pub struct OnceStatus {
     pub settled_at: Option<SystemTime>,
     /// The time until which the record counts.
     pub kept_until: Option<SystemTime>,
+    /// Why the work was last [reset](super::Once::reset).
+    pub reset_reason: Option<String>,
 }
 
 /// How far idempotent work is.
@@ -48,6 +50,7 @@ impl From<OnceRecord> for OnceStatus {
             first_seen_at: from_epoch_millis(record.first_seen),
             settled_at: record.settled.and_then(|(_, at)| from_epoch_millis(at)),
             kept_until: from_epoch_millis(record.kept_until),
+            reset_reason: record.reset_reason,
         }
     }
 }

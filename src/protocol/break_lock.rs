@@ -12,6 +12,8 @@
 //!  └ no response .......................... Break again
 //! ```
 //!
+//! [Reset](super::reset) has the same tree.
+//!
 //! A renewal and a Break are conditional writes of one row. Whichever comes first changes what the other requires, so never
 //! are both applied.
 
@@ -34,6 +36,19 @@ pub enum Broken {
 
 /// Releases this version, and no other.
 pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason: &str) -> Result<Broken, Failure> {
+    let action = |ends_at_ms| Action::Break { seen: seen.to_owned(), ends_at_ms, reason: reason.to_owned() };
+    let applied = exactly(port, key, action, |row| meaning(row, seen) == Broken::Free).await?;
+    Ok(if applied { Broken::Free } else { Broken::Changed })
+}
+
+/// Sends a write of exactly one version, until it is known what became of it. Returns whether the row has what was wanted:
+/// the write was applied, or the row that refused it shows that.
+pub(super) async fn exactly(
+    port: &mut impl Port,
+    key: &LockKey,
+    action: impl Fn(u64) -> Action,
+    is_done: impl Fn(Option<&Item>) -> bool,
+) -> Result<bool, Failure> {
     let mut retry = Retry::new();
     let mut is_unknown = false;
     loop {
@@ -42,12 +57,10 @@ pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason:
             Err(_) if retry.was_throttled() && !is_unknown => return Err(Failure::Throttled),
             Err(_) => return Err(Failure::OutcomeUnknown),
         };
-        let (seen, reason) = (seen.to_owned(), reason.to_owned());
-        let action = Action::Break { seen: seen.clone(), ends_at_ms: now.wall.written, reason };
-        let (_, answer) = port.send(Request::alone(key.clone(), action)).await;
+        let (_, answer) = port.send(Request::alone(key.clone(), action(now.wall.written))).await;
         match answer {
-            Answer::Applied(_) => return Ok(Broken::Free),
-            Answer::ConditionFailed(row) => return Ok(meaning(row.as_ref(), &seen)),
+            Answer::Applied(_) => return Ok(true),
+            Answer::ConditionFailed(row) => return Ok(is_done(row.as_ref())),
             Answer::Rejected(_) if is_unknown => return Err(Failure::OutcomeUnknown),
             Answer::Rejected(rejection) => return Err(Failure::Rejected(rejection)),
             Answer::Throttled => retry.throttled(),

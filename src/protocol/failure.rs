@@ -39,6 +39,8 @@ pub enum Operation {
     Release,
     /// A release that an operator decides.
     Break,
+    /// Idempotent work that an operator allows again.
+    Reset,
     /// Peek.
     Read,
     /// A transaction with the caller's writes.
@@ -54,6 +56,7 @@ impl Operation {
             Operation::Renew => "renewed",
             Operation::Release => "released",
             Operation::Break => "broken",
+            Operation::Reset => "reset",
             Operation::Read => "read",
             Operation::Commit => "committed",
             Operation::Settle => "settled",

@@ -85,6 +85,8 @@ pub struct OnceRecord {
     pub kept_until: u64,
     /// The fingerprint of the payload.
     pub payload: Option<String>,
+    /// Why the work was last reset.
+    pub reset_reason: Option<String>,
     /// The outcome, and when it was stored, in epoch milliseconds. `None` while the work is open.
     pub settled: Option<(StoredOutcome, u64)>,
 }
@@ -99,6 +101,7 @@ impl OnceRecord {
             first_seen: fields.required_number(schema::FIRST_SEEN)?,
             kept_until: fields.required_number(schema::KEPT_UNTIL)?,
             payload: fields.text(schema::PAYLOAD)?,
+            reset_reason: fields.text(schema::RESET_REASON)?,
             settled: if settled { Some(outcome(&mut fields)?) } else { None },
         })
     }
@@ -114,8 +117,8 @@ impl OnceRecord {
 fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecord> {
     let (state, json) = (fields.required_text(schema::STATE)?, fields.required_text(schema::OUTCOME)?);
     let outcome = match state.as_str() {
-        "done" => StoredOutcome::Done(json),
-        "failed" => StoredOutcome::Failed(json),
+        StoredOutcome::DONE => StoredOutcome::Done(json),
+        StoredOutcome::FAILED => StoredOutcome::Failed(json),
         _ => {
             return Err(
                 fields.invalid(schema::STATE, format!("{}, but must be \"done\" or \"failed\"", quoted(&state)))

@@ -82,7 +82,7 @@ pub(super) async fn read_rows(
     Ok(rows)
 }
 
-async fn row(port: &mut impl Port, key: &LockKey) -> Result<Option<Item>, Failure> {
+pub(super) async fn row(port: &mut impl Port, key: &LockKey) -> Result<Option<Item>, Failure> {
     let mut retry = Retry::new();
     match look(port, &mut retry, key).await {
         Ok((_, row)) => Ok(row),

@@ -100,6 +100,17 @@ pub enum Action {
         /// Why, for those who read the row later.
         reason: String,
     },
+    /// `UpdateItem`: opens idempotent work again that failed for good, as if its last attempt had been released.
+    Reset {
+        /// The version of the settled record that was seen.
+        seen: String,
+        /// The version that the record had before it was settled.
+        version: String,
+        /// The end of the lease to write, in epoch milliseconds.
+        ends_at_ms: u64,
+        /// Why, for those who read the row later.
+        reason: String,
+    },
     /// `UpdateItem`: stores the outcome of idempotent work, which ends the grant.
     Settle {
         /// The grant, and the stamp of this attempt.
@@ -161,11 +172,14 @@ pub enum StoredOutcome {
 }
 
 impl StoredOutcome {
+    pub(super) const DONE: &str = "done";
+    pub(super) const FAILED: &str = "failed";
+
     /// The value of `onceState`.
     pub fn state(&self) -> &'static str {
         match self {
-            StoredOutcome::Done(_) => "done",
-            StoredOutcome::Failed(_) => "failed",
+            StoredOutcome::Done(_) => Self::DONE,
+            StoredOutcome::Failed(_) => Self::FAILED,
         }
     }
 

@@ -25,6 +25,8 @@ pub const ATTRIBUTE_NAMES: &str = "attributeNames";
 
 /// Why the lock was last broken.
 pub const BREAK_REASON: &str = "breakReason";
+/// Why idempotent work that failed for good was last reset.
+pub const RESET_REASON: &str = "resetReason";
 
 /// How many attempts idempotent work has had.
 pub const ATTEMPTS: &str = "attempts";
@@ -41,7 +43,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 17] = [
+const OWN: [&str; 18] = [
     OWNER,
     LEASE,
     VERSION,
@@ -52,6 +54,7 @@ const OWN: [&str; 17] = [
     WORKFLOW,
     ATTRIBUTE_NAMES,
     BREAK_REASON,
+    RESET_REASON,
     ATTEMPTS,
     FIRST_SEEN,
     KEPT_UNTIL,

@@ -146,6 +146,11 @@ impl Version {
     }
 }
 
+/// The version that a settled record had before. `None` for the version of a lock.
+pub(super) fn before_settled(settled: &str) -> Option<String> {
+    settled.strip_prefix(SETTLED).map(|rest| format!("{OURS}{rest}"))
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())

@@ -25,6 +25,7 @@ impl Operation {
             Action::Renew { .. } => "renew",
             Action::Release { .. } => "release",
             Action::Break { .. } => "break",
+            Action::Reset { .. } => "reset",
             Action::Settle { outcome: StoredOutcome::Done(_), .. } => "complete",
             Action::Settle { outcome: StoredOutcome::Failed(_), .. } => "fail",
             Action::Delete { .. } => "delete",
@@ -148,6 +149,11 @@ impl Sequence {
                 ends_at_ms: rng.u64(1000..1010),
                 reason: "why not".to_owned(),
             },
+            14 if self.once => {
+                let seen = seen.filter(|_| rng.u8(..8) != 0).unwrap_or_else(|| current.settled());
+                let version = seen.replacen("lo1-", "ll1-", 1);
+                Action::Reset { seen, version, ends_at_ms: rng.u64(1000..1010), reason: "why not".to_owned() }
+            }
             13 => Action::Delete { scope: scope(seen, current, token, rng) },
             _ => Action::Peek,
         }

@@ -140,6 +140,22 @@ mod tests {
     }
 
     #[test]
+    fn reset_changes_exactly_the_record_that_was_seen_failed() {
+        let (seen, version) = ("lo1-x".to_owned(), "ll1-x".to_owned());
+        let reset = Action::Reset { seen, version, ends_at_ms: 6_000, reason: "gone".to_owned() };
+        let reset = rendered(reset, &Schema::default());
+        assert_eq!(reset.condition, "recordVersionNumber = :seen AND onceState = :failed");
+        assert_eq!(
+            reset.update,
+            "SET recordVersionNumber = :rvn, isReleased = :released, leaseDuration = :lease, leaseEndsAt = :ends, \
+             resetReason = :reason REMOVE onceState, outcome, outcomeAt"
+        );
+        assert_eq!(value(&reset, ":failed"), &Value::S("failed".to_owned()));
+        assert_eq!(value(&reset, ":rvn"), &Value::S("ll1-x".to_owned()));
+        assert_closed(&reset);
+    }
+
+    #[test]
     fn a_fence_holds_for_every_version_of_the_grant_until_it_is_released() {
         let fence = in_transaction(Action::Fence { grant: version().grant, token: 7 });
         assert_eq!(

@@ -9,10 +9,14 @@ mod grant;
 mod held;
 
 use super::instants::millis_rounded_up;
-use super::request::{Action, DataChange, Request};
+use super::lease::Lease;
+use super::request::{Action, DataChange, Request, StoredOutcome};
 use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
 use std::time::Duration;
+
+/// The lease of work that was reset. A record has one, and this one is over.
+const ENDED: Duration = Duration::from_millis(1);
 
 /// A request in DynamoDB's terms, without table name and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,6 +100,21 @@ impl Expression {
                 out.text(":reason", reason.as_str());
                 out.kept(*ends_at_ms, None, schema);
                 out.remove(&[Some("workflow")]);
+            }
+            Action::Reset { seen, version, ends_at_ms, reason } => {
+                out.condition.push_str("recordVersionNumber = :seen AND onceState = :failed");
+                out.text(":seen", seen.as_str());
+                out.text(":failed", StoredOutcome::FAILED);
+                out.update.push_str(
+                    "SET recordVersionNumber = :rvn, isReleased = :released, leaseDuration = :lease, leaseEndsAt = :ends, \
+                     resetReason = :reason",
+                );
+                out.text(":rvn", version.as_str());
+                out.text(":released", "1");
+                out.text(":lease", Lease::new(ENDED, schema.dialect).text());
+                out.number(":ends", *ends_at_ms);
+                out.text(":reason", reason.as_str());
+                out.remove(&[Some("onceState"), Some("outcome"), Some("outcomeAt")]);
             }
             Action::Settle { version, token, outcome, now, keep } => {
                 out.settle(version, *token, outcome, *now);

@@ -1,0 +1,38 @@
+//! `once-reset`: allows idempotent work again that failed for good.
+
+use crate::arguments::OnceResetOptions;
+use crate::confirm::confirm;
+use crate::connection;
+use crate::exit::Failure;
+use crate::screen::{self, STRONG, plain};
+use lambda_lock::once::ResetOutcome;
+use serde_json::json;
+use std::process::ExitCode;
+
+pub(crate) async fn once_reset(
+    connection: &connection::Options,
+    options: &OnceResetOptions,
+) -> Result<ExitCode, Failure> {
+    let locks = connection.open().await?;
+    let work = options.name();
+    let shown = plain(&work.to_string());
+    if !options.yes {
+        confirm(&format!(
+            "This allows the work {STRONG}{shown}{STRONG:#} of table {} again, if it failed for good. The next call does it again.",
+            connection.table()
+        ))?;
+    }
+    match locks.once(work.clone()).reset(&options.reason).await? {
+        ResetOutcome::Open if options.format.json => println!("{}", json!({ "key": work.key(), "open": true })),
+        ResetOutcome::Open => {
+            let style = screen::GOOD;
+            anstream::println!("{STRONG}{shown}{STRONG:#} is {style}open{style:#}. The next call does the work again.");
+        }
+        ResetOutcome::NotFailed => {
+            return Err(Failure::Lost(format!(
+                "{shown} did not fail for good, and was left alone: look at it with show"
+            )));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,109 @@
+//! Idempotent work that failed for good, and that an operator allows again.
+
+use crate::LEASE;
+use lambda_lock::once::{Attempt, Once, OnceState, ResetOutcome, Started};
+use lambda_lock::{ErrorKind, LockClient};
+use lambda_lock_testkit::{Fault, Table, case};
+
+async fn attempt(once: Once<'_>) -> Attempt {
+    let Started::Attempt(attempt) = once.start::<u32>().await.unwrap() else { panic!("it has an outcome") };
+    attempt
+}
+
+/// Work that has failed for good. Returns the token of the attempt.
+async fn failed(locks: &LockClient) -> u64 {
+    let attempt = attempt(locks.once("w").payload(&7).lease(LEASE)).await;
+    let token = attempt.fencing_token();
+    attempt.fail(&"no such customer").await.unwrap();
+    token
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_failed_for_good_is_done_again_after_a_reset() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let token = failed(&locks).await;
+    process.take_sent();
+
+    assert_eq!(locks.once("w").reset("the customer was created, ticket 4711").await.unwrap(), ResetOutcome::Open);
+
+    assert_eq!(process.take_operations(), ["GetItem", "UpdateItem"]);
+    let status = locks.once("w").status().await.unwrap().unwrap();
+    assert_eq!((status.state, status.attempts), (OnceState::Open, 1));
+    assert_eq!(status.reset_reason.as_deref(), Some("the customer was created, ticket 4711"));
+    let mismatch = locks.once("w").payload(&8).lease(LEASE).start::<u32>().await.unwrap_err();
+    assert_eq!(mismatch.kind(), ErrorKind::PayloadMismatch, "the payload stays");
+    process.take_sent();
+    let next = attempt(locks.once("w").payload(&7).lease(LEASE)).await;
+    assert_eq!(process.take_operations(), ["UpdateItem"], "the work is free as after a release");
+    assert!(next.fencing_token() > token);
+    next.complete(&1_u32).await.unwrap();
+    let again = locks.once("w").lease(LEASE).start::<u32>().await.unwrap();
+    assert!(matches!(again, Started::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_work_that_failed_for_good_can_be_reset() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let reset = async || locks.once("w").reset("a mistake").await.unwrap();
+    assert_eq!(reset().await, ResetOutcome::NotFailed, "never requested");
+    let open = attempt(locks.once("w").lease(LEASE)).await;
+    let row = table.row("once/w");
+    assert_eq!(reset().await, ResetOutcome::NotFailed, "in progress");
+    assert_eq!(table.row("once/w"), row);
+    open.complete(&1_u32).await.unwrap();
+    let row = table.row("once/w");
+    assert_eq!(reset().await, ResetOutcome::NotFailed, "done");
+    assert_eq!(table.row("once/w"), row);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_is_repeated_when_its_answer_was_lost() {
+    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let operator = table.process();
+        let operators = operator.locks("operator");
+        failed(&table.process().locks("worker")).await;
+        // The look, then the write.
+        operator.next([Fault::Slow(std::time::Duration::ZERO), fault]);
+
+        assert_eq!(operators.once("w").reset("again").await.unwrap(), ResetOutcome::Open);
+
+        attempt(operators.once("w").payload(&7).lease(LEASE)).await.complete(&1_u32).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_a_reset_or_of_the_failed_attempt_changes_nothing() {
+    let table = Table::new();
+    let (worker, operator) = (table.process(), table.process());
+    let (workers, operators) = (worker.locks("worker"), operator.locks("operator"));
+    failed(&workers).await;
+    let of_attempt = worker.take_sent();
+    operators.once("w").reset("again").await.unwrap();
+    let of_reset = operator.take_sent();
+    let late = || of_attempt.iter().chain(&of_reset[1..]);
+    for sent in late() {
+        assert!(!table.replay(sent), "while it is open: {sent:?}");
+    }
+    let next = attempt(operators.once("w").payload(&7).lease(LEASE)).await;
+    for sent in late() {
+        assert!(!table.replay(sent), "while the next attempt works: {sent:?}");
+    }
+    next.fail(&"again").await.unwrap();
+    for sent in late() {
+        assert!(!table.replay(sent), "after the next attempt failed: {sent:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_needs_a_reason_and_a_key() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    for (key, reason) in [("w", ""), ("w", "r".repeat(2049).as_str()), ("", "again")] {
+        assert_eq!(locks.once(key).reset(reason).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    }
+}
