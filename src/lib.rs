@@ -103,6 +103,7 @@ pub use crate::{
         Acquire, AcquireRequest, NewHolder, Reclaim, Reclaiming, TryAcquire, TryAcquired, Trying, Waiting, WithoutCut,
     },
     lock::commit::{Commit, CommitAndRelease, CommitOutcome},
+    lock::freeze::ThawOutcome,
     lock::guard::Lock,
     lock::list::{List, Listed, ListedPage, ListedRow},
     lock::peek::PeekedLock,

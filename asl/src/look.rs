@@ -2,7 +2,7 @@
 
 use crate::jsonata::{literal, query};
 use crate::options::{Options, Poll};
-use lambda_lock::protocol::schema::{ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
 use lambda_lock::protocol::{OURS, Settings, millis_rounded_up};
 use std::time::Duration;
 
@@ -62,15 +62,18 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
              ($number('0' & $replace(groups[0], /[.]$/, '')) * $lookup({millis}, groups[1]))))"
         ),
         format!(
-            "$readable := $exists($version) and $exists($owner) and $exists($lease) and {} and {} and {} and {}",
+            "$readable := $exists($version) and $exists($owner) and $exists($lease) and {} and {} and {} and {} and {}",
             optional(RELEASED),
             optional(WORKFLOW),
+            optional(FREEZE_REASON),
             whole(TOKEN),
             whole(ENDS)
         ),
         format!("$released := $exists($row.{RELEASED}.S)"),
         format!("$ours := $exists($version) ? $substring($version, 0, {}) = {} : false", OURS.len(), literal(OURS)),
         "$mine := $ours and $exists($owner) ? $owner = $me : false".to_owned(),
+        // Nobody is granted a frozen lock but its holder.
+        format!("$frozen := $exists($row.{FREEZE_REASON}) ? $not($mine) or $released : false"),
         format!("$ends := $readable and $ours and $exists($row.{ENDS}) ? $number($row.{ENDS}.N) : 1e15"),
         "$now := $millis()".to_owned(),
         "$unchanged := $exists($version) ? ($version = $look.version ? $look.unchanged + $look.wait : 0) : 0"
@@ -80,19 +83,19 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
             "$left := $min([$ends + {skew} + 1 - $now, ($exists($lease) ? $lease * {stretched} / 1000 : 1e15) - $unchanged * 1000])"
         ),
         format!(
-            "$next := $not($exists($row)) ? {claim} : $not($readable) ? {} : $released and $ours and $ends <= $now ? {claim} : \
-             $released or $mine or $left <= 0 ? {} : {}",
+            "$next := $not($exists($row)) ? {claim} : $not($readable) ? {} : $frozen ? {wait} : $released and $ours and $ends <= $now ? {claim} : \
+             $released or $mine or $left <= 0 ? {} : {wait}",
             literal(INVALID),
             literal(TAKE),
-            literal(WAIT),
+            wait = literal(WAIT),
             claim = literal(CLAIM)
         ),
         format!(
-            "{{'next': $next, 'version': $exists($version) ? $version : '', 'ours': $ours, 'released': $released, \
+            "{{'next': $next, 'version': $exists($version) ? $version : '', 'ours': $ours, 'released': $released, 'mine': $mine, \
              'token': $readable and $exists($row.{TOKEN}) ? $number($row.{TOKEN}.N) : 0, 'unchanged': $unchanged, \
-             'wait': $next = {} ? $max([1, $min([{}, $ceil($left / 1000)])]) : {pause}}}",
+             'wait': $next = {} ? ($frozen ? {poll} : $max([1, $min([{poll}, $ceil($left / 1000)])])) : {pause}}}",
             literal(WAIT),
-            options.poll_seconds
+            poll = options.poll_seconds
         ),
     ];
     query(&format!("({})", steps.join("; ")))

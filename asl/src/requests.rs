@@ -7,7 +7,7 @@
 use crate::json::{Json, Object};
 use crate::jsonata::{literal, object, query};
 use crate::options::{Error, Options};
-use lambda_lock::protocol::schema::{ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
 use lambda_lock::protocol::{
     Action, AttributesChange, DataChange, EarlierNames, Expression, Grant, Lease, NewGrant, NextToken, OURS, Request,
     Returns, Schema, Scope, Settings, Stamp, Value, Version, millis_rounded_up,
@@ -56,17 +56,21 @@ impl<'a> Requests<'a> {
 
     /// Acquires exactly the version that the state `Look` has seen.
     pub(crate) fn take(&self) -> Result<Object, Error> {
-        let take = |held, token| {
+        let take = |held, reclaims, token| {
             let (seen, names) = (String::new(), EarlierNames::Seen(None));
-            self.rendered(Action::Take { grant: self.grant(), seen, held, token, names })
+            self.rendered(Action::Take { grant: self.grant(), seen, held, reclaims, token, names })
         };
-        let (held, released) = (take(true, NextToken::FromRow), take(false, NextToken::FromRow));
-        let of_peer = take(true, NextToken::Exactly(0));
+        let released = take(false, false, NextToken::FromRow);
+        let (held, own) = (take(true, false, NextToken::FromRow), take(true, true, NextToken::FromRow));
+        let of_peer = take(true, false, NextToken::Exactly(0));
         let (ours, peers) = (self.values(&held, For::Grant)?, self.values(&of_peer, For::Grant)?);
-        let (common, own): (Vec<_>, Vec<_>) = ours.into_iter().partition(|value| peers.contains(value));
+        let (common, only_ours): (Vec<_>, Vec<_>) = ours.into_iter().partition(|value| peers.contains(value));
         let of_peers: Vec<_> = peers.into_iter().filter(|value| !common.contains(value)).collect();
-        let values = format!("$merge([{}, $look.ours ? {} : {}])", object(&common), object(&own), object(&of_peers));
-        let condition = choice("$look.released", &released.condition, &held.condition);
+        let values =
+            format!("$merge([{}, $look.ours ? {} : {}])", object(&common), object(&only_ours), object(&of_peers));
+        let (released, held_by) = (literal(&released.condition), [&own, &held].map(|take| literal(&take.condition)));
+        let condition = format!("$look.released ? {released} : $look.mine ? {} : {}", held_by[0], held_by[1]);
+        let condition = query(&format!("({condition})"));
         let update = choice("$look.ours", &held.update, &of_peer.update);
         self.update(Key::Wanted, &held, &condition, &update, &self.granted(&values))
     }
@@ -103,7 +107,7 @@ impl<'a> Requests<'a> {
 
     /// Reads the row. Without the payload, which may be larger than a state's result may be.
     pub(crate) fn peek(&self) -> Object {
-        let attributes = [OWNER, LEASE, VERSION, RELEASED, TOKEN, ENDS, WORKFLOW];
+        let attributes = [OWNER, LEASE, VERSION, RELEASED, TOKEN, ENDS, WORKFLOW, FREEZE_REASON];
         Object::new()
             .with("TableName", self.options.table.as_str())
             .with("Key", self.key(Key::Wanted))

@@ -64,6 +64,8 @@ pub(crate) enum Kind {
     Release,
     Delete,
     Settle,
+    /// A freeze, or a thaw.
+    Freeze,
     Peek,
 }
 
@@ -74,6 +76,7 @@ impl Typed {
             Action::Take { .. } => Kind::Take,
             Action::Renew { .. } => Kind::Renew,
             Action::Release { .. } | Action::Break { .. } | Action::Reset { .. } => Kind::Release,
+            Action::Freeze { .. } | Action::Thaw { .. } => Kind::Freeze,
             Action::Delete { .. } => Kind::Delete,
             Action::Settle { .. } => Kind::Settle,
             // A Fence is part of the caller's own transaction.
@@ -297,6 +300,9 @@ pub(crate) struct Mark {
     pub(crate) ends_at_ms: Option<u64>,
     pub(crate) owner: String,
     pub(crate) workflow: Option<String>,
+    pub(crate) frozen: bool,
+    /// When it was last frozen or thawed, by the row.
+    pub(crate) freeze_changed_at: Option<u64>,
     /// The stored result of an idempotent work.
     pub(crate) outcome: Option<String>,
     /// The attributes token, lease, end and owner, if they cannot be read.
@@ -342,6 +348,8 @@ impl Mark {
             ends_at_ms: number(schema::ENDS),
             owner: text(schema::OWNER).unwrap_or_default(),
             workflow: text(schema::WORKFLOW),
+            frozen: row.get(schema::FREEZE_REASON).is_some(),
+            freeze_changed_at: number(schema::FREEZE_CHANGED_AT),
             outcome: text(schema::OUTCOME),
             odd,
         }

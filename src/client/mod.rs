@@ -10,6 +10,7 @@ use crate::engine::{Engine, table};
 use crate::lock::acquire::{Acquire, AcquireRequest, Reclaim, TryAcquire};
 use crate::lock::break_lock;
 use crate::lock::commit;
+use crate::lock::freeze::{self, ThawOutcome};
 use crate::lock::guard::Lock;
 use crate::lock::list::List;
 use crate::lock::peek::{self, PeekedLock};
@@ -531,6 +532,66 @@ impl LockClient {
     /// If the future is dropped, the lock may or may not be broken. It is safe to repeat.
     pub async fn break_lock(&self, key: impl Into<LockKey>, seen: &str, reason: &str) -> Result<ReleaseOutcome, Error> {
         break_lock::break_lock(&self.engine, self.row_of(key), seen, reason).await
+    }
+
+    /// Freezes a lock: until it is [thawed](LockClient::thaw), nobody is granted it but its holder, who may finish. `reason`
+    /// tells those who are refused why: [`Held::freeze_reason`](crate::Held::freeze_reason). To freeze a frozen lock again
+    /// changes the reason.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: &lambda_lock::LockClient) -> Result<(), lambda_lock::Error> {
+    /// locks.freeze("nightly-job", "migration of the ledger, ticket 4711").await?;
+    /// // … the present run ends, and no other begins …
+    /// locks.thaw("nightly-job").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// While a lock is frozen,
+    ///
+    /// * its holder renews, commits, saves, resumes and releases it as always, and with
+    ///   [`reclaim_own`](crate::Acquire::reclaim_own) or [`reclaim`](LockClient::reclaim) it gets a new grant until it
+    ///   releases the lock;
+    /// * an acquire waits as behind a holder, and is then refused as [`Held`](crate::ErrorKind::Held), also when the lock is
+    ///   free or its holder is dead. The lock and all others of a set are refused together. A frozen place of a semaphore is
+    ///   not used;
+    /// * a release with [`delete_row`](crate::Release::delete_row) keeps the row.
+    ///
+    /// The lock needs no row yet. Idempotent work cannot be frozen.
+    ///
+    /// The Java and Go clients do not know frozen locks, and are granted them. An acquire of the Java client also ends the
+    /// freeze. On a table with a TTL attribute, a freeze lasts at least the TTL's
+    /// [retention](LockClientBuilder::ttl_retention) after the last write of a holder: then DynamoDB may delete the row.
+    ///
+    /// # Errors
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the lock may be frozen, so repeat the call.
+    /// Returns `InvalidRecord`, `Unavailable`, `InvalidRequest`, `Table` or `Denied`. A reason has 1 to 2,048 bytes.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one consistent read (`dynamodb:GetItem`) and one write (`dynamodb:UpdateItem`), and both again when another
+    /// operator was faster.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock may or may not be frozen. It is safe to repeat.
+    pub async fn freeze(&self, key: impl Into<LockKey>, reason: &str) -> Result<(), Error> {
+        freeze::freeze(&self.engine, self.row_of(key), reason).await
+    }
+
+    /// Thaws a [frozen](LockClient::freeze) lock: callers are granted it again. No earlier freeze is applied after that, not
+    /// even one whose response was lost.
+    ///
+    /// # Errors
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the lock may be thawed, so repeat the call.
+    /// Returns `InvalidRecord`, `Unavailable`, `InvalidRequest`, `Table` or `Denied`.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one consistent read (`dynamodb:GetItem`), and one write (`dynamodb:UpdateItem`) if the lock has a row. It
+    /// sends both again when another operator was faster.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock may or may not be thawed. It is safe to repeat.
+    pub async fn thaw(&self, key: impl Into<LockKey>) -> Result<ThawOutcome, Error> {
+        freeze::thaw(&self.engine, self.row_of(key)).await
     }
 
     fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {

@@ -145,8 +145,12 @@ pub struct Held {
     /// When the lease ends, by the holder's own wall clock. `None` for holders that use other clients, which do not
     /// write it.
     pub lease_ends_at: Option<SystemTime>,
-    /// How long until the holder can be proven dead, if it neither renews nor releases. It may release earlier.
+    /// How long until the holder can be proven dead, if it neither renews nor releases. It may release earlier. At least
+    /// ten seconds where the lock is frozen.
     pub retry_after: Duration,
+    /// Why an operator has [frozen](crate::LockClient::freeze) the lock, if it is frozen. Nobody else is granted it until it is
+    /// thawed. Its holder may have released it.
+    pub freeze_reason: Option<String>,
     /// What this call observed. Give it to the next call with [`observation`](crate::Acquire::observation), so that
     /// calls that live for seconds can together observe a lease that lasts for minutes.
     pub observation: Observation,
@@ -161,6 +165,7 @@ impl fmt::Debug for Held {
             .field("holder", &self.holder)
             .field("lease_ends_at", &self.lease_ends_at)
             .field("retry_after", &self.retry_after)
+            .field("freeze_reason", &self.freeze_reason)
             .field("observation", &self.observation)
             .finish_non_exhaustive()
     }
@@ -176,12 +181,23 @@ pub struct Blocked {
     pub held: Held,
 }
 
+/// By whom a lock is held, and what to do.
+fn by(held: &Held) -> String {
+    format!("by {}: retry in at most {:?}", quoted(&held.holder), held.retry_after)
+}
+
+/// Why a lock is frozen, and what to do.
+fn frozen(reason: &str) -> String {
+    format!("frozen by an operator ({}): retry when it is thawed", quoted(reason))
+}
+
 impl From<HolderSeen> for Held {
     fn from(seen: HolderSeen) -> Self {
         Self {
             holder: seen.owner,
             lease_ends_at: seen.ends_at_ms.and_then(from_epoch_millis),
             retry_after: seen.retry_after,
+            freeze_reason: seen.freeze_reason,
             observation: seen.observation,
             attributes: seen.attributes.into_iter().collect(),
         }
@@ -334,8 +350,10 @@ impl Error {
     }
 
     pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
-        let message =
-            format!("the lock {key} is held by {}: retry in at most {:?}", quoted(&held.holder), held.retry_after);
+        let message = match &held.freeze_reason {
+            None => format!("the lock {key} is held {}", by(&held)),
+            Some(reason) => format!("the lock {key} is {}", frozen(reason)),
+        };
         Self::new(ErrorKind::Held, message).with(Detail::Held(held))
     }
 
@@ -344,10 +362,18 @@ impl Error {
         let last = blocked.iter().enumerate().max_by_key(|(_, one)| one.held.retry_after).map_or(0, |(index, _)| index);
         let keys: Vec<_> = blocked.iter().map(|one| &one.key).collect();
         let are = if keys.len() > 1 { "are" } else { "is" };
-        let mut message = format!("{} {are} held", Locks(&keys));
-        if let Some(Blocked { key, held }) = blocked.get(last) {
-            let of = if keys.len() > 1 { format!(", {key}") } else { String::new() };
-            message.push_str(&format!("{of} by {}: retry in at most {:?}", quoted(&held.holder), held.retry_after));
+        let mut message = match (blocked.get(last), keys.len()) {
+            (Some(Blocked { held: Held { freeze_reason: Some(reason), .. }, .. }), 1) => {
+                format!("{} is {}", Locks(&keys), frozen(reason))
+            }
+            (Some(Blocked { held, .. }), 1) => format!("{} is held {}", Locks(&keys), by(held)),
+            _ => format!("{} {are} held", Locks(&keys)),
+        };
+        if let Some(Blocked { key, held }) = blocked.get(last).filter(|_| keys.len() > 1) {
+            message.push_str(&match &held.freeze_reason {
+                None => format!(", {key} {}", by(held)),
+                Some(reason) => format!(", and {key} is {}", frozen(reason)),
+            });
         }
         if looks > 1 {
             message.push_str(&format!(

@@ -3,6 +3,7 @@
 pub(crate) mod acquire;
 pub(crate) mod break_lock;
 pub(crate) mod commit;
+pub(crate) mod freeze;
 pub(crate) mod guard;
 pub(crate) mod list;
 pub(crate) mod peek;

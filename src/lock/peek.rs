@@ -30,6 +30,10 @@ pub struct PeekedLock {
     pub workflow: Option<String>,
     /// Why the lock was last [broken](crate::LockClient::break_lock).
     pub break_reason: Option<String>,
+    /// Why the lock is [frozen](crate::LockClient::freeze), if it is.
+    pub freeze_reason: Option<String>,
+    /// When the lock was last frozen or thawed, by the operator's wall clock.
+    pub freeze_changed_at: Option<SystemTime>,
     /// The payload.
     pub data: Option<Vec<u8>>,
     /// The additional attributes, as far as they are texts or numbers. In a row that another client wrote last, these
@@ -61,6 +65,8 @@ impl From<Record> for PeekedLock {
             fencing_token: record.token,
             workflow: record.believable_workflow().map(str::to_owned),
             break_reason: record.break_reason,
+            freeze_reason: record.freeze_reason,
+            freeze_changed_at: record.freeze_changed_at.and_then(from_epoch_millis),
             holder: record.owner,
             data: record.data,
             attributes: record.attributes.into_iter().collect(),
@@ -81,6 +87,8 @@ impl fmt::Debug for PeekedLock {
             .field("fencing_token", &self.fencing_token)
             .field("workflow", &self.workflow)
             .field("break_reason", &self.break_reason)
+            .field("freeze_reason", &self.freeze_reason)
+            .field("freeze_changed_at", &self.freeze_changed_at)
             .field("version", &self.version)
             .finish_non_exhaustive()
     }

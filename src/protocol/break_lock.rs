@@ -12,7 +12,7 @@
 //!  └ no response .......................... Break again
 //! ```
 //!
-//! [Reset](super::reset) has the same tree.
+//! [Reset](super::reset) has the same tree, and so has each change of [freeze](super::freeze).
 //!
 //! A renewal and a Break are conditional writes of one row. Whichever comes first changes what the other requires, so never
 //! are both applied.

@@ -39,6 +39,10 @@ pub enum Operation {
     Release,
     /// A release that an operator decides.
     Break,
+    /// A lock that an operator freezes.
+    Freeze,
+    /// A lock that an operator thaws.
+    Thaw,
     /// Idempotent work that an operator allows again.
     Reset,
     /// Peek.
@@ -56,6 +60,8 @@ impl Operation {
             Operation::Renew => "renewed",
             Operation::Release => "released",
             Operation::Break => "broken",
+            Operation::Freeze => "frozen",
+            Operation::Thaw => "thawed",
             Operation::Reset => "reset",
             Operation::Read => "read",
             Operation::Commit => "committed",

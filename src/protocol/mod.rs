@@ -26,6 +26,8 @@
 //! | `leaseEndsAt` | N | us | epoch milliseconds by the writer's wall clock |
 //! | `workflow` | S | us | present only while a workflow holds the lock |
 //! | `breakReason` | S | us | why the lock was last broken; stays until it is broken again |
+//! | `freezeReason` | S | us | why the lock is frozen; present only while it is |
+//! | `freezeChangedAt` | N | us | when it was last frozen or thawed, in epoch milliseconds; grows with each of them |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
@@ -48,6 +50,7 @@
 //! | `renew` | Renew, and what a refused Renew means |
 //! | `release` | Release and Delete of a lock, and the release of what a workflow holds |
 //! | `break_lock` | Break: releasing a lock for its holder, because an operator decides so |
+//! | `freeze` | Freeze and Thaw: granting a lock to nobody else for a while, because an operator decides so |
 //! | `peek` | Peek: reading a row |
 //! | `commit` | Commit, and Commit and release: the caller's writes and the lock's in one transaction |
 //! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
@@ -70,6 +73,7 @@ mod contention;
 mod error_code;
 mod expression;
 mod failure;
+mod freeze;
 mod holding;
 mod instants;
 mod key;
@@ -105,6 +109,7 @@ pub use expression::{Expression, Returns};
 #[cfg(feature = "dynamodb")]
 pub(crate) use failure::Locks;
 pub use failure::{Failure, Operation};
+pub use freeze::{freeze, thaw};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
@@ -118,7 +123,9 @@ pub(crate) use record::quoted;
 pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseOptions, Released, release, release_workflow};
 pub use renew::renew;
-pub use request::{Action, DataChange, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId};
+pub use request::{
+    Action, DataChange, FrozenRow, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId,
+};
 pub use reset::{WorkReset, reset};
 pub use saved::SavedLock;
 pub use schema::{Schema, Ttl};

@@ -65,6 +65,9 @@ impl Observation {
     }
 }
 
+/// When a caller that was refused because the lock is frozen should look again, at the earliest. People thaw it.
+const FROZEN: Duration = Duration::from_secs(10);
+
 /// A version that this call observes.
 #[derive(Clone, Debug)]
 pub(crate) struct HolderWatch {
@@ -102,14 +105,16 @@ impl HolderWatch {
         self.carried.saturating_add(now.shortest_since(self.since))
     }
 
-    /// How long until the holder is proven dead, by whichever rule comes first. Zero when it is dead.
+    /// How long until the holder is proven dead, by whichever rule comes first. Zero when it is dead. The holder of a
+    /// frozen lock never is: nobody may take it over.
     pub(crate) fn dead_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
         let observed =
             clock_bounds.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(now.instants));
-        match self.ended_in(now, clock_bounds) {
+        let dead_in = match self.ended_in(now, clock_bounds) {
             Some(by_wall_clock) => observed.min(by_wall_clock),
             None => observed,
-        }
+        };
+        if self.record.freeze_reason.is_some() { dead_in.max(FROZEN) } else { dead_in }
     }
 
     /// How long until `leaseEndsAt + max_clock_skew < now`. `None` where the wall clock proves nothing.

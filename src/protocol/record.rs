@@ -33,6 +33,10 @@ pub struct Record {
     pub workflow: Option<String>,
     /// Why the lock was last broken.
     pub break_reason: Option<String>,
+    /// Why the lock is frozen, if it is. Whoever wrote the row last.
+    pub freeze_reason: Option<String>,
+    /// When the lock was last frozen or thawed, in epoch milliseconds.
+    pub freeze_changed_at: Option<u64>,
     /// The names of the additional attributes that our grants wrote, as the row lists them.
     pub attribute_names: Option<String>,
     /// The additional attributes that are texts or numbers, in no particular order. Under a peer's version these are
@@ -61,6 +65,8 @@ impl Record {
             ends_at_ms: fields.number(schema::ENDS)?,
             workflow: fields.text(schema::WORKFLOW)?,
             break_reason: fields.text(schema::BREAK_REASON)?,
+            freeze_reason: fields.text(schema::FREEZE_REASON)?,
+            freeze_changed_at: fields.number(schema::FREEZE_CHANGED_AT)?,
             attribute_names: fields.attribute_names()?,
             attributes: Vec::new(),
         };
@@ -91,9 +97,12 @@ impl Record {
         self.version.starts_with(OURS)
     }
 
-    /// Whether a Claim with this `:now` would be applied: the row is ours, released, and ended before that.
+    /// Whether a Claim with this `:now` would be applied: the row is ours, released, ended before that, and not frozen.
     pub(super) fn is_free_of_ours(&self, now: u64) -> bool {
-        self.is_ours() && self.released && self.ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= now)
+        self.freeze_reason.is_none()
+            && self.is_ours()
+            && self.released
+            && self.ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= now)
     }
 
     /// The end of the lease by the writer's wall clock. `None` where the attribute means nothing.
@@ -310,6 +319,8 @@ mod tests {
             ("fencingToken", Value::N("7.5".to_owned())),
             ("leaseEndsAt", Value::Other("M")),
             ("workflow", Value::Other("NULL")),
+            ("freezeReason", Value::N("1".to_owned())),
+            ("freezeChangedAt", Value::S("1".to_owned())),
             ("attributeNames", Value::Other("SS")),
             ("attributeNames", Value::S("a,".repeat(21))),
         ];

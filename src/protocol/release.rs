@@ -4,6 +4,7 @@
 //! Release (for a workflow: Peek first)
 //!  ├ applied ............................ released
 //!  ├ condition failed, with the row
+//!  │   ├ it is frozen, and was to be deleted  Release instead, if it is still ours
 //!  │   ├ it stores an outcome ........... lost, or gone: see below
 //!  │   ├ it is no lock record ........... report the row
 //!  │   ├ a copy of ours renewed it ...... Release that version
@@ -266,6 +267,8 @@ impl<'a> Call<'a> {
             return Ok(Next::Ended(self.gone()));
         }
         let record = Record::read(row, &self.settings.schema)?;
+        // The freeze has to stay, so the row stays too.
+        self.options.delete_row &= record.freeze_reason.is_none();
         if let Some(version) = record.own_version {
             self.newest = self.newest.max(Some(version.stamp));
         }

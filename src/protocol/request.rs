@@ -61,6 +61,8 @@ pub enum Action {
         /// The version was seen held. A release keeps the version, so a copy of this request that arrives after a
         /// release must be refused. Otherwise it would grant the lock to a call that has ended.
         held: bool,
+        /// The call reclaims the lock. A frozen lock can be reclaimed while it is held, and is nobody else's.
+        reclaims: bool,
         /// Where the new token comes from.
         token: NextToken,
         /// The additional attributes that the row has.
@@ -100,6 +102,21 @@ pub enum Action {
         /// Why, for those who read the row later.
         reason: String,
     },
+    /// `UpdateItem`: freezes the lock, so that nobody but its holder is granted it. Makes the row where there is none.
+    Freeze {
+        row: FrozenRow,
+        /// The time of the change, in epoch milliseconds. Larger than that of the change before.
+        at: u64,
+        /// Why, for those who are refused.
+        reason: String,
+    },
+    /// `UpdateItem`: thaws a frozen lock.
+    Thaw {
+        /// The time of its last freeze or thaw, as it was seen.
+        seen: Option<u64>,
+        /// The time of this change, in epoch milliseconds. Larger than that.
+        at: u64,
+    },
     /// `UpdateItem`: opens idempotent work again that failed for good, as if its last attempt had been released.
     Reset {
         /// The version of the settled record that was seen.
@@ -131,6 +148,15 @@ pub enum Action {
     Fence { grant: Grant, token: u64 },
     /// `GetItem`, strongly consistent.
     Peek,
+}
+
+/// The row of a lock that is to be frozen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FrozenRow {
+    /// It is there. Contains the time of its last freeze or thaw, as it was seen.
+    Seen(Option<u64>),
+    /// There is none. Contains the version of the released row to make.
+    Missing(Version),
 }
 
 /// A grant to write.

@@ -25,6 +25,10 @@ pub const ATTRIBUTE_NAMES: &str = "attributeNames";
 
 /// Why the lock was last broken.
 pub const BREAK_REASON: &str = "breakReason";
+/// Why the lock is frozen. Present only while it is.
+pub const FREEZE_REASON: &str = "freezeReason";
+/// When the lock was last frozen or thawed, in epoch milliseconds. Grows with each of them.
+pub const FREEZE_CHANGED_AT: &str = "freezeChangedAt";
 /// Why idempotent work that failed for good was last reset.
 pub const RESET_REASON: &str = "resetReason";
 
@@ -43,7 +47,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 18] = [
+const OWN: [&str; 20] = [
     OWNER,
     LEASE,
     VERSION,
@@ -54,6 +58,8 @@ const OWN: [&str; 18] = [
     WORKFLOW,
     ATTRIBUTE_NAMES,
     BREAK_REASON,
+    FREEZE_REASON,
+    FREEZE_CHANGED_AT,
     RESET_REASON,
     ATTEMPTS,
     FIRST_SEEN,

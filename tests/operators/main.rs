@@ -1,8 +1,9 @@
-//! What operators do with locks that are not theirs: list them, break one, and allow work again that failed for good.
+//! What operators do with locks that are not theirs: list them, break one, freeze one, and allow work again that failed for good.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 mod breaking;
+mod freezing;
 mod listing;
 mod resetting;
 

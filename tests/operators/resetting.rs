@@ -68,7 +68,7 @@ async fn a_reset_is_repeated_when_its_answer_was_lost() {
         let operators = operator.locks("operator");
         failed(&table.process().locks("worker")).await;
         // The look, then the write.
-        operator.next([Fault::Slow(std::time::Duration::ZERO), fault]);
+        operator.next([Fault::None, fault]);
 
         assert_eq!(operators.once("w").reset("again").await.unwrap(), ResetOutcome::Open);
 

@@ -76,6 +76,30 @@ pub(crate) const EDITS: &[Edit] = &[
         find: "let mut seen = if self.options.reclaim == Reclaim::SameOwner {",
         put: "let mut seen = if !MISTAKEN && self.options.reclaim == Reclaim::SameOwner {",
     },
+    // Frozen locks.
+    Edit {
+        name: "ThawWritesNothing",
+        file: "protocol/freeze.rs",
+        find: "let Some(record) = read(port, settings, key).await? else { return Ok(false) };",
+        put: "
+            let Some(record) = read(port, settings, key).await? else { return Ok(false) };
+            if MISTAKEN && record.freeze_reason.is_none() {
+                return Ok(false);
+            }
+        ",
+    },
+    Edit {
+        name: "FrozenFromItsHolder",
+        file: "protocol/acquire/candidate.rs",
+        find: "return !record.released && self.reclaims(record);",
+        put: "return !MISTAKEN && !record.released && self.reclaims(record);",
+    },
+    Edit {
+        name: "TakeIgnoresFreeze",
+        file: "protocol/acquire/candidate.rs",
+        find: "if record.freeze_reason.is_some() {",
+        put: "if record.freeze_reason.is_some() && !MISTAKEN {",
+    },
     // Requests.
     Edit {
         name: "TokenNotBumped",

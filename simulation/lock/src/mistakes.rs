@@ -54,6 +54,18 @@ mistakes! {
     ReleaseOfUnseenVersions
     /// A break ends the lock whatever its version is.
     BreakOfAnyVersion
+    /// A Claim is granted a frozen lock.
+    ClaimIgnoresFreeze
+    /// A takeover of a version that was seen is granted a frozen lock.
+    TakeIgnoresFreeze
+    /// A release that deletes the row deletes the freeze with it.
+    DeleteForgetsFreeze
+    /// A delayed freeze or thaw is applied after a newer one.
+    FreezeOutOfOrder
+    /// A thaw of a lock that is not frozen writes nothing, so that a freeze without a response can still be applied.
+    ThawWritesNothing
+    /// The holder of a frozen lock cannot reclaim it.
+    FrozenFromItsHolder
     /// Stamps are counted instead of taken from the clock, so two copies of a lock write the same versions.
     CountersInsteadOfStamps
 

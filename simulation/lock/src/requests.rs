@@ -9,6 +9,8 @@ const UP_TO: &str = "recordVersionNumber BETWEEN :first AND :rvn";
 /// All versions of a grant.
 const ANY_STAMP: &str = "begins_with(recordVersionNumber, :first)";
 const WITH_TOKEN: &str = " AND fencingToken = :token";
+const NOT_FROZEN: &str = " AND attribute_not_exists(freezeReason)";
+const NOT_FROZEN_OR_HELD: &str = " AND (attribute_not_exists(freezeReason) OR attribute_not_exists(isReleased))";
 const ANY_ROW: &str = "attribute_exists(recordVersionNumber)";
 
 thread_local! {
@@ -65,6 +67,16 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
         | (Mistake::SettleUnconditional, Action::Settle { .. }) => ANY_ROW.clone_into(condition),
         (Mistake::ReleaseOfUnseenVersions, Action::Release { .. }) => change(condition, UP_TO, ANY_STAMP),
         (Mistake::BreakOfAnyVersion, Action::Break { .. }) => change(condition, "recordVersionNumber = :seen", ANY_ROW),
+        (Mistake::ClaimIgnoresFreeze, Action::Claim { .. })
+        | (Mistake::TakeIgnoresFreeze, Action::Take { .. })
+        | (Mistake::DeleteForgetsFreeze, Action::Delete { .. }) => {
+            change(condition, NOT_FROZEN_OR_HELD, "");
+            change(condition, NOT_FROZEN, "");
+        }
+        (Mistake::FreezeOutOfOrder, Action::Freeze { .. } | Action::Thaw { .. }) => {
+            change(condition, " AND freezeChangedAt = :seen", "");
+            change(condition, " AND attribute_not_exists(freezeChangedAt)", "");
+        }
         (Mistake::FenceWithoutGrant, Action::Fence { .. }) => {
             change(condition, WITH_TOKEN, "");
             give(values, ":first", OURS.to_owned());

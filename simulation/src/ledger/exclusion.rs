@@ -25,7 +25,7 @@ impl Ledger {
             }
             CallKind::Workflow(workflow) => before.workflow.as_ref() == Some(workflow),
             CallKind::Break(version) => before.version == *version && !before.released,
-            CallKind::Peer => false,
+            CallKind::Freeze | CallKind::Peer => false,
         }
     }
 

@@ -64,6 +64,9 @@ invariants! {
     UnknownHasACause: "unknown or unavailable is reported only after a fault", "P5";
     OnceUnknown: "a call reports that nothing was applied only if that is so", "P5";
     UnreadableIsLeft: "a row that is not a lock record is never taken over", "P2";
+    FrozenIsNobodys: "a frozen lock is granted to nobody but its holder", "frozen locks";
+    FreezeStays: "nothing but a freeze or a thaw changes whether a lock is frozen", "frozen locks";
+    FreezesInOrder: "no freeze or thaw is applied after a later one", "frozen locks";
     RunEnds: "every call ends", "every call";
     NoPanic: "nothing panics", "every call";
     GuardMatchesRow: "every guard belongs to a grant that was applied, with its token", "P1";

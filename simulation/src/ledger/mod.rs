@@ -3,6 +3,7 @@
 mod commits;
 mod exclusion;
 mod fencing;
+mod frozen;
 mod ghosts;
 mod invariant;
 mod once;
@@ -104,6 +105,8 @@ pub(crate) enum CallKind {
     Workflow(String),
     /// An operator breaks this version.
     Break(String),
+    /// An operator freezes the lock, or thaws it.
+    Freeze,
     Peer,
 }
 
@@ -187,6 +190,8 @@ pub(crate) struct Ledger {
     by_hand: Vec<usize>,
     resource: Vec<Resource>,
     pub(crate) commits: Vec<Commit>,
+    /// For each row: when the last freeze or thaw that reported success had begun.
+    pub(super) last_freeze: Vec<Nanos>,
     /// The results of idempotent work, by key.
     pub(crate) results: Vec<Option<String>>,
     pub(crate) counts: Counts,
@@ -200,6 +205,7 @@ impl Ledger {
             written: vec![0; keys],
             by_hand: vec![0; keys],
             resource: vec![Resource::default(); keys],
+            last_freeze: vec![0; keys],
             results: vec![None; keys],
             ..Self::default()
         }
@@ -220,6 +226,10 @@ impl Ledger {
             let ended = self.current[written.key].is_some_and(|current| self.grants[current].ended);
             self.counts.duplicates_after_release += u64::from(ended);
         }
+        if self.calls[written.call].kind == CallKind::Freeze {
+            return self.frozen(plan, written, before, after);
+        }
+        self.stays_as_frozen_as_it_was(before, after);
         let Some(after) = after else { return self.deleted(written, before) };
         let Some(own) = after.own else { return self.settled(written, before, after) };
         // A token that is counted from nonsense is not a token, so no grant may get it.
@@ -257,6 +267,7 @@ impl Ledger {
         let again = self.grants.iter().any(|one| one.grant == Some(grant));
         self.after_its_call(written, grant, ghost);
         self.not_over_a_release(written, grant, ghost, before);
+        self.not_while_frozen(call, before);
         self.not_after_its_result(key, grant);
         let kind = self.calls[call].kind.clone();
         let previous = self.current[key].map(|previous| &self.grants[previous]);

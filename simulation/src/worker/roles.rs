@@ -120,19 +120,60 @@ impl Me {
         while !self.is_calm() {
             self.sleep(self.part_of_lease(2.0)).await;
             let key = self.some_key();
-            if self.state().rng.bool() {
-                self.breaks(key).await;
-                continue;
+            let choice = self.state().rng.u8(..4);
+            match choice {
+                0 => self.breaks(key).await,
+                1 => self.freezes(key).await,
+                _ => self.cleans(key).await,
             }
-            self.state().call_begins(self.id, key, CallKind::Workflow(WORKFLOW.to_owned()));
-            let answer = self.perhaps(self.locks.release_workflow(self.lock_key(key), WORKFLOW).into_future()).await;
-            let ended = match answer {
-                Some(Ok(_)) => Ended::Done,
-                _ => Ended::Unknown,
-            };
-            let limit = self.call_limit();
-            self.state().call_ends(self.id, ended, Some(limit));
         }
+    }
+
+    async fn cleans(&self, key: usize) {
+        self.state().call_begins(self.id, key, CallKind::Workflow(WORKFLOW.to_owned()));
+        let answer = self.perhaps(self.locks.release_workflow(self.lock_key(key), WORKFLOW).into_future()).await;
+        let ended = match answer {
+            Some(Ok(_)) => Ended::Done,
+            _ => Ended::Unknown,
+        };
+        let limit = self.call_limit();
+        self.state().call_ends(self.id, ended, Some(limit));
+    }
+
+    /// Freezes a lock for a while.
+    async fn freezes(&self, key: usize) {
+        // One that got no response may give up at once, with the freeze still under way.
+        if self.change_freeze(key, true).await {
+            self.sleep(self.part_of_lease(1.5)).await;
+        }
+        // Sometimes an operator forgets it for longer.
+        while self.one_in(4) {
+            self.sleep(self.part_of_lease(1.0)).await;
+        }
+        while !self.change_freeze(key, false).await && !self.is_calm() {
+            self.sleep(self.part_of_lease(0.2)).await;
+        }
+    }
+
+    /// Freezes or thaws a lock. Returns whether that is certain.
+    async fn change_freeze(&self, key: usize, freeze: bool) -> bool {
+        self.state().call_begins(self.id, key, CallKind::Freeze);
+        let change = async {
+            if freeze {
+                self.locks.freeze(self.lock_key(key), "why not").await
+            } else {
+                self.locks.thaw(self.lock_key(key)).await.map(drop)
+            }
+        };
+        let is_done = matches!(self.perhaps(change).await, Some(Ok(())));
+        let limit = self.call_limit();
+        let mut state = self.state();
+        if is_done {
+            let call = state.processes[self.id].call.unwrap_or_default();
+            state.ledger.freeze_ended(key, call);
+        }
+        state.call_ends(self.id, if is_done { Ended::Done } else { Ended::Unknown }, Some(limit));
+        is_done
     }
 
     /// Looks at a lock, and breaks it a while later, whether its holder is alive or not. Not a peer's, which would not
@@ -159,6 +200,9 @@ impl Me {
 
     /// Waits without faults for a lock whose holders have all died.
     pub(super) async fn comes_last(&self, key: usize) {
+        if self.state().mark(key).is_some_and(|mark| mark.frozen) && !self.change_freeze(key, false).await {
+            self.state().ledger.violate(Invariant::TakenOver, "a lock was not thawed".to_owned());
+        }
         let bound = self.state().takeover_bound(key);
         let started = self.state().processes[self.id].local;
         let budget = Budget::lasting_on(self.clock.clone(), Duration::from_secs(3600)).reserve(Duration::from_secs(1));

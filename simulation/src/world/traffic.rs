@@ -341,6 +341,10 @@ impl State {
             let what = format!("{kind:?} left {found:?} in the row instead of {expected:?}");
             self.ledger.violate(Invariant::DataIsKept, what);
         }
+        // A freeze keeps the row without a TTL, until the next write of a caller.
+        if kind == Kind::Freeze {
+            return;
+        }
         let kept = ends_at_ms.map(|ends_at_ms| ends_at_ms + RETENTION.as_millis());
         if self.plan.ttl && key < self.plan.keys && expires.map(|expires| expires * 1000) < kept {
             let what =

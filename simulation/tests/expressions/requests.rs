@@ -3,8 +3,8 @@
 use crate::writes::{self, Write};
 use fastrand::Rng;
 use lambda_lock::protocol::{
-    Action, AttributesChange, DataChange, Dialect, EarlierNames, Grant, Item, Lease, LockKey, NewGrant, NextToken,
-    OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value, Version,
+    Action, AttributesChange, DataChange, Dialect, EarlierNames, FrozenRow, Grant, Item, Lease, LockKey, NewGrant,
+    NextToken, OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value, Version,
 };
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ impl Operation {
             Action::Release { .. } => "release",
             Action::Break { .. } => "break",
             Action::Reset { .. } => "reset",
+            Action::Freeze { row: FrozenRow::Missing(_), .. } => "freeze of no row",
+            Action::Freeze { .. } => "freeze",
+            Action::Thaw { .. } => "thaw",
             Action::Settle { outcome: StoredOutcome::Done(_), .. } => "complete",
             Action::Settle { outcome: StoredOutcome::Failed(_), .. } => "fail",
             Action::Delete { .. } => "delete",
@@ -107,7 +110,7 @@ impl Sequence {
         }
         let keep = self.once.then(|| keep(rng));
         // Few operations make sense without a row.
-        let choice = if row.is_none() && rng.u8(..4) > 0 { 0 } else { rng.u8(..16) };
+        let choice = if row.is_none() && rng.u8(..4) > 0 { [0, 0, 0, 16][rng.usize(..4)] } else { rng.u8(..17) };
         match choice {
             0..2 => Action::Claim {
                 grant: self.grant(rng),
@@ -117,6 +120,7 @@ impl Sequence {
             2..4 => Action::Take {
                 seen: seen.unwrap_or_else(|| version(rng).to_string()),
                 held: rng.bool(),
+                reclaims: rng.bool(),
                 token: if rng.bool() { NextToken::FromRow } else { NextToken::Exactly(rng.u64(1000..1008)) },
                 names: if rng.bool() { EarlierNames::Seen(text(row, "attributeNames")) } else { EarlierNames::Unseen },
                 grant: self.grant(rng),
@@ -153,6 +157,18 @@ impl Sequence {
                 let seen = seen.filter(|_| rng.u8(..8) != 0).unwrap_or_else(|| current.settled());
                 let version = seen.replacen("lo1-", "ll1-", 1);
                 Action::Reset { seen, version, ends_at_ms: rng.u64(1000..1010), reason: "why not".to_owned() }
+            }
+            16 if self.once => Action::Peek,
+            16 => {
+                let changed = text(row, "freezeChangedAt").and_then(|at| at.parse().ok()).filter(|_| rng.u8(..8) > 0);
+                let at = changed.map_or(1000, |changed: u64| changed + 1);
+                match rng.u8(..5) {
+                    0..3 if row.is_some() => Action::Thaw { seen: changed, at },
+                    3 if row.is_some() => {
+                        Action::Freeze { row: FrozenRow::Seen(changed), at, reason: "why not".to_owned() }
+                    }
+                    _ => Action::Freeze { row: FrozenRow::Missing(version(rng)), at, reason: "why not".to_owned() },
+                }
             }
             13 => Action::Delete { scope: scope(seen, current, token, rng) },
             _ => Action::Peek,

@@ -115,8 +115,8 @@ impl Sets {
                     Action::Claim { grant, trusted, .. } => {
                         Action::Claim { grant, trusted, token: NextToken::Larger(common) }
                     }
-                    Action::Take { grant, seen, held, names, .. } => {
-                        Action::Take { grant, seen, held, names, token: NextToken::Larger(common) }
+                    Action::Take { grant, seen, held, reclaims, names, .. } => {
+                        Action::Take { grant, seen, held, reclaims, names, token: NextToken::Larger(common) }
                     }
                     other => other,
                 };

@@ -13,26 +13,27 @@ use crate::protocol::version::Version;
 #[derive(Clone, Debug)]
 pub(in crate::protocol) enum Write {
     Claim,
-    Take { seen: String, held: bool, token: NextToken, names: EarlierNames },
+    Take { seen: String, held: bool, reclaims: bool, token: NextToken, names: EarlierNames },
 }
 
 impl Write {
     /// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new token is also
     /// at least as large as the clock.
-    pub(in crate::protocol) fn take(record: &Record, now: &Now) -> Self {
+    pub(in crate::protocol) fn take(record: &Record, reclaims: bool, now: &Now) -> Self {
         let token = if record.is_ours() {
             NextToken::FromRow
         } else {
             NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(now.wall.millis))
         };
         let names = EarlierNames::Seen(record.attribute_names.clone());
-        Write::Take { seen: record.version.clone(), held: !record.released, token, names }
+        Write::Take { seen: record.version.clone(), held: !record.released, reclaims, token, names }
     }
 
     /// Takes a saved lock, whose row was not read. A released lock can be reclaimed too, so this does not ask for a
     /// held one.
     pub(in crate::protocol) fn reclaim(saved: &Version) -> Self {
-        Write::Take { seen: saved.to_string(), held: false, token: NextToken::FromRow, names: EarlierNames::Unseen }
+        let (token, names) = (NextToken::FromRow, EarlierNames::Unseen);
+        Write::Take { seen: saved.to_string(), held: false, reclaims: true, token, names }
     }
 }
 
@@ -48,22 +49,23 @@ impl Candidate<'_> {
     /// Whether this call may take the row.
     pub(in crate::protocol) fn would_take(&self, now: &Now, watch: &HolderWatch) -> bool {
         let record = watch.record();
-        let reclaimed = match self.reclaim {
+        if record.freeze_reason.is_some() {
+            // Its holder may still hand it over to itself. Nobody else is granted it, dead or alive.
+            return !record.released && self.reclaims(record);
+        }
+        record.released || self.reclaims(record) || watch.dead_in(now, self.clock_bounds).is_zero()
+    }
+
+    /// Whether the call takes this row even from a living holder.
+    pub(in crate::protocol) fn reclaims(&self, record: &Record) -> bool {
+        match self.reclaim {
             Reclaim::Nobody => false,
             Reclaim::SameOwner => self.is_same_owner(record),
-            Reclaim::Only(earlier) => self.is_to_reclaim(record, earlier),
-        };
-        record.released || reclaimed || self.is_dead(now, watch)
-    }
-
-    pub(in crate::protocol) fn is_dead(&self, now: &Now, watch: &HolderWatch) -> bool {
-        watch.dead_in(now, self.clock_bounds).is_zero()
-    }
-
-    /// Whether the row has the grant of the saved lock, or a later grant of the same owner.
-    pub(in crate::protocol) fn is_to_reclaim(&self, record: &Record, earlier: &Version) -> bool {
-        let same_grant = record.own_version.is_some_and(|version| version.grant == earlier.grant);
-        same_grant || self.is_same_owner(record)
+            // The grant of the saved lock, or a later grant of the same owner.
+            Reclaim::Only(earlier) => {
+                record.own_version.is_some_and(|version| version.grant == earlier.grant) || self.is_same_owner(record)
+            }
+        }
     }
 
     pub(in crate::protocol) fn is_same_owner(&self, record: &Record) -> bool {
@@ -77,6 +79,7 @@ impl Candidate<'_> {
             owner: record.owner.clone(),
             ends_at_ms: record.believable_end(),
             retry_after: watch.dead_in(now, self.clock_bounds),
+            freeze_reason: record.freeze_reason.clone(),
             observation: watch.observation(now.instants),
             attributes: record.attributes.clone(),
         }

@@ -11,9 +11,11 @@
 //!  │   │   ├ held by an attempt of ours .... granted: that attempt had been applied
 //!  │   │   └ released since ................ lost
 //!  │   ├ a write was rejected as invalid ... rejected
-//!  │   ├ to reclaim a saved lock
-//!  │   │   ├ its grant, or its owner's ..... Take that version
-//!  │   │   └ anything else ................. lost
+//!  │   ├ to reclaim a saved lock, and it is
+//!  │   │ neither its grant nor its owner's . lost
+//!  │   ├ frozen, and not to be reclaimed
+//!  │   │ while it is held .................. report the reason, or wait and Peek again
+//!  │   ├ to reclaim a saved lock ........... Take that version
 //!  │   ├ released, held by a dead holder,
 //!  │   │ or by the owner that reclaims ..... Take that version
 //!  │   │   └ ours, released before our
@@ -253,8 +255,8 @@ impl<'a, U: Purpose> Call<'a, U> {
             }
             port.sleep(pause.unwrap_or_default()).await;
             let now = port.now();
-            if let Some(watch) = self.watch.as_ref().filter(|watch| self.candidate().is_dead(&now, watch)) {
-                return ControlFlow::Continue(Write::take(watch.record(), &now));
+            if let Some(watch) = self.watch.as_ref().filter(|watch| self.candidate().would_take(&now, watch)) {
+                return ControlFlow::Continue(self.take(watch.record(), &now));
             }
             (after, row) = self.look(port).await?;
         }
@@ -300,19 +302,19 @@ impl<'a, U: Purpose> Call<'a, U> {
         if let Some(message) = self.refused_as_invalid.take() {
             return failed(Failure::Rejected(Rejection::Invalid(message)));
         }
-        if let Reclaim::Only(earlier) = &self.options.reclaim {
-            if !self.candidate().is_to_reclaim(record, earlier) {
-                return failed(Failure::Lost);
-            }
-            return self.follow_up(Write::take(record, now));
+        let to_reclaim = matches!(self.options.reclaim, Reclaim::Only(_));
+        if to_reclaim && !self.candidate().reclaims(record) {
+            return failed(Failure::Lost);
         }
         if self.candidate().would_take(now, watch) {
             // A Claim is applied to any released version. So a contender that acquires and releases in between does
             // not make it fail.
-            let claim = record.is_free_of_ours(now.wall.millis)
+            let claim = !to_reclaim
+                && record.is_free_of_ours(now.wall.millis)
                 && self.purpose.is_claimable()
                 && self.options.attributes.needs_no_look(record.attribute_names.as_deref());
-            return self.follow_up(if claim { Write::Claim } else { Write::take(record, now) });
+            let write = if claim { Write::Claim } else { self.take(record, now) };
+            return self.follow_up(write);
         }
         self.follow_ups = 0;
         if now.wait_left.is_zero() {
@@ -451,11 +453,16 @@ impl<'a, U: Purpose> Call<'a, U> {
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
                 Action::Claim { grant: self.new_grant(port, now, Vec::new()), trusted, token: NextToken::FromRow }
             }
-            Write::Take { seen, held, token, names } => {
+            Write::Take { seen, held, reclaims, token, names } => {
                 let grant = self.new_grant(port, now, vec![Version::parse(seen)]);
-                Action::Take { grant, seen: seen.clone(), held: *held, token: *token, names: names.clone() }
+                let (seen, names) = (seen.clone(), names.clone());
+                Action::Take { grant, seen, held: *held, reclaims: *reclaims, token: *token, names }
             }
         }
+    }
+
+    fn take(&self, record: &Record, now: &Now) -> Write {
+        Write::take(record, self.candidate().reclaims(record), now)
     }
 
     /// Makes a new attempt, and returns the grant that it writes.

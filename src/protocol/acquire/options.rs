@@ -57,8 +57,10 @@ pub struct HolderSeen {
     pub owner: String,
     /// The end of the lease in epoch milliseconds, by the holder's wall clock. `None` where it is unknown.
     pub ends_at_ms: Option<u64>,
-    /// The time after which the holder can be proven dead, if it does not renew.
+    /// The time after which the holder can be proven dead, if it does not renew. At least ten seconds for a frozen lock.
     pub retry_after: Duration,
+    /// Why the lock is frozen, if it is. Its last holder may have released it.
+    pub freeze_reason: Option<String>,
     /// What this call observed. The caller can give it to the next call.
     pub observation: Observation,
     /// The holder's additional attributes.

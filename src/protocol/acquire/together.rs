@@ -8,7 +8,7 @@
 //!  │   ├ one is no lock record ............. report the row
 //!  │   ├ to reclaim, and one is another's .. lost
 //!  │   ├ each may be taken ................. SetClaim again
-//!  │   └ some are held ..................... report their holders, or wait and look again
+//!  │   └ some are held or frozen ........... report their holders, or wait and look again
 //!  ├ refused, and a row is missing ......... look
 //!  ├ a conflict, or throttled .............. pause, then a new attempt
 //!  ├ rejected as invalid ................... look: our grant → granted; else rejected
@@ -297,10 +297,12 @@ impl Call<'_> {
             (Row::Watched(watch), _) => {
                 let record = watch.record();
                 let names = EarlierNames::Seen(record.attribute_names.clone());
-                Write::Take { seen: record.version.clone(), held: !record.released, token, names }
+                let reclaims = self.candidate(index).reclaims(record);
+                Write::Take { seen: record.version.clone(), held: !record.released, reclaims, token, names }
             }
             (Row::Unseen | Row::Missing, Reclaim::Only(earlier)) => {
-                Write::Take { seen: earlier.to_string(), held: false, token, names: EarlierNames::Unseen }
+                let names = EarlierNames::Unseen;
+                Write::Take { seen: earlier.to_string(), held: false, reclaims: true, token, names }
             }
             (Row::Unseen | Row::Missing, Reclaim::Nobody | Reclaim::SameOwner) => Write::Claim,
         }
@@ -326,7 +328,9 @@ impl Call<'_> {
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
                 Action::Claim { grant, trusted, token: NextToken::Larger(token) }
             }
-            Write::Take { seen, held, token, names } => Action::Take { grant, seen, held, token, names },
+            Write::Take { seen, held, reclaims, token, names } => {
+                Action::Take { grant, seen, held, reclaims, token, names }
+            }
         }
     }
 
@@ -419,13 +423,12 @@ impl Call<'_> {
 
     fn still_to_reclaim(&self) -> Flow<()> {
         for (index, lock) in self.options.locks.iter().enumerate() {
-            let Reclaim::Only(earlier) = &lock.reclaim else { continue };
             let is_gone = match &self.rows[index] {
                 Row::Unseen => false,
                 Row::Missing => true,
-                Row::Watched(watch) => !self.candidate(index).is_to_reclaim(watch.record(), earlier),
+                Row::Watched(watch) => !self.candidate(index).reclaims(watch.record()),
             };
-            if is_gone {
+            if is_gone && matches!(lock.reclaim, Reclaim::Only(_)) {
                 return ControlFlow::Break(End::Failed(FailedAcquire { failure: Failure::Lost, of: vec![index] }));
             }
         }

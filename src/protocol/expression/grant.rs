@@ -14,6 +14,11 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
 
+/// The condition "the lock is not frozen".
+const NOT_FROZEN: &str = " AND attribute_not_exists(freezeReason)";
+/// The same, or it has a holder, who reclaims it.
+const NOT_FROZEN_OR_HELD: &str = " AND (attribute_not_exists(freezeReason) OR attribute_not_exists(isReleased))";
+
 /// The condition "the row has a smaller token, or none". It also refuses each late copy of a request that was applied.
 const SMALLER_TOKEN: &str = " AND (attribute_not_exists(fencingToken) OR fencingToken < :token)";
 
@@ -35,7 +40,11 @@ static ATTRIBUTES: [(&str, &str, &str); MOST_ATTRIBUTES] =
 impl Expression {
     pub(super) fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, token: NextToken, schema: &Schema) {
         match &grant.once {
-            None => self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM }),
+            None => {
+                self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
+                self.condition.push_str(NOT_FROZEN);
+            }
+            // It is never frozen.
             Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
         }
         self.above(token);
@@ -110,6 +119,7 @@ impl Expression {
         grant: &NewGrant,
         seen: &str,
         held: bool,
+        reclaims: bool,
         token: NextToken,
         names: &EarlierNames,
         schema: &Schema,
@@ -117,6 +127,12 @@ impl Expression {
         self.condition.push_str("recordVersionNumber = :seen");
         if held {
             self.condition.push_str(" AND attribute_not_exists(isReleased)");
+        }
+        match (grant.once.is_some(), reclaims, held) {
+            (false, false, _) => self.condition.push_str(NOT_FROZEN),
+            (false, true, false) => self.condition.push_str(NOT_FROZEN_OR_HELD),
+            // It is never frozen, or it is reclaimed from its holder.
+            (true, ..) | (_, true, true) => {}
         }
         self.above(token);
         self.text(":seen", seen);
@@ -221,7 +237,7 @@ mod tests {
             by_wall_clock.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND \
              (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND \
-             attribute_not_exists(attributeNames)"
+             attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames)"
         );
         assert_eq!(
             by_wall_clock.update,
@@ -237,7 +253,7 @@ mod tests {
         assert_eq!(
             without.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) \
-             AND leaseEndsAt <= :now AND attribute_not_exists(attributeNames)"
+             AND leaseEndsAt <= :now AND attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames)"
         );
         assert_closed(&without);
     }
@@ -252,14 +268,14 @@ mod tests {
         let claim =
             |grant| rendered(Action::Claim { grant, trusted: None, token: NextToken::FromRow }, &Schema::default());
         let keep = claim(NewGrant { attributes: AttributesChange::Keep, ..grant() });
-        assert!(keep.condition.ends_with(" AND leaseEndsAt <= :now"), "{}", keep.condition);
+        assert!(keep.condition.ends_with(" AND attribute_not_exists(freezeReason)"), "{}", keep.condition);
         assert!(keep.update.ends_with(" REMOVE isReleased, workflow"), "{}", keep.update);
         assert_closed(&keep);
 
         let claim = claim(with_attributes(&[("job", "nightly"), ("shard", "5")]));
         assert!(
             claim.condition.ends_with(
-                " AND leaseEndsAt <= :now AND (attribute_not_exists(attributeNames) OR attributeNames = :names)"
+                " AND attribute_not_exists(freezeReason) AND (attribute_not_exists(attributeNames) OR attributeNames = :names)"
             ),
             "{}",
             claim.condition
@@ -286,11 +302,11 @@ mod tests {
         let take = |grant, names: Option<&str>| {
             let names = EarlierNames::Seen(names.map(str::to_owned));
             let (seen, token) = ("ll1-x".to_owned(), NextToken::FromRow);
-            rendered(Action::Take { grant, seen, held: false, token, names }, &schema)
+            rendered(Action::Take { grant, seen, held: false, reclaims: false, token, names }, &schema)
         };
         let hostile = "job,job,,key,ownerName,expiresAt,attributeNames,shard";
         let none = take(grant(), Some(hostile));
-        assert_eq!(none.condition, "recordVersionNumber = :seen");
+        assert_eq!(none.condition, "recordVersionNumber = :seen AND attribute_not_exists(freezeReason)");
         assert!(none.update.ends_with(" REMOVE isReleased, workflow, #r0, #r1, attributeNames"), "{}", none.update);
         assert_eq!(none.names[1..], [("#r0", "job".to_owned()), ("#r1", "shard".to_owned())]);
         assert_closed(&none);
@@ -314,29 +330,37 @@ mod tests {
     fn a_take_of_a_row_that_was_not_read_is_applied_where_it_leaves_no_attributes() {
         let take = |grant| {
             let (seen, token, names) = ("ll1-x".to_owned(), NextToken::FromRow, EarlierNames::Unseen);
-            rendered(Action::Take { grant, seen, held: false, token, names }, &Schema::default())
+            rendered(Action::Take { grant, seen, held: false, reclaims: false, token, names }, &Schema::default())
         };
-        assert_eq!(take(grant()).condition, "recordVersionNumber = :seen AND attribute_not_exists(attributeNames)");
+        const SEEN: &str = "recordVersionNumber = :seen AND attribute_not_exists(freezeReason)";
+        assert_eq!(take(grant()).condition, format!("{SEEN} AND attribute_not_exists(attributeNames)"));
         assert_eq!(
             take(with_attributes(&[("job", "nightly")])).condition,
-            "recordVersionNumber = :seen AND (attribute_not_exists(attributeNames) OR attributeNames = :names)"
+            format!("{SEEN} AND (attribute_not_exists(attributeNames) OR attributeNames = :names)")
         );
         let kept = NewGrant { attributes: AttributesChange::Keep, ..grant() };
-        assert_eq!(take(kept).condition, "recordVersionNumber = :seen");
+        assert_eq!(take(kept).condition, SEEN);
     }
 
     #[test]
     fn take() {
         let schema = Schema::default();
-        let ours = |held| {
-            let (seen, names) = ("ll1-x".to_owned(), EarlierNames::Seen(None));
-            rendered(Action::Take { grant: grant(), seen, held, token: NextToken::FromRow, names }, &schema)
+        let ours = |held, reclaims| {
+            let (seen, token, names) = ("ll1-x".to_owned(), NextToken::FromRow, EarlierNames::Seen(None));
+            rendered(Action::Take { grant: grant(), seen, held, reclaims, token, names }, &schema)
         };
-        let held = ours(true);
-        assert_eq!(held.condition, "recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
-        assert_closed(&held);
-        let ours = ours(false);
-        assert_eq!(ours.condition, "recordVersionNumber = :seen");
+        for (held, reclaims, condition) in [
+            (true, false, " AND attribute_not_exists(isReleased) AND attribute_not_exists(freezeReason)"),
+            // Its holder may go on with a frozen lock.
+            (true, true, " AND attribute_not_exists(isReleased)"),
+            (false, true, " AND (attribute_not_exists(freezeReason) OR attribute_not_exists(isReleased))"),
+            (false, false, " AND attribute_not_exists(freezeReason)"),
+        ] {
+            let take = ours(held, reclaims);
+            assert_eq!(take.condition, format!("recordVersionNumber = :seen{condition}"));
+            assert_closed(&take);
+        }
+        let ours = ours(false, false);
         assert_eq!(
             ours.update,
             format!("{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow")
@@ -347,7 +371,10 @@ mod tests {
         grant.workflow = Some("arn".to_owned());
         grant.data = DataChange::Set(vec![1]);
         let (seen, names) = ("uuid".to_owned(), EarlierNames::Seen(None));
-        let peers = rendered(Action::Take { grant, seen, held: false, token: NextToken::Exactly(8), names }, &schema);
+        let peers = rendered(
+            Action::Take { grant, seen, held: false, reclaims: false, token: NextToken::Exactly(8), names },
+            &schema,
+        );
         assert_eq!(
             peers.update,
             format!("{GRANT}fencingToken = :token, #data = :data, workflow = :workflow REMOVE isReleased")
@@ -397,7 +424,7 @@ mod tests {
         let take = |payload| {
             let (grant, token) = (once(payload, true), NextToken::Exactly(8));
             let (seen, names) = ("lo1-x".to_owned(), EarlierNames::Seen(None));
-            rendered(Action::Take { grant, seen, held: false, token, names }, &Schema::default())
+            rendered(Action::Take { grant, seen, held: false, reclaims: false, token, names }, &Schema::default())
         };
         let with_payload = take(Some("hash"));
         assert_eq!(with_payload.condition, "recordVersionNumber = :seen");

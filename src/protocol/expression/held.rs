@@ -113,7 +113,7 @@ mod tests {
         assert_closed(&release);
 
         let delete = rendered(Action::Delete { scope }, &schema);
-        assert_eq!(delete.condition, release.condition);
+        assert_eq!(delete.condition, format!("{} AND attribute_not_exists(freezeReason)", release.condition));
         assert_eq!(delete.update, "");
         assert_closed(&delete);
 

@@ -3,6 +3,7 @@
 //! Our own attribute names stand in the text as they are, because only `data` is on DynamoDB's list of reserved
 //! words. Names that a user chose go through `#` placeholders.
 
+mod freeze;
 #[cfg(test)]
 mod golden;
 mod grant;
@@ -15,7 +16,7 @@ use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
 use std::time::Duration;
 
-/// The lease of work that was reset. A record has one, and this one is over.
+/// The lease of a row that has no holder: of work that was reset, and of a lock that was frozen before anybody had it.
 const ENDED: Duration = Duration::from_millis(1);
 
 /// A request in DynamoDB's terms, without table name and key.
@@ -53,7 +54,9 @@ impl Expression {
         };
         match &request.action {
             Action::Claim { grant, trusted, token } => out.claim(grant, *trusted, *token, schema),
-            Action::Take { grant, seen, held, token, names } => out.take(grant, seen, *held, *token, names, schema),
+            Action::Take { grant, seen, held, reclaims, token, names } => {
+                out.take(grant, seen, *held, *reclaims, *token, names, schema);
+            }
             Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));
                 if request.transaction.is_some() {
@@ -101,6 +104,8 @@ impl Expression {
                 out.kept(*ends_at_ms, None, schema);
                 out.remove(&[Some("workflow")]);
             }
+            Action::Freeze { row, at, reason } => out.freeze(row, *at, reason, schema),
+            Action::Thaw { seen, at } => out.thaw(*seen, *at),
             Action::Reset { seen, version, ends_at_ms, reason } => {
                 out.condition.push_str("recordVersionNumber = :seen AND onceState = :failed");
                 out.text(":seen", seen.as_str());
@@ -122,7 +127,11 @@ impl Expression {
                 let data = out.data(&DataChange::Remove);
                 out.remove(&[Some("leaseDuration"), Some("leaseEndsAt"), Some("workflow"), data]);
             }
-            Action::Delete { scope } => out.scope(scope),
+            Action::Delete { scope } => {
+                out.scope(scope);
+                // The freeze must outlive the holder.
+                out.condition.push_str(" AND attribute_not_exists(freezeReason)");
+            }
             Action::Fence { grant, token } => out.fence(*grant, *token),
             Action::Peek => {}
         }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 const CLAIM: &str = "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, \
      fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow";
 const IF_FREE: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
-     AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) \
+     AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND attribute_not_exists(freezeReason) \
      AND attribute_not_exists(attributeNames)";
 const RELEASE: &str = "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow";
 const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token";

@@ -1,0 +1,55 @@
+//! Freeze and thaw: an operator decides that nobody else is granted a lock for a while.
+
+use crate::engine::Engine;
+use crate::engine::call::Call;
+use crate::engine::deadline::LeasePolicy;
+use crate::engine::error::{BoxError, Error};
+use crate::engine::report::Report;
+use crate::protocol::{self, Failure, LockKey, Operation};
+use tracing::field::Empty;
+
+/// The result of a [thaw](crate::LockClient::thaw).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThawOutcome {
+    /// Callers are granted the lock again.
+    Thawed,
+    /// The lock was not frozen.
+    NotFrozen,
+}
+
+pub(crate) async fn freeze(engine: &Engine, key: LockKey, reason: &str) -> Result<(), Error> {
+    engine.settings().check_lock_key(&key)?;
+    engine.settings().check_reason(reason)?;
+    let deadline = engine.deadline(LeasePolicy::None, None);
+    let span = tracing::info_span!("lock_freeze", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+    let mut call = Call::new(engine, &deadline, &span);
+    let frozen = protocol::freeze(&mut call, engine.settings(), &key, reason).await;
+    ended(frozen, Operation::Freeze, &key, call.end(), |()| "frozen")
+}
+
+pub(crate) async fn thaw(engine: &Engine, key: LockKey) -> Result<ThawOutcome, Error> {
+    engine.settings().check_lock_key(&key)?;
+    let deadline = engine.deadline(LeasePolicy::None, None);
+    let span = tracing::info_span!("lock_thaw", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+    let mut call = Call::new(engine, &deadline, &span);
+    let thawed = protocol::thaw(&mut call, engine.settings(), &key).await;
+    let was_frozen =
+        ended(thawed, Operation::Thaw, &key, call.end(), |was| if *was { "thawed" } else { "not frozen" })?;
+    Ok(if was_frozen { ThawOutcome::Thawed } else { ThawOutcome::NotFrozen })
+}
+
+fn ended<T>(
+    result: Result<T, Failure>,
+    operation: Operation,
+    key: &LockKey,
+    (cause, report): (Option<BoxError>, Report),
+    outcome: impl Fn(&T) -> &'static str,
+) -> Result<T, Error> {
+    let name = if operation == Operation::Freeze { "freeze" } else { "thaw" };
+    let result = result.map_err(|failure| Error::of_failure(failure, operation, key, cause));
+    match &result {
+        Ok(done) => report.ended(name, key, outcome(done)),
+        Err(error) => report.failed(name, key, error),
+    }
+    result
+}

@@ -1,0 +1,84 @@
+//! Freeze and thaw: an operator decides that nobody else is granted a lock for a while. Its holder may finish.
+//!
+//! ```text
+//! Peek
+//!  ├ it is no lock record ................. report the row
+//!  ├ to thaw, and there is no row ......... not frozen
+//!  └ anything else ........................ Freeze, or Thaw, after exactly the change that was seen
+//!      ├ applied .......................... done
+//!      ├ condition failed
+//!      │   ├ the row shows this change .... done: an earlier copy of it was applied
+//!      │   └ anything else ................ Peek again
+//!      ├ throttled, or no response ........ the same write again
+//!      └ rejected ......................... rejected, or unknown if an earlier attempt had no response
+//! ```
+//!
+//! Each change writes its time, which is larger than that of the change before, and which stays in the row. So a late copy
+//! of a freeze is refused after the thaw, and a late copy of a thaw after the next freeze. That is why a lock that is as it
+//! is wanted is written all the same: an earlier change without a response may still arrive. A grant, a renewal and a
+//! release leave both attributes alone, and a frozen row is not deleted.
+
+use super::break_lock::exactly;
+use super::failure::Failure;
+use super::key::LockKey;
+use super::peek;
+use super::port::Port;
+use super::record::Record;
+use super::request::{Action, FrozenRow};
+use super::schema;
+use super::settings::Settings;
+use super::value::{Item, Value};
+use super::version::{Grant, Stamp, Version};
+
+/// Freezes the lock for this reason.
+pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, reason: &str) -> Result<(), Failure> {
+    loop {
+        let seen = read(port, settings, key).await?;
+        let at = next(port, seen.as_ref());
+        let row = match &seen {
+            Some(record) => FrozenRow::Seen(record.freeze_changed_at),
+            None => FrozenRow::Missing(Version {
+                grant: Grant::from_random(port.random()),
+                stamp: Stamp::after(None, at, port.random_u16()),
+            }),
+        };
+        let action = |_| Action::Freeze { row: row.clone(), at, reason: reason.to_owned() };
+        if exactly(port, key, action, |row| shows(row, at, Some(reason))).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Thaws the lock. Returns whether it was frozen.
+pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<bool, Failure> {
+    loop {
+        let Some(record) = read(port, settings, key).await? else { return Ok(false) };
+        let at = next(port, Some(&record));
+        let seen = record.freeze_changed_at;
+        if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None)).await? {
+            return Ok(record.freeze_reason.is_some());
+        }
+    }
+}
+
+async fn read(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<Option<Record>, Failure> {
+    let row = peek::row(port, key).await?;
+    Ok(row.map(|row| Record::read(row, &settings.schema)).transpose()?)
+}
+
+/// The time of the change that follows.
+fn next(port: &mut impl Port, seen: Option<&Record>) -> u64 {
+    let before = seen.and_then(|record| record.freeze_changed_at);
+    port.now().wall.written.max(before.map_or(0, |before| before.saturating_add(1)))
+}
+
+/// Whether the row shows that this change was the last one.
+fn shows(row: Option<&Item>, at: u64, reason: Option<&str>) -> bool {
+    let Some(row) = row else { return false };
+    let is_last = matches!(row.get(schema::FREEZE_CHANGED_AT), Some(Value::N(last)) if *last == at.to_string());
+    let reason_of_row = match row.get(schema::FREEZE_REASON) {
+        Some(Value::S(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    is_last && reason_of_row == reason
+}

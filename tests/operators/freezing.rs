@@ -1,0 +1,374 @@
+//! A lock that an operator freezes and thaws.
+
+use crate::LEASE;
+use lambda_lock::{Budget, ErrorKind, LockClient, ThawOutcome, TryAcquired, TryAcquiredAll};
+use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
+use serde_json::json;
+use std::time::Duration;
+
+const WHY: &str = "a migration, ticket 4711";
+
+/// Why a try for this lock was refused.
+async fn refused(locks: &LockClient, key: &str) -> Option<String> {
+    match locks.try_acquire(key).lease(LEASE).await.unwrap() {
+        TryAcquired::Granted(lock) => panic!("granted: {lock:?}"),
+        TryAcquired::Held(held) => held.freeze_reason,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_of_a_frozen_lock_may_finish_and_nobody_is_granted_it_then() {
+    let table = Table::new();
+    let (operator, other) = (table.process(), table.process().locks("other"));
+    let mut lock = acquired(&table.process().locks("holder"), LEASE).await;
+    let operators = operator.locks("operator");
+
+    operators.freeze("k", WHY).await.unwrap();
+
+    assert_eq!(operator.take_operations(), ["GetItem", "UpdateItem"]);
+    assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY), "held");
+    lock.checkpoint().await.unwrap();
+    let token = lock.fencing_token();
+    lock.release().await.unwrap();
+    assert!(table.is_released("k"));
+    assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY), "free");
+    let shown = operators.peek("k").await.unwrap().unwrap();
+    assert_eq!(shown.freeze_reason.as_deref(), Some(WHY));
+    assert!(shown.freeze_changed_at.is_some() && shown.attributes.is_empty());
+
+    operator.take_sent();
+    assert_eq!(operators.thaw("k").await.unwrap(), ThawOutcome::Thawed);
+
+    assert_eq!(operator.take_operations(), ["GetItem", "UpdateItem"]);
+    assert_eq!(operators.peek("k").await.unwrap().unwrap().freeze_reason, None);
+    let next = acquired(&other, LEASE).await;
+    assert!(next.fencing_token() > token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_lock_is_not_taken_over_from_a_dead_holder() {
+    let table = Table::new();
+    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
+    let _ = acquired(&table.process().locks("holder"), LEASE).await.save();
+    operators.freeze("k", WHY).await.unwrap();
+    tokio::time::sleep(LEASE * 3).await;
+    assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
+    operators.thaw("k").await.unwrap();
+    let _ = acquired(&other, LEASE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
+    for released in [false, true] {
+        let _case = case(format!("released: {released}"));
+        let table = Table::new();
+        let operators = table.process().locks("operator");
+        // A row of the Java client, free or dead, is taken over by the version that was seen.
+        table.put_java_row("k", "00000000-0000-0000-0000-000000000001", LEASE);
+        if released {
+            table.set("k", json!({ "isReleased": { "S": "1" } }));
+        }
+        let process = table.process();
+        let other = process.locks("other");
+        let observation = match other.try_acquire("k").lease(LEASE).await.unwrap() {
+            TryAcquired::Held(held) => Some(held.observation.and_waited(LEASE * 2)),
+            TryAcquired::Granted(lock) => {
+                lock.release().await.unwrap();
+                table.put_java_row("k", "00000000-0000-0000-0000-000000000002", LEASE);
+                table.set("k", json!({ "isReleased": { "S": "1" } }));
+                None
+            }
+        };
+        // Its takeover is under way while the operator freezes.
+        process.next([Fault::Slow(millis(1)), Fault::Slow(millis(600))]);
+        let mut call = other.try_acquire("k").lease(LEASE);
+        if let Some(observation) = observation {
+            call = call.observation(observation);
+        }
+        let freeze = async {
+            tokio::time::sleep(millis(200)).await;
+            operators.freeze("k", WHY).await.unwrap();
+        };
+        let (tried, ()) = tokio::join!(call.into_future(), freeze);
+        let held = tried.unwrap();
+        assert_eq!(held.held().unwrap().freeze_reason.as_deref(), Some(WHY));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_waits_until_the_lock_is_thawed_or_its_time_is_over() {
+    let table = Table::new();
+    let operators = table.process().locks("operator");
+    operators.freeze("k", WHY).await.unwrap();
+    let process = table.process();
+    let waiters = process.locks("waiter");
+    let budget = || process.budget(secs(20)).reserve(secs(5));
+
+    let error = waiters.acquire("k").within(&budget()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Held);
+    assert!(error.to_string().contains(&format!("frozen by an operator ({WHY:?})")), "{error}");
+    assert!(error.held().unwrap().retry_after >= secs(10));
+    let (writes, reads) = process.take_writes_and_reads();
+    assert!(writes == 1 && (10..120).contains(&reads), "{writes} writes and {reads} reads in 15 s");
+
+    let thaw = async {
+        tokio::time::sleep(secs(4)).await;
+        operators.thaw("k").await.unwrap();
+    };
+    let budget = budget();
+    let (lock, _) = tokio::join!(waiters.acquire("k").within(&budget), thaw);
+    lock.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_reclaims_a_frozen_lock_until_it_has_released_it() {
+    let table = Table::new();
+    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
+    let holders = table.process().locks("holder");
+    let first = granted(holders.try_acquire("k").owner("task").lease(LEASE)).await;
+    operators.freeze("k", WHY).await.unwrap();
+
+    let again = granted(holders.try_acquire("k").owner("task").reclaim_own().lease(LEASE)).await;
+    assert!(again.fencing_token() > first.fencing_token());
+    assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
+    let saved = holders.reclaim(again.save()).lease(LEASE).await.unwrap().save();
+    let same = other.resume(saved.clone()).await.unwrap();
+    same.release().await.unwrap();
+
+    let tried = holders.try_acquire("k").owner("task").reclaim_own().lease(LEASE).await.unwrap();
+    assert_eq!(tried.held().unwrap().freeze_reason.as_deref(), Some(WHY), "nobody holds it any more");
+    let error = holders.reclaim(saved.clone()).lease(LEASE).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Held, "{error}");
+    operators.thaw("k").await.unwrap();
+    let _ = holders.reclaim(saved).lease(LEASE).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_deletes_the_row_keeps_a_frozen_one() {
+    let table = Table::new();
+    let (process, operators) = (table.process(), table.process().locks("operator"));
+    let locks = process.locks("me");
+    let lock = acquired(&locks, LEASE).await;
+    operators.freeze("k", WHY).await.unwrap();
+    process.take_sent();
+    lock.release().delete_row().await.unwrap();
+    assert_eq!(process.take_operations(), ["DeleteItem", "UpdateItem"]);
+    assert!(table.is_released("k"));
+    assert_eq!(refused(&locks, "k").await.as_deref(), Some(WHY));
+    operators.thaw("k").await.unwrap();
+    acquired(&locks, LEASE).await.release().delete_row().await.unwrap();
+    assert!(table.row("k").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_nobody_had_can_be_frozen() {
+    let table = Table::new();
+    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
+    operators.freeze("k", WHY).await.unwrap();
+    assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
+    let shown = operators.peek("k").await.unwrap().unwrap();
+    assert!(shown.released && shown.fencing_token.is_none(), "{shown:?}");
+    operators.thaw("k").await.unwrap();
+    let lock = acquired(&other, LEASE).await;
+    assert!(lock.fencing_token() > 1, "counted from the clock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_freeze_of_a_frozen_lock_changes_its_reason_and_a_thaw_of_another_nothing() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("operator");
+    locks.freeze("k", "one").await.unwrap();
+    locks.freeze("k", "two").await.unwrap();
+    assert_eq!(locks.peek("k").await.unwrap().unwrap().freeze_reason.as_deref(), Some("two"));
+    locks.thaw("k").await.unwrap();
+    process.take_sent();
+    assert_eq!(locks.thaw("k").await.unwrap(), ThawOutcome::NotFrozen);
+    assert_eq!(locks.thaw("never").await.unwrap(), ThawOutcome::NotFrozen);
+    assert_eq!(process.take_operations(), ["GetItem", "UpdateItem", "GetItem"]);
+}
+
+/// The operator got no response, so the request is still under way.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_arrives_after_the_next_one_was_answered_is_refused() {
+    let table = Table::new();
+    let (lost, process) = (table.process(), table.process());
+    let (first, second) = (lost.locks("operator"), process.locks("operator"));
+    acquired(&second, LEASE).await.release().await.unwrap();
+    // Each change has to be refused by a row that is already as the next operator wants it.
+    lost.next(std::iter::once(Fault::None).chain(std::iter::repeat_n(Fault::RequestLost, 50)));
+    first.freeze("k", WHY).await.unwrap_err();
+    let freeze = lost.take_sent().pop().unwrap();
+    assert_eq!(second.thaw("k").await.unwrap(), ThawOutcome::NotFrozen);
+    assert!(!table.replay(&freeze));
+
+    second.freeze("k", WHY).await.unwrap();
+    lost.clear();
+    lost.next(std::iter::once(Fault::None).chain(std::iter::repeat_n(Fault::RequestLost, 50)));
+    first.thaw("k").await.unwrap_err();
+    let thaw = lost.take_sent().pop().unwrap();
+    second.freeze("k", WHY).await.unwrap();
+    assert!(!table.replay(&thaw));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_is_repeated_when_its_answer_was_lost() {
+    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
+        for has_row in [true, false] {
+            let _case = case(format!("{fault:?}, a row: {has_row}"));
+            let table = Table::new();
+            let process = table.process();
+            let (operators, other) = (process.locks("operator"), table.process().locks("other"));
+            if has_row {
+                acquired(&other, LEASE).await.release().await.unwrap();
+            }
+            // The look, then the write.
+            let lost = || [Fault::None, fault.clone()];
+            process.next(lost());
+            operators.freeze("k", WHY).await.unwrap();
+            assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
+            process.clear();
+            process.next(lost());
+            assert_eq!(operators.thaw("k").await.unwrap(), ThawOutcome::Thawed);
+            let _ = acquired(&other, LEASE).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_a_freeze_or_of_a_thaw_changes_nothing() {
+    let table = Table::new();
+    let process = table.process();
+    let (operators, other) = (process.locks("operator"), table.process().locks("other"));
+    let _ = acquired(&other, LEASE).await.save();
+    let write_of = |process: &lambda_lock_testkit::Process| process.take_sent().pop().unwrap();
+    operators.freeze("k", WHY).await.unwrap();
+    let freeze = write_of(&process);
+    assert!(!table.replay(&freeze), "frozen");
+    // Clocks that stand still or are set back make no difference.
+    process.clock.jump_wall(-60_000);
+    operators.thaw("k").await.unwrap();
+    let thaw = write_of(&process);
+    assert!(!table.replay(&freeze) && !table.replay(&thaw), "thawed");
+    operators.freeze("k", "again").await.unwrap();
+    assert!(!table.replay(&freeze) && !table.replay(&thaw), "frozen again");
+    assert_eq!(refused(&other, "k").await.as_deref(), Some("again"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_operators_who_freeze_and_thaw_at_once_leave_what_the_last_of_them_did() {
+    for round in 0..100 {
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let (freezes, thaws) = (one.locks("one"), two.locks("two"));
+        freezes.freeze("k", "before").await.unwrap();
+        one.next([Fault::Slow(millis(round % 7)), Fault::Slow(millis(round % 5))]);
+        two.next([Fault::Slow(millis(round % 3)), Fault::Slow(millis(round % 11))]);
+        let (frozen, thawed) = tokio::join!(freezes.freeze("k", WHY), thaws.thaw("k"));
+        frozen.unwrap();
+        assert_eq!(thawed.unwrap(), ThawOutcome::Thawed, "round {round}");
+        // Whichever came last was sent on the row that the other had written.
+        let reason = thaws.peek("k").await.unwrap().unwrap().freeze_reason;
+        assert!(reason.is_none() || reason.as_deref() == Some(WHY), "round {round}: {reason:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_lock_refuses_its_set_and_a_frozen_place_is_not_used() {
+    let table = Table::new();
+    let (operators, locks) = (table.process().locks("operator"), table.process().locks("me"));
+    operators.freeze("b", WHY).await.unwrap();
+    let TryAcquiredAll::Blocked(blocked) = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap() else {
+        panic!("granted")
+    };
+    assert_eq!(blocked.len(), 1);
+    assert_eq!(blocked[0].held.freeze_reason.as_deref(), Some(WHY));
+    let budget = Budget::lasting(secs(1));
+    let error = locks.acquire_all(["a", "b"]).within(&budget).await.unwrap_err();
+    assert!(error.to_string().starts_with("the lock b is frozen by an operator"), "{error}");
+    assert!(table.row("a").is_none());
+
+    let semaphore = locks.semaphore("s", 2);
+    operators.freeze("s/0", WHY).await.unwrap();
+    let permit = semaphore.try_acquire().lease(LEASE).await.unwrap().granted().unwrap();
+    assert_eq!(permit.place(), 1);
+    let full = semaphore.try_acquire().lease(LEASE).await.unwrap();
+    assert!(full.granted().is_none());
+    permit.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_freeze_keeps_the_row_of_a_table_with_a_ttl() {
+    let table = Table::new();
+    let locks = table.process().builder().owner("me").ttl_attribute("expiresAt").build().unwrap();
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    assert!(table.row("k").unwrap().get("expiresAt").is_some());
+    locks.freeze("k", WHY).await.unwrap();
+    assert!(table.row("k").unwrap().get("expiresAt").is_none());
+    locks.thaw("k").await.unwrap();
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    assert!(table.row("k").unwrap().get("expiresAt").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_lock_cannot_be_frozen() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let long = "r".repeat(2049);
+    for (key, reason, named) in
+        [("k", "", "reason"), ("k", long.as_str(), "reason"), ("", WHY, "key"), ("once/w", WHY, "idempotent work")]
+    {
+        let error = locks.freeze(key, reason).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    assert_eq!(locks.thaw("once/w").await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    table.put(json!({ "key": { "S": "odd" }, "ownerName": { "S": "me" } }));
+    let row = table.row("odd");
+    assert_eq!(locks.freeze("odd", WHY).await.unwrap_err().kind(), ErrorKind::InvalidRecord);
+    assert_eq!(locks.thaw("odd").await.unwrap_err().kind(), ErrorKind::InvalidRecord);
+    assert_eq!(table.row("odd"), row);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reason_that_somebody_wrote_by_hand_counts_and_can_be_thawed() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    table.set("k", json!({ "freezeReason": { "S": "by hand" } }));
+    assert_eq!(refused(&locks, "k").await.as_deref(), Some("by hand"));
+    assert_eq!(locks.thaw("k").await.unwrap(), ThawOutcome::Thawed);
+    let _ = acquired(&locks, LEASE).await;
+}
+
+/// A freeze races with an acquire of a free lock. Either the acquire was first and holds the lock, or it is refused.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_and_an_acquire_at_once_leave_one_holder_or_none() {
+    let (mut held, mut refusals) = (0, 0);
+    let table = Table::new();
+    let (one, two) = (table.process(), table.process());
+    let (operators, callers) = (one.locks("operator"), two.locks("caller"));
+    for round in 0..1000 {
+        one.next([Fault::Slow(millis(round % 5)), Fault::Slow(millis(round % 7))]);
+        two.next([Fault::Slow(millis(1 + round % 13))]);
+        let budget = Budget::lasting(secs(30));
+        let (frozen, tried) =
+            tokio::join!(operators.freeze("k", WHY), callers.try_acquire("k").within(&budget).into_future());
+        frozen.unwrap();
+        match tried.unwrap() {
+            TryAcquired::Granted(mut lock) => {
+                held += 1;
+                lock.checkpoint().await.unwrap();
+                assert_eq!(refused(&operators, "k").await.as_deref(), Some(WHY));
+                lock.release().await.unwrap();
+            }
+            TryAcquired::Held(seen) => {
+                refusals += 1;
+                assert_eq!(seen.freeze_reason.as_deref(), Some(WHY), "round {round}");
+            }
+        }
+        assert!(table.is_released("k"));
+        operators.thaw("k").await.unwrap();
+    }
+    assert!(held > 50 && refusals > 50, "{held} held, {refusals} refused");
+}
