@@ -47,6 +47,12 @@ pub(crate) enum Command {
     /// It is refused if the holder has renewed the lock since it was seen. The holder learns that it lost the lock at its next
     /// renewal. What it writes until then must be fenced.
     Break(OnTable<BreakOptions>),
+    /// Let nobody but its holder have a lock, until it is thawed.
+    ///
+    /// The holder may renew the lock, and release it. Whoever asks for it meanwhile waits or is refused, and learns the reason.
+    Freeze(OnTable<FreezeOptions>),
+    /// Let callers have a frozen lock again.
+    Thaw(OnTable<ThawOptions>),
     /// Tell what happens to locks, as it happens: grants, renewals, takeovers, releases.
     ///
     /// It looks at the rows again and again, so it misses what begins and ends between two looks. Without keys it reads the whole
@@ -101,6 +107,9 @@ pub(crate) struct ListOptions {
     /// Only locks in this state. May be given several times.
     #[arg(long, value_enum)]
     pub(crate) state: Vec<crate::row::State>,
+    /// Only locks that are frozen.
+    #[arg(long)]
+    pub(crate) frozen: bool,
     /// Only keys that begin like this.
     #[arg(long, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
@@ -171,6 +180,31 @@ pub(crate) struct BreakOptions {
     /// Why, for those who read the row later.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FreezeOptions {
+    #[command(flatten)]
+    pub(crate) key: Key,
+    /// Why, for those who are refused.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ThawOptions {
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Do not ask.
     #[arg(long)]
     pub(crate) yes: bool,

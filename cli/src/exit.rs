@@ -101,6 +101,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock(error) => f.write_str(&screen::plain(&error.to_string())),
+            Self::Held(key, held) if held.freeze_reason.is_some() => {
+                let reason = screen::plain(held.freeze_reason.as_deref().unwrap_or_default());
+                let key = screen::plain(&key.to_string());
+                write!(f, "{key} is frozen, because: {reason}. Try again when it is thawed")
+            }
             Self::Held(key, held) => {
                 write!(f, "{} is held by {}", screen::plain(&key.to_string()), screen::plain(&held.holder))?;
                 write!(f, ", which can be proven dead in {} if it does not renew", screen::span(held.retry_after))

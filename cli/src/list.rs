@@ -74,6 +74,7 @@ pub(crate) async fn list(connection: &connection::Options, options: &ListOptions
 fn is_wanted(row: &Row, options: &ListOptions) -> bool {
     let lock = row.lock.as_ref();
     (options.state.is_empty() || options.state.contains(&row.state))
+        && (!options.frozen || lock.is_some_and(|lock| lock.freeze_reason.is_some()))
         && options.prefix.as_deref().is_none_or(|prefix| row.key.starts_with(prefix))
         && options.owner.as_deref().is_none_or(|owner| lock.is_some_and(|lock| lock.holder.contains(owner)))
         && options.workflow.as_deref().is_none_or(|arn| {
@@ -101,7 +102,10 @@ fn write_line(out: &mut impl Write, row: &Row, now: SystemTime) -> std::io::Resu
         key = format!("{key} {}", screen::plain(sort_key));
     }
     let holder = match (lock, &row.problem) {
-        (Some(lock), _) => screen::plain(&lock.holder),
+        (Some(lock), _) => match &lock.freeze_reason {
+            None => screen::plain(&lock.holder),
+            Some(reason) => format!("{} (frozen: {})", screen::plain(&lock.holder), screen::plain(reason)),
+        },
         (None, Some(problem)) => screen::plain(problem),
         (None, None) => "-".to_owned(),
     };

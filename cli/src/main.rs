@@ -10,6 +10,7 @@ mod confirm;
 mod connection;
 mod doctor;
 mod exit;
+mod freeze;
 mod held;
 mod history;
 mod list;
@@ -55,6 +56,8 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::Watch(OnTable { options, connection }) => watch::watch(&connection, &options).await,
         Command::History(OnTable { options, connection }) => history::history(&connection, &options).await,
         Command::Doctor(OnTable { options, connection }) => doctor::doctor(&connection, &options).await,
+        Command::Freeze(OnTable { options, connection }) => freeze::freeze(&connection, &options).await,
+        Command::Thaw(OnTable { options, connection }) => freeze::thaw(&connection, &options).await,
         Command::OnceReset(OnTable { options, connection }) => once_reset::once_reset(&connection, &options).await,
         Command::RaiseTokens(OnTable { options, connection }) => {
             raise_tokens::raise_tokens(&connection, &options).await

@@ -64,6 +64,11 @@ pub(crate) struct Held {
     pub(crate) workflow: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) break_reason: Option<String>,
+    /// Why it is frozen, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) freeze_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) frozen_at: Option<u64>,
     pub(crate) version: String,
 }
 
@@ -87,6 +92,8 @@ impl Row {
             fencing_token: lock.fencing_token,
             workflow: lock.workflow.clone(),
             break_reason: lock.break_reason.clone(),
+            freeze_reason: lock.freeze_reason.clone(),
+            frozen_at: lock.freeze_changed_at.filter(|_| lock.freeze_reason.is_some()).map(epoch_millis),
             version: lock.version.clone(),
         };
         Self { lock: Some(held), ..Self::bare(key, state) }

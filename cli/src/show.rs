@@ -12,6 +12,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
+const FROZEN: anstyle::Style = screen::DOUBTFUL;
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -124,6 +126,7 @@ fn write_lock(
 ) -> std::io::Result<()> {
     let (key, holder) = (plain(&key.to_string()), plain(&lock.holder));
     let (style, is) = match state {
+        State::Released if lock.freeze_reason.is_some() => (FROZEN, "frozen"),
         State::Released => (screen::GOOD, "free"),
         State::Dead => (screen::DOUBTFUL, "dead"),
         _ => (STRONG, "held"),
@@ -139,6 +142,10 @@ fn write_lock(
     }
     if let Some(workflow) = &lock.workflow {
         writeln!(out, "  workflow: {}", plain(workflow))?;
+    }
+    if let Some(reason) = &lock.freeze_reason {
+        let since = lock.freeze_changed_at.map(|at| format!(" since {}", time(at))).unwrap_or_default();
+        writeln!(out, "  {FROZEN}frozen{FROZEN:#}{since}, because: {}", plain(reason))?;
     }
     if let Some(reason) = &lock.break_reason {
         writeln!(out, "  last broken, because: {}", plain(reason))?;
@@ -170,6 +177,13 @@ fn write_times(out: &mut impl Write, lock: &PeekedLock, state: State, now: Syste
 /// What a caller would have to do.
 fn advice(lock: &PeekedLock, state: State, max_clock_skew: Option<Duration>) -> String {
     let skew = max_clock_skew.map(span).unwrap_or_default();
+    if lock.freeze_reason.is_some() {
+        return match state {
+            State::Held => "Its holder may finish. Nobody else is granted it until it is thawed.",
+            _ => "Nobody is granted it until it is thawed.",
+        }
+        .to_owned();
+    }
     match (state, lock.lease_ends_at.and(max_clock_skew)) {
         (State::Released, _) => "The next acquire gets it.".to_owned(),
         (State::Dead, _) => {

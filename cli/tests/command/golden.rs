@@ -43,7 +43,7 @@ pub(crate) async fn golden(place: &Place, name: &str, arguments: &[&str]) {
 }
 
 /// A command that prints to a terminal with colours.
-fn coloured(place: &Place, arguments: &[&str]) -> Command {
+pub(crate) fn coloured(place: &Place, arguments: &[&str]) -> Command {
     let mut command = place.command();
     command.env("CLICOLOR_FORCE", "1").args(arguments);
     command

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod events;
+mod freezing;
 mod golden;
 mod looking;
 mod place;

@@ -201,6 +201,7 @@ impl From<PeekedLock> for types::PeekedLock {
             fencing_token: peeked.fencing_token,
             workflow: peeked.workflow,
             data: peeked.data,
+            freeze_reason: peeked.freeze_reason,
             version: peeked.version,
         }
     }

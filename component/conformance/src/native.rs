@@ -338,6 +338,7 @@ fn held(held: &Held) -> Value {
         "holder": held.holder,
         "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
         "retryAfter": millis(held.retry_after),
+        "freezeReason": held.freeze_reason,
         "observation": {
             "version": held.observation.version(),
             "lease": millis(held.observation.lease()),
@@ -393,6 +394,7 @@ fn peeked(row: PeekedLock) -> Value {
         "fencingToken": row.fencing_token,
         "workflow": row.workflow,
         "data": row.data,
+        "freezeReason": row.freeze_reason,
         "version": row.version,
     })
 }

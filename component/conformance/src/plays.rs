@@ -52,6 +52,7 @@ pub(crate) struct Held {
     pub(crate) holder: String,
     pub(crate) lease_ends_at: Option<u64>,
     pub(crate) retry_after: u64,
+    pub(crate) freeze_reason: Option<String>,
     pub(crate) observation: Value,
 }
 
@@ -74,6 +75,7 @@ pub(crate) struct Row {
     pub(crate) fencing_token: Option<u64>,
     pub(crate) workflow: Option<String>,
     pub(crate) data: Option<Vec<u8>>,
+    pub(crate) freeze_reason: Option<String>,
     pub(crate) version: String,
 }
 

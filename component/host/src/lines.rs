@@ -143,6 +143,7 @@ pub struct Held {
     pub holder: String,
     pub lease_ends_at: Option<u64>,
     pub retry_after: u64,
+    pub freeze_reason: Option<String>,
     pub observation: Observation,
 }
 
@@ -177,5 +178,6 @@ pub struct Row {
     pub fencing_token: Option<u64>,
     pub workflow: Option<String>,
     pub data: Option<Vec<u8>>,
+    pub freeze_reason: Option<String>,
     pub version: String,
 }

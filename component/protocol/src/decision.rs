@@ -106,6 +106,7 @@ impl From<Record> for PeekedLock {
             workflow: record.believable_workflow().map(str::to_owned),
             holder: record.owner,
             data: record.data,
+            freeze_reason: record.freeze_reason,
             version: record.version,
         }
     }

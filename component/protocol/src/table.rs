@@ -145,6 +145,7 @@ impl From<protocol::HolderSeen> for types::Held {
             holder: seen.owner,
             lease_ends_at: seen.ends_at_ms,
             retry_after: millis(seen.retry_after),
+            freeze_reason: seen.freeze_reason,
             observation: seen.observation.into(),
         }
     }

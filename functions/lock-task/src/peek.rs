@@ -53,5 +53,6 @@ fn answer(lock: &PeekedLock, deps: &Deps) -> Value {
     }
     answer["fencingToken"] = lock.fencing_token.into();
     answer["breakReason"] = shown(&lock.break_reason).into();
+    answer["freezeReason"] = lock.freeze_reason.as_deref().map(|reason| beginning(reason, LONGEST_NAME)).into();
     answer
 }

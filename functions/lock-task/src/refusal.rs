@@ -71,7 +71,7 @@ impl WhenHeld {
             Self::Report { longest_wait } => Ok(report_of_several(wanted, blocked, deciding, longest_wait, deps)),
             Self::FailWithReport { longest_wait } => {
                 let mut report = report_of_several(wanted, blocked, deciding, longest_wait, deps);
-                for field in ["holders", "observation"] {
+                for field in ["holders", "observation", "freezeReason"] {
                     if report.to_string().len() > LONGEST_MESSAGE {
                         report[field] = Value::Null;
                     }
@@ -134,19 +134,31 @@ fn report_of_several(
         seen[number] = wanted.number_of(&one.key, deps).into();
         Some(seen)
     };
-    json!({
+    let report = json!({
         "acquired": false,
         "holder": by_time.first().map(|first| holder(first)),
         "holders": by_time.iter().map(|one| holder(one)).collect::<Vec<_>>(),
         "retryAfterSeconds": retry_after(deciding, longest_wait),
         "observation": by_time.iter().filter_map(observed).collect::<Vec<_>>(),
-    })
+    });
+    with_freeze_reason(report, deciding)
+}
+
+/// Adds why the lock is frozen, if it is. An operator wrote that for those who are refused.
+fn with_freeze_reason(mut report: Value, held: &Held) -> Value {
+    if let Some(reason) = &held.freeze_reason {
+        report["freezeReason"] = beginning(reason, LONGEST_NAME).into();
+    }
+    report
 }
 
 /// Returns the error for a held lock. If the holder has the caller's own name, the request is a retry, or
 /// two callers use one name. The error then explains both.
 fn is_held(key: &LockKey, held: &Held, owner: &str, deps: &Deps) -> Failure {
     let retry_after = held.retry_after;
+    if let Some(reason) = &held.freeze_reason {
+        return Failure::held(format!("the lock {key} is {}", frozen(reason)));
+    }
     let shown = deps.trust.shown(&held.holder);
     let holder = quoted(&shown);
     // Only rows of this crate have the end of their lease, and only those can be reclaimed.
@@ -165,6 +177,10 @@ fn is_held(key: &LockKey, held: &Held, owner: &str, deps: &Deps) -> Failure {
 /// Returns the error for several locks that are held, without a holder.
 fn are_held(wanted: &Wanted, blocked: &[Blocked], deciding: &Held) -> Failure {
     let retry_after = deciding.retry_after;
+    let what_to_do = match &deciding.freeze_reason {
+        None => format!("retry in at most {retry_after:?}"),
+        Some(reason) => format!("one is {}", frozen(reason)),
+    };
     let which = match wanted {
         Wanted::Place { permits, .. } => format!("all of the {permits} places are held"),
         Wanted::Lock(_) | Wanted::Set(_) => {
@@ -172,7 +188,11 @@ fn are_held(wanted: &Wanted, blocked: &[Blocked], deciding: &Held) -> Failure {
             format!("{} of the locks are held, such as {}", blocked.len(), named.join(", "))
         }
     };
-    Failure::held(format!("{which}: retry in at most {retry_after:?}"))
+    Failure::held(format!("{which}: {what_to_do}"))
+}
+
+fn frozen(reason: &str) -> String {
+    format!("frozen by an operator ({}): retry when it is thawed", quoted(reason))
 }
 
 /// Returns the error for a held lock whose message is a report. A message has at most [`LONGEST_MESSAGE`] bytes and
@@ -180,6 +200,9 @@ fn are_held(wanted: &Wanted, blocked: &[Blocked], deciding: &Held) -> Failure {
 /// left out.
 fn held_with_report(mut report: Value, held: &Held, deps: &Deps) -> Failure {
     report["holder"]["owner"] = short(&deps.trust.shown(&held.holder)).to_string().into();
+    if let Some(reason) = &held.freeze_reason {
+        report["freezeReason"] = short(reason).to_string().into();
+    }
     let is_too_long = report.to_string().len() > LONGEST_MESSAGE;
     if let Some(holder) =
         report["holder"].as_object_mut().filter(|holder| is_too_long && holder.contains_key("attributes"))
@@ -207,12 +230,13 @@ fn report(row: &LockKey, held: &Held, longest_wait: Option<u64>, deps: &Deps) ->
             None => holder["attributesOmitted"] = true.into(),
         }
     }
-    json!({
+    let report = json!({
         "acquired": false,
         "holder": holder,
         "retryAfterSeconds": retry_after(held, longest_wait),
         "observation": carried.then(|| handed_out(row, &held.observation, deps)).flatten(),
-    })
+    });
+    with_freeze_reason(report, held)
 }
 
 /// In whole seconds, which a Wait state takes. Rounding down would end the wait too early.

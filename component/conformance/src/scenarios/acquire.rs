@@ -206,6 +206,28 @@ pub(super) async fn observations_of_two_calls_together_prove_a_holder_dead(scene
     Ok(())
 }
 
+pub(super) async fn a_frozen_lock_is_refused_with_the_reason_until_it_is_thawed(
+    scene: &Scene<'_>,
+) -> anyhow::Result<()> {
+    let Scene { stage, subject, key, .. } = scene;
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let free = [
+        ("ownerName", text("a-java-host")),
+        ("leaseDuration", text("800")),
+        ("recordVersionNumber", text("a-uuid")),
+        ("isReleased", text("1")),
+    ];
+    stage.put(key, free.iter().cloned().chain([("freezeReason", text("a migration"))])).await?;
+    let held = subject.refused(lease(key, 5_000)).await?;
+    ensure!(held.freeze_reason.as_deref() == Some("a migration") && held.retry_after >= 10_000, "{held:?}");
+    let row = subject.peek(key).await?.context("there is no row")?;
+    ensure!(row.released && row.freeze_reason.as_deref() == Some("a migration"), "{row:?}");
+    stage.put(key, free).await?;
+    let grant = subject.granted(lease(key, 5_000)).await?;
+    ensure!(subject.release(&grant).await? == "released");
+    Ok(())
+}
+
 pub(super) async fn a_retried_task_gets_its_own_lock_again_with_a_larger_token(
     scene: &Scene<'_>,
 ) -> anyhow::Result<()> {

@@ -80,6 +80,7 @@ pub fn all() -> Vec<Scenario> {
             a_dead_native_holder_is_replaced_after_its_lease,
             a_dead_subject_is_replaced_by_a_native_contender,
             observations_of_two_calls_together_prove_a_holder_dead,
+            a_frozen_lock_is_refused_with_the_reason_until_it_is_thawed,
             a_retried_task_gets_its_own_lock_again_with_a_larger_token,
             the_lease_covers_the_budget_its_grace_and_the_drift,
         }

@@ -4,6 +4,7 @@
 mod acquire;
 mod bounds;
 mod failures;
+mod frozen;
 mod fuzz;
 mod malformed;
 mod peek;

@@ -34,7 +34,8 @@ async fn a_lock_that_nobody_holds_is_free() {
     assert_eq!(function.answer(peek()).await, json!({ "state": "free", "holder": null }));
     let lock = function.lock("me").await;
     function.answer(json!({ "action": "release", "lock": lock })).await;
-    let free = json!({ "state": "free", "holder": null, "fencingToken": lock["fencingToken"], "breakReason": null });
+    let free = json!({ "state": "free", "holder": null, "fencingToken": lock["fencingToken"], "breakReason": null,
+        "freezeReason": null });
     assert_eq!(function.answer(peek()).await, free);
 }
 

@@ -1,0 +1,62 @@
+//! `freeze` and `thaw`: nobody but its holder is granted a lock for a while.
+
+use crate::arguments::{FreezeOptions, ThawOptions};
+use crate::confirm::confirm;
+use crate::connection;
+use crate::exit::Failure;
+use crate::screen::{self, STRONG, plain};
+use lambda_lock::ThawOutcome;
+use serde_json::json;
+use std::process::ExitCode;
+
+pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOptions) -> Result<ExitCode, Failure> {
+    let locks = connection.open().await?;
+    let key = options.key.key();
+    let shown = plain(&key.to_string());
+    if !options.yes {
+        let holder = match locks.peek(key.clone()).await? {
+            Some(lock) if !lock.released => format!("its holder {} may finish", plain(&lock.holder)),
+            _ => "nobody holds it".to_owned(),
+        };
+        confirm(&format!(
+            "This freezes {STRONG}{shown}{STRONG:#} of table {}: {holder}, and nobody else is granted it until it is thawed.",
+            connection.table()
+        ))?;
+    }
+    locks.freeze(key.clone(), &options.reason).await?;
+    if options.format.json {
+        println!("{}", json!({ "key": key.key(), "frozen": true }));
+    } else {
+        let style = screen::DOUBTFUL;
+        anstream::println!(
+            "{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. Nobody but its holder is granted it until it is thawed."
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions) -> Result<ExitCode, Failure> {
+    let locks = connection.open().await?;
+    let key = options.key.key();
+    let shown = plain(&key.to_string());
+    if !options.yes {
+        let lock = locks.peek(key.clone()).await?;
+        let why =
+            lock.and_then(|lock| lock.freeze_reason).map(|reason| format!(", frozen because: {}", plain(&reason)));
+        confirm(&format!(
+            "This thaws {STRONG}{shown}{STRONG:#} of table {}{}. Callers are granted it again.",
+            connection.table(),
+            why.unwrap_or_default()
+        ))?;
+    }
+    let was_frozen = locks.thaw(key.clone()).await? == ThawOutcome::Thawed;
+    match (options.format.json, was_frozen) {
+        (true, _) => println!("{}", json!({ "key": key.key(), "frozen": false, "wasFrozen": was_frozen })),
+        (false, true) => {
+            let style = screen::GOOD;
+            anstream::println!("{STRONG}{shown}{STRONG:#} is {style}thawed{style:#}. Callers are granted it again.");
+        }
+        (false, false) => anstream::println!("{STRONG}{shown}{STRONG:#} was not frozen."),
+    }
+    Ok(ExitCode::SUCCESS)
+}
