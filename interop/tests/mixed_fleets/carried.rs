@@ -106,6 +106,28 @@ pub(crate) async fn our_attributes_are_dropped_by_java_and_copied_by_go(fleet: F
     assert_eq!(left, ["fencingToken", "leaseEndsAt", "expiresAt", "data"]);
 }
 
+pub(crate) async fn a_frozen_lock_is_granted_to_a_peer_and_is_frozen_to_us_unless_java_dropped_the_freeze(
+    fleet: Fleet,
+) {
+    let ours = fleet.locks("ours");
+    granted(&ours, "k", LONG).await.release().await.unwrap();
+    ours.freeze("k", "a migration").await.unwrap();
+    let mut peer = fleet.peer("theirs", LONG).await;
+    // Peers do not know frozen locks.
+    peer.try_acquire("k").await.unwrap().unwrap();
+    peer.renew("k").await.unwrap().unwrap();
+    peer.release("k", false).await.unwrap().unwrap();
+    let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
+    let reason = tried.held().and_then(|held| held.freeze_reason.clone());
+    if fleet.language == Language::Java {
+        assert!(tried.granted().is_some());
+        return;
+    }
+    assert_eq!(reason.as_deref(), Some("a migration"));
+    ours.thaw("k").await.unwrap();
+    granted(&ours, "k", LONG).await.release().await.unwrap();
+}
+
 pub(crate) async fn our_token_grows_after_a_peer_wrote_the_row(fleet: Fleet) {
     let mut peer = fleet.peer("theirs", LONG).await;
     let ours = fleet.locks("ours");

@@ -49,6 +49,7 @@ promises! {
     carried::a_peers_own_attributes_outlive_our_grants, with &[Java, Go];
     carried::our_attributes_are_dropped_by_java_and_copied_by_go, with &[Java, Go];
     carried::our_additional_attributes_are_read_by_a_peer_and_end_with_our_next_grant, with &[Java, Go];
+    carried::a_frozen_lock_is_granted_to_a_peer_and_is_frozen_to_us_unless_java_dropped_the_freeze, with &[Java, Go];
     carried::our_token_grows_after_a_peer_wrote_the_row, with &[Java, Go];
     carried::an_old_token_that_a_peer_wrote_back_does_not_make_ours_smaller, with &[Go];
     dialects::a_row_in_the_others_dialect_is_an_error_to_a_peer_and_stays_as_it_is, with &[Java, Go];

@@ -211,13 +211,16 @@ pub(super) async fn a_frozen_lock_is_refused_with_the_reason_until_it_is_thawed(
 ) -> anyhow::Result<()> {
     let Scene { stage, subject, key, .. } = scene;
     let text = |text: &str| AttributeValue::S(text.to_owned());
-    let free = [
-        ("ownerName", text("a-java-host")),
-        ("leaseDuration", text("800")),
-        ("recordVersionNumber", text("a-uuid")),
-        ("isReleased", text("1")),
-    ];
-    stage.put(key, free.iter().cloned().chain([("freezeReason", text("a migration"))])).await?;
+    let [owner, lasting, version, released] = [
+        ("ownerName", "a-java-host"),
+        ("leaseDuration", "800"),
+        ("recordVersionNumber", "a-uuid"),
+        ("isReleased", "1"),
+    ]
+    .map(|(name, value)| (name, text(value)));
+    let free = [owner, lasting, version, released];
+    let [owner, lasting, version, released] = free.clone();
+    stage.put(key, [owner, lasting, version, released, ("freezeReason", text("a migration"))]).await?;
     let held = subject.refused(lease(key, 5_000)).await?;
     ensure!(held.freeze_reason.as_deref() == Some("a migration") && held.retry_after >= 10_000, "{held:?}");
     let row = subject.peek(key).await?.context("there is no row")?;
