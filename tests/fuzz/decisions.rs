@@ -6,7 +6,9 @@ use crate::versions::GRANTS;
 use crate::{Checked, fuzz};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::protocol::Version;
-use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{
+    DATA, ENDS, FREEZE_CHANGED_AT, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW,
+};
 use lambda_lock::{Error, Lock, LockKey, ReleaseOutcome, SavedLock, TryAcquired};
 use lambda_lock_testkit::{Process, Table};
 use proptest::prelude::*;
@@ -88,6 +90,7 @@ impl Scene<'_> {
     fn is_free_by_condition(&self) -> bool {
         let ends = |limit: u64| self.row.number(ENDS).map(|ends| ends.compare(limit));
         self.row.is_ours()
+            && !self.row.has(FREEZE_REASON)
             && (self.row.has(RELEASED) && ends(self.now).is_some_and(|order| order.is_le())
                 || ends(self.now - SKEW).is_some_and(|order| order.is_lt()))
     }
@@ -128,9 +131,10 @@ fn peek(scene: &Scene<'_>) -> Checked {
     let wrong = scene.row.wrong();
     match scene.run(locks.peek("k")) {
         Err(error) => is_invalid(&error, &wrong)?,
-        Ok(seen) => {
+        Ok(None) => prop_assert!(is_settled(scene), "no lock, although it has no outcome"),
+        Ok(Some(seen)) => {
             prop_assert!(wrong.is_empty(), "{wrong:?} is wrong, and it was read");
-            let (seen, row) = (seen.unwrap(), &scene.row);
+            let row = &scene.row;
             let whole = |name| row.number(name).and_then(|number| number.as_u64());
             let time = |millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis));
             prop_assert_eq!(Some(seen.holder.as_str()), row.text(OWNER));
@@ -139,6 +143,7 @@ fn peek(scene: &Scene<'_>) -> Checked {
             prop_assert_eq!(seen.lease_ends_at, whole(ENDS).filter(|_| row.is_ours()).and_then(time));
             let workflow = row.text(WORKFLOW).filter(|_| row.is_ours() && !row.has(RELEASED));
             prop_assert_eq!(seen.workflow.as_deref(), workflow);
+            prop_assert_eq!(seen.freeze_reason.as_deref(), row.text(FREEZE_REASON));
         }
     }
     scene.is_untouched()
@@ -150,7 +155,8 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
     // A lease of zero has ended as soon as it is seen.
     let lease = scene.row.text(LEASE).and_then(lambda_lock::protocol::Lease::parse);
     let dead = lease.is_some_and(|lease| lease.duration().is_zero());
-    let granted = free || wrong.is_empty() && (scene.row.has(RELEASED) || dead);
+    let frozen = scene.row.has(FREEZE_REASON);
+    let granted = free || wrong.is_empty() && !frozen && (scene.row.has(RELEASED) || dead);
     match scene.run(async { locks.try_acquire("k").lease(LEASE_OF_OURS).await }) {
         Ok(TryAcquired::Granted(lock)) => {
             prop_assert!(granted, "granted, although {wrong:?} is wrong and nobody released it");
@@ -170,6 +176,7 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
         }
         Ok(TryAcquired::Held(held)) => {
             prop_assert!(!granted && wrong.is_empty(), "held, although {wrong:?} is wrong, or it is free");
+            prop_assert_eq!(held.freeze_reason.as_deref(), scene.row.text(FREEZE_REASON));
             prop_assert_eq!(Some(held.holder.as_str()), scene.row.text(OWNER));
             prop_assert_eq!(Some(held.observation.version()), scene.row.text(VERSION));
             let ends = scene.row.number(ENDS).and_then(|ends| ends.as_u64()).filter(|_| scene.row.is_ours());
@@ -195,7 +202,7 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
 /// Checks that a new grant is held until it is released, both for its guard and for other callers.
 fn written_is_held(scene: &Scene<'_>, lock: Lock) -> Checked {
     // A payload of a wrong type stays, because a Claim of a free row does not read it.
-    let readable = !scene.row.wrong().contains(&DATA);
+    let readable = ![DATA, FREEZE_CHANGED_AT].iter().any(|name| scene.row.wrong().contains(name));
     let locks = scene.process.locks("watcher");
     if readable {
         let seen = scene.run(locks.peek("k")).unwrap().unwrap();
@@ -256,7 +263,7 @@ fn resume(scene: &Scene<'_>, ends_after: i64) -> Checked {
     // An applied renewal checks only the version, token, lease, end and release. The end must be a number that
     // is not later than the new end.
     let looked_at = |name: &&str| match *name {
-        OWNER | DATA | WORKFLOW => false,
+        OWNER | DATA | WORKFLOW | FREEZE_REASON | FREEZE_CHANGED_AT => false,
         ENDS => !scene.row.number(ENDS).is_some_and(|ends| ends.compare(scene.now + 20_000).is_lt()),
         _ => true,
     };

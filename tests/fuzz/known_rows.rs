@@ -2,7 +2,9 @@
 
 use crate::decisions::{LEASE_OF_OURS, OUR_TOKEN, Stage, all};
 use crate::rows::{self, Attribute, Sketch};
-use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{
+    DATA, ENDS, FREEZE_CHANGED_AT, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW,
+};
 use std::time::Duration;
 
 /// A free row of ours that any caller may claim.
@@ -84,7 +86,7 @@ fn a_holder_with_a_long_name_does_not_make_a_long_error() {
 #[test]
 fn long_texts_on_a_row_do_not_make_long_errors() {
     let stage = Stage::new();
-    for name in [VERSION, OWNER, LEASE, RELEASED, WORKFLOW, DATA, TOKEN, ENDS] {
+    for name in [VERSION, OWNER, LEASE, RELEASED, WORKFLOW, DATA, TOKEN, ENDS, FREEZE_REASON, FREEZE_CHANGED_AT] {
         for row in [free(), without(free(), &[RELEASED, ENDS])] {
             let sketch = with(row, name, Attribute::Text("x".repeat(70_000)));
             all(&stage, &sketch, 0).unwrap_or_else(|error| panic!("{name}: {error}"));

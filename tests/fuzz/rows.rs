@@ -4,7 +4,9 @@
 use crate::numbers::Decimal;
 use crate::versions::{self, GRANTS};
 use crate::{Checked, fuzz, leases};
-use lambda_lock::protocol::schema::{DATA, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{
+    DATA, ENDS, FREEZE_CHANGED_AT, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW,
+};
 use lambda_lock::protocol::{Item, Lease, Record, Schema, Value, Version};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -125,11 +127,11 @@ impl Row {
             wrong.extend(self.text(name).is_none().then_some(name));
         }
         wrong.extend(self.text(LEASE).and_then(Lease::parse).is_none().then_some(LEASE));
-        for name in [RELEASED, WORKFLOW] {
+        for name in [RELEASED, WORKFLOW, FREEZE_REASON] {
             wrong.extend((self.has(name) && self.text(name).is_none()).then_some(name));
         }
         wrong.extend((self.has(DATA) && !matches!(self.0[DATA], Value::B(_))).then_some(DATA));
-        wrong.extend(self.wrong_numbers(&[TOKEN, ENDS]));
+        wrong.extend(self.wrong_numbers(&[TOKEN, ENDS, FREEZE_CHANGED_AT]));
         // No larger token can follow this one.
         let last = self.number(TOKEN).and_then(|token| token.as_u64()) == Some(u64::MAX);
         wrong.extend(last.then_some(TOKEN));
@@ -252,8 +254,10 @@ pub(crate) fn lock_attributes() -> impl Strategy<Value = Vec<Option<(&'static st
         maybe(TOKEN, 80, number()),
         maybe(ENDS, 80, number()),
         maybe(WORKFLOW, 20, fixed(vec!["arn", ""])),
+        maybe(FREEZE_REASON, 15, fixed(vec!["a migration", ""])),
+        maybe(FREEZE_CHANGED_AT, 15, number()),
     )
-        .prop_map(|all| vec![all.0, all.1, all.2, all.3, all.4, all.5, all.6, all.7])
+        .prop_map(|all| vec![all.0, all.1, all.2, all.3, all.4, all.5, all.6, all.7, all.8, all.9])
 }
 
 pub(crate) fn rows() -> impl Strategy<Value = Sketch> {
@@ -285,6 +289,8 @@ pub(crate) fn check(row: &Row, spelled: &Row) -> Checked {
     );
     prop_assert_eq!(record.believable_end(), number(ENDS).filter(|_| row.is_ours()));
     prop_assert_eq!(record.workflow.as_deref(), row.text(WORKFLOW));
+    prop_assert_eq!(record.freeze_reason.as_deref(), row.text(FREEZE_REASON));
+    prop_assert_eq!(record.freeze_changed_at, number(FREEZE_CHANGED_AT));
     Ok(())
 }
 
