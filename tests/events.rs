@@ -148,6 +148,13 @@ async fn lost_locks_unknown_outcomes_and_work_that_was_cut_short_are_told() {
     assert!(lock.checkpoint().await.is_err());
     assert_eq!(events.only(), ended("renew", "Lost", json!({})));
 
+    let lock = granted(one.locks("one").try_acquire("k-2").lease(LEASE).owner("me")).await;
+    let _other = granted(two.locks("two").try_acquire("k-2").lease(LEASE).owner("me").reclaim_own()).await;
+    events.take();
+    lock.release().await.unwrap();
+    let released = events.only();
+    assert_eq!((&released["operation"], &released["outcome"]), (&json!("release"), &json!("Lost")));
+
     one.next(std::iter::repeat_n(Fault::throttled(), 100));
     let failed = one.locks("one").try_acquire("other").lease(LEASE).within(&one.budget(secs(2))).await;
     let kind = format!("{:?}", failed.unwrap_err().kind());
