@@ -190,7 +190,7 @@ def configured(path):
     default, production = (
         Expansion(path, **dict(one.split("=", 1) for one in given[name].split())) for name in ("default", "production")
     )
-    if default.resources != Expansion(path).resources:
+    if parts(default) != parts(Expansion(path)):
         yield "samconfig.toml does not deploy the defaults"
     alone = Expansion(path, Samples="false", TableDeletionProtection="true", LockCleanerConcurrency="5")
     if parts(production) != parts(alone):
