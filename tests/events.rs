@@ -56,6 +56,20 @@ impl<S: tracing::Subscriber> Layer<S> for Events {
     }
 }
 
+/// The lines for whoever operates the process.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<Value>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() == tracing::Level::WARN {
+            let mut fields = Fields(Map::new());
+            event.record(&mut fields);
+            self.0.lock().unwrap().push(Value::Object(fields.0));
+        }
+    }
+}
+
 impl Events {
     fn collected() -> (Self, DefaultGuard) {
         let events = Self::default();
@@ -148,6 +162,13 @@ async fn lost_locks_unknown_outcomes_and_work_that_was_cut_short_are_told() {
     assert!(lock.checkpoint().await.is_err());
     assert_eq!(events.only(), ended("renew", "Lost", json!({})));
 
+    let lock = granted(one.locks("one").try_acquire("k-2").lease(LEASE).owner("me")).await;
+    let _other = granted(two.locks("two").try_acquire("k-2").lease(LEASE).owner("me").reclaim_own()).await;
+    events.take();
+    lock.release().await.unwrap();
+    let released = events.only();
+    assert_eq!((&released["operation"], &released["outcome"]), (&json!("release"), &json!("Lost")));
+
     one.next(std::iter::repeat_n(Fault::throttled(), 100));
     let failed = one.locks("one").try_acquire("other").lease(LEASE).within(&one.budget(secs(2))).await;
     let kind = format!("{:?}", failed.unwrap_err().kind());
@@ -181,6 +202,24 @@ async fn the_offset_of_the_wall_clock_is_told_with_each_response() {
     process.set_date_offset(None);
     process.locks("me").peek("k").await.unwrap();
     assert_eq!(events.0.lock().unwrap()[0].get("clock_offset_ms"), None);
+}
+
+/// The alarm `ClocksApart` of the template counts lines with this field.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_too_far_from_dynamodb_s_is_one_warning_with_the_offset() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    for seconds in [0, 0, 40, 40, 40] {
+        process.set_date_offset(Some(seconds));
+        locks.peek("k").await.unwrap();
+    }
+
+    let told = warnings.0.lock().unwrap();
+    let [warning] = told.as_slice() else { panic!("{told:?}") };
+    assert!((39_000..41_000).contains(&warning["offset_millis"].as_i64().unwrap()), "{warning}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,6 +55,8 @@ MEASURED = [
 ]
 # How the values of a period become one. All others are counts.
 STATISTICS = {"ApproximateNumberOfMessagesVisible": "Maximum", "Duration": "p99"}
+# How titles of widgets begin, and the function that they show.
+ABOUT = {"lock-task: ": "LockTask", "lock-cleaner: ": "LockCleaner", "Locks: ": "LockTask"}
 TERM = re.compile(r'\(?\$\.(\w+) = ("[^"]*"|\*)\)?')
 
 
@@ -118,6 +120,9 @@ def findings(path):
         seen.update(begun)
         if begun != expected:
             yield f"{metric} of {dimension[1]} is {value} in {periods} periods: {begun}, expected {expected}"
+    timeout = alarms.expansion.of_type("AWS::Lambda::Function")["LockTask"]["Timeout"]
+    if alarms.alarms["LockTaskSlow"]["Threshold"] != 900 * timeout:
+        yield f"LockTaskSlow is not nine tenths of lock-task's timeout of {timeout} s"
     for name in sorted(set(alarms.alarms) - seen):
         yield f"{name} never begins"
     page = pathlib.Path("docs/operations.md").read_text().partition("\n## Alarms\n")[2].partition("\n## ")[0]
@@ -150,6 +155,14 @@ def dashboard_findings(path):
     names = {row[3] for one in shows for row in one.get("metrics", []) if len(row) > 3}
     for name in sorted(names - set(alone.resources) - {"Table"}):
         yield f"the dashboard shows {name}, which is not there"
+    for one in shows:
+        functions = {row[3] for row in one.get("metrics", []) if row[2:3] == ["FunctionName"]}
+        about = next((name for title, name in ABOUT.items() if one["title"].startswith(title)), None)
+        if functions - {about}:
+            yield f"the widget {one['title']} shows {', '.join(sorted(functions))}"
+        # The dashboard's name has the Region of its stack, and so have its metrics.
+        if "metrics" in one and one["region"] != "Region":
+            yield f"the widget {one['title']} is of {one['region']}"
     places = sorted((one["y"], one["x"], one["width"]) for one in body)
     for (y, x, width), (next_y, next_x, _) in zip(places, places[1:]):
         if y == next_y and x + width > next_x or x + width > 24:

@@ -41,7 +41,7 @@ class Expansion:
             if described["Type"] == "CommaDelimitedList":
                 self.parameters[name] = value.split(",")
             for one in as_list(self.parameters[name]):
-                if not re.fullmatch(described.get("AllowedPattern", ".*"), str(one), re.DOTALL):
+                if not is_allowed(described, str(one)):
                     raise ValueError(f"CloudFormation would refuse {name}={value}: {described}")
         self.conditions = {}
         # A condition comes after those that it names.
@@ -87,6 +87,18 @@ class Expansion:
             return self.decided(if_true if self.conditions[condition] else if_false)
         decided = {key: self.decided(one) for key, one in value.items()}
         return {key: one for key, one in decided.items() if one != NOTHING}
+
+    def with_values(self, value):
+        """The same, with the value of each parameter in the place of its name."""
+        if isinstance(value, list):
+            return [self.with_values(one) for one in value]
+        if isinstance(value, str):
+            return re.sub(r"\$\{(\w+)\}", lambda found: str(self.parameters.get(found[1], found[0])), value)
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"Ref"} and value["Ref"] in self.parameters:
+            return self.parameters[value["Ref"]]
+        return {name: self.with_values(one) for name, one in value.items()}
 
     def of_type(self, kind):
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}
@@ -137,6 +149,20 @@ class Expansion:
         if attribute != "Arn" or kind not in SERVICES:
             raise ValueError(f"{attribute} of {name} cannot be resolved here")
         return "arn:aws:" + SERVICES[kind].format(REGION, ACCOUNT, self.name(name))
+
+
+def is_allowed(described, value):
+    """Whether CloudFormation would take this value of a parameter."""
+    if described["Type"] == "Number":
+        if not re.fullmatch(r"\d+", value):
+            return False
+        low, high = described.get("MinValue", 0), described.get("MaxValue", int(value))
+        return low <= int(value) <= high and int(value) in described.get("AllowedValues", [int(value)])
+    return (
+        value in described.get("AllowedValues", [value])
+        and described.get("MinLength", 0) <= len(value) <= described.get("MaxLength", len(value))
+        and bool(re.fullmatch(described.get("AllowedPattern", ".*"), value, re.DOTALL))
+    )
 
 
 def as_list(value):

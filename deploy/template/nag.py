@@ -5,7 +5,6 @@ ACCEPTED, each with a reason. A reason for what they do not find any more is a f
 """
 
 import json
-import re
 import sys
 import tempfile
 
@@ -34,26 +33,13 @@ ACCEPTED = {
 }
 
 
-def with_values(value, expansion):
-    """The same, with the value of each parameter in the place of its name."""
-    if isinstance(value, list):
-        return [with_values(one, expansion) for one in value]
-    if isinstance(value, str):
-        return re.sub(r"\$\{(\w+)\}", lambda found: str(expansion.parameters.get(found[1], found[0])), value)
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"Ref"} and value["Ref"] in expansion.parameters:
-        return expansion.parameters[value["Ref"]]
-    return {name: with_values(one, expansion) for name, one in value.items()}
-
-
 def found_in(path):
     """(rule, what it says, resources) of each finding."""
     expansion = Expansion(path, **EVERYTHING)
     resources = {name: {key: one[key] for key in one if key != "Condition"} for name, one in expansion.resources.items()}
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/template.json", "w", encoding="utf-8") as file:
-            json.dump({"Resources": with_values(resources, expansion)}, file)
+            json.dump({"Resources": expansion.with_values(resources)}, file)
         app = App(outdir=f"{folder}/out")
         cloudformation_include.CfnInclude(Stack(app, "stack"), "template", template_file=file.name)
         Validations.of(app).add_plugins(AwsSolutionsChecks(app), ServerlessChecks(app))

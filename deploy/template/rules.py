@@ -18,6 +18,12 @@ DURABLE_ENDED = {"FAILED", "TIMED_OUT", "STOPPED"}
 MACHINES = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
 SAMPLES = ["ExclusiveWork", "SkipIfRunning", "FanOut", "AtMostN"]
 ORDERS, BILLING, SAMPLE, WITHOUT = "orders-nightly", "billing", "ExclusiveWork", "ExclusiveWorkWithoutLockTask"
+# How often and for how many seconds EventBridge tries to deliver. A tick is of no use when the next one is near.
+RETRIES = {
+    "ExecutionEnded": {"MaximumRetryAttempts": 10, "MaximumEventAgeInSeconds": 3600},
+    "DurableExecutionEnded": {"MaximumRetryAttempts": 10, "MaximumEventAgeInSeconds": 3600},
+    "ScheduledJobTick": {"MaximumRetryAttempts": 3, "MaximumEventAgeInSeconds": 600},
+}
 # Parameters, and after the end of which state machines lock-cleaner runs. None is a durable execution.
 CASES = [
     ({}, SAMPLES),
@@ -88,7 +94,8 @@ def findings(expansion, cleaned):
 
 
 def queue_findings(expansion):
-    """Exactly the rules that lose nothing to a queue may send to it, and nobody comes without TLS."""
+    """Exactly the rules that lose nothing to a queue may send to it, and nobody comes without TLS. EventBridge tries again as
+    often and for as long as RETRIES says."""
     rules = expansion.of_type("AWS::Events::Rule")
     senders = {}
     for name, rule in rules.items():
@@ -96,6 +103,8 @@ def queue_findings(expansion):
             if "DeadLetterConfig" not in target:
                 yield f"{name} loses events that it cannot deliver"
                 continue
+            if target["RetryPolicy"] != RETRIES[name]:
+                yield f"{name} is tried again as {target['RetryPolicy']}, expected {RETRIES[name]}"
             senders.setdefault(target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0], []).append(arn_of(name))
     policies = {
         policy["Queues"][0]["Ref"]: policy["PolicyDocument"]["Statement"]

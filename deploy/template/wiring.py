@@ -1,73 +1,53 @@
-"""What reaches the functions? python deploy/template/wiring.py TEMPLATE
+"""Does what belongs together meet? python deploy/template/wiring.py TEMPLATE
 
-Expands the template with a value of each parameter that a function reads, and looks at the variable that it arrives in. Each
-function logs into its own group, and what is invoked asynchronously or by a queue has the limits below.
+Each function logs into its own group, what is invoked asynchronously or by a queue has the limits below, and outputs are what
+their names say.
 """
 
+import re
 import sys
+
+from samtranslator.yaml_helper import yaml_parse
 
 from expansion import Expansion
 
-SECRET = "a-secret"
-# The parameters, the function, and the variables that they become.
-VARIABLES = [
-    ({}, "LockTask", {
-        "LOCK_KEY_PREFIX": "", "MAX_LEASE_SECONDS": "86400", "MAX_WAITED_SECONDS": "86400", "LOCK_HMAC_KEYS": "",
-        "LOCK_HMAC_REQUIRED": "true", "SHOW_OWNERS": "true",
-    }),
-    ({"LockKeyPrefix": "orders/"}, "LockTask", {"LOCK_KEY_PREFIX": "orders/"}),
-    ({"MaxLeaseSeconds": "600"}, "LockTask", {"MAX_LEASE_SECONDS": "600", "MAX_WAITED_SECONDS": "86400"}),
-    ({"MaxWaitedSeconds": "700"}, "LockTask", {"MAX_WAITED_SECONDS": "700", "MAX_LEASE_SECONDS": "86400"}),
-    ({"HmacRequired": "false"}, "LockTask", {"LOCK_HMAC_REQUIRED": "false", "SHOW_OWNERS": "true"}),
-    ({"ShowOwners": "false"}, "LockTask", {"SHOW_OWNERS": "false", "LOCK_HMAC_REQUIRED": "true"}),
-    ({"HmacKeysSecret": SECRET}, "LockTask", {"LOCK_HMAC_KEYS": "{{resolve:secretsmanager:a-secret}}"}),
-    (
-        {"HmacKeysSecret": SECRET, "HmacKeysVersion": "1" * 36}, "LockTask",
-        {"LOCK_HMAC_KEYS": "{{resolve:secretsmanager:a-secret:SecretString:::" + "1" * 36 + "}}"},
-    ),
-    # A version alone is nothing.
-    ({"HmacKeysVersion": "1" * 36}, "LockTask", {"LOCK_HMAC_KEYS": ""}),
-    ({}, "ScheduledJob", {"JOB_NAME": "scheduled-job", "ONCE_PER_TICK": "false"}),
-    ({"JobName": "nightly"}, "ScheduledJob", {"JOB_NAME": "nightly"}),
-    ({"OncePerTick": "true"}, "ScheduledJob", {"ONCE_PER_TICK": "true"}),
-    ({"PaymentGatewayUrl": "https://example.com"}, "ChargeOrder", {"PAYMENT_GATEWAY_URL": "https://example.com"}),
-    ({"PaymentGatewayUrl": "https://example.com"}, "OrderQueue", {"PAYMENT_GATEWAY_URL": "https://example.com"}),
-    ({"GatewayConnections": "7"}, "CallGateway", {"GATEWAY_CONNECTIONS": "7"}),
-]
-# The same for each function.
-SHARED = [
-    ({"ExistingLockTable": "locks"}, {"LOCK_TABLE": "locks"}),
-    ({"MaxClockSkewMs": "500"}, {"LOCK_MAX_CLOCK_SKEW_MS": "500"}),
-    ({"LeaseDialect": "go"}, {"LOCK_LEASE_DIALECT": "go"}),
-    ({"Metrics": "none"}, {"METRICS_NAMESPACE": ""}),
-    ({"Metrics": "function"}, {"METRICS_NAMESPACE": "LambdaLock/stack", "METRICS_BY_PREFIX": "false"}),
-    ({"Metrics": "prefix"}, {"METRICS_NAMESPACE": "LambdaLock/stack", "METRICS_BY_PREFIX": "true"}),
-]
 # What is invoked asynchronously: how often Lambda tries again, for how long, and where what failed goes.
 ASYNCHRONOUS = {"LockCleaner": (2, 3600, "CleanupDeadLetters"), "ScheduledJob": (2, 600, "JobDeadLetters")}
 # How many batches of a queue are under way at once.
 AT_ONCE = {"OrderQueue": 10}
+# How long messages wait for somebody to look at them, as docs/operations.md says, in seconds.
+DEAD_LETTERS_ARE_KEPT = 14 * 24 * 3600
+# A message is not delivered again before so many times the timeout of its function, as AWS recommends.
+TIMEOUTS_UNTIL_REDELIVERY = 6
 
 
-def variables(expansion, name):
-    given = expansion.of_type("AWS::Lambda::Function")[name].get("Environment", {}).get("Variables", {})
-    return {variable: str(expansion.resolve(value)) for variable, value in given.items()}
+def output_of(name):
+    """What the output of this name is: its ending says which attribute, and the rest says of which resource."""
+    resource, kind = re.fullmatch(r"(\w+?)(Name|Arn|Url|LogGroup)", name).groups()
+    return {"Ref": f"{resource}Logs" if kind == "LogGroup" else resource}, {"Fn::GetAtt": [resource, "Arn"]}, kind == "Arn"
+
+
+def outputs(path):
+    """Each output is what its name says, and each of the lock itself is exported under its name."""
+    with open(path, encoding="utf-8") as file:
+        source = yaml_parse(file.read())["Outputs"]
+    expansion = Expansion(path)
+    machines = expansion.of_type("AWS::StepFunctions::StateMachine").keys() | {"ExclusiveWorkWithoutLockTask"}
+    for name, output in expansion.decided(source).items():
+        reference, arn, is_arn = output_of(name)
+        # The reference of a state machine is its ARN.
+        expected = arn if is_arn and reference["Ref"] not in machines else reference
+        found = output["Value"]
+        if isinstance(found.get("Fn::GetAtt"), str):
+            found = {"Fn::GetAtt": found["Fn::GetAtt"].split(".")}
+        if found != expected:
+            yield f"the output {name} is {found}, expected {expected}"
+        exported = None if "Condition" in output else {"Name": {"Fn::Sub": f"${{AWS::StackName}}-{name}"}}
+        if output.get("Export") != exported:
+            yield f"the output {name} is exported as {output.get('Export')}, expected {exported}"
 
 
 def findings(path):
-    for parameters, name, expected in VARIABLES:
-        found = variables(Expansion(path, **parameters), name)
-        for variable, value in expected.items():
-            if found.get(variable) != value:
-                yield f"{parameters}: {variable} of {name} is {found.get(variable)!r}, expected {value!r}"
-    for parameters, expected in SHARED:
-        expansion = Expansion(path, **parameters)
-        for name in expansion.of_type("AWS::Lambda::Function"):
-            found = variables(expansion, name)
-            # sample-work knows no locks.
-            for variable in expected:
-                if name != "SampleWork" and found.get(variable) != expected[variable]:
-                    yield f"{parameters}: {variable} of {name} is {found.get(variable)!r}, expected {expected[variable]!r}"
     expansion = Expansion(path)
     for name, function in expansion.of_type("AWS::Lambda::Function").items():
         if function.get("LoggingConfig", {}).get("LogGroup") != {"Ref": f"{name}Logs"}:
@@ -88,6 +68,16 @@ def findings(path):
     }
     if found != AT_ONCE:
         yield f"batches of queues at once: {found}, expected {AT_ONCE}"
+    queues = expansion.of_type("AWS::SQS::Queue")
+    for name, queue in queues.items():
+        if name.endswith("DeadLetters") and queue["MessageRetentionPeriod"] != DEAD_LETTERS_ARE_KEPT:
+            yield f"{name} keeps messages for {queue['MessageRetentionPeriod']} s, expected {DEAD_LETTERS_ARE_KEPT}"
+    for one in expansion.of_type("AWS::Lambda::EventSourceMapping").values():
+        name, function = one["EventSourceArn"]["Fn::GetAtt"][0], one["FunctionName"]["Ref"]
+        least = TIMEOUTS_UNTIL_REDELIVERY * expansion.of_type("AWS::Lambda::Function")[function]["Timeout"]
+        if queues[name]["VisibilityTimeout"] < least:
+            yield f"{name} delivers again after {queues[name]['VisibilityTimeout']} s, expected at least {least}"
+    yield from outputs(path)
 
 
 def main(path):
@@ -96,7 +86,7 @@ def main(path):
         print(finding, file=sys.stderr)
     if found:
         sys.exit(1)
-    print(f"{len(VARIABLES) + len(SHARED)} settings reach their functions")
+    print("what belongs together meets")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 use crate::golden::{assert_golden, golden};
 use crate::place::{LEASE, Place, TABLE};
 use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock_local::MultiRegion;
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 async fn granted(place: &Place, key: &str) -> u64 {
@@ -17,6 +19,47 @@ async fn put(place: &Place, key: &str, token: Option<AttributeValue>) {
     let put = place.local.client().put_item().table_name(TABLE).item("key", AttributeValue::S(key.to_owned()));
     let put = if let Some(token) = token { put.item("fencingToken", token) } else { put };
     put.send().await.unwrap();
+}
+
+async fn row(place: &Place, key: &str) -> HashMap<String, AttributeValue> {
+    let get = place.local.client().get_item().table_name(TABLE).key("key", AttributeValue::S(key.to_owned()));
+    get.send().await.unwrap().item.unwrap()
+}
+
+/// The condition of the write decides, also about what was read as smaller.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_token_is_lowered() {
+    let place = Place::new().await;
+    // No token of ours is as large.
+    let huge = AttributeValue::N("9".repeat(30));
+    put(&place, "k", Some(huge.clone())).await;
+
+    let raised = place.run(&["raise-tokens", "--above", "7", "--yes", "--json"]).await.done();
+
+    assert_eq!(raised, "{\"raised\":0,\"to\":7}\n");
+    assert_eq!(row(&place, "k").await["fencingToken"], huge);
+}
+
+/// Where only what may be old can be read, a token that was given last could be missed.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_may_be_old_is_read() {
+    let place = Place::new().await;
+    granted(&place, "k").await;
+    let regions = ["eu-central-1", "eu-west-1", "eu-west-3"];
+    let table = MultiRegion::start(place.local.endpoint(), &regions, None, MultiRegion::ONE_WAY).await.unwrap();
+    let raise = async || {
+        let mut command = place.command();
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", table.endpoint(regions[0]).unwrap());
+        // All tokens are larger, so it only reads.
+        command.args(["raise-tokens", "--table", TABLE, "--above", "1"]).output().await.unwrap()
+    };
+
+    table.isolate(regions[0]);
+    let refused = raise().await;
+    table.rejoin(regions[0]);
+    let raised = raise().await;
+
+    assert!(!refused.status.success() && raised.status.success(), "{refused:?} {raised:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,8 +87,7 @@ async fn after_a_restore_no_token_is_given_twice() {
     golden(&place, "raise-tokens", &["raise-tokens", "--yes"]).await;
     assert!(token().await > given);
     assert!(granted(&place, "k-0").await > given && granted(&place, "k-199").await > given);
-    let java = place.local.client().get_item().table_name(TABLE).key("key", AttributeValue::S("java".to_owned()));
-    assert_eq!(java.send().await.unwrap().item.unwrap().len(), 1);
+    assert_eq!(row(&place, "java").await.len(), 1);
 
     let above = (given + 100_000_000).to_string();
     let raised = place.run(&["raise-tokens", "--above", &above, "--yes", "--json"]).await.done();

@@ -20,6 +20,9 @@ use tracing_subscriber::layer::SubscriberExt;
 /// reports why.
 pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::Error>) -> ExitCode {
     log_json();
+    // A function is built so that a panic ends it at once. Without this its message would be no line of JSON, which no alarm
+    // counts.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("the function {panic}")));
     let started = async {
         let config = Config::from_env()?;
         run(&config).await

@@ -20,11 +20,20 @@ pub(crate) struct Deps {
     locks: LockClient,
     index: Index,
     second_look: Duration,
+    /// What the keys of its locks begin with. The role may allow no others.
+    prefix: String,
 }
 
 impl Deps {
     pub(crate) fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
-        Ok(Self { locks: config.locks()?, index: Index::new(config)?, second_look: second_look(environment)? })
+        let locks = config.locks()?;
+        let prefix = optional(environment, "LOCK_KEY_PREFIX")?;
+        // The keys in the index are whole, so a client that puts the prefix before them is no help.
+        if let Some(Err(error)) = prefix.as_ref().map(|prefix| locks.prefixed(prefix)) {
+            return Err(ConfigError::new(format!("LOCK_KEY_PREFIX cannot be used: {error}")));
+        }
+        let (index, second_look) = (Index::new(config)?, second_look(environment)?);
+        Ok(Self { locks, index, second_look, prefix: prefix.unwrap_or_default() })
     }
 }
 
@@ -77,14 +86,15 @@ async fn pause(wanted: Duration, budget: &Budget) {
 }
 
 impl Deps {
-    /// Releases the locks that the index lists. If one cannot be released, the others still are.
+    /// Releases the locks that the index lists, apart from those with another prefix. If one cannot be released, the others
+    /// still are.
     async fn look(&self, ended: &Ended) -> Look {
         let mut look = Look::default();
         let keys = match self.index.keys_of(&ended.execution).await {
             Ok(keys) => keys,
             Err(failure) => return Look { failure: Some(failure), ..look },
         };
-        for key in keys {
+        for key in keys.into_iter().filter(|key| key.key().starts_with(&self.prefix)) {
             match self.release(key.clone(), ended).await {
                 Ok(ReleaseOutcome::Released) => look.released += 1,
                 // The index was late: the lock is free by now, or another holder has it.

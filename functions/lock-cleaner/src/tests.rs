@@ -110,6 +110,32 @@ async fn the_locks_of_clients_with_a_prefix_are_freed_too() {
     assert!(is_free(&locks, "orders/a").await && is_free(&locks, "orders/blue/a").await);
 }
 
+/// Whoever uses another prefix of the table cannot make this one fail with an execution that it names.
+#[tokio::test]
+async fn with_a_prefix_of_its_own_locks_of_others_are_left_alone() {
+    let server = server(None).await;
+    let locks = server.locks(&[]);
+    for key in ["orders/a", "billing/a", "orders", "a"] {
+        leave(&locks, key, "me", Some(ENDED)).await;
+    }
+    let deps = deps(&server, &[ONE_LOOK, ("LOCK_KEY_PREFIX", "orders/")]).unwrap();
+
+    assert_eq!(clean_up(&deps, "FAILED").await.unwrap(), json!({ "released": 1 }));
+
+    for (key, free) in [("orders/a", true), ("billing/a", false), ("orders", false), ("a", false)] {
+        assert_eq!(is_free(&locks, key).await, free, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_that_cannot_be_used_stops_the_start_by_its_name() {
+    let server = DynamoDb::empty().await;
+    for value in ["orders", "once/"] {
+        let error = deps(&server, &[("LOCK_KEY_PREFIX", value)]).err().unwrap().to_string();
+        assert!(error.starts_with("LOCK_KEY_PREFIX "), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn other_statuses_release_nothing() {
     let server = server(None).await;

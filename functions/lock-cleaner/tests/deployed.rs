@@ -104,6 +104,26 @@ async fn a_clean_up_works_on_a_table_that_exists_already() {
     assert_eq!(sample.proxy.used(NAME), own(template.allows(NAME)), "used and allowed actions differ");
 }
 
+/// The index shows all locks of the execution, and the role allows those with the prefix.
+#[tokio::test]
+async fn with_a_key_prefix_a_clean_up_frees_the_locks_that_its_role_allows_and_does_not_fail_because_of_others() {
+    let Some(template) = Expansion::expand_with(&["LockKeyPrefix=orders/"]).unwrap() else { return };
+    let sample = deploy(&template).await;
+    let locks = locks(&sample);
+    for key in ["orders/k", "billing/k"] {
+        let _ = held_by(&locks, key, ENDED).await.save();
+    }
+
+    assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
+
+    assert!(is_free(&locks, "orders/k").await && !is_free(&locks, "billing/k").await);
+    assert_eq!(sample.proxy.used(NAME), own(template.allows(NAME)), "used and allowed actions differ");
+    let reaches_for_all = template.with(NAME, &[("LOCK_KEY_PREFIX", "")]);
+    let sample = deploy(&reaches_for_all).await;
+    let _ = held_by(&self::locks(&sample), "billing/k", ENDED).await.save();
+    assert_error(clean_up(&sample).await, "LockTableError", "access is denied");
+}
+
 #[tokio::test]
 async fn the_end_of_a_durable_execution_frees_its_locks_with_the_same_permissions() {
     let Some(template) = template() else { return };

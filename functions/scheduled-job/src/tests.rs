@@ -148,8 +148,10 @@ async fn once_per_tick_a_second_delivery_does_no_work_and_names_the_first_run_s_
     let replayed = json!({ "ran": false, "replayed": true, "fencingToken": first["fencingToken"] });
     assert_eq!(deliver("2026-07-01T12:00:00Z").await, replayed);
     assert_eq!(deliver("2026-07-01T14:00:00+02:00").await, replayed, "the same time, written differently");
-    assert_eq!(deliver("2026-07-01T13:00:00Z").await["ran"], true);
-    assert_eq!(runs, 2);
+    for other in ["2026-07-01T13:00:00Z", "2026-07-02T12:00:00Z", "2027-07-01T12:00:00Z", "2026-07-01T12:00:01Z"] {
+        assert_eq!(deliver(other).await["ran"], true, "{other}");
+    }
+    assert_eq!(runs, 5);
     assert!(is_free(&server, "job/scheduled-job").await);
 }
 

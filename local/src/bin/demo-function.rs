@@ -7,6 +7,7 @@
 //!
 //! * `steps`: how many milliseconds each step takes. With `checkpoint` the lease is renewed after each of them.
 //! * `crashAt`: the process exits (status 70) at the beginning of this step. The first step is 0.
+//! * `panicAt`: the handler panics at the beginning of this step.
 //! * `leaseMillis`: a lease of this length instead of one that follows the deadline.
 //! * `withoutCut`: the work continues when its lease has ended.
 //! * `write`: at the end, adds one to `count` of the item `id` = key in `COUNTER_TABLE` (`counters`), unless a larger
@@ -46,6 +47,7 @@ struct Work {
     #[serde(default)]
     write: bool,
     crash_at: Option<usize>,
+    panic_at: Option<usize>,
     lease_millis: Option<u64>,
     #[serde(default)]
     without_cut: bool,
@@ -108,6 +110,7 @@ impl Work {
                 tracing::info!("step {number} of {} crashes", self.key);
                 std::process::exit(70);
             }
+            assert_ne!(self.panic_at, Some(number), "as the event asked for");
             tokio::time::sleep(Duration::from_millis(*millis)).await;
             if self.checkpoint {
                 lock.checkpoint().await?;

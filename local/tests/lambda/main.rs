@@ -13,7 +13,7 @@ mod snapstart;
 
 use lambda_lock_local::{Function, Lambda, Outcome};
 use scene::{LONG, NAME, Scene, answer, begin};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,6 +72,19 @@ async fn a_crash_is_reported_and_the_next_invocation_starts_another_process() {
     assert_eq!(crashed.outcome, Outcome::Exited("exit status 70".to_owned()));
     assert!(crashed.logs.contains("step 1 of k crashes"), "{}", crashed.logs);
     assert!(scene.invoke(json!({ "key": "another" })).await.cold_start);
+}
+
+/// The line is written where the panic begins, so it does not depend on whether the process ends by it.
+#[tokio::test]
+async fn a_panic_is_a_line_of_json_at_error_which_alarms_count() {
+    let scene = Scene::new(LONG).await;
+    let logs = scene.invoke(json!({ "key": "k", "steps": [1], "panicAt": 0 })).await.logs;
+    let lines = logs.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let said: Vec<_> = lines.filter(|line| line["level"] == "ERROR").map(|line| line["message"].to_string()).collect();
+    assert!(
+        said[0].starts_with("\"the function panicked at ") && said[0].contains("as the event asked for"),
+        "{said:?}"
+    );
 }
 
 #[tokio::test]

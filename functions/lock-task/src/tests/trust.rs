@@ -44,6 +44,18 @@ async fn a_lock_that_no_response_handed_out_can_neither_be_renewed_nor_released(
             assert_failure(function.call(request).await, "InvalidRequest", "send the lock exactly as it was returned");
         }
     }
+    // Neither a part of the right one, nor one that is right for something else.
+    let hmac = lock["hmac"].as_str().unwrap();
+    let another = function.answer(with(acquire("me"), json!({ "key": "customer-8" }))).await["lock"]["hmac"].clone();
+    let seen = function.answer(report(acquire("you"))).await["observation"]["hmac"].clone();
+    let parts = [4, 24, 40].map(|length| json!(hmac[..length]));
+    for part in parts.into_iter().chain([json!(format!("{hmac}AAAA")), another, seen]) {
+        for request in
+            [renew(&with(lock.clone(), json!({ "hmac": part }))), release(&with(lock.clone(), json!({ "hmac": part })))]
+        {
+            assert_failure(function.call(request).await, "InvalidRequest", "lock.hmac is malformed");
+        }
+    }
     let mut without = lock.clone();
     without.as_object_mut().unwrap().remove("hmac");
     for request in [renew(&without), release(&without)] {
@@ -165,6 +177,34 @@ async fn without_a_key_a_waiting_time_is_believed_up_to_a_limit() {
         let unchanged = function.answer(told).await["observation"]["unchangedForMillis"].as_u64().unwrap();
         assert!((10_000..11_000).contains(&unchanged), "{unchanged} ms");
     }
+}
+
+/// What is authenticated counts as a whole, what nobody can check counts up to the limit.
+#[tokio::test]
+async fn where_a_key_is_not_required_an_observation_without_an_hmac_is_believed_up_to_the_limit() {
+    let optional =
+        [WITH_KEY[0], ("LOCK_HMAC_REQUIRED", "false"), ("MAX_WAITED_SECONDS", "1"), ("LOCK_MAX_CLOCK_SKEW_MS", "off")];
+    let function = Function::with(&optional).await;
+    function.lock("holder").await;
+    let unchanged = async |observation: &Value| {
+        let told = with(report(acquire("me")), json!({ "observation": observation, "waitedSeconds": 0 }));
+        let seen = function.answer(told).await["observation"].clone();
+        (seen["unchangedForMillis"].as_u64().unwrap(), seen)
+    };
+    let seen = function.answer(report(acquire("me"))).await["observation"].clone();
+    let mut bare = with(seen, json!({ "unchangedForMillis": 400_000 }));
+    bare.as_object_mut().unwrap().remove("hmac");
+    bare.as_object_mut().unwrap().remove("at");
+
+    let (believed, signed) = unchanged(&bare).await;
+
+    assert!((1_000..2_000).contains(&believed), "{believed} ms");
+    // Two of these together are longer than the limit.
+    pause(Duration::from_millis(200)).await;
+    let told = json!({ "observation": signed, "waitedSeconds": 0.2 });
+    let signed = function.answer(with(report(acquire("me")), told)).await["observation"].clone();
+    assert!(signed["unchangedForMillis"].as_u64() > Some(1_150), "{signed}");
+    assert!(unchanged(&signed).await.0 > 1_150);
 }
 
 #[tokio::test]
