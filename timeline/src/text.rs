@@ -28,10 +28,11 @@ pub fn text(events: &[Event], columns: usize) -> String {
             line[from..column(span.to).max(from + 1)].fill(symbol(span.what));
         }
         for mark in &lane.marks {
-            match *mark {
-                Mark::Lost(at) => line[column(at).saturating_sub(1)] = '×',
-                Mark::TookOver { at, .. } => line[column(at).min(width - 1)] = '»',
-            }
+            let (at, symbol) = match *mark {
+                Mark::Lost(at) => (at, '×'),
+                Mark::TookOver { at, .. } => (at, '»'),
+            };
+            line[column(at).min(width - 1)] = symbol;
         }
         let line: String = line.into_iter().collect();
         drawn += &format!("{label:widest$}  {}\n", line.trim_end());

@@ -30,8 +30,8 @@ fn record() -> Vec<Event> {
 fn holders_that_wait_hold_die_and_take_over() {
     let drawn = "\
 customer-7 a  ████████████                            ████
-customer-7 b    ··········██████████░░░×
-customer-7 c      ······················»████████×
+customer-7 b    ··········██████████░░░░×
+customer-7 c      ······················»█████████×
 customer-7 d                                ········
               0 s                                   44.0 s
 · waits  █ holds  ░ its lease is over  × lost it  » took it over
@@ -108,6 +108,20 @@ fn an_empty_record_and_one_moment_can_be_drawn() {
     let moment = [event(5, Change::Granted, "a", 15)];
     assert!(text(&moment, 5).contains('█'));
     assert!(svg(&moment).contains("held"));
+}
+
+/// `cargo demo --timeline docs/demo.svg` makes both anew.
+#[test]
+fn the_readme_shows_what_the_record_of_the_demo_looks_like() {
+    let docs = |name: &str| std::fs::read_to_string(format!("{}/../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let events: Vec<Event> = docs("demo.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(svg(&events) + "\n", docs("demo.svg"));
+    let told: Vec<_> = events.iter().map(|event| event.change).collect();
+    for change in [Change::Waiting, Change::Granted, Change::Released] {
+        assert!(told.contains(&change), "{change:?}");
+    }
+    let lost = |change: &&Change| **change == Change::TakenOver;
+    assert_eq!(told.iter().filter(lost).count(), 2, "of the killed holder, and of the stopped one");
 }
 
 #[test]

@@ -50,6 +50,8 @@ fn shell(place: &Place) -> Command {
         std::env::join_paths(std::iter::once(binaries.to_owned()).chain(std::env::split_paths(&others))).unwrap();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("session");
     std::fs::create_dir_all(&directory).unwrap();
+    // As in a clone.
+    let _ = std::os::unix::fs::symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs"), directory.join("docs"));
     let mut shell = Command::new("sh");
     shell.env_clear().envs(command.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
     shell.env("PATH", path).current_dir(directory).kill_on_drop(true);
