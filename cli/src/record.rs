@@ -10,8 +10,7 @@ use std::io::Write;
 /// Prints an event: a line of text, or of JSON for `timeline`.
 pub(crate) fn write(out: &mut impl Write, event: &Event, json: bool) -> std::io::Result<()> {
     if json {
-        serde_json::to_writer(&mut *out, event)?;
-        writeln!(out)?;
+        writeln!(out, "{}", screen::json(event)?)?;
         return out.flush();
     }
     let at = from_epoch_millis(event.at).map(screen::time).unwrap_or_default();
