@@ -1,7 +1,7 @@
 //! `watch`, `history` and `timeline`: what happened to a lock.
 
-use crate::golden::assert_golden;
-use crate::place::{Ended, LEASE, Place, TABLE};
+use crate::golden::{assert_golden, coloured, golden, golden_coloured};
+use crate::place::{Ended, LEASE, Place, TABLE, end};
 use lambda_lock::once::Started;
 use lambda_lock_local::LocalDynamoDb;
 use lambda_lock_timeline::{Change, Event};
@@ -63,6 +63,8 @@ async fn watch_tells_what_changes_of_one_lock_and_of_all() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let (one, all, text) = (watch(&["k", "--json"]), watch(&["--json"]), watch(&["k", "other"]));
+    let mut colours = coloured(&place, &["watch", "k", "--interval", "100ms", "--for", "7s"]);
+    let colours = tokio::spawn(async move { end(&mut colours).await });
     sleep(Duration::from_millis(500)).await;
     story(&place).await;
     let [one, all, text] = [one, all, text].map(|child| async { child.wait_with_output().await.unwrap() });
@@ -74,6 +76,8 @@ async fn watch_tells_what_changes_of_one_lock_and_of_all() {
     assert_eq!(events(&String::from_utf8(all.stdout).unwrap()), of_all);
     let text = Ended { status: text.status, out: String::from_utf8(text.stdout).unwrap(), err: String::new() };
     assert_golden("watch", &text);
+    assert_golden("watch-colours", &colours.await.unwrap());
+    assert_golden("watch-json", &Ended { out: one.clone(), ..text });
 
     let drawn = place.run_with(&["timeline", "--columns", "60"], &one).await.done();
     assert!(drawn.contains("k a  █") && drawn.contains('░'), "{drawn}");
@@ -98,6 +102,8 @@ async fn history_tells_the_same_from_the_tables_stream() {
     let printed = place.run(&["history", "k", "--json"]).await.done();
     assert_eq!(events(&printed), told());
     assert_golden("history", &place.run(&["history", "k"]).await);
+    golden(&place, "history-json", &["history", "k", "--json"]).await;
+    golden_coloured(&place, "history", &["history", "k"]).await;
     assert_golden("history-nothing", &place.run(&["history", "nobody"]).await);
 }
 
