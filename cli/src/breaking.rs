@@ -8,6 +8,7 @@ use crate::row::State;
 use crate::screen::{self, STRONG, plain};
 use lambda_lock::ReleaseOutcome;
 use serde_json::json;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -21,7 +22,7 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
         let lock = locks.peek(key.clone()).await?.filter(|lock| lock.version == options.seen).ok_or_else(changed)?;
         let state = State::of(&lock, SystemTime::now(), connection.max_clock_skew());
         if state == State::Dead {
-            anstream::eprintln!("Its lease has ended: the next acquire takes it over without a break.");
+            screen::tell("Its lease has ended: the next acquire takes it over without a break.");
         }
         let holder = plain(&lock.holder);
         confirm(&format!(
@@ -34,13 +35,15 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => return Err(changed()),
     }
+    let mut out = anstream::stdout();
     if json {
-        println!("{}", json!({"key": key.key(), "free": true}));
+        writeln!(out, "{}", screen::json(&json!({"key": key.key(), "free": true}))?)?;
     } else {
         let style = screen::GOOD;
-        anstream::println!(
+        writeln!(
+            out,
             "{STRONG}{shown}{STRONG:#} is {style}free{style:#}. Its holder may still run until its next renewal."
-        );
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,11 @@ pub(crate) fn between(
         return before.map(|lock| event(key, change, lock, now));
     };
     let change = match before {
-        Some(before) if before.version == lock.version && before.released == lock.released => return None,
+        Some(before) if before.version == lock.version && before.released == lock.released => {
+            return (before.freeze_reason != lock.freeze_reason).then(|| freeze(key, lock, now));
+        }
+        // A row that was made to be frozen.
+        None if lock.released && lock.freeze_reason.is_some() => return Some(freeze(key, lock, now)),
         Some(before) if lock.released => {
             let is_broken = !before.released && lock.break_reason.is_some() && lock.break_reason != before.break_reason;
             if is_broken { Change::Broken } else { Change::Released }
@@ -34,6 +38,11 @@ pub(crate) fn between(
     Some(event(key, change, lock, at.unwrap_or(now)))
 }
 
+fn freeze(key: &LockKey, lock: &PeekedLock, now: SystemTime) -> Event {
+    let change = if lock.freeze_reason.is_some() { Change::Frozen } else { Change::Thawed };
+    event(key, change, lock, lock.freeze_changed_at.unwrap_or(now))
+}
+
 pub(crate) fn event(key: &LockKey, change: Change, lock: &PeekedLock, at: SystemTime) -> Event {
     Event {
         at: epoch_millis(at),
@@ -42,6 +51,10 @@ pub(crate) fn event(key: &LockKey, change: Change, lock: &PeekedLock, at: System
         holder: lock.holder.clone(),
         fencing_token: lock.fencing_token,
         lease_ends_at: lock.lease_ends_at.map(epoch_millis),
-        reason: lock.break_reason.clone().filter(|_| change == Change::Broken),
+        reason: match change {
+            Change::Broken => lock.break_reason.clone(),
+            Change::Frozen => lock.freeze_reason.clone(),
+            _ => None,
+        },
     }
 }

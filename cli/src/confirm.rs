@@ -1,18 +1,19 @@
 //! Asks before something is changed.
 
 use crate::exit::Failure;
+use crate::screen;
 use std::io::{BufRead, IsTerminal, Write};
 
 /// Says what will be done, and asks.
 pub(crate) fn confirm(what: &str) -> Result<(), Failure> {
     let mut input = std::io::stdin().lock();
-    anstream::eprintln!("{what}");
+    screen::tell(what);
     if !input.is_terminal() {
         return Err(Failure::Usage(
             "nobody can be asked, because standard input is no terminal: give --yes".to_owned(),
         ));
     }
-    anstream::eprint!("Continue? [y/N] ");
+    write!(std::io::stderr(), "Continue? [y/N] ")?;
     std::io::stderr().flush()?;
     let mut answer = String::new();
     input.read_line(&mut answer)?;

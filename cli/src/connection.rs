@@ -1,6 +1,7 @@
 //! Where the table is, and how the client is configured.
 
 use crate::exit::Failure;
+use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::Client;
 use aws_smithy_http_client::tls;
@@ -62,6 +63,11 @@ fn max_clock_skew(text: &str) -> Result<MaxClockSkew, String> {
     Ok(MaxClockSkew(Some(Duration::from_millis(millis))))
 }
 
+/// How long is waited for services that only add to what is shown. They may not be reachable from here.
+fn of_others() -> TimeoutConfig {
+    TimeoutConfig::builder().operation_timeout(Duration::from_secs(5)).build()
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Leases {
     Java,
@@ -88,6 +94,27 @@ impl Options {
             return Err(Failure::Usage("no Region is known: give --region, or set AWS_REGION".to_owned()));
         }
         Ok(config)
+    }
+
+    /// A client of Step Functions. `None` where DynamoDB is another one than that of AWS, and Step Functions is not given.
+    pub(crate) fn step_functions(&self, config: &SdkConfig) -> Option<aws_sdk_sfn::Client> {
+        self.is_known(config, "AWS_ENDPOINT_URL_SFN").then(|| {
+            let config = aws_sdk_sfn::config::Builder::from(config).timeout_config(of_others());
+            aws_sdk_sfn::Client::from_conf(config.build())
+        })
+    }
+
+    /// A client of CloudFormation, as with [`Self::step_functions`].
+    pub(crate) fn cloud_formation(&self, config: &SdkConfig) -> Option<aws_sdk_cloudformation::Client> {
+        self.is_known(config, "AWS_ENDPOINT_URL_CLOUDFORMATION").then(|| {
+            let config = aws_sdk_cloudformation::config::Builder::from(config).timeout_config(of_others());
+            aws_sdk_cloudformation::Client::from_conf(config.build())
+        })
+    }
+
+    /// Whether it is known where a service is. Nobody who gives a DynamoDB of his own wants to send anything to AWS.
+    fn is_known(&self, config: &SdkConfig, variable: &str) -> bool {
+        self.endpoint_url.is_none() || config.endpoint_url().is_some() || std::env::var_os(variable).is_some()
     }
 
     pub(crate) fn dynamodb(&self, config: &SdkConfig) -> Client {

@@ -2,12 +2,16 @@
 
 use crate::arguments::DoctorOptions;
 use crate::connection;
+use crate::deployed;
 use crate::exit::{self, Failure};
 use crate::screen::{self, STRONG, plain};
 use crate::server_date::ServerDate;
 use anstyle::Style;
+use aws_config::SdkConfig;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{TableDescription, TimeToLiveStatus};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, GlobalSecondaryIndexDescription, IndexStatus, TableDescription, TimeToLiveStatus,
+};
 use lambda_lock::{Error, LockClient, LockKey};
 use serde::Serialize;
 use std::io::Write;
@@ -17,6 +21,7 @@ use std::time::Duration;
 
 /// The index by which `lock-cleaner` finds the locks of an execution.
 const BY_WORKFLOW: &str = "byWorkflow";
+const WORKFLOW: &str = "workflow";
 /// The lease of the lock that is acquired as a trial.
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -63,24 +68,33 @@ pub(crate) async fn doctor(connection: &connection::Options, options: &DoctorOpt
     let (dynamodb, locks) = (connection.dynamodb(&config), connection.open().await?);
     let mut findings = Findings::default();
     findings.tried("table", locks.check_table().await, "it is active, and has the key attributes of these options");
-    about_the_table(&mut findings, connection, &dynamodb).await;
+    let table = about_the_table(&mut findings, connection, &dynamodb).await;
     about_ttl(&mut findings, connection, &dynamodb).await;
-    try_to_read(&mut findings, &locks).await;
+    about_what_is_deployed(&mut findings, connection, &config).await;
+    try_to_read(&mut findings, &locks, own_key(connection)).await;
+    if table.is_some_and(|table| index_of(&table).is_some()) {
+        try_the_index(&mut findings, connection, &dynamodb).await;
+    }
     if options.write {
-        try_to_write(&mut findings, &locks).await;
+        try_to_write(&mut findings, &locks, own_key(connection)).await;
     }
     print(&findings.0, options.format.json)?;
     let is_ill = findings.0.iter().any(|finding| finding.verdict == Verdict::Failed);
     Ok(if is_ill { ExitCode::from(exit::UNUSABLE) } else { ExitCode::SUCCESS })
 }
 
-async fn about_the_table(findings: &mut Findings, connection: &connection::Options, dynamodb: &Client) {
+async fn about_the_table(
+    findings: &mut Findings,
+    connection: &connection::Options,
+    dynamodb: &Client,
+) -> Option<TableDescription> {
     let date = ServerDate::default();
     let request = dynamodb.describe_table().table_name(connection.table()).customize().interceptor(date.clone());
     let table = match request.send().await {
         Ok(described) => described.table,
         Err(error) => {
-            return findings.add("clock", Verdict::Failed, exit::said(&error));
+            findings.add("clock", Verdict::Failed, exit::said(&error));
+            return None;
         }
     };
     match (date.offset(), connection.max_clock_skew()) {
@@ -93,19 +107,31 @@ async fn about_the_table(findings: &mut Findings, connection: &connection::Optio
             findings.add("clock", if is_apart { Verdict::Failed } else { Verdict::Ok }, said);
         }
     }
-    if let Some(table) = table {
-        about_its_parts(findings, &table);
+    if let Some(table) = &table {
+        about_its_parts(findings, table);
     }
+    table
+}
+
+fn index_of(table: &TableDescription) -> Option<&GlobalSecondaryIndexDescription> {
+    table.global_secondary_indexes().iter().find(|index| index.index_name() == Some(BY_WORKFLOW))
 }
 
 fn about_its_parts(findings: &mut Findings, table: &TableDescription) {
-    let has_index = table.global_secondary_indexes().iter().any(|index| index.index_name() == Some(BY_WORKFLOW));
-    if has_index {
-        findings.add("index", Verdict::Ok, format!("{BY_WORKFLOW} is there"));
-    } else {
-        let said = format!("{BY_WORKFLOW} is missing: lock-cleaner needs it, and nobody else");
-        findings.add("index", Verdict::Warning, said);
-    }
+    let (verdict, said) = match index_of(table) {
+        None => (Verdict::Warning, format!("{BY_WORKFLOW} is missing: lock-cleaner needs it, and nobody else")),
+        Some(index) => match (index.key_schema(), index.index_status()) {
+            ([key], _) if key.attribute_name() != WORKFLOW => (
+                Verdict::Failed,
+                format!("the key of {BY_WORKFLOW} must be {WORKFLOW}, and is {}", key.attribute_name()),
+            ),
+            (_, Some(status)) if *status != IndexStatus::Active => {
+                (Verdict::Warning, format!("{BY_WORKFLOW} is {status}: lock-cleaner has to wait"))
+            }
+            _ => (Verdict::Ok, format!("{BY_WORKFLOW} is there")),
+        },
+    };
+    findings.add("index", verdict, said);
     let regions: Vec<_> = table.replicas().iter().filter_map(|replica| replica.region_name()).collect();
     if regions.is_empty() {
         findings.add("Regions", Verdict::Ok, "the table has no replicas");
@@ -142,19 +168,50 @@ async fn about_ttl(findings: &mut Findings, connection: &connection::Options, dy
     findings.add("TTL", verdict, said);
 }
 
-/// A key that nobody else uses.
-fn own_key() -> LockKey {
-    format!("lambda-lock/doctor/{:016x}", fastrand::u64(..)).into()
+async fn about_what_is_deployed(findings: &mut Findings, connection: &connection::Options, config: &SdkConfig) {
+    match deployed::beside(connection, config).await {
+        Ok((stack, names)) if names.is_empty() => {
+            findings.add("stack", Verdict::Ok, format!("{stack} has the table, and no functions"));
+        }
+        Ok((stack, names)) => findings.add("stack", Verdict::Ok, format!("{stack} has {}", names.join(", "))),
+        Err(why) => {
+            findings.add("stack", Verdict::Warning, format!("it is unknown what is deployed beside the table: {why}"));
+        }
+    }
 }
 
-async fn try_to_read(findings: &mut Findings, locks: &LockClient) {
-    findings.tried("GetItem", locks.peek(own_key()).await, "show is allowed");
+/// A key that nobody else uses.
+fn own_key(connection: &connection::Options) -> LockKey {
+    let name = format!("lambda-lock/doctor/{:016x}", fastrand::u64(..));
+    let sort_key = connection.schema().sort_key_attribute.map(|_| "doctor".to_owned());
+    LockKey::new(name, sort_key)
+}
+
+async fn try_to_read(findings: &mut Findings, locks: &LockClient, key: LockKey) {
+    findings.tried("GetItem", locks.peek(key.clone()).await, "show is allowed");
     let mut pages = locks.list().page_size(NonZeroU32::MIN);
     findings.tried("Scan", pages.next().await, "ls is allowed");
+    match locks.semaphore(key, 1).peek().await {
+        Ok(_) => findings.add("BatchGetItem", Verdict::Ok, "several locks at once are allowed"),
+        // Most callers do without.
+        Err(error) => findings.add("BatchGetItem", Verdict::Warning, error.to_string()),
+    }
 }
 
-async fn try_to_write(findings: &mut Findings, locks: &LockClient) {
-    let acquired = locks.try_acquire(own_key()).lease(LEASE).await;
+/// As lock-cleaner does it.
+async fn try_the_index(findings: &mut Findings, connection: &connection::Options, dynamodb: &Client) {
+    let query = dynamodb.query().table_name(connection.table()).index_name(BY_WORKFLOW);
+    let query = query.key_condition_expression("#workflow = :own").expression_attribute_names("#workflow", WORKFLOW);
+    let query = query.expression_attribute_values(":own", AttributeValue::S(own_key(connection).key().to_owned()));
+    match query.send().await {
+        Ok(_) => findings.add("Query", Verdict::Ok, "lock-cleaner could find the locks of an execution"),
+        // Nothing but lock-cleaner needs it, and it has a role of its own.
+        Err(error) => findings.add("Query", Verdict::Warning, exit::said(&error)),
+    }
+}
+
+async fn try_to_write(findings: &mut Findings, locks: &LockClient, key: LockKey) {
+    let acquired = locks.try_acquire(key).lease(LEASE).await;
     let Some(lock) = findings.tried("UpdateItem", acquired, "acquire, renew, release and break are allowed") else {
         return;
     };
@@ -170,8 +227,7 @@ fn print(findings: &[Finding], json: bool) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     for finding in findings {
         if json {
-            serde_json::to_writer(&mut out, finding).map_err(std::io::Error::from)?;
-            writeln!(out)?;
+            writeln!(out, "{}", screen::json(finding)?)?;
             continue;
         }
         let (style, word): (Style, _) = match finding.verdict {
@@ -179,7 +235,7 @@ fn print(findings: &[Finding], json: bool) -> Result<(), Failure> {
             Verdict::Warning => (screen::DOUBTFUL, "warning"),
             Verdict::Failed => (screen::WRONG, "failed"),
         };
-        writeln!(out, "{style}{word:<8}{style:#} {STRONG}{:<10}{STRONG:#} {}", finding.about, plain(&finding.said))?;
+        writeln!(out, "{style}{word:<8}{style:#} {STRONG}{:<12}{STRONG:#} {}", finding.about, plain(&finding.said))?;
     }
     Ok(())
 }

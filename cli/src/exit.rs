@@ -37,6 +37,8 @@ pub(crate) enum Failure {
         code: u8,
     },
     Io(std::io::Error),
+    /// A lock could not be printed for whoever renews and releases it.
+    Unprinted(std::io::Error),
 }
 
 impl Failure {
@@ -47,7 +49,7 @@ impl Failure {
             Self::Lost(_) => LOST,
             Self::Usage(_) => USAGE,
             Self::Sdk { code, .. } => *code,
-            Self::Io(_) => OTHER,
+            Self::Io(_) | Self::Unprinted(_) => OTHER,
         })
     }
 }
@@ -114,6 +116,7 @@ impl fmt::Display for Failure {
                 f.write_str(&screen::plain(message))
             }
             Self::Io(error) => error.fmt(f),
+            Self::Unprinted(error) => write!(f, "the lock cannot be printed: {error}"),
         }
     }
 }

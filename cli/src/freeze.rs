@@ -7,6 +7,7 @@ use crate::exit::Failure;
 use crate::screen::{self, STRONG, plain};
 use lambda_lock::ThawOutcome;
 use serde_json::json;
+use std::io::Write;
 use std::process::ExitCode;
 
 pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOptions) -> Result<ExitCode, Failure> {
@@ -24,13 +25,15 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
         ))?;
     }
     locks.freeze(key.clone(), &options.reason).await?;
+    let mut out = anstream::stdout();
     if options.format.json {
-        println!("{}", json!({ "key": key.key(), "frozen": true }));
+        writeln!(out, "{}", screen::json(&json!({ "key": key.key(), "frozen": true }))?)?;
     } else {
         let style = screen::DOUBTFUL;
-        anstream::println!(
+        writeln!(
+            out,
             "{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. Nobody but its holder is granted it until it is thawed."
-        );
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -50,13 +53,15 @@ pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions
         ))?;
     }
     let was_frozen = locks.thaw(key.clone()).await? == ThawOutcome::Thawed;
-    match (options.format.json, was_frozen) {
-        (true, _) => println!("{}", json!({ "key": key.key(), "frozen": false, "wasFrozen": was_frozen })),
-        (false, true) => {
-            let style = screen::GOOD;
-            anstream::println!("{STRONG}{shown}{STRONG:#} is {style}thawed{style:#}. Callers are granted it again.");
-        }
-        (false, false) => anstream::println!("{STRONG}{shown}{STRONG:#} was not frozen."),
+    let mut out = anstream::stdout();
+    if options.format.json {
+        let thawed = json!({ "key": key.key(), "frozen": false, "wasFrozen": was_frozen });
+        writeln!(out, "{}", screen::json(&thawed)?)?;
+    } else if was_frozen {
+        let style = screen::GOOD;
+        writeln!(out, "{STRONG}{shown}{STRONG:#} is {style}thawed{style:#}. Callers are granted it again.")?;
+    } else {
+        writeln!(out, "{STRONG}{shown}{STRONG:#} was not frozen.")?;
     }
     Ok(ExitCode::SUCCESS)
 }

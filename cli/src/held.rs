@@ -2,9 +2,10 @@
 
 use crate::arguments::{AcquireOptions, HowToAcquire, ReleaseOptions, RenewOptions};
 use crate::exit::Failure;
+use crate::screen;
 use lambda_lock::{Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
 use serde_json::json;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,7 +21,14 @@ pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Res
             TryAcquired::Held(held) => tokio::time::sleep(waiting.pause(held)?).await,
         }
     };
-    print(lock)
+    match print(&lock) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // Nobody could renew or release it.
+        Err(error) => {
+            lock.release().await?;
+            Err(Failure::Unprinted(error))
+        }
+    }
 }
 
 pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<ExitCode, Failure> {
@@ -28,14 +36,17 @@ pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<
     if let Some(lease) = options.lease {
         resume = resume.lease(lease);
     }
-    print(resume.await?)
+    print(&resume.await?).map_err(Failure::Unprinted)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Result<ExitCode, Failure> {
     let saved = read(options.file.as_deref())?;
     let key = saved.key();
     match locks.release(saved).await? {
-        ReleaseOutcome::Released if options.format.json => println!("{}", json!({"key": key.key(), "released": true})),
+        ReleaseOutcome::Released if options.format.json => {
+            writeln!(std::io::stdout(), "{}", screen::json(&json!({"key": key.key(), "released": true}))?)?;
+        }
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => {
             return Err(Failure::Lost(format!("{key} was no longer held: it was lost before, or released already")));
@@ -81,9 +92,10 @@ impl<'a> Waiting<'a> {
     }
 }
 
-fn print(lock: Lock) -> Result<ExitCode, Failure> {
-    println!("{}", serde_json::to_string(&lock.save()).map_err(std::io::Error::from)?);
-    Ok(ExitCode::SUCCESS)
+fn print(lock: &Lock) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", screen::json(&lock.to_saved())?)?;
+    out.flush()
 }
 
 fn read(file: Option<&Path>) -> Result<SavedLock, Failure> {

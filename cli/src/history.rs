@@ -5,6 +5,7 @@ use crate::changes::between;
 use crate::connection;
 use crate::exit::{Failure, of_request};
 use crate::record;
+use crate::screen;
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record as Change, Shard, ShardIteratorType, StreamViewType};
 use lambda_lock::protocol::{Record, Value};
@@ -23,16 +24,23 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
     let key = options.key.key();
     let (streams, stream) = stream(connection).await?;
     let mut events = Vec::new();
+    let mut seen = 0;
     for shard in shards(&streams, &stream).await? {
-        read(&streams, &stream, &shard, |change| events.extend(event_of(connection, &key, &change))).await?;
+        read(&streams, &stream, &shard, |change| {
+            seen += 1;
+            screen::progress(format_args!("{seen} changes read"));
+            events.extend(event_of(connection, &key, &change));
+        })
+        .await?;
     }
+    screen::progress_ends();
     events.sort_by_key(|event| event.at);
     let mut out = anstream::stdout().lock();
     for event in &events {
         record::write(&mut out, event, options.format.json)?;
     }
     if events.is_empty() {
-        eprintln!("The stream has nothing about this lock. It goes back 24 hours.");
+        screen::tell("The stream has nothing about this lock. It goes back 24 hours.");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use crate::row::{Row, State, from_epoch_millis};
 use crate::screen::{self, FAINT, STRONG};
 use anstyle::Style;
 use serde_json::json;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -28,7 +28,6 @@ pub(crate) async fn list(connection: &connection::Options, options: &ListOptions
     let mut pages = locks.list();
     let mut out = anstream::stdout().lock();
     let most = options.limit.unwrap_or(u64::MAX);
-    let progress = std::io::stderr().is_terminal();
     let mut stopped = false;
     if !json {
         let header = format!("{:<9}{:<9}{:<13}{:<15}{:<25} HOLDER", "STATE", "LEFT", "RENEWED", "TOKEN", "KEY");
@@ -49,24 +48,21 @@ pub(crate) async fn list(connection: &connection::Options, options: &ListOptions
             }
             read.printed += 1;
             if json {
-                serde_json::to_writer(&mut out, &row).map_err(std::io::Error::from)?;
-                writeln!(out)?;
+                writeln!(out, "{}", screen::json(&row)?)?;
             } else {
                 write_line(&mut out, &row, now)?;
             }
         }
         out.flush()?;
-        if progress && begun.elapsed() > SILENCE {
-            eprint!("\r{} rows read, {:.1} read units ", read.rows, read.units);
+        if begun.elapsed() > SILENCE {
+            screen::progress(format_args!("{} rows read, {:.1} read units", read.rows, read.units));
         }
         stopped |= read.units >= options.read_units;
         if stopped {
             break;
         }
     }
-    if progress && begun.elapsed() > SILENCE {
-        eprint!("\r");
-    }
+    screen::progress_ends();
     tell(&read, !stopped, options, json);
     Ok(ExitCode::SUCCESS)
 }
@@ -127,11 +123,12 @@ fn tell(read: &Read, complete: bool, options: &ListOptions, json: bool) {
         let summary = json!({
             "locks": read.printed, "rowsRead": read.rows, "readUnits": read.units, "complete": complete,
         });
-        return eprintln!("{summary}");
+        return screen::tell(summary);
     }
-    anstream::eprintln!("{FAINT}{} of {} rows, {:.1} read units{FAINT:#}", read.printed, read.rows, read.units);
+    let Read { rows, units, printed } = read;
+    screen::tell(format_args!("{FAINT}{printed} of {rows} rows, {units:.1} read units{FAINT:#}"));
     if !complete {
         let limit = if options.limit == Some(read.printed) { "--limit" } else { "--read-units" };
-        eprintln!("The list stops here, and there may be more locks: give a larger {limit}.");
+        screen::tell(format_args!("The list stops here, and there may be more locks: give a larger {limit}."));
     }
 }

@@ -1,14 +1,14 @@
 //! `lambda-lock`: who holds which lock, since when, and may I break it? The manual is `docs/command.md`.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints to its user")]
-
 mod arguments;
 mod asl;
 mod breaking;
 mod changes;
 mod confirm;
 mod connection;
+mod deployed;
 mod doctor;
+mod execution;
 mod exit;
 mod freeze;
 mod held;
@@ -29,6 +29,7 @@ mod watch;
 use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;
 use clap::{CommandFactory, Parser};
+use std::io::Write;
 use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
@@ -38,7 +39,7 @@ async fn main() -> ExitCode {
         // Whoever reads the output has what he wanted, as with `head`.
         Err(Failure::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            anstream::eprintln!("{}error:{:#} {failure}", screen::WRONG, screen::WRONG);
+            screen::tell(format_args!("{}error:{:#} {failure}", screen::WRONG, screen::WRONG));
             failure.code()
         }
     }
@@ -65,7 +66,10 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::Timeline(options) => timeline::draw(&options),
         Command::Asl(options) => asl::print(options),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "lambda-lock", &mut std::io::stdout());
+            // It panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "lambda-lock", &mut script);
+            std::io::stdout().write_all(&script)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Man { directory } => {

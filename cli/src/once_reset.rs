@@ -7,6 +7,7 @@ use crate::exit::Failure;
 use crate::screen::{self, STRONG, plain};
 use lambda_lock::once::ResetOutcome;
 use serde_json::json;
+use std::io::Write;
 use std::process::ExitCode;
 
 pub(crate) async fn once_reset(
@@ -22,11 +23,14 @@ pub(crate) async fn once_reset(
             connection.table()
         ))?;
     }
+    let mut out = anstream::stdout();
     match locks.once(work.clone()).reset(&options.reason).await? {
-        ResetOutcome::Open if options.format.json => println!("{}", json!({ "key": work.key(), "open": true })),
+        ResetOutcome::Open if options.format.json => {
+            writeln!(out, "{}", screen::json(&json!({ "key": work.key(), "open": true }))?)?
+        }
         ResetOutcome::Open => {
             let style = screen::GOOD;
-            anstream::println!("{STRONG}{shown}{STRONG:#} is {style}open{style:#}. The next call does the work again.");
+            writeln!(out, "{STRONG}{shown}{STRONG:#} is {style}open{style:#}. The next call does the work again.")?;
         }
         ResetOutcome::NotFailed => {
             return Err(Failure::Lost(format!(

@@ -8,13 +8,13 @@ use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::{Failure, of_request};
 use crate::row::epoch_millis;
-use crate::screen::plain;
+use crate::screen::{self, plain};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::protocol::Schema;
 use serde_json::json;
 use std::collections::HashMap;
-use std::io::IsTerminal;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -48,6 +48,7 @@ pub(crate) async fn raise_tokens(
             Ok(())
         })
         .await?;
+    screen::progress_ends();
     if older > 0 && !options.yes {
         confirm(&format!(
             "{older} rows of table {table} have a smaller token than {floor}. They get this one. No caller may use the table \
@@ -63,10 +64,12 @@ pub(crate) async fn raise_tokens(
             })
             .await?;
     }
+    screen::progress_ends();
+    let mut out = std::io::stdout();
     if options.format.json {
-        println!("{}", json!({ "raised": raised, "to": floor }));
+        writeln!(out, "{}", json!({ "raised": raised, "to": floor }))?;
     } else {
-        println!("{raised} tokens were raised to {floor}");
+        writeln!(out, "{raised} tokens were raised to {floor}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -84,9 +87,7 @@ impl Raising<'_> {
             let page =
                 scan.set_exclusive_start_key(start).send().await.map_err(|error| of_request(&error, self.table))?;
             seen += page.scanned_count;
-            if std::io::stderr().is_terminal() {
-                eprint!("\r{seen} rows read ");
-            }
+            screen::progress(format_args!("{seen} rows read"));
             for row in page.items.unwrap_or_default() {
                 match row.get(TOKEN) {
                     None => {}
@@ -94,7 +95,8 @@ impl Raising<'_> {
                     Some(AttributeValue::N(_)) => each(self.key(&row)).await?,
                     Some(_) if names_odd_rows => {
                         let key = row.get(&self.schema.key_attribute).and_then(|key| key.as_s().ok());
-                        eprintln!("{} has a token that is no number, and is left", plain(key.map_or("?", |key| key)));
+                        let key = plain(key.map_or("?", |key| key));
+                        screen::tell(format_args!("{key} has a token that is no number, and is left"));
                     }
                     Some(_) => {}
                 }

@@ -10,8 +10,7 @@ use std::io::Write;
 /// Prints an event: a line of text, or of JSON for `timeline`.
 pub(crate) fn write(out: &mut impl Write, event: &Event, json: bool) -> std::io::Result<()> {
     if json {
-        serde_json::to_writer(&mut *out, event)?;
-        writeln!(out)?;
+        writeln!(out, "{}", screen::json(event)?)?;
         return out.flush();
     }
     let at = from_epoch_millis(event.at).map(screen::time).unwrap_or_default();
@@ -31,7 +30,7 @@ pub(crate) fn write(out: &mut impl Write, event: &Event, json: bool) -> std::io:
 fn style(change: Change) -> Style {
     match change {
         Change::Granted | Change::Renewed | Change::Held => screen::GOOD,
-        Change::TakenOver | Change::Broken => screen::DOUBTFUL,
+        Change::TakenOver | Change::Broken | Change::Frozen => screen::DOUBTFUL,
         _ => FAINT,
     }
 }

@@ -158,5 +158,5 @@ fn code_of_signal(signal: Signal) -> ExitCode {
 }
 
 fn complain(what: &str) {
-    anstream::eprintln!("{}lambda-lock:{:#} {}", screen::WRONG, screen::WRONG, screen::plain(what));
+    screen::tell(format_args!("{}lambda-lock:{:#} {}", screen::WRONG, screen::WRONG, screen::plain(what)));
 }

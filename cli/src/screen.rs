@@ -1,6 +1,9 @@
 //! What the commands share in what they print.
 
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
 pub(crate) const WRONG: Style = AnsiColor::Red.on_default().bold();
@@ -9,10 +12,48 @@ pub(crate) const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 pub(crate) const FAINT: Style = Style::new().dimmed();
 pub(crate) const STRONG: Style = Style::new().bold();
 
-/// A text of a row, as it may be shown in a terminal: control characters are escaped.
+/// A text of a row, as it may be shown in a terminal: characters that nobody sees, or that change how others are seen, are
+/// escaped.
 pub(crate) fn plain(text: &str) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_default().collect::<String>() } else { c.to_string() };
+    let escaped = |c: char| if is_hidden(c) { c.escape_unicode().collect::<String>() } else { c.to_string() };
     text.chars().map(escaped).collect()
+}
+
+/// Control characters, and others that have no picture, such as those that turn the direction of the text.
+fn is_hidden(c: char) -> bool {
+    // Behind a letter, an accent is not escaped.
+    !c.is_ascii_graphic() && c != ' ' && format!("a{c}").escape_debug().count() > 2
+}
+
+/// What `--json` prints. It may hold texts of a row too.
+pub(crate) fn json(value: &impl Serialize) -> std::io::Result<String> {
+    let mut json = String::new();
+    for c in serde_json::to_string(value)?.chars() {
+        if is_hidden(c) {
+            let units = c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            json += &units;
+        } else {
+            json.push(c);
+        }
+    }
+    Ok(json)
+}
+
+/// Writes a line to standard error. Nobody has to be there to read it: what the command does goes on.
+pub(crate) fn tell(line: impl Display) {
+    let _ = writeln!(anstream::stderr(), "{line}");
+}
+
+/// Tells how far long work is, where somebody looks. The next line is written over it.
+pub(crate) fn progress(how_far: impl Display) {
+    if std::io::stderr().is_terminal() {
+        let _ = write!(std::io::stderr(), "\r{how_far}\u{1b}[K\r");
+    }
+}
+
+/// Removes the progress.
+pub(crate) fn progress_ends() {
+    progress("");
 }
 
 /// A duration in its two largest units, without fractions of a second.

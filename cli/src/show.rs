@@ -2,9 +2,10 @@
 
 use crate::arguments::ShowOptions;
 use crate::connection;
+use crate::execution::Execution;
 use crate::exit::Failure;
-use crate::row::{ONCE, Row, State, epoch_millis};
-use crate::screen::{self, STRONG, plain, span, time};
+use crate::row::{ONCE, Row, State, epoch_millis, from_epoch_millis};
+use crate::screen::{self, DOUBTFUL, STRONG, plain, span, time};
 use lambda_lock::once::{OnceState, OnceStatus};
 use lambda_lock::{Attribute, LockClient, LockKey, PeekedLock};
 use serde::Serialize;
@@ -22,6 +23,9 @@ struct Shown<'a> {
     work: Option<Work>,
     /// `null` where the lock has no row.
     lock: Option<Row>,
+    /// Where the holder is an execution of Step Functions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    execution: Option<Execution>,
 }
 
 /// The record of idempotent work. Times are in epoch milliseconds.
@@ -56,21 +60,31 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
     let lock = if work.as_ref().and_then(settled).is_none() { locks.peek(key.clone()).await? } else { None };
     let now = SystemTime::now();
     let state = lock.as_ref().map(|lock| State::of(lock, now, connection.max_clock_skew()));
+    let execution = match lock.as_ref().filter(|lock| !lock.released).and_then(|lock| lock.workflow.as_deref()) {
+        Some(workflow) => Execution::of(connection, workflow).await,
+        None => None,
+    };
     if json {
         let shown = Shown {
             key: key.key(),
             work: work.as_ref().map(Work::of),
             lock: lock.as_ref().zip(state).map(|(lock, state)| Row::of_lock(&key, lock, state)),
+            execution,
         };
-        serde_json::to_writer(&mut out, &shown).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        writeln!(out, "{}", screen::json(&shown)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(work) = &work {
         write_work(&mut out, &key, work)?;
     }
     match lock.as_ref().zip(state) {
-        Some((lock, state)) => write_lock(&mut out, &key, lock, state, now, connection.max_clock_skew())?,
+        Some((lock, state)) => {
+            write_lock(&mut out, &key, lock, state, now)?;
+            if let Some(execution) = &execution {
+                write_execution(&mut out, execution)?;
+            }
+            writeln!(out, "{}", advice(lock, state, connection.max_clock_skew()))?;
+        }
         None if work.is_some() => {}
         None => {
             let key = plain(&key.to_string());
@@ -122,7 +136,6 @@ fn write_lock(
     lock: &PeekedLock,
     state: State,
     now: SystemTime,
-    max_clock_skew: Option<Duration>,
 ) -> std::io::Result<()> {
     let (key, holder) = (plain(&key.to_string()), plain(&lock.holder));
     let (style, is) = match state {
@@ -155,8 +168,25 @@ fn write_lock(
             writeln!(out, "  {}: {}", plain(name), plain(value))?;
         }
     }
-    writeln!(out, "  version: {}", plain(&lock.version))?;
-    writeln!(out, "{}", advice(lock, state, max_clock_skew))
+    writeln!(out, "  version: {}", plain(&lock.version))
+}
+
+fn write_execution(out: &mut impl Write, execution: &Execution) -> std::io::Result<()> {
+    let at = |millis: Option<u64>| millis.and_then(from_epoch_millis).map(time).unwrap_or_default();
+    match execution {
+        Execution::Unknown { unknown } => writeln!(out, "  its execution is unknown: {}", plain(unknown)),
+        Execution::Known { status, stopped_at, .. } if execution.has_ended() => {
+            let (status, at) = (plain(status), at(*stopped_at));
+            writeln!(
+                out,
+                "  its execution: {DOUBTFUL}{status}{DOUBTFUL:#} since {at}. It does not renew the lock any more."
+            )?;
+            writeln!(out, "    What its last state started may still run.")
+        }
+        Execution::Known { status, started_at, .. } => {
+            writeln!(out, "  its execution: {}, started {}", plain(status), at(*started_at))
+        }
+    }
 }
 
 fn write_times(out: &mut impl Write, lock: &PeekedLock, state: State, now: SystemTime) -> std::io::Result<()> {

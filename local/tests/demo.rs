@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,10 @@ fn assert_line(shown: &str, begins: &str, goes_on: &str) {
 
 #[test]
 fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holders_lock_is_taken_over() {
-    let output = demo(&["--workers", "3", "--rounds", "2"]);
+    let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo.svg");
+    let output = demo(&["--workers", "3", "--rounds", "2", "--timeline", picture.to_str().unwrap()]);
     let shown = shown(&output);
+    assert_timeline(&shown, &picture);
     // 3 × 2, and then two more of each of the two survivors.
     assert_line(&shown, "  ok      the counter is exact: ", "10, applied 10, expected 10");
     assert_line(&shown, "  ok      the late write was refused: ", "worker-2, stopped for ");
@@ -52,6 +55,21 @@ fn the_counter_is_exact_the_late_write_is_refused_and_the_dead_holders_lock_is_t
     assert_line(&shown, "  sent    ", " grants");
     assert_line(&shown, "Verdict: ", "passed");
     assert_eq!(output.status.code(), Some(0), "{shown}");
+}
+
+/// The killed worker and the stopped one lost the lock after their leases, and others that had waited took it over.
+fn assert_timeline(shown: &str, picture: &Path) {
+    let lane = |worker| shown.lines().find(|line| line.starts_with(&format!("the-counter {worker}"))).unwrap();
+    for loser in ["worker-1", "worker-2"] {
+        assert!(["█×", "░×"].iter().any(|lost| lane(loser).contains(lost)), "{shown}");
+    }
+    assert!(lane("worker-3").contains("···"), "{shown}");
+    assert_eq!(["worker-1", "worker-2", "worker-3"].map(lane).concat().matches('»').count(), 2, "{shown}");
+    let record = std::fs::read_to_string(picture.with_extension("jsonl")).unwrap();
+    let events: Vec<_> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let drawn = std::fs::read_to_string(picture).unwrap();
+    assert_eq!(drawn, lambda_lock_timeline::svg(&events) + "\n");
+    assert_eq!(drawn.matches("class=\"dead\"").count(), 2 + 1, "of two leases, and in the legend");
 }
 
 #[test]

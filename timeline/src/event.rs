@@ -47,6 +47,10 @@ pub enum Change {
     Released,
     /// An operator broke it.
     Broken,
+    /// An operator froze it: nobody but its holder is granted it.
+    Frozen,
+    /// An operator thawed it.
+    Thawed,
     /// Idempotent work got its outcome, and is no lock any more.
     Settled,
     /// Its row was deleted.
@@ -65,6 +69,8 @@ impl Change {
             Self::Renewed => "renewed",
             Self::Released => "released",
             Self::Broken => "broken",
+            Self::Frozen => "frozen",
+            Self::Thawed => "thawed",
             Self::Settled => "settled",
             Self::Deleted => "deleted",
         }

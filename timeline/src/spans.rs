@@ -1,21 +1,26 @@
 //! What each holder did, and from when to when.
 
 use crate::event::{Change, Event};
+use std::collections::HashMap;
+
+/// Who did what with the locks of some events, over time.
+#[derive(Debug, Default)]
+pub(crate) struct Drawing<'a> {
+    /// In the order of their first events.
+    pub(crate) lanes: Vec<Lane<'a>>,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+}
 
 /// The line of one holder of one lock.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Lane<'a> {
     pub(crate) key: &'a str,
     pub(crate) holder: &'a str,
     pub(crate) spans: Vec<Span>,
-}
-
-impl Lane<'_> {
-    /// What the lane is called. A name from a table may hold anything, and must change neither a terminal nor a picture.
-    pub(crate) fn label(&self) -> String {
-        let printable = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-        format!("{} {}", self.key, self.holder).chars().map(printable).collect()
-    }
+    pub(crate) marks: Vec<Mark>,
+    waits_since: Option<u64>,
+    holds: Option<Hold>,
 }
 
 /// A part of a lane.
@@ -34,73 +39,124 @@ pub(crate) enum What {
     Dead,
 }
 
-/// A holder that has not come to an end yet.
-struct Open {
-    lane: usize,
-    what: What,
+/// A moment in a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Somebody else took the lock over, or broke it.
+    Lost(u64),
+    /// It took the lock over from the holder in another lane.
+    TookOver { at: u64, from: usize },
+}
+
+/// A grant that has not come to an end yet.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
     from: u64,
     lease_ends_at: Option<u64>,
 }
 
-/// The lanes in the order of their first events, and the time that they cover.
-pub(crate) fn lanes(events: &[Event]) -> (Vec<Lane<'_>>, u64, u64) {
-    let mut sorted: Vec<_> = events.iter().collect();
-    sorted.sort_by_key(|event| event.at);
-    let (begin, end) = match (sorted.first(), sorted.last()) {
-        (Some(first), Some(last)) => (first.at, last.at),
-        _ => return (Vec::new(), 0, 0),
-    };
-    let mut lanes: Vec<Lane<'_>> = Vec::new();
-    let mut open: Vec<Open> = Vec::new();
-    for event in sorted {
-        let lane = lane_of(&mut lanes, event);
-        match event.change {
-            Change::Waiting => open.push(Open { lane, what: What::Waiting, from: event.at, lease_ends_at: None }),
-            Change::Refused => {
-                close(&mut lanes, &mut open, event.at, |one| one.lane == lane && one.what == What::Waiting)
-            }
-            Change::Granted | Change::TakenOver | Change::Held => {
-                let key = event.key.as_str();
-                let of_key: Vec<_> = lanes.iter().map(|lane| lane.key == key).collect();
-                // Its own waiting ends, and so does whoever held it before.
-                close(&mut lanes, &mut open, event.at, |one| {
-                    one.lane == lane || one.what == What::Held && of_key[one.lane]
-                });
-                open.push(Open { lane, what: What::Held, from: event.at, lease_ends_at: event.lease_ends_at });
-            }
-            Change::Renewed => match open.iter_mut().find(|one| one.lane == lane && one.what == What::Held) {
-                Some(held) => held.lease_ends_at = event.lease_ends_at,
-                // The record began later.
-                None => {
-                    open.push(Open { lane, what: What::Held, from: begin, lease_ends_at: event.lease_ends_at });
-                }
-            },
-            Change::Released | Change::Broken | Change::Settled | Change::Deleted => {
-                close(&mut lanes, &mut open, event.at, |one| one.lane == lane && one.what == What::Held);
-            }
+impl<'a> Lane<'a> {
+    fn of(event: &'a Event) -> Self {
+        let (key, holder) = (event.key.as_str(), event.holder.as_str());
+        Self { key, holder, spans: Vec::new(), marks: Vec::new(), waits_since: None, holds: None }
+    }
+
+    /// What the lane is called, in this many characters at most. A name from a table may hold anything, and must change
+    /// neither a terminal nor a picture.
+    pub(crate) fn label(&self, most: usize) -> String {
+        let is_hidden = |c: char| c.is_control() || c.escape_debug().len() > 2;
+        let printable = |c| if is_hidden(c) { char::REPLACEMENT_CHARACTER } else { c };
+        let label: Vec<_> = self.key.chars().chain([' ']).chain(self.holder.chars()).map(printable).collect();
+        if label.len() <= most {
+            return label.into_iter().collect();
+        }
+        // The key is at its beginning, and what tells owners apart is at its end.
+        let (head, tail) = (most / 2, most.saturating_sub(most / 2 + 1));
+        label[..head].iter().chain(&['…']).chain(&label[label.len() - tail..]).collect()
+    }
+
+    fn end_waiting(&mut self, at: u64) {
+        if let Some(from) = self.waits_since.take() {
+            self.spans.push(Span { what: What::Waiting, from, to: at });
         }
     }
-    close(&mut lanes, &mut open, end, |_| true);
-    (lanes, begin, end)
-}
 
-fn lane_of<'a>(lanes: &mut Vec<Lane<'a>>, event: &'a Event) -> usize {
-    let found = lanes.iter().position(|lane| lane.key == event.key && lane.holder == event.holder);
-    found.unwrap_or_else(|| {
-        lanes.push(Lane { key: &event.key, holder: &event.holder, spans: Vec::new() });
-        lanes.len() - 1
-    })
-}
-
-fn close(lanes: &mut [Lane<'_>], open: &mut Vec<Open>, at: u64, which: impl Fn(&Open) -> bool) {
-    for Open { lane, what, from, lease_ends_at } in open.extract_if(.., |one| which(one)) {
-        let spans = &mut lanes[lane].spans;
-        match lease_ends_at.filter(|end| what == What::Held && (from..at).contains(end)) {
+    fn end_hold(&mut self, at: u64) {
+        let Some(Hold { from, lease_ends_at }) = self.holds.take() else { return };
+        match lease_ends_at.filter(|end| (from..at).contains(end)) {
             Some(end) => {
-                spans.push(Span { what, from, to: end });
-                spans.push(Span { what: What::Dead, from: end, to: at });
+                self.spans.push(Span { what: What::Held, from, to: end });
+                self.spans.push(Span { what: What::Dead, from: end, to: at });
             }
-            None => spans.push(Span { what, from, to: at }),
+            None => self.spans.push(Span { what: What::Held, from, to: at }),
+        }
+    }
+}
+
+impl<'a> Drawing<'a> {
+    pub(crate) fn of(events: &'a [Event]) -> Self {
+        // A freeze changes nobody's hold, and its row may have had no holder at all.
+        let is_drawn = |event: &&Event| !matches!(event.change, Change::Frozen | Change::Thawed);
+        let mut sorted: Vec<_> = events.iter().filter(is_drawn).collect();
+        sorted.sort_by_key(|event| event.at);
+        let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return Self::default() };
+        let mut drawing = Self { lanes: Vec::new(), begin: first.at, end: last.at };
+        // The lane of each holder, and the lane that has the lock.
+        let (mut numbers, mut has) = (HashMap::new(), HashMap::new());
+        for event in sorted {
+            let lane = *numbers.entry((&event.key, &event.holder)).or_insert_with(|| {
+                drawing.lanes.push(Lane::of(event));
+                drawing.lanes.len() - 1
+            });
+            drawing.add(event, lane, &mut has);
+        }
+        for lane in &mut drawing.lanes {
+            lane.end_waiting(drawing.end);
+            lane.end_hold(drawing.end);
+        }
+        drawing
+    }
+
+    fn add(&mut self, event: &'a Event, lane: usize, has: &mut HashMap<&'a str, usize>) {
+        let &Event { at, change, lease_ends_at, .. } = event;
+        let one = &mut self.lanes[lane];
+        match change {
+            Change::Waiting => {
+                one.waits_since.get_or_insert(at);
+            }
+            Change::Refused => one.end_waiting(at),
+            Change::Granted | Change::TakenOver | Change::Held => {
+                one.end_waiting(at);
+                if let Some(before) = has.insert(&event.key, lane) {
+                    self.lanes[before].end_hold(at);
+                    if change == Change::TakenOver && before != lane {
+                        self.lanes[before].marks.push(Mark::Lost(at));
+                        self.lanes[lane].marks.push(Mark::TookOver { at, from: before });
+                    }
+                }
+                self.lanes[lane].holds = Some(Hold { from: at, lease_ends_at });
+            }
+            Change::Renewed => match &mut one.holds {
+                Some(hold) => hold.lease_ends_at = lease_ends_at,
+                // The record began later.
+                None => {
+                    let from = if one.spans.is_empty() { self.begin } else { at };
+                    one.holds = Some(Hold { from, lease_ends_at });
+                    if let Some(before) = has.insert(&event.key, lane) {
+                        self.lanes[before].end_hold(at);
+                    }
+                }
+            },
+            Change::Frozen | Change::Thawed => {}
+            Change::Released | Change::Broken | Change::Settled | Change::Deleted => {
+                if one.holds.is_some() {
+                    one.end_hold(at);
+                    has.remove(event.key.as_str());
+                    if change == Change::Broken {
+                        one.marks.push(Mark::Lost(at));
+                    }
+                }
+            }
         }
     }
 }

@@ -1,33 +1,45 @@
 //! A timeline for a terminal.
 
 use crate::event::Event;
-use crate::spans::{Lane, Span, What, lanes};
+use crate::spans::{Drawing, Mark, What};
 
 /// The narrowest picture that still shows something.
 const NARROWEST: usize = 20;
+/// What the symbols mean.
+const LEGEND: &str = "· waits  █ holds  ░ its lease is over  × lost it  » took it over";
 
-/// Draws the events in this many columns. A line per holder: `·` it waited, `█` it held the lock, `░` its lease was over and
-/// nobody had the lock yet.
+/// Draws the events in this many columns, with a line per holder. The last line says what the symbols mean.
 pub fn text(events: &[Event], columns: usize) -> String {
-    let (lanes, begin, end) = lanes(events);
+    let Drawing { lanes, begin, end } = Drawing::of(events);
     if lanes.is_empty() {
         return "nothing happened\n".to_owned();
     }
-    let labels: Vec<_> = lanes.iter().map(Lane::label).collect();
+    let labels: Vec<_> = lanes.iter().map(|lane| lane.label((columns / 2).max(NARROWEST))).collect();
     let widest = labels.iter().map(|label| label.chars().count()).max().unwrap_or_default();
     let width = columns.saturating_sub(widest + 2).max(NARROWEST);
+    let scale = width as f64 / (end - begin).max(1) as f64;
+    let column = |at: u64| (((at - begin) as f64 * scale) as usize).min(width);
     let mut drawn = String::new();
     for (label, lane) in labels.iter().zip(&lanes) {
         let mut line = vec![' '; width];
         for span in &lane.spans {
-            let (from, to) = columns_of(span, begin, end, width);
-            line[from..to].fill(symbol(span.what));
+            // Each span gets a column at least.
+            let from = column(span.from).min(width - 1);
+            line[from..column(span.to).max(from + 1)].fill(symbol(span.what));
+        }
+        for mark in &lane.marks {
+            let (at, symbol) = match *mark {
+                Mark::Lost(at) => (at, '×'),
+                Mark::TookOver { at, .. } => (at, '»'),
+            };
+            line[column(at).min(width - 1)] = symbol;
         }
         let line: String = line.into_iter().collect();
         drawn += &format!("{label:widest$}  {}\n", line.trim_end());
     }
     let seconds = format!("{:.1} s", (end - begin) as f64 / 1000.0);
-    drawn + &format!("{:widest$}  0 s{seconds:>1$}\n", "", width.saturating_sub(3), widest = widest)
+    drawn += &format!("{:widest$}  0 s{seconds:>1$}\n", "", width.saturating_sub(3), widest = widest);
+    drawn + &format!("{LEGEND}\n")
 }
 
 fn symbol(what: What) -> char {
@@ -36,12 +48,4 @@ fn symbol(what: What) -> char {
         What::Held => '█',
         What::Dead => '░',
     }
-}
-
-/// Each span gets a column at least.
-fn columns_of(span: &Span, begin: u64, end: u64, width: usize) -> (usize, usize) {
-    let scale = width as f64 / (end - begin).max(1) as f64;
-    let column = |at: u64| (((at - begin) as f64 * scale) as usize).min(width);
-    let from = column(span.from).min(width - 1);
-    (from, column(span.to).max(from + 1))
 }

@@ -1,7 +1,7 @@
 //! `watch`, `history` and `timeline`: what happened to a lock.
 
-use crate::golden::assert_golden;
-use crate::place::{Ended, LEASE, Place, TABLE};
+use crate::golden::{assert_golden, coloured, golden, golden_coloured};
+use crate::place::{Ended, LEASE, Place, TABLE, end};
 use lambda_lock::once::Started;
 use lambda_lock_local::LocalDynamoDb;
 use lambda_lock_timeline::{Change, Event};
@@ -18,7 +18,7 @@ fn events(printed: &str) -> Vec<(Change, String)> {
     events.map(|event| (event.change, event.holder)).collect()
 }
 
-/// A lock that is renewed, released, acquired by somebody who dies, taken over and broken.
+/// A lock that is renewed, released, acquired by somebody who dies, taken over, broken, frozen and thawed.
 async fn story(place: &Place) {
     let locks = place.locks("test");
     let mut first = place.held("k", "a").await;
@@ -38,6 +38,10 @@ async fn story(place: &Place) {
     let seen = locks.peek("k").await.unwrap().unwrap().version;
     locks.break_lock("k", &seen, "c is gone").await.unwrap();
     sleep(A_WHILE).await;
+    locks.freeze("k", "a migration").await.unwrap();
+    sleep(A_WHILE).await;
+    locks.thaw("k").await.unwrap();
+    sleep(A_WHILE).await;
 }
 
 fn told() -> Vec<(Change, String)> {
@@ -49,6 +53,8 @@ fn told() -> Vec<(Change, String)> {
         (Change::TakenOver, "c"),
         (Change::TakenOver, "c"),
         (Change::Broken, "c"),
+        (Change::Frozen, "c"),
+        (Change::Thawed, "c"),
     ];
     story.map(|(change, holder)| (change, holder.to_owned())).into()
 }
@@ -59,10 +65,12 @@ async fn watch_tells_what_changes_of_one_lock_and_of_all() {
     let _other = place.held("other", "o").await.save();
     let watch = |arguments: &[&str]| {
         let mut command = place.command();
-        command.args(["watch", "--interval", "100ms", "--for", "7s"]).args(arguments);
+        command.args(["watch", "--interval", "100ms", "--for", "8s"]).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let (one, all, text) = (watch(&["k", "--json"]), watch(&["--json"]), watch(&["k", "other"]));
+    let mut colours = coloured(&place, &["watch", "k", "--interval", "100ms", "--for", "8s"]);
+    let colours = tokio::spawn(async move { end(&mut colours).await });
     sleep(Duration::from_millis(500)).await;
     story(&place).await;
     let [one, all, text] = [one, all, text].map(|child| async { child.wait_with_output().await.unwrap() });
@@ -74,6 +82,8 @@ async fn watch_tells_what_changes_of_one_lock_and_of_all() {
     assert_eq!(events(&String::from_utf8(all.stdout).unwrap()), of_all);
     let text = Ended { status: text.status, out: String::from_utf8(text.stdout).unwrap(), err: String::new() };
     assert_golden("watch", &text);
+    assert_golden("watch-colours", &colours.await.unwrap());
+    assert_golden("watch-json", &Ended { out: one.clone(), ..text });
 
     let drawn = place.run_with(&["timeline", "--columns", "60"], &one).await.done();
     assert!(drawn.contains("k a  █") && drawn.contains('░'), "{drawn}");
@@ -98,6 +108,8 @@ async fn history_tells_the_same_from_the_tables_stream() {
     let printed = place.run(&["history", "k", "--json"]).await.done();
     assert_eq!(events(&printed), told());
     assert_golden("history", &place.run(&["history", "k"]).await);
+    golden(&place, "history-json", &["history", "k", "--json"]).await;
+    golden_coloured(&place, "history", &["history", "k"]).await;
     assert_golden("history-nothing", &place.run(&["history", "nobody"]).await);
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn redactions() -> Redactions {
         ("[VERSION]", r"ll1-[0-9A-Za-z-]+"),
         ("[MILLIS]", r"\b[0-9]{13}\b"),
         ("[AGO]", r"[0-9]+s ago *"),
-        ("[LEFT]", r"(59m( [0-9]+s)?|1h|9m [0-9]+s|10m( [0-9]s)?)\b *"),
+        ("[LEFT]", r"(59m( [0-9]+s)?|1h( [0-9]s)?|9m [0-9]+s|10m( [0-9]s)?)\b *"),
     ] {
         redactions.insert(name, Regex::new(pattern).unwrap()).unwrap();
     }
@@ -32,7 +32,7 @@ pub(crate) fn assert_golden(name: &str, ended: &Ended) {
     let code = ended.status.code().unwrap();
     let said = format!("exit code {code}\n--- standard output\n{}--- standard error\n{}", ended.out, ended.err);
     // Escapes are part of what is compared, but no editor should show colours.
-    let said = said.replace('\u{1b}', "ESC");
+    let said = said.replace('\u{1b}', "␛");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name).with_extension("txt");
     let redacted = redactions().redact(&said);
     Assert::new().action_env("SNAPSHOTS").eq(Data::text(redacted).raw(), Data::read_from(&path, None).raw());
@@ -42,11 +42,15 @@ pub(crate) async fn golden(place: &Place, name: &str, arguments: &[&str]) {
     assert_golden(name, &place.run(arguments).await);
 }
 
-/// A command that prints to a terminal with colours.
+/// A command that prints as it does to a terminal with colours.
 pub(crate) fn coloured(place: &Place, arguments: &[&str]) -> Command {
     let mut command = place.command();
     command.env("CLICOLOR_FORCE", "1").args(arguments);
     command
+}
+
+pub(crate) async fn golden_coloured(place: &Place, name: &str, arguments: &[&str]) {
+    assert_golden(&format!("{name}-colours"), &end(&mut coloured(place, arguments)).await);
 }
 
 /// One lock in each state.
@@ -97,7 +101,7 @@ async fn ls() {
     ] {
         golden(&place, name, &[&["ls"], &NO_SKEW[..], more].concat()).await;
     }
-    assert_golden("ls-colours", &end(&mut coloured(&place, &[&["ls"], &NO_SKEW[..]].concat())).await);
+    golden_coloured(&place, "ls", &[&["ls"], &NO_SKEW[..]].concat()).await;
     let mut without = coloured(&place, &["ls"]);
     without.env_remove("CLICOLOR_FORCE").env("NO_COLOR", "1");
     assert!(!end(&mut without).await.done().contains('\u{1b}'));
@@ -120,7 +124,8 @@ async fn show() {
         golden(&place, &format!("show-{name}"), &[&["show", key], &NO_SKEW[..]].concat()).await;
         golden(&place, &format!("show-{name}-json"), &[&["show", key, "--json"], &NO_SKEW[..]].concat()).await;
     }
-    assert_golden("show-colours", &end(&mut coloured(&place, &["show", "customer-1"])).await);
+    golden_coloured(&place, "show", &["show", "customer-1"]).await;
+    golden_coloured(&place, "show-dead", &[&["show", "customer-3"], &NO_SKEW[..]].concat()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,6 +145,7 @@ async fn break_lock() {
     golden(&place, "break", &[&["break", "customer-1", "--yes"], &because[..]].concat()).await;
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
     golden(&place, "show-broken", &["show", "customer-1"]).await;
+    golden_coloured(&place, "break", &[&["break", "customer-1", "--yes"], &because[..]].concat()).await;
     golden(&place, "break-again-json", &[&["break", "customer-1", "--yes", "--json"], &because[..]].concat()).await;
 }
 
@@ -149,6 +155,9 @@ async fn acquire_renew_release() {
     let acquired = place.run(&["acquire", "customer-1", "--owner", "me", "--lease", "1h"]).await;
     assert_golden("acquire", &acquired);
     golden(&place, "acquire-held", &["acquire", "customer-1"]).await;
+    golden_coloured(&place, "acquire-held", &["acquire", "customer-1"]).await;
+    // JSON is for programs: it has no colours.
+    golden_coloured(&place, "acquire", &["acquire", "customer-3", "--owner", "me", "--lease", "1h"]).await;
     let renewed = place.run_with(&["renew"], &acquired.out).await;
     assert_golden("renew", &renewed);
     assert_golden("release", &place.run_with(&["release"], &renewed.out).await);
@@ -190,9 +199,48 @@ async fn once_reset() {
     golden(&place, "once-reset-without-yes", &["once-reset", "order-9", "--reason", "r"]).await;
     golden(&place, "once-reset", &["once-reset", "order-9", "--reason", "the customer is there now", "--yes"]).await;
     golden(&place, "show-reset", &["show", "once/order-9"]).await;
+    golden_coloured(&place, "once-reset", &["once-reset", "order-9", "--reason", "r", "--yes"]).await;
     let Started::Attempt(attempt) = work().await else { panic!("it has an outcome") };
     attempt.fail(&"no").await.unwrap();
     golden(&place, "once-reset-json", &["once-reset", "once/order-9", "--reason", "r", "--yes", "--json"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run() {
+    let place = Place::new().await;
+    golden(&place, "run", &["run", "free", "--", "echo", "ran"]).await;
+    golden(&place, "run-not-there", &["run", "free", "--", "/no-such-program"]).await;
+    golden_coloured(&place, "run-not-there", &["run", "free", "--", "/no-such-program"]).await;
+    let _ = place.held("customer-1", "host-a/17").await.save();
+    golden(&place, "run-held", &["run", "customer-1", "--", "echo", "ran"]).await;
+    golden_coloured(&place, "run-held", &["run", "customer-1", "--", "echo", "ran"]).await;
+    let gone = "lambda-lock break free --seen $(lambda-lock show free --json | grep -o 'll1-[^\"]*') --reason r --yes; sleep 20";
+    let mut lost = crate::session::shell(&place, "sh");
+    let lost = lost.args(["-c", "exec lambda-lock run free --lease 1s -- sh -c \"$0\"", gone]);
+    assert_golden("run-lost", &end(lost).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn timeline() {
+    let place = Place::new().await;
+    let docs = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    let record = docs("demo.jsonl");
+    golden(&place, "timeline", &["timeline", record.to_str().unwrap()]).await;
+    golden_coloured(&place, "timeline", &["timeline", record.to_str().unwrap()]).await;
+    let picture = place.run(&["timeline", "--svg", record.to_str().unwrap()]).await.done();
+    assert_eq!(picture, std::fs::read_to_string(docs("demo.svg")).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn asl() {
+    let place = Place::new().await;
+    golden(&place, "asl-policy", &["asl", "--policy", "customer-*"]).await;
+    golden(&place, "asl-wrong", &["asl", "--lease", "-1"]).await;
+    let states = place.run(&["asl"]).await.done();
+    assert_eq!(end(&mut coloured(&place, &["asl"])).await.done(), states);
+    let states: serde_json::Value = serde_json::from_str(&states).unwrap();
+    let states = &states["States"];
+    assert!(states["Lock"]["Type"] == "Task" && states["Unlock"]["Type"] == "Task", "{states}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,8 +279,14 @@ async fn help_completions_and_the_man_page() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(place.run(&["completions", shell]).await.done().contains("max-clock-skew-ms"), "{shell}");
     }
-    let page = place.run(&["man"]).await.done();
-    assert!(page.contains(".TH lambda-lock") && page.contains("128 and the number of the signal"), "{page}");
+    golden(&place, "man", &["man"]).await;
+    golden_coloured(&place, "help", &["--help"]).await;
+    // As a user of bash gets it.
+    let complete = "source <(lambda-lock completions bash); COMP_WORDS=(lambda-lock sh); COMP_CWORD=1
+        complete=$(complete -p lambda-lock | sed 's/.*-F \\([^ ]*\\).*/\\1/'); $complete lambda-lock sh lambda-lock
+        echo ${COMPREPLY[@]}";
+    let completed = end(crate::session::shell(&place, "bash").args(["-c", complete])).await;
+    assert_eq!(completed.done(), "show\n");
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
     std::fs::create_dir_all(&directory).unwrap();
     place.run(&["man", directory.to_str().unwrap()]).await.done();

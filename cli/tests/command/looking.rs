@@ -1,6 +1,6 @@
 //! `doctor`, a role that only looks, and a large table.
 
-use crate::golden::{assert_golden, golden};
+use crate::golden::{assert_golden, golden, golden_coloured};
 use crate::place::{Place, TABLE, end};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use lambda_lock_local::authorize::{AuthorizingProxy, Grant, Role};
@@ -15,6 +15,7 @@ async fn doctor() {
     golden(&place, "doctor", &["doctor"]).await;
     golden(&place, "doctor-write", &["doctor", "--write", "--ttl-attribute", "expiresAt"]).await;
     golden(&place, "doctor-json", &["doctor", "--json"]).await;
+    golden_coloured(&place, "doctor-write", &["doctor", "--write", "--ttl-attribute", "expiresAt"]).await;
     let left = place.local.client().scan().table_name(TABLE).send().await.unwrap();
     assert_eq!(left.count, 0, "the trial leaves no row");
     let failed = place.run(&["doctor", "--table", "nowhere"]).await;

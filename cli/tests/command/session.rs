@@ -32,7 +32,7 @@ async fn the_page_shows_what_the_command_prints() {
     for (line, printed) in steps {
         // The version that the commands before have printed, in the place of the page's.
         let line = version.replace_all(&line, &seen);
-        let ended = end(shell(&place).args(["-c", &format!("{{ {line}; }} 2>&1")])).await;
+        let ended = end(shell(&place, "sh").args(["-c", &format!("{{ {line}; }} 2>&1")])).await;
         if let Some(found) = version.find(&ended.out) {
             seen = found.as_str().to_owned();
         }
@@ -42,7 +42,7 @@ async fn the_page_shows_what_the_command_prints() {
 }
 
 /// A shell that finds the command, in a directory of its own.
-fn shell(place: &Place) -> Command {
+pub(crate) fn shell(place: &Place, shell: &str) -> Command {
     let command = place.command();
     let binaries = Path::new(env!("CARGO_BIN_EXE_lambda-lock")).parent().unwrap();
     let others = std::env::var_os("PATH").unwrap();
@@ -50,7 +50,9 @@ fn shell(place: &Place) -> Command {
         std::env::join_paths(std::iter::once(binaries.to_owned()).chain(std::env::split_paths(&others))).unwrap();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("session");
     std::fs::create_dir_all(&directory).unwrap();
-    let mut shell = Command::new("sh");
+    // As in a clone.
+    let _ = std::os::unix::fs::symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs"), directory.join("docs"));
+    let mut shell = Command::new(shell);
     shell.env_clear().envs(command.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
     shell.env("PATH", path).current_dir(directory).kill_on_drop(true);
     shell

@@ -24,6 +24,8 @@ pub(crate) enum Order {
 pub(crate) enum Event {
     /// The worker accepts orders from now on.
     Ready,
+    /// The worker wants the lock, and waits for it.
+    Waits { at: SystemTime },
     /// The worker will now send a request of this operation.
     Sent { about: About, operation: String },
     /// The worker holds the lock.
@@ -34,8 +36,8 @@ pub(crate) enum Event {
     Applied { token: u64, from: u64, to: u64 },
     /// The write was refused, because a holder with a larger token wrote before.
     Refused { token: u64, last_token: u64, lease_left: Duration },
-    /// The lock was released, or was already gone.
-    Released { token: u64, already_gone: bool },
+    /// The lock was released, or was already gone. The worker did not use it any more from this time on.
+    Released { token: u64, at: SystemTime, already_gone: bool },
     /// The release failed, or its outcome is unknown.
     NotReleased { token: u64, why: String },
     /// The worker has finished its order.

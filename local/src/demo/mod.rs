@@ -12,6 +12,7 @@ mod requests;
 mod screen;
 mod several;
 mod story;
+mod timeline;
 mod verdict;
 mod worker;
 
@@ -23,6 +24,7 @@ use counter::{Counter, Fence};
 use crew::Crew;
 use lambda_lock::{LockClient, LockClientBuilder};
 use lambda_lock_local::{LocalDynamoDb, client};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use story::Story;
@@ -42,6 +44,7 @@ const LOCK_KEY: &str = "the-counter";
 /// First all processes contend for the lock. Then one holder is killed (SIGKILL) during its work, and another process
 /// takes the lock over when its lease has ended. Then one holder is stopped (SIGSTOP) for longer than its lease. It is
 /// continued (SIGCONT) only after a newer holder has written. Its late write has its old fencing token and is refused.
+/// A timeline shows who waited for the lock, held it, lost it and took it over.
 ///
 /// Then functions run under a Runtime API that keeps deadlines. lock-task tells a second owner who holds the lock.
 /// lock-cleaner releases the lock of an execution that was aborted. The next invocation takes over the lock of a
@@ -61,6 +64,11 @@ pub(crate) struct Options {
     /// How many times each process adds one before the accidents begin.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
+
+    /// Also draw the timeline into this file, as an SVG. The record that it is drawn from is written beside it (.jsonl), for
+    /// lambda-lock timeline.
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
 
     /// Write without the condition on the fencing token, to show what happens then.
     #[arg(long, hide = true)]
@@ -93,7 +101,8 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     story.contention(options.rounds).await?;
     let takeover = story.a_holder_is_killed().await?;
     let late_write = story.a_holder_is_stopped().await?;
-    let (ledger, screen) = story.end();
+    let (ledger, timeline, screen) = story.end();
+    timeline::show(&timeline.events(), options.timeline.as_deref())?;
 
     let act = functions::Act::begin(&screen, &built, &dynamodb).await?;
     let second_owner = act.a_second_owner_is_told().await?;

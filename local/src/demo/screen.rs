@@ -59,7 +59,7 @@ impl Screen {
                     Seconds(*lease_left)
                 ),
             ),
-            Event::Released { token, already_gone: true } => {
+            Event::Released { token, already_gone: true, .. } => {
                 line(TITLE, format_args!("token {token}  released, but the lock was already gone"))
             }
             Event::NotReleased { token, why } => line(TITLE, format_args!("token {token}  not released: {why}")),
@@ -82,6 +82,11 @@ impl Screen {
 pub(crate) fn check(good: bool, what: impl fmt::Display) {
     let (style, word) = if good { (GOOD, "ok") } else { (BAD, "FAILED") };
     anstream::println!("  {style}{word:<6}{style:#}  {what}");
+}
+
+/// Prints what was drawn.
+pub(crate) fn drawing(title: &str, drawn: &str) {
+    anstream::println!("\n{TITLE}{title}{TITLE:#}\n{}", drawn.trim_end());
 }
 
 /// Prints a line of the verdict that is not a check.

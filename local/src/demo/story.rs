@@ -5,6 +5,7 @@ use super::crew::{Crew, Heard, WorkerId};
 use super::ledger::Ledger;
 use super::message::{Event, Order};
 use super::screen::{Screen, Seconds};
+use super::timeline::Timeline;
 use super::{LEASE, MAX_CLOCK_SKEW, Options};
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
@@ -56,13 +57,21 @@ pub(crate) struct Story {
     alive: BTreeSet<WorkerId>,
     busy: BTreeSet<WorkerId>,
     ledger: Ledger,
+    timeline: Timeline,
     screen: Screen,
 }
 
 impl Story {
     pub(crate) fn new(crew: Crew) -> Self {
         let alive = crew.ids().collect();
-        Self { crew, alive, busy: BTreeSet::new(), ledger: Ledger::default(), screen: Screen::new() }
+        Self {
+            crew,
+            alive,
+            busy: BTreeSet::new(),
+            ledger: Ledger::default(),
+            timeline: Timeline::default(),
+            screen: Screen::new(),
+        }
     }
 
     /// Waits until every worker accepts orders.
@@ -129,8 +138,8 @@ impl Story {
     }
 
     /// Ends the workers. Returns what they reported, and the screen.
-    pub(crate) fn end(self) -> (Ledger, Screen) {
-        (self.ledger, self.screen)
+    pub(crate) fn end(self) -> (Ledger, Timeline, Screen) {
+        (self.ledger, self.timeline, self.screen)
     }
 
     async fn work(&mut self, worker: WorkerId, order: Order) -> anyhow::Result<()> {
@@ -205,6 +214,7 @@ impl Story {
     async fn hear(&mut self) -> anyhow::Result<Heard> {
         let heard = self.crew.hear().await?;
         self.ledger.note(&heard.event);
+        self.timeline.note(heard.from, &heard.event)?;
         self.screen.event(&heard);
         if matches!(heard.event, Event::Finished) {
             self.busy.remove(&heard.from);

@@ -98,6 +98,7 @@ impl Worker {
     /// lost. Then the work starts again under a new grant.
     async fn add_one(&mut self, mut pause: bool) -> anyhow::Result<()> {
         loop {
+            Event::Waits { at: SystemTime::now() }.say()?;
             let budget = Budget::lasting_on(self.clock.clone(), ROUND).reserve(LEASE);
             let lock = match self.locks.acquire(LOCK_KEY).lease(LEASE).within(&budget).await {
                 Ok(lock) => lock,
@@ -113,9 +114,10 @@ impl Worker {
             }
             .say()?;
             let written = self.read_and_write(&lock, pause).await?;
+            let at = SystemTime::now();
             match lock.release().await {
                 Ok(outcome) => {
-                    Event::Released { token, already_gone: outcome == ReleaseOutcome::AlreadyGone }.say()?;
+                    Event::Released { token, at, already_gone: outcome == ReleaseOutcome::AlreadyGone }.say()?;
                 }
                 // The lock is free when its lease ends.
                 Err(error) => Event::NotReleased { token, why: error.to_string() }.say()?,
