@@ -114,28 +114,24 @@ impl Expression {
         [of_old("onceState"), of_old("outcome"), of_old("outcomeAt"), payload]
     }
 
-    pub(super) fn take(
-        &mut self,
-        grant: &NewGrant,
-        seen: &str,
-        held: bool,
-        reclaims: bool,
-        token: NextToken,
-        names: &EarlierNames,
-        schema: &Schema,
-    ) {
+    /// The condition "still the version that was seen, and this call may have it".
+    pub(super) fn as_seen(&mut self, seen: &str, held: bool, reclaims: bool, is_work: bool) {
         self.condition.push_str("recordVersionNumber = :seen");
         if held {
             self.condition.push_str(" AND attribute_not_exists(isReleased)");
         }
-        match (grant.once.is_some(), reclaims, held) {
-            (false, false, _) => self.condition.push_str(NOT_FROZEN),
-            (false, true, false) => self.condition.push_str(NOT_FROZEN_OR_HELD),
-            // It is never frozen, or it is reclaimed from its holder.
-            (true, ..) | (_, true, true) => {}
-        }
-        self.above(token);
+        self.condition.push_str(match (reclaims, held) {
+            // Idempotent work is never frozen.
+            _ if is_work => "",
+            (false, _) => NOT_FROZEN,
+            (true, false) => NOT_FROZEN_OR_HELD,
+            (true, true) => "",
+        });
         self.text(":seen", seen);
+    }
+
+    pub(super) fn take(&mut self, grant: &NewGrant, token: NextToken, names: &EarlierNames, schema: &Schema) {
+        self.above(token);
         let names = match names {
             EarlierNames::Seen(names) => names.as_deref(),
             EarlierNames::Unseen => {

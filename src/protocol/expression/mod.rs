@@ -55,7 +55,8 @@ impl Expression {
         match &request.action {
             Action::Claim { grant, trusted, token } => out.claim(grant, *trusted, *token, schema),
             Action::Take { grant, seen, held, reclaims, token, names } => {
-                out.take(grant, seen, *held, *reclaims, *token, names, schema);
+                out.as_seen(seen, *held, *reclaims, grant.once.is_some());
+                out.take(grant, *token, names, schema);
             }
             Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));
