@@ -4,7 +4,6 @@ use crate::LEASE;
 use lambda_lock::{Budget, ErrorKind, LockClient, ThawOutcome, TryAcquired, TryAcquiredAll};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
-use std::time::Duration;
 
 const WHY: &str = "a migration, ticket 4711";
 
