@@ -51,8 +51,9 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
 }
 
 fn function(binary: &Binary, dynamodb: &str) -> Function {
-    // The bare functions read no namespace. lock-task writes its metrics.
-    let environment = [("LOCK_TABLE", TABLE), ("AWS_ENDPOINT_URL", dynamodb), ("METRICS_NAMESPACE", "LambdaLock")];
+    // Only lock-task writes metrics.
+    let namespace = if binary.name.starts_with("lock-task") { "LambdaLock" } else { "" };
+    let environment = [("LOCK_TABLE", TABLE), ("AWS_ENDPOINT_URL", dynamodb), ("METRICS_NAMESPACE", namespace)];
     Function {
         name: binary.name.to_owned(),
         binary: binary.path.clone(),

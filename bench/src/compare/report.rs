@@ -230,7 +230,7 @@ fn cold_start(results: &Results) -> String {
     let mut text = format!(
         "## Cold start, memory, size\n\n\
          {} cold starts of each function, in turns. [`bench/cold-start`](bench/cold-start/README.md) describes the \
-         measurement. `lock-task` is built as the template builds it, and linked statically with musl. The two bare \
+         measurement, and says whether the newest `lock-task` keeps its promises. `lock-task` is built as the template builds it, and linked statically with musl. The two bare \
          functions in Rust have no lock: `bare-lean` is configured and linked like `lock-task`, and `bare-defaults` has \
          all defaults, including the GNU C library. The Java client runs in a function that is started by plain \
          `java -jar` with AWS's runtime client, without SnapStart and without tuning. Its size does not include the \

@@ -3,7 +3,7 @@
 //! The crate reports each operation as an event. A layer adds them up for the invocation in which they occur.
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
-use lambda_lock::protocol::once::NAMESPACE;
+use lambda_lock::protocol::once;
 use serde_json::json;
 use std::cell::RefCell;
 use std::fmt;
@@ -12,6 +12,9 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
+
+/// The variable with CloudWatch's namespace. Without it there are no metrics.
+pub(crate) const NAMESPACE: &str = "METRICS_NAMESPACE";
 
 /// The target of the crate's events.
 const OPERATIONS: &str = "lambda_lock::operation";
@@ -64,11 +67,11 @@ enum Prefix {
 impl Metrics {
     /// Reads the settings. `None` where no metrics are written.
     pub(crate) fn read(environment: &Environment<'_>) -> Result<Option<Self>, ConfigError> {
-        let Some(namespace) = optional(environment, "METRICS_NAMESPACE")? else { return Ok(None) };
+        let Some(namespace) = optional(environment, NAMESPACE)? else { return Ok(None) };
         let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"_./#:-".contains(&b);
         if namespace.len() > 255 || namespace.starts_with("AWS/") || !namespace.bytes().all(is_valid) {
             return Err(ConfigError::new(format!(
-                "METRICS_NAMESPACE is {namespace:?}: give up to 255 of A-Z a-z 0-9 _ . / # : -, which do not begin with AWS/"
+                "{NAMESPACE} is {namespace:?}: give up to 255 of A-Z a-z 0-9 _ . / # : -, which do not begin with AWS/"
             )));
         }
         let function = required(environment, "AWS_LAMBDA_FUNCTION_NAME", "the function's name, as Lambda does")?;
@@ -172,7 +175,7 @@ impl Prefix {
         // A key with a sort key is written `(key, sort key)`.
         let key = key.strip_prefix('(').unwrap_or(key);
         let key = key.strip_prefix(own_prefix).unwrap_or(key);
-        let key = key.strip_prefix(NAMESPACE).unwrap_or(key);
+        let key = key.strip_prefix(once::NAMESPACE).unwrap_or(key);
         let first = key.split_once('/').map_or("none", |(first, _)| first);
         let is_valid =
             !first.is_empty() && first.len() <= LONGEST_PREFIX && first.bytes().all(|b| b.is_ascii_graphic());

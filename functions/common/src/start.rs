@@ -1,8 +1,9 @@
 //! Starts a function: logs, configuration and the runtime. Every `main` uses it.
 
 use crate::config::Config;
+use crate::environment::{optional, process};
 use crate::failure::Failure;
-use crate::metrics::{Counting, is_counted};
+use crate::metrics::{Counting, NAMESPACE, is_counted};
 use crate::restore::restored;
 use lambda_runtime::layers::TracingLayer;
 use lambda_runtime::{LambdaEvent, Runtime, service_fn};
@@ -75,19 +76,25 @@ fn log_json() {
         Ok("WARN") => LevelFilter::WARN,
         _ => LevelFilter::INFO,
     };
+    let counts = optional(&process, NAMESPACE).is_ok_and(|namespace| namespace.is_some());
     // This fails only if the process has a subscriber already, and a function has none.
-    let _ = tracing::subscriber::set_global_default(subscriber(level, std::io::stdout));
+    let _ = tracing::subscriber::set_global_default(subscriber(level, counts, std::io::stdout));
 }
 
 /// Writes one JSON object per line. The level is never below INFO, whatever Lambda's log level is, because
 /// below INFO the runtime and the SDK log payloads.
-fn subscriber<W>(level: LevelFilter, writer: W) -> impl Subscriber + Send + Sync
+///
+/// Each layer says the most verbose level that it needs. Without that, each place where the runtime or the SDK could log at
+/// TRACE is looked at once, which takes time at the start. What counts operations needs DEBUG, so it is left out where there
+/// are no metrics.
+fn subscriber<W>(level: LevelFilter, counts: bool, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(writer);
-    let lines = lines.with_filter(level.and(filter_fn(|event| !is_of_a_handled_failure(event))));
-    let counting = Counting.with_filter(filter_fn(is_counted).with_max_level_hint(LevelFilter::DEBUG));
+    let lines =
+        lines.with_filter(level.and(filter_fn(|event| !is_of_a_handled_failure(event)).with_max_level_hint(level)));
+    let counting = counts.then(|| Counting.with_filter(filter_fn(is_counted).with_max_level_hint(LevelFilter::DEBUG)));
     tracing_subscriber::registry().with(lines).with(counting)
 }
 
@@ -127,7 +134,7 @@ mod tests {
     fn lines(level: LevelFilter, events: impl FnOnce()) -> Vec<Value> {
         let written = Written::default();
         let writer = written.clone();
-        tracing::subscriber::with_default(subscriber(level, move || writer.clone()), events);
+        tracing::subscriber::with_default(subscriber(level, true, move || writer.clone()), events);
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -167,6 +174,13 @@ mod tests {
             Failure::lock_table("no table").log(None);
         });
         assert_eq!(lines.iter().map(|line| &line["message"]).collect::<Vec<_>>(), ["no table"]);
+    }
+
+    #[test]
+    fn without_metrics_nothing_below_info_is_looked_at() {
+        for (counts, level) in [(false, LevelFilter::INFO), (true, LevelFilter::DEBUG)] {
+            assert_eq!(subscriber(LevelFilter::INFO, counts, io::sink).max_level_hint(), Some(level));
+        }
     }
 
     /// These are log lines as the runtime writes them. The tests of `local` and of the deployed functions check
