@@ -5,6 +5,7 @@
 mod beside;
 mod events;
 mod golden;
+mod hostile;
 mod looking;
 mod place;
 mod restored;
