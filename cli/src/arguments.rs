@@ -234,7 +234,7 @@ pub(crate) struct RaiseTokensOptions {
     #[arg(long, value_parser = duration, default_value = "1h")]
     pub(crate) margin: Duration,
     /// What the tokens become instead.
-    #[arg(long, value_name = "TOKEN", conflicts_with = "margin", value_parser = clap::value_parser!(u64).range(..=LARGEST))]
+    #[arg(long, value_name = "TOKEN", conflicts_with = "margin")]
     pub(crate) above: Option<u64>,
     /// Do not ask.
     #[arg(long)]
@@ -252,7 +252,9 @@ impl RaiseTokensOptions {
     pub(crate) fn floor(&self) -> Result<u64, Failure> {
         let later = SystemTime::now().checked_add(self.margin).map(epoch_millis);
         let floor = self.above.or(later).filter(|floor| *floor <= LARGEST);
-        floor.ok_or_else(|| Failure::Usage(format!("--margin is too long: a token is at most {LARGEST}")))
+        floor.ok_or_else(|| {
+            Failure::Usage(format!("a token is at most {LARGEST}: give a smaller --above or a shorter --margin"))
+        })
     }
 }
 

@@ -66,7 +66,7 @@ fn max_clock_skew(text: &str) -> Result<MaxClockSkew, String> {
 }
 
 /// How long one response may take. By default the SDK waits for ever. A page of a table has 1 MB.
-const ATTEMPT: Duration = Duration::from_secs(20);
+const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// How long is waited for services that only add to what is shown. They may not be reachable from here.
 fn of_others() -> TimeoutConfig {

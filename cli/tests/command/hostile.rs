@@ -229,11 +229,17 @@ async fn a_table_that_throttles_or_is_silent_ends_a_command_but_not_a_watch() {
     let lock = place.held("k", "holder").await;
     let mut watch = through(&place, &proxy, &["watch", "k", "--interval", "100ms"]).spawn().unwrap();
     sleep(Duration::from_millis(500)).await;
-    for fate in [Fate::Throttled, Fate::RequestLost] {
+    for fate in [Fate::Throttled, Fate::RequestLost, Fate::Swallowed] {
         proxy.decide(move |_| fate);
-        for arguments in [&["ls"][..], &["show", "k"], &["acquire", "other"], &["raise-tokens", "--yes"]] {
-            let ended = timeout(PATIENCE, end(&mut through(&place, &proxy, arguments))).await.unwrap();
-            assert_eq!(ended.code(), 69, "{fate:?} {arguments:?}: {ended:?}");
+        let run = |arguments: &[&str]| {
+            let mut command = through(&place, &proxy, arguments);
+            async move { timeout(PATIENCE, end(&mut command)).await.unwrap() }
+        };
+        let (ls, show) = (run(&["ls"]), run(&["show", "k"]));
+        let (acquire, raise) = (run(&["acquire", "other"]), run(&["raise-tokens", "--yes"]));
+        let (ls, show, acquire, raise) = tokio::join!(ls, show, acquire, raise);
+        for ended in [ls, show, acquire, raise] {
+            assert_eq!(ended.code(), 69, "{fate:?}: {ended:?}");
         }
     }
     proxy.decide(|_| Fate::Answered);
