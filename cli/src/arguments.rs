@@ -2,12 +2,13 @@
 
 use crate::asl::AslOptions;
 use crate::connection;
-use crate::row::ONCE;
+use crate::exit::Failure;
+use crate::row::{ONCE, epoch_millis};
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use lambda_lock::LockKey;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Who holds which lock, since when, and may I break it?
 ///
@@ -220,7 +221,7 @@ pub(crate) struct WatchOptions {
     #[arg(long, value_name = "TEXT")]
     pub(crate) sort_key: Option<String>,
     /// The pause between two looks.
-    #[arg(long, value_parser = duration, default_value = "2s")]
+    #[arg(long, value_parser = interval, default_value = "2s")]
     pub(crate) interval: Duration,
     /// Stop after this time. By default at Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
@@ -274,6 +275,21 @@ pub(crate) struct RaiseTokensOptions {
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+/// The largest number that all who read tokens can keep: a state machine keeps 15 digits. A larger token would make every lock
+/// useless for good, because tokens only grow.
+const LARGEST: u64 = 999_999_999_999_999;
+
+impl RaiseTokensOptions {
+    /// What the tokens become.
+    pub(crate) fn floor(&self) -> Result<u64, Failure> {
+        let later = SystemTime::now().checked_add(self.margin).map(epoch_millis);
+        let floor = self.above.or(later).filter(|floor| *floor <= LARGEST);
+        floor.ok_or_else(|| {
+            Failure::Usage(format!("a token is at most {LARGEST}: give a smaller --above or a shorter --margin"))
+        })
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -349,6 +365,12 @@ pub(crate) struct RunOptions {
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Reads the pause between two looks, each of which costs.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < Duration::from_millis(100) { Err("give 100ms or more".to_owned()) } else { Ok(interval) }
 }
 
 /// Reads a duration such as 90s, 5m or 1h 30m.

@@ -1,9 +1,11 @@
 //! Where the table is, and how the client is configured.
 
 use crate::exit::Failure;
+use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::ProvideCredentials;
 use aws_smithy_http_client::tls;
 use clap::ValueEnum;
 use lambda_lock::protocol::Schema;
@@ -40,8 +42,8 @@ pub(crate) struct Options {
     /// How the lease is written: as the Java client reads it, or as the Go client does.
     #[arg(long, env = "LOCK_LEASE_DIALECT", hide_env_values = true, value_enum, default_value_t = Leases::Java)]
     lease_dialect: Leases,
-    /// The profile in the configuration files of AWS.
-    #[arg(long, env = "AWS_PROFILE", hide_env_values = true)]
+    /// The profile in the configuration files of AWS. Its credentials are used, also where others are in the environment.
+    #[arg(long)]
     profile: Option<String>,
     /// The Region of the table.
     #[arg(long, env = "AWS_REGION", hide_env_values = true)]
@@ -63,6 +65,9 @@ fn max_clock_skew(text: &str) -> Result<MaxClockSkew, String> {
     Ok(MaxClockSkew(Some(Duration::from_millis(millis))))
 }
 
+/// How long one response may take. By default the SDK waits for ever. A page of a table has 1 MB.
+const ATTEMPT: Duration = Duration::from_secs(10);
+
 /// How long is waited for services that only add to what is shown. They may not be reachable from here.
 fn of_others() -> TimeoutConfig {
     TimeoutConfig::builder().operation_timeout(Duration::from_secs(5)).build()
@@ -80,9 +85,12 @@ impl Options {
         let https = aws_smithy_http_client::Builder::new()
             .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
             .build_https();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https);
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).build();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https).timeout_config(timeouts);
         if let Some(profile) = &self.profile {
-            loader = loader.profile_name(profile);
+            // As the AWS command line does it, and unlike the SDK: who names a profile means that account.
+            let credentials = ProfileFileCredentialsProvider::builder().profile_name(profile).build();
+            loader = loader.profile_name(profile).credentials_provider(credentials);
         }
         // The AWS command line knows the second variable, and the SDK does not.
         let region = self.region.clone().or_else(|| std::env::var("AWS_DEFAULT_REGION").ok());
@@ -92,6 +100,12 @@ impl Options {
         let config = loader.load().await;
         if config.region().is_none() {
             return Err(Failure::Usage("no Region is known: give --region, or set AWS_REGION".to_owned()));
+        }
+        // Otherwise each request would end as one without a response.
+        if let Some(credentials) = config.credentials_provider() {
+            let profile = self.profile.as_deref();
+            let provided = credentials.provide_credentials().await;
+            provided.map_err(|error| Failure::without_credentials(profile, &error))?;
         }
         Ok(config)
     }

@@ -2,6 +2,7 @@
 
 use crate::screen;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use lambda_lock::protocol::{Answer, Rejection};
 use lambda_lock::{Error, ErrorKind, Held, LockKey};
 use std::fmt;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 const HELD: u8 = 75;
 /// The lock was lost, or is not the one that was seen.
 pub(crate) const LOST: u8 = 76;
-/// DynamoDB did not respond, so it is unknown what was applied. (`EX_UNAVAILABLE`.)
+/// DynamoDB did not respond or throttles, so it may be unknown what was applied. (`EX_UNAVAILABLE`.)
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// Access was denied. (`EX_NOPERM`.)
 const DENIED: u8 = 77;
@@ -42,6 +43,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    pub(crate) fn without_credentials(profile: Option<&str>, error: &dyn std::error::Error) -> Self {
+        let of = profile.map(|profile| format!(" in the profile {profile}")).unwrap_or_default();
+        Self::Sdk { message: format!("there are no credentials{of}: {}", with_causes(error)), code: DENIED }
+    }
+
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Lock(error) => of_kind(error.kind()),
@@ -72,11 +78,12 @@ where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     R: fmt::Debug + 'static,
 {
-    let code = match error.code() {
-        Some("AccessDeniedException" | "UnrecognizedClientException" | "ExpiredTokenException") => DENIED,
-        Some("ResourceNotFoundException") => UNUSABLE,
-        Some(_) => OTHER,
-        None => UNAVAILABLE,
+    let code = match (Answer::of_error(error.code(), error.message()), error.code()) {
+        (Answer::Rejected(Rejection::Denied(_)), _) => DENIED,
+        (Answer::Rejected(Rejection::Table(_)), _) => UNUSABLE,
+        // Throttling of a stream has a name of its own.
+        (Answer::Throttled, _) | (_, None | Some("InternalServerError" | "LimitExceededException")) => UNAVAILABLE,
+        (_, Some(_)) => OTHER,
     };
     Failure::Sdk { message: format!("table {table}: {}", said(error)), code }
 }
@@ -90,8 +97,12 @@ where
     if let Some(message) = error.message() {
         return message.to_owned();
     }
+    with_causes(error)
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(one) = cause {
         said += &format!(": {one}");
         cause = one.source();

@@ -1,12 +1,15 @@
 //! `acquire`, `renew` and `release`: a lock that is written down between two commands.
 
 use crate::arguments::{AcquireOptions, HowToAcquire, ReleaseOptions, RenewOptions};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
+use crate::run;
 use crate::screen;
+use crate::signals::Signals;
 use lambda_lock::{Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,12 +17,9 @@ use std::time::{Duration, Instant};
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Result<ExitCode, Failure> {
-    let mut waiting = Waiting::new(&options.how);
-    let lock = loop {
-        match waiting.try_once(locks).await? {
-            TryAcquired::Granted(lock) => break lock,
-            TryAcquired::Held(held) => tokio::time::sleep(waiting.pause(held)?).await,
-        }
+    let lock = match acquire_or_end(locks, &options.how, &mut Signals::new()?).await? {
+        Ok(lock) => lock,
+        Err(code) => return Ok(code),
     };
     match print(&lock) {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -55,8 +55,45 @@ pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Res
     Ok(ExitCode::SUCCESS)
 }
 
+/// Waits for the lock. A signal ends the wait: then what to exit with.
+pub(crate) async fn acquire_or_end(
+    locks: &LockClient,
+    how: &HowToAcquire,
+    signals: &mut Signals,
+) -> Result<Result<Lock, ExitCode>, Failure> {
+    let mut waiting = Waiting::new(how);
+    loop {
+        let (outcome, signal) = {
+            let mut tried = pin!(waiting.try_once(locks));
+            tokio::select! {
+                outcome = &mut tried => (outcome?, None),
+                // It may have been granted already. A second signal does not wait for that.
+                signal = signals.next() => tokio::select! {
+                    outcome = &mut tried => (outcome?, Some(signal)),
+                    _ = signals.next() => {
+                        run::complain("ended while the lock was being acquired: it may be held until its lease ends");
+                        return Ok(Err(ExitCode::from(exit::UNAVAILABLE)));
+                    }
+                },
+            }
+        };
+        let pause = match (outcome, signal) {
+            (TryAcquired::Granted(lock), None) => return Ok(Ok(lock)),
+            (TryAcquired::Granted(lock), Some(signal)) => {
+                return Ok(Err(run::release(lock).await.unwrap_or(run::code_of_signal(signal))));
+            }
+            (TryAcquired::Held(_), Some(signal)) => return Ok(Err(run::code_of_signal(signal))),
+            (TryAcquired::Held(held), None) => waiting.pause(held)?,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            signal = signals.next() => return Ok(Err(run::code_of_signal(signal))),
+        }
+    }
+}
+
 /// An acquire that tries again and again, for as long as it was told to wait.
-pub(crate) struct Waiting<'a> {
+struct Waiting<'a> {
     how: &'a HowToAcquire,
     begun: Instant,
     /// What the tries before have observed, and when.
@@ -64,11 +101,11 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    pub(crate) fn new(how: &'a HowToAcquire) -> Self {
+    fn new(how: &'a HowToAcquire) -> Self {
         Self { how, begun: Instant::now(), seen: None }
     }
 
-    pub(crate) async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Failure> {
+    async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Failure> {
         let mut request = locks.try_acquire(self.how.key.key()).lease(self.how.lease);
         if let Some(owner) = &self.how.owner {
             request = request.owner(owner);
@@ -80,7 +117,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// How long to pause before the next try. It fails when the time is over.
-    pub(crate) fn pause(&mut self, held: Held) -> Result<Duration, Failure> {
+    fn pause(&mut self, held: Held) -> Result<Duration, Failure> {
         let left = self.how.wait.saturating_sub(self.begun.elapsed());
         if left.is_zero() {
             return Err(Failure::Held(self.how.key.key(), Box::new(held)));

@@ -7,7 +7,6 @@ use crate::arguments::RaiseTokensOptions;
 use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::{Failure, of_request};
-use crate::row::epoch_millis;
 use crate::screen::{self, plain};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -16,7 +15,6 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 const TOKEN: &str = "fencingToken";
 
@@ -38,7 +36,7 @@ pub(crate) async fn raise_tokens(
         dynamodb: connection.dynamodb(&connection.config().await?),
         table: connection.table(),
         schema: connection.schema(),
-        floor: options.above.unwrap_or_else(|| epoch_millis(SystemTime::now() + options.margin)),
+        floor: options.floor()?,
     };
     let Raising { table, floor, .. } = &raising;
     let mut older = 0_u64;

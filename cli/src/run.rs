@@ -8,13 +8,12 @@
 
 use crate::arguments::RunOptions;
 use crate::exit::{self, Failure};
-use crate::held::Waiting;
+use crate::held::acquire_or_end;
 use crate::screen;
 use crate::signals::{Signals, Target};
-use lambda_lock::{Error, ErrorKind, Lock, LockClient, ReleaseOutcome, TryAcquired};
+use lambda_lock::{Error, ErrorKind, Lock, LockClient, ReleaseOutcome};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
-use std::pin::pin;
 use std::process::{ExitCode, ExitStatus};
 use tokio::process::{Child, Command};
 
@@ -26,7 +25,7 @@ const NOT_FOUND: u8 = 127;
 
 pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let mut lock = match acquire(locks, options, &mut signals).await? {
+    let mut lock = match acquire_or_end(locks, &options.how, &mut signals).await? {
         Ok(lock) => lock,
         Err(code) => return Ok(code),
     };
@@ -47,43 +46,6 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
         Err(error) => {
             stop(&mut child, target, options).await?;
             Ok(given_up(lock, &error).await)
-        }
-    }
-}
-
-/// Waits for the lock. A signal ends the wait: then what to exit with.
-async fn acquire(
-    locks: &LockClient,
-    options: &RunOptions,
-    signals: &mut Signals,
-) -> Result<Result<Lock, ExitCode>, Failure> {
-    let mut waiting = Waiting::new(&options.how);
-    loop {
-        let (outcome, signal) = {
-            let mut tried = pin!(waiting.try_once(locks));
-            tokio::select! {
-                outcome = &mut tried => (outcome?, None),
-                // It may have been granted already. A second signal does not wait for that.
-                signal = signals.next() => tokio::select! {
-                    outcome = &mut tried => (outcome?, Some(signal)),
-                    _ = signals.next() => {
-                        complain("ended while the lock was being acquired: it may be held until its lease ends");
-                        return Ok(Err(ExitCode::from(exit::UNAVAILABLE)));
-                    }
-                },
-            }
-        };
-        let pause = match (outcome, signal) {
-            (TryAcquired::Granted(lock), None) => return Ok(Ok(lock)),
-            (TryAcquired::Granted(lock), Some(signal)) => {
-                return Ok(Err(release(lock).await.unwrap_or(code_of_signal(signal))));
-            }
-            (TryAcquired::Held(_), Some(signal)) => return Ok(Err(code_of_signal(signal))),
-            (TryAcquired::Held(held), None) => waiting.pause(held)?,
-        };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            signal = signals.next() => return Ok(Err(code_of_signal(signal))),
         }
     }
 }
@@ -123,7 +85,7 @@ async fn stop(child: &mut Child, target: Target, options: &RunOptions) -> Result
 }
 
 /// Releases the lock. Returns what to exit with if it was not ours to the end, or may be left to its lease.
-async fn release(lock: Lock) -> Option<ExitCode> {
+pub(crate) async fn release(lock: Lock) -> Option<ExitCode> {
     let key = lock.key().clone();
     match lock.release().await {
         Ok(ReleaseOutcome::Released) => None,
@@ -153,10 +115,10 @@ fn code_of(status: ExitStatus) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn code_of_signal(signal: Signal) -> ExitCode {
+pub(crate) fn code_of_signal(signal: Signal) -> ExitCode {
     code_of(ExitStatus::from_raw(signal.as_raw()))
 }
 
-fn complain(what: &str) {
+pub(crate) fn complain(what: &str) {
     screen::tell(format_args!("{}lambda-lock:{:#} {}", screen::WRONG, screen::WRONG, screen::plain(what)));
 }

@@ -2,8 +2,8 @@
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
-use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::fmt::{Display, Write as _};
+use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, SystemTime};
 
 pub(crate) const WRONG: Style = AnsiColor::Red.on_default().bold();
@@ -62,7 +62,11 @@ pub(crate) fn span(duration: Duration) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// A time of day in UTC.
+/// A time of day in UTC. A row may have one after the year 9999, which has no such form.
 pub(crate) fn time(at: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(at).to_string()
+    let mut time = String::new();
+    match write!(time, "{}", humantime::format_rfc3339_seconds(at)) {
+        Ok(()) => time,
+        Err(_) => "after the year 9999".to_owned(),
+    }
 }

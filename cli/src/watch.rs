@@ -5,8 +5,9 @@ use crate::changes::{between, event};
 use crate::connection;
 use crate::exit::Failure;
 use crate::record;
+use crate::screen;
 use crate::signals::Signals;
-use lambda_lock::{ListedRow, LockClient, LockKey, PeekedLock};
+use lambda_lock::{ErrorKind, ListedRow, LockClient, LockKey, PeekedLock};
 use lambda_lock_timeline::Change;
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -27,7 +28,15 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
             () = tokio::time::sleep(options.interval) => {}
             _ = signals.next() => break,
         }
-        let after = look(&locks, options).await?;
+        let after = match look(&locks, options).await {
+            Ok(after) => after,
+            // The next look may see it. What happened meanwhile is told then.
+            Err(Failure::Lock(error)) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => {
+                screen::tell(screen::plain(&error.to_string()));
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         let now = SystemTime::now();
         let keys = after.keys().chain(before.keys().filter(|key| !after.contains_key(key)));
         let mut events: Vec<_> = keys.filter_map(|key| between(key, before.get(key), after.get(key), now)).collect();

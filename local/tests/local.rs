@@ -27,6 +27,9 @@ impl Local {
         let functions = line(&mut shown, "functions  http://");
         assert!(functions.contains("lock-task, ") && functions.trim_end().ends_with(", mine"), "{functions}");
         let functions = functions.split_whitespace().nth(1).unwrap().trim_start_matches("http://").to_owned();
+        // The operator's command, with its options.
+        let ls = line(&mut shown, "cargo run --quiet --bin lambda-lock -- ls --endpoint-url http://127.0.0.1:");
+        assert!(ls.trim_end().ends_with(" --table LockTable"), "{ls}");
         line(&mut shown, "Ctrl-C stops everything.");
         Self { process, shown, functions }
     }

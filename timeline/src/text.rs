@@ -5,11 +5,14 @@ use crate::spans::{Drawing, Mark, What};
 
 /// The narrowest picture that still shows something.
 const NARROWEST: usize = 20;
+/// The widest: no terminal shows more.
+const WIDEST: usize = 1_000;
 /// What the symbols mean.
 const LEGEND: &str = "· waits  █ holds  ░ its lease is over  × lost it  » took it over";
 
 /// Draws the events in this many columns, with a line per holder. The last line says what the symbols mean.
 pub fn text(events: &[Event], columns: usize) -> String {
+    let columns = columns.min(WIDEST);
     let Drawing { lanes, begin, end } = Drawing::of(events);
     if lanes.is_empty() {
         return "nothing happened\n".to_owned();

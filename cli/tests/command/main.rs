@@ -6,6 +6,7 @@ mod beside;
 mod events;
 mod freezing;
 mod golden;
+mod hostile;
 mod looking;
 mod place;
 mod restored;

@@ -1,0 +1,303 @@
+//! Rows, files, arguments, servers and terminals that nobody wishes for.
+
+use crate::place::{Ended, Place, TABLE, end};
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn text(text: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(text.into())
+}
+
+fn number(number: &str) -> AttributeValue {
+    AttributeValue::N(number.to_owned())
+}
+
+/// A command that ends by itself, and neither panics nor sends anything to the terminal that nobody sees.
+async fn behaves(command: &mut Command) -> Ended {
+    let ended = timeout(PATIENCE, end(command)).await.unwrap_or_else(|_| panic!("{command:?} does not end"));
+    assert!(ended.status.code().is_some_and(|code| code != 101), "{ended:?}");
+    for text in [&ended.out, &ended.err] {
+        assert!(!text.contains("panicked"), "{ended:?}");
+        let hidden = text.chars().find(|c| *c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{feff}".contains(*c)));
+        assert_eq!(hidden, None, "{command:?}: {ended:?}");
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_rows_are_shown_and_change_no_terminal() {
+    let place = Place::new().await;
+    let values = [
+        ("ownerName", text("\u{1b}]0;title\u{7}\u{9b}2J\r\nheld by nobody\u{202e}\u{2066}\u{feff}")),
+        ("ownerName", text("o".repeat(100_000))),
+        ("ownerName", number("7")),
+        ("ownerName", AttributeValue::Null(true)),
+        ("leaseDuration", text("1e308")),
+        ("leaseDuration", text("-1")),
+        ("leaseDuration", text("99999999999999999999999")),
+        ("leaseDuration", text("9999999h")),
+        ("leaseDuration", number("20000")),
+        ("leaseEndsAt", number("999999999999999")),
+        ("leaseEndsAt", number("18446744073709551615")),
+        ("leaseEndsAt", number("1e30")),
+        ("leaseEndsAt", number("-1")),
+        ("leaseEndsAt", number("0")),
+        ("leaseEndsAt", text("soon")),
+        ("fencingToken", number("99999999999999999999999999999999999999")),
+        ("fencingToken", number("1.5")),
+        ("fencingToken", text("many")),
+        ("recordVersionNumber", text("ll1-\u{1b}[2J")),
+        ("recordVersionNumber", text("")),
+        ("recordVersionNumber", text("ll1-")),
+        ("isReleased", text("\u{1b}")),
+        ("isReleased", number("1")),
+        ("workflow", text("arn:aws:states:eu-central-1:1:execution:\u{1b}:\u{202e}")),
+        ("breakReason", text("\u{1b}[31m")),
+        ("more\u{1b}[2J", text("\u{1b}[2J")),
+        ("attempts", number("1e30")),
+        ("onceState", text("\u{1b}[2J")),
+    ];
+    let _ = place.held("template", "holder").await.save();
+    let client = place.local.client();
+    let template = client.scan().table_name(TABLE).send().await.unwrap().items.unwrap().remove(0);
+    for prefix in ["", "once/"] {
+        for (index, (name, value)) in values.iter().enumerate() {
+            let mut item = template.clone();
+            item.insert((*name).to_owned(), value.clone());
+            item.insert("key".to_owned(), text(format!("{prefix}\u{1b}[2J{index}\u{202e}")));
+            client.put_item().table_name(TABLE).set_item(Some(item)).send().await.unwrap();
+        }
+    }
+    for list in
+        [&["ls"][..], &["ls", "--json"], &["watch", "--for", "0s"], &["watch", "--for", "0s", "--json"], &["doctor"]]
+    {
+        behaves(place.command().args(list)).await.done();
+    }
+    let keys = client.scan().table_name(TABLE).send().await.unwrap().items.unwrap();
+    assert_eq!(keys.len(), 1 + 2 * values.len());
+    for key in keys.iter().map(|row| row["key"].as_s().unwrap().as_str()) {
+        let broken = ["break", key, "--seen", "ll1-\u{1b}", "--reason", "r"];
+        for command in
+            [&["show", key][..], &["show", key, "--json"], &["once-reset", key, "--reason", "r", "--yes"], &broken]
+        {
+            behaves(place.command().args(command)).await;
+        }
+        behaves(place.command().args(["run", key, "--lease", "1s", "--", "true"])).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_files_and_arguments_are_refused() {
+    let place = Place::new().await;
+    let saved = place.run(&["acquire", "k", "--owner", "me"]).await.done();
+    let field = |name: &str, value: &str| {
+        let mut saved: serde_json::Value = serde_json::from_str(&saved).unwrap();
+        saved[name] = serde_json::from_str(value).unwrap();
+        saved.to_string()
+    };
+    let mut files = vec![
+        String::new(),
+        "null".to_owned(),
+        "[".repeat(1_000_000),
+        format!("{saved}{saved}"),
+        field("key", "\"\\u001b[2J\""),
+        field("version", "\"\\u001b[2J\""),
+        field("owner", "\"\""),
+    ];
+    for extreme in ["-1", "0", "1e308", "18446744073709551615", "999999999999999"] {
+        files.extend(["leaseEndsAt", "leaseSeconds", "fencingToken"].map(|name| field(name, extreme)));
+    }
+    for file in &files {
+        for command in ["renew", "release"] {
+            let ended = place.run_with(&[command], file).await;
+            assert!(matches!(ended.code(), 0 | 2 | 76), "{command} {file:.100}: {ended:?}");
+            assert!(!ended.err.contains("panicked") && !ended.err.contains('\u{1b}'), "{ended:?}");
+        }
+    }
+    let event = |at: &str, end: &str| {
+        format!(r#"{{"at":{at},"key":"\u001b","change":"granted","holder":"\u202e","leaseEndsAt":{end}}}"#)
+    };
+    let record = [event("0", "5"), event("18446744073709551615", "18446744073709551615"), event("7", "0")].join("\n");
+    for more in [
+        &["timeline"][..],
+        &["timeline", "--svg"],
+        &["timeline", "--columns", "18446744073709551615"],
+        &["timeline", "--columns", "0"],
+    ] {
+        let ended = place.run_with(more, &record).await.done();
+        assert!(!ended.contains(['\u{1b}', '\u{202e}']), "{ended}");
+    }
+    for (arguments, code) in [
+        (&["timeline", "/"][..], 2),
+        (&["timeline", "/no-such-file"], 2),
+        (&["renew", "/dev/null"], 2),
+        (&["raise-tokens", "--margin", "9999999y", "--yes"], 2),
+        (&["raise-tokens", "--margin", "500000000000y", "--yes"], 2),
+        (&["raise-tokens", "--above", "18446744073709551615", "--yes"], 2),
+        (&["watch", "--interval", "0s"], 2),
+        (&["acquire", "new", "--lease", "0s"], 2),
+        (&["acquire", "new", "--lease", "500000000000y"], 2),
+        (&["acquire", "k", "--owner", ""], 2),
+        (&["ls", "--endpoint-url", "nonsense"], 69),
+        (&["ls", "--endpoint-url", "http://127.0.0.1:1"], 69),
+        (&["doctor", "--endpoint-url", "http://127.0.0.1:1"], 78),
+        (&["ls", "--profile", "nobody"], 77),
+    ] {
+        let ended = behaves(place.command().args(arguments)).await;
+        assert_eq!(ended.code(), code, "{arguments:?}: {ended:?}");
+    }
+    assert!(place.run(&["acquire", "new", "--wait", "500000000000y"]).await.status.success());
+}
+
+/// Nobody reads what is printed, or the disk is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_pipe_or_a_full_disk_ends_no_command_in_a_panic() {
+    let place = Place::new().await;
+    for number in 0..200 {
+        place.held(&format!("k-{number}"), "holder").await.release().await.unwrap();
+    }
+    let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    for arguments in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["show", "k-1"],
+        &["completions", "bash"],
+        &["man"],
+        &["asl"],
+        &["doctor"],
+        &["--help"],
+    ] {
+        let mut piped = place.command();
+        let mut child = piped.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && !said.contains("panicked"), "{arguments:?}: {} {said}", output.status);
+
+        let output = place.command().args(arguments).stdout(full()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() != Some(101) && !said.contains("panicked"), "{arguments:?}: {said}");
+        assert!(arguments == ["--help"] || !output.status.success(), "{arguments:?} said nothing of a full disk");
+    }
+
+    // A lock that nobody could release.
+    let status = place.command().args(["acquire", "k"]).stdout(full()).status().await.unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(place.is_free("k").await);
+
+    // The terminal is gone when the lock is lost: the command is stopped all the same.
+    let mut run = place.command();
+    run.args(["run", "k", "--lease", "1s", "--", "sleep", "100"]).stderr(full());
+    let mut child = run.spawn().unwrap();
+    while place.is_free("k").await {
+        sleep(Duration::from_millis(20)).await;
+    }
+    place.local.client().delete_item().table_name(TABLE).key("key", text("k")).send().await.unwrap();
+    assert_eq!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code(), Some(76));
+}
+
+/// A proxy in front of the table, and the command that goes through it.
+async fn behind(place: &Place) -> AuthorizingProxy {
+    let table = format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{TABLE}");
+    let role = ["GetItem", "Scan", "UpdateItem"].map(|action| Grant::new(format!("dynamodb:{action}"), table.clone()));
+    let roles = BTreeMap::from([("local".to_owned(), role.into_iter().collect::<Role>())]);
+    AuthorizingProxy::start(place.local.endpoint(), roles).await.unwrap()
+}
+
+fn through(place: &Place, proxy: &AuthorizingProxy, arguments: &[&str]) -> Command {
+    let mut command = place.command();
+    command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint()).args(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_throttles_or_is_silent_ends_a_command_but_not_a_watch() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let lock = place.held("k", "holder").await;
+    let mut watch = through(&place, &proxy, &["watch", "k", "--interval", "100ms"]).spawn().unwrap();
+    sleep(Duration::from_millis(500)).await;
+    for fate in [Fate::Throttled, Fate::RequestLost, Fate::Swallowed] {
+        proxy.decide(move |_| fate);
+        let run = |arguments: &[&str]| {
+            let mut command = through(&place, &proxy, arguments);
+            async move { timeout(PATIENCE, end(&mut command)).await.unwrap() }
+        };
+        let (ls, show) = (run(&["ls"]), run(&["show", "k"]));
+        let (acquire, raise) = (run(&["acquire", "other"]), run(&["raise-tokens", "--yes"]));
+        let (ls, show, acquire, raise) = tokio::join!(ls, show, acquire, raise);
+        for ended in [ls, show, acquire, raise] {
+            assert_eq!(ended.code(), 69, "{fate:?}: {ended:?}");
+        }
+    }
+    proxy.decide(|_| Fate::Answered);
+    lock.release().await.unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let released = async { while !lines.next_line().await.unwrap().unwrap().contains("released") {} };
+    timeout(PATIENCE, released).await.unwrap();
+    kill_process(Pid::from_raw(watch.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
+    let watched = timeout(PATIENCE, watch.wait_with_output()).await.unwrap().unwrap();
+    assert!(watched.status.success() && !watched.stderr.is_empty(), "it says what it could not see: {watched:?}");
+}
+
+/// The exit code says whether the lock is free or left to its lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_may_still_be_held_is_said_by_the_exit_code() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let run = through(&place, &proxy, &["run", "k", "--", "sh", "-c", "echo ready; sleep 1"]).spawn().unwrap();
+    while place.is_free("k").await {
+        sleep(Duration::from_millis(20)).await;
+    }
+    proxy.decide(|_| Fate::RequestLost);
+    let ended = timeout(PATIENCE, run.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(69), "{said}");
+    assert!(said.contains("the lock is held until its lease ends"), "{said}");
+    assert!(!place.is_free("k").await);
+
+    // Two signals while the answer to an acquire is awaited, which is applied later.
+    for arguments in [&["acquire", "later"][..], &["run", "later", "--", "true"]] {
+        proxy.decide(|_| Fate::AppliedLate(Duration::from_secs(2)));
+        let acquire = through(&place, &proxy, arguments).spawn().unwrap();
+        sleep(Duration::from_millis(700)).await;
+        for _ in 0..2 {
+            kill_process(Pid::from_raw(acquire.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
+            sleep(Duration::from_millis(100)).await;
+        }
+        let ended = timeout(PATIENCE, acquire.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!(ended.status.code(), Some(69), "{arguments:?}: {ended:?}");
+        assert!(String::from_utf8(ended.stderr).unwrap().contains("it may be held until its lease ends"));
+        while place.is_free("later").await {
+            sleep(Duration::from_millis(50)).await;
+        }
+        place.local.client().delete_item().table_name(TABLE).key("key", text("later")).send().await.unwrap();
+    }
+}
+
+/// As `run`: a signal does not leave a lock behind that nobody can release.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_is_interrupted_releases_what_it_got() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    proxy.decide(|_| Fate::AnsweredAfter(Duration::from_millis(700)));
+    let acquire = through(&place, &proxy, &["acquire", "k"]).spawn().unwrap();
+    sleep(Duration::from_millis(400)).await;
+    kill_process(Pid::from_raw(acquire.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
+    let ended = timeout(PATIENCE, acquire.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(130), 0), "{ended:?}");
+    assert!(place.is_free("k").await);
+    assert!(place.locks("test").peek("k").await.unwrap().is_some(), "it had it");
+}
