@@ -578,7 +578,7 @@ impl LockClient {
     }
 
     /// Thaws a [frozen](LockClient::freeze) lock: callers are granted it again. No earlier freeze is applied after that, not
-    /// even one whose response was lost.
+    /// even one whose response was lost, unless the lock has no row: then nothing is written.
     ///
     /// # Errors
     /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the lock may be thawed, so repeat the call.

@@ -18,7 +18,7 @@ pub enum ThawOutcome {
 }
 
 pub(crate) async fn freeze(engine: &Engine, key: LockKey, reason: &str) -> Result<(), Error> {
-    engine.settings().check_lock_key(&key)?;
+    engine.check_lock_key(&key)?;
     engine.settings().check_reason(reason)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_freeze", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
@@ -28,7 +28,7 @@ pub(crate) async fn freeze(engine: &Engine, key: LockKey, reason: &str) -> Resul
 }
 
 pub(crate) async fn thaw(engine: &Engine, key: LockKey) -> Result<ThawOutcome, Error> {
-    engine.settings().check_lock_key(&key)?;
+    engine.check_lock_key(&key)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_thaw", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
     let mut call = Call::new(engine, &deadline, &span);

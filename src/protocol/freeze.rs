@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Peek
-//!  ├ it is no lock record ................. report the row
+//!  ├ it is no lock record, or no later
+//!  │ change could follow .................. report the row
 //!  ├ to thaw, and there is no row ......... not frozen
 //!  └ anything else ........................ Freeze, or Thaw, after exactly the change that was seen
 //!      ├ applied .......................... done
@@ -23,7 +24,7 @@ use super::failure::Failure;
 use super::key::LockKey;
 use super::peek;
 use super::port::Port;
-use super::record::Record;
+use super::record::{InvalidRecord, Record};
 use super::request::{Action, FrozenRow};
 use super::schema;
 use super::settings::Settings;
@@ -34,7 +35,7 @@ use super::version::{Grant, Stamp, Version};
 pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, reason: &str) -> Result<(), Failure> {
     loop {
         let seen = read(port, settings, key).await?;
-        let at = next(port, seen.as_ref());
+        let at = next(port, settings, key, seen.as_ref())?;
         let row = match &seen {
             Some(record) => FrozenRow::Seen(record.freeze_changed_at),
             None => FrozenRow::Missing(Version {
@@ -53,7 +54,7 @@ pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, re
 pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<bool, Failure> {
     loop {
         let Some(record) = read(port, settings, key).await? else { return Ok(false) };
-        let at = next(port, Some(&record));
+        let at = next(port, settings, key, Some(&record))?;
         let seen = record.freeze_changed_at;
         if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None)).await? {
             return Ok(record.freeze_reason.is_some());
@@ -63,13 +64,22 @@ pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> R
 
 async fn read(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<Option<Record>, Failure> {
     let row = peek::row(port, key).await?;
+    if row.as_ref().is_some_and(|row| row.get(schema::KEPT_UNTIL).is_some()) {
+        let found = "of idempotent work, which cannot be frozen".to_owned();
+        return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found).into());
+    }
     Ok(row.map(|row| Record::read(row, &settings.schema)).transpose()?)
 }
 
-/// The time of the change that follows.
-fn next(port: &mut impl Port, seen: Option<&Record>) -> u64 {
+/// The time of the change that follows. It leaves room for one after it.
+fn next(port: &mut impl Port, settings: &Settings, key: &LockKey, seen: Option<&Record>) -> Result<u64, InvalidRecord> {
     let before = seen.and_then(|record| record.freeze_changed_at);
-    port.now().wall.written.max(before.map_or(0, |before| before.saturating_add(1)))
+    let at = port.now().wall.written.max(before.map_or(0, |before| before.saturating_add(1)));
+    if at == u64::MAX {
+        let found = format!("{}, but must be smaller, so that later times can follow", before.unwrap_or_default());
+        return Err(InvalidRecord::of(key, &settings.schema, schema::FREEZE_CHANGED_AT, found));
+    }
+    Ok(at)
 }
 
 /// Whether the row shows that this change was the last one.

@@ -127,13 +127,18 @@ pub struct InvalidRecord {
 impl InvalidRecord {
     /// Of a row whose token is so large that no larger one can follow.
     pub(super) fn of_last_token(key: &LockKey, schema: &Schema, token: u64) -> Self {
+        let found = format!("{token}, but must be smaller, so that a larger token can follow");
+        Self::of(key, schema, schema::TOKEN, found)
+    }
+
+    /// Of a row whose attribute has a value that cannot be.
+    pub(super) fn of(key: &LockKey, schema: &Schema, attribute: &str, found: String) -> Self {
         let part = |name: &str, value: &str| format!("{name}={}", quoted(value));
         let mut row = part(&schema.key_attribute, key.key());
         if let (Some(name), Some(sort_key)) = (&schema.sort_key_attribute, key.sort_key()) {
             row = format!("{row}, {}", part(name, sort_key));
         }
-        let found = format!("{token}, but must be smaller, so that a larger token can follow");
-        Self { key: row, attribute: schema::TOKEN.to_owned(), found }
+        Self { key: row, attribute: attribute.to_owned(), found }
     }
 
     /// The attribute that is wrong.

@@ -1,6 +1,7 @@
 //! A lock that an operator freezes and thaws.
 
 use crate::LEASE;
+use lambda_lock::once::Started;
 use lambda_lock::{Budget, ErrorKind, LockClient, ThawOutcome, TryAcquired, TryAcquiredAll};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
@@ -338,6 +339,116 @@ async fn a_reason_that_somebody_wrote_by_hand_counts_and_can_be_thawed() {
     assert_eq!(refused(&locks, "k").await.as_deref(), Some("by hand"));
     assert_eq!(locks.thaw("k").await.unwrap(), ThawOutcome::Thawed);
     let _ = acquired(&locks, LEASE).await;
+}
+
+/// Whoever wrote such a time by hand, no late copy of a change may be applied after the next one.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_no_later_one_could_follow_is_refused() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    for last in [u64::MAX - 1, u64::MAX] {
+        table.set("k", json!({ "freezeChangedAt": { "N": last.to_string() } }));
+        let row = table.row("k");
+        for error in [locks.freeze("k", WHY).await.unwrap_err(), locks.thaw("k").await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
+            assert!(error.to_string().contains("freezeChangedAt"), "{error}");
+        }
+        assert_eq!(table.row("k"), row);
+    }
+    table.set("k", json!({ "freezeChangedAt": { "N": (u64::MAX - 2).to_string() } }));
+    locks.freeze("k", WHY).await.unwrap();
+    assert_eq!(refused(&locks, "k").await.as_deref(), Some(WHY));
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_behind_a_prefix_are_frozen_and_idempotent_work_behind_it_is_not() {
+    let table = Table::new();
+    let all = table.process().locks("operator");
+    let blue = all.prefixed("blue/").unwrap();
+    blue.freeze("k", WHY).await.unwrap();
+    assert_eq!(refused(&all, "blue/k").await.as_deref(), Some(WHY));
+    all.thaw("blue/k").await.unwrap();
+    acquired(&blue, LEASE).await.release().await.unwrap();
+
+    assert_eq!(blue.freeze("once/w", WHY).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(blue.thaw("once/w").await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert!(table.row("blue/once/w").is_none());
+    let Started::Attempt(attempt) = blue.once("w").lease(LEASE).start::<u32>().await.unwrap() else { panic!("done") };
+    let row = table.row("blue/once/w");
+    let error = all.freeze("blue/once/w", WHY).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRecord, "only its row tells what it is");
+    assert!(error.to_string().contains("of idempotent work"), "{error}");
+    assert_eq!(table.row("blue/once/w"), row);
+    attempt.complete(&1_u32).await.unwrap();
+    all.freeze("blue/once/w", WHY).await.unwrap_err();
+}
+
+/// Both read the row before either wrote it, and their clocks show the same millisecond.
+#[tokio::test(start_paused = true)]
+async fn two_operators_in_one_millisecond_do_not_take_the_change_of_the_other_for_their_own() {
+    for thaws_last in [false, true] {
+        let _case = case(format!("thaws last: {thaws_last}"));
+        let table = Table::new();
+        let (one, two) = (table.process(), table.process());
+        let (freezes, thaws) = (one.locks("one"), two.locks("two"));
+        freezes.freeze("k", "before").await.unwrap();
+        one.take_sent();
+        one.next([Fault::None, Fault::Slow(millis(if thaws_last { 5 } else { 9 }))]);
+        two.next([Fault::None, Fault::Slow(millis(if thaws_last { 9 } else { 5 }))]);
+
+        let (frozen, thawed) = tokio::join!(freezes.freeze("k", WHY), thaws.thaw("k"));
+
+        frozen.unwrap();
+        thawed.unwrap();
+        let operations = [one.take_operations(), two.take_operations()].map(|sent| sent.len());
+        assert!(operations.contains(&4), "the slower one has to look again: {operations:?}");
+        let reason = thaws.peek("k").await.unwrap().unwrap().freeze_reason;
+        assert_eq!(reason.as_deref(), (!thaws_last).then_some(WHY), "what was answered last counts");
+    }
+}
+
+/// The holder of a set is the holder of each of its locks.
+#[tokio::test(start_paused = true)]
+async fn the_holder_of_a_set_reclaims_it_while_one_of_its_locks_is_frozen() {
+    let table = Table::new();
+    let (operators, process) = (table.process().locks("operator"), table.process());
+    let locks = process.locks("holder");
+    let set = locks.try_acquire_all(["a", "b"]).owner("task").lease(LEASE).await.unwrap().granted().unwrap();
+    operators.freeze("b", WHY).await.unwrap();
+    process.take_sent();
+
+    let saved = locks.reclaim_all(set.save()).lease(LEASE).await.unwrap().save();
+    assert_eq!(process.take_operations(), ["TransactWriteItems"], "as if it were not frozen");
+    let again = locks.try_acquire_all(["a", "b"]).owner("task").reclaim_own().lease(LEASE).await.unwrap();
+    let again = again.granted().unwrap();
+    assert_eq!(locks.resume_all(saved).await.unwrap_err().kind(), ErrorKind::Lost);
+    again.release().await.unwrap();
+
+    let tried = locks.try_acquire_all(["a", "b"]).owner("task").reclaim_own().lease(LEASE).await.unwrap();
+    assert!(tried.granted().is_none(), "nobody holds it any more");
+    let other = operators.try_acquire("a").lease(LEASE);
+    let other = granted(other).await;
+    let TryAcquiredAll::Blocked(_) = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap() else {
+        panic!("granted")
+    };
+    let error = locks.acquire_all(["a", "b"]).within(&Budget::lasting(millis(500))).await.unwrap_err();
+    assert_eq!(error.blocked().len(), 2);
+    other.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_lock_stays_frozen() {
+    let table = Table::new();
+    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
+    let mut lock = acquired(&table.process().locks("holder"), LEASE).await;
+    operators.freeze("k", WHY).await.unwrap();
+    let version = operators.peek("k").await.unwrap().unwrap().version;
+    operators.break_lock("k", &version, "its host is gone").await.unwrap();
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
+    operators.thaw("k").await.unwrap();
+    assert!(acquired(&other, LEASE).await.fencing_token() > lock.fencing_token());
 }
 
 /// A freeze races with an acquire of a free lock. Either the acquire was first and holds the lock, or it is refused.

@@ -3,7 +3,7 @@
 use crate::LEASE;
 use lambda_lock::once::{Attempt, Once, OnceState, ResetOutcome, Started};
 use lambda_lock::{ErrorKind, LockClient};
-use lambda_lock_testkit::{Fault, Table, case};
+use lambda_lock_testkit::{Fault, Table, case, millis, secs};
 
 async fn attempt(once: Once<'_>) -> Attempt {
     let Started::Attempt(attempt) = once.start::<u32>().await.unwrap() else { panic!("it has an outcome") };
@@ -32,6 +32,9 @@ async fn work_that_failed_for_good_is_done_again_after_a_reset() {
     let status = locks.once("w").status().await.unwrap().unwrap();
     assert_eq!((status.state, status.attempts), (OnceState::Open, 1));
     assert_eq!(status.reset_reason.as_deref(), Some("the customer was created, ticket 4711"));
+    for name in ["onceState", "outcome", "outcomeAt"] {
+        assert_eq!(table.attribute("once/w", name), None, "nothing of the failure stays");
+    }
     let mismatch = locks.once("w").payload(&8).lease(LEASE).start::<u32>().await.unwrap_err();
     assert_eq!(mismatch.kind(), ErrorKind::PayloadMismatch, "the payload stays");
     process.take_sent();
@@ -96,6 +99,32 @@ async fn a_late_copy_of_a_reset_or_of_the_failed_attempt_changes_nothing() {
     next.fail(&"again").await.unwrap();
     for sent in late() {
         assert!(!table.replay(sent), "after the next attempt failed: {sent:?}");
+    }
+}
+
+/// Another operator was faster, and the next attempt has begun, or has ended.
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_comes_too_late_says_so_and_changes_nothing() {
+    for fails_again in [false, true] {
+        let _case = case(format!("fails again: {fails_again}"));
+        let table = Table::new();
+        let (slow, workers) = (table.process(), table.process().locks("worker"));
+        failed(&workers).await;
+        // Its look shows the failure. Its write comes later.
+        slow.next([Fault::None, Fault::Slow(secs(1))]);
+        let meanwhile = async {
+            tokio::time::sleep(millis(300)).await;
+            assert_eq!(workers.once("w").reset("first").await.unwrap(), ResetOutcome::Open);
+            let next = attempt(workers.once("w").payload(&7).lease(LEASE)).await;
+            if fails_again {
+                next.fail(&"again").await.unwrap();
+            }
+            table.row("once/w")
+        };
+        let operators = slow.locks("operator");
+        let (reset, row) = tokio::join!(operators.once("w").reset("second"), meanwhile);
+        assert_eq!(reset.unwrap(), ResetOutcome::NotFailed);
+        assert_eq!(table.row("once/w"), row);
     }
 }
 

@@ -196,6 +196,8 @@ fn rows_of(options: &Options) -> Vec<Row> {
         ("recordVersionNumber", json!({ "BOOL": true })),
         ("isReleased", json!({ "BOOL": true })),
         ("workflow", json!({ "N": "1" })),
+        ("freezeReason", json!({ "N": "1" })),
+        ("freezeReason", json!({ "NULL": true })),
         ("fencingToken", json!({ "S": "7" })),
         ("fencingToken", json!({ "N": "-7" })),
         ("fencingToken", json!({ "N": "1.5" })),
@@ -207,6 +209,24 @@ fn rows_of(options: &Options) -> Vec<Row> {
     for name in ["leaseDuration", "ownerName", "recordVersionNumber"] {
         add("missing attribute", &without(&ours, name), skew + 1, nothing, "Invalid");
     }
+    let frozen = |row: &Value| {
+        let row = and(row, "freezeReason", json!({ "S": "a migration" }));
+        and(&row, "freezeChangedAt", json!({ "N": GRANTED.to_string() }))
+    };
+    let dead = (PEERS_VERSION, java, 0);
+    add("frozen, held", &frozen(&ours), -2_000, nothing, "Wait");
+    add("frozen, held by this owner", &frozen(&own), -2_000, nothing, "Take");
+    add("frozen, held by this owner, over", &frozen(&own), skew + 1, nothing, "Take");
+    let earlier = and(&ours, "ownerName", json!({ "S": format!("{EXECUTION}/1") }));
+    add("frozen, of an earlier attempt", &frozen(&earlier), skew + 1, nothing, "Wait");
+    add("frozen, dead by the wall clock", &frozen(&ours), skew + 1, nothing, "Wait");
+    add("frozen, a lease unchanged", &frozen(&ours), -2_000, (OWN_VERSION, lease_seconds, 1), "Wait");
+    add("frozen, released", &frozen(&and(&ours, "isReleased", released())), 5, nothing, "Wait");
+    add("frozen, released by this owner", &frozen(&and(&own, "isReleased", released())), 5, nothing, "Wait");
+    add("frozen, of a Java client, dead", &frozen(&peers("20000")), 0, dead, "Wait");
+    add("frozen, of a Java client with the name of this owner", &frozen(&as_us), 0, dead, "Wait");
+    add("frozen, released by a Java client", &frozen(&and(&peers("20000"), "isReleased", released())), 0, dead, "Wait");
+    add("thawed", &without(&frozen(&and(&ours, "isReleased", released())), "freezeReason"), 5, nothing, "Claim");
     add("no lock at all", &json!({ "balance": { "N": "5" } }), 0, nothing, "Invalid");
     add("no row", &Value::Null, 0, nothing, "Claim");
     rows

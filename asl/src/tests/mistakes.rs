@@ -5,7 +5,7 @@ use super::{compare, states, variants};
 use serde_json::Value;
 
 /// The state, the text in it, and the text of the mistake.
-const MISTAKES: [(&str, &str, &str); 25] = [
+const MISTAKES: [(&str, &str, &str); 30] = [
     ("Lock", "leaseEndsAt < :trusted", "leaseEndsAt <= :trusted"),
     ("Lock", "leaseEndsAt <= :now OR", "leaseEndsAt < :now OR"),
     ("Lock", "begins_with(recordVersionNumber, :ours) AND ", ""),
@@ -31,6 +31,11 @@ const MISTAKES: [(&str, &str, &str); 25] = [
     ("Look", "'wait': $next = 'Wait' ?", "'wait': true ?"),
     ("Look", "$mine := $ours and ", "$mine := "),
     ("Look", "$ends := $readable and $ours and ", "$ends := $readable and "),
+    ("Look", "$not($mine) or $released", "true"),
+    ("Look", "$frozen ? 'Wait' : ", ""),
+    ("Look", "'wait': $next = 'Wait' ? ($frozen ? 3 : ", "'wait': $next = 'Wait' ? (false ? 3 : "),
+    ("Look", " and ($exists($row.freezeReason) ? $exists($row.freezeReason.S) : true)", ""),
+    ("Look", ", freezeReason", ""),
 ];
 
 #[test]

@@ -4,6 +4,7 @@
 mod clocks;
 mod crowd;
 mod ends;
+mod frozen;
 mod lost;
 mod peers;
 mod places;
