@@ -230,7 +230,7 @@ async fn in_the_foreground_the_command_stays_in_the_process_group() {
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_at_any_point_it_leaves_the_lock_free() {
     let place = Place::new().await;
-    let (mut early, mut later) = (0, 0);
+    let mut interrupted = 0;
     // The last ones for a machine that is slow.
     for delay in (0..60).map(|step| millis(step * 4)).chain([millis(600), millis(2_000)]) {
         let child = spawned(run(&place, &[], "exec sleep 0.08"));
@@ -241,14 +241,15 @@ async fn interrupted_at_any_point_it_leaves_the_lock_free() {
         }
         let ended = ended(child).await;
         match ended.status.code() {
-            // Before anything was sent.
-            None => early += 1,
-            Some(0 | 130) => later += 1,
+            // Before the signal was listened to, so before anything was sent; or later.
+            None | Some(130) => interrupted += 1,
+            // It had ended.
+            Some(0) => {}
             other => panic!("{other:?} after {delay:?}: {ended:?}"),
         }
         assert!(place.is_free("k").await, "after {delay:?}: {ended:?}");
     }
-    assert!(early > 0 && later > 0, "{early} {later}");
+    assert!(interrupted > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
