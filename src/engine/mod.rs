@@ -97,6 +97,14 @@ impl Engine {
         self.settings.check_key(row)
     }
 
+    /// Checks the key of any row, also of idempotent work.
+    pub(crate) fn check_key(&self, row: &LockKey) -> Result<(), Invalid> {
+        if !self.key_prefix.as_str().is_empty() {
+            self.settings.check_key(&self.key_prefix.behind(row)?)?;
+        }
+        self.settings.check_key(row)
+    }
+
     /// Checks that a saved lock belongs to this client.
     pub(crate) fn check_saved(&self, saved: &SavedLock) -> Result<(), Invalid> {
         self.check_lock_key(&saved.key())?;

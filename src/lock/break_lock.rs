@@ -14,7 +14,7 @@ pub(crate) async fn break_lock(
     seen: &str,
     reason: &str,
 ) -> Result<ReleaseOutcome, Error> {
-    engine.settings().check_key(&key)?;
+    engine.check_key(&key)?;
     engine.settings().check_reason(reason)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_break", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);

@@ -95,7 +95,7 @@ impl fmt::Debug for PeekedLock {
 }
 
 pub(crate) async fn peek(engine: &Engine, key: LockKey) -> Result<Option<PeekedLock>, Error> {
-    engine.settings().check_key(&key)?;
+    engine.check_key(&key)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_peek", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
     let mut call = Call::new(engine, &deadline, &span);

@@ -146,8 +146,11 @@ async fn a_key_is_checked_with_its_prefix_and_without_it() {
         is_invalid(&blue.try_acquire(key).lease(LEASE).await.map(drop).unwrap_err(), names);
         is_invalid(&blue.release_workflow(key, "arn:1").await.unwrap_err(), names);
     }
-    // Every row that there can be may be looked at, those of idempotent work too.
-    is_invalid(&blue.peek("k".repeat(2044)).await.unwrap_err(), "2049 bytes");
+    // The rows of idempotent work may be looked at, and broken.
+    for (key, names) in [("", "lock key is empty"), (&"k".repeat(2044), "2049 bytes")] {
+        is_invalid(&blue.peek(key).await.unwrap_err(), names);
+        is_invalid(&blue.break_lock(key, "v", "gone").await.unwrap_err(), names);
+    }
     assert!(process.take_sent().is_empty());
 
     granted(blue.try_acquire("k".repeat(2043)).lease(LEASE)).await.release().await.unwrap();
