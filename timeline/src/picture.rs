@@ -20,7 +20,7 @@ const LEGEND: [(&str, &str, f64); 4] = [
     ("waiting", "waits", 70.0),
     ("held", "holds the lock", 125.0),
     ("dead", "its lease is over", 140.0),
-    ("lost", "another one takes the lock over, or breaks it", 300.0),
+    ("lost", "taken over, or broken", 170.0),
 ];
 
 /// Draws the events. Each holder has a bar: yellow while it waits, green while it holds the lock, red from the end of its lease
