@@ -171,13 +171,9 @@ pub(crate) struct ShowOptions {
     pub(crate) format: Format,
 }
 
+/// What an operator decides.
 #[derive(Debug, clap::Args)]
-pub(crate) struct BreakOptions {
-    #[command(flatten)]
-    pub(crate) key: Key,
-    /// The version that `show` printed.
-    #[arg(long, value_name = "VERSION")]
-    pub(crate) seen: String,
+pub(crate) struct Decision {
     /// Why, for those who read the row later.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
@@ -189,17 +185,22 @@ pub(crate) struct BreakOptions {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct BreakOptions {
+    #[command(flatten)]
+    pub(crate) key: Key,
+    /// The version that `show` printed.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) seen: String,
+    #[command(flatten)]
+    pub(crate) decision: Decision,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct FreezeOptions {
     #[command(flatten)]
     pub(crate) key: Key,
-    /// Why, for those who are refused.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
-    /// Do not ask.
-    #[arg(long)]
-    pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) decision: Decision,
 }
 
 #[derive(Debug, clap::Args)]
@@ -246,14 +247,8 @@ pub(crate) struct OnceResetOptions {
     /// The work's sort key, where the table has one.
     #[arg(long, value_name = "TEXT")]
     sort_key: Option<String>,
-    /// Why, for those who read the row later.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
-    /// Do not ask.
-    #[arg(long)]
-    pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) decision: Decision,
 }
 
 impl OnceResetOptions {

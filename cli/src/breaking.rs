@@ -13,12 +13,12 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 pub(crate) async fn break_lock(connection: &connection::Options, options: &BreakOptions) -> Result<ExitCode, Failure> {
-    let (locks, json) = (connection.open().await?, options.format.json);
+    let (locks, json) = (connection.open().await?, options.decision.format.json);
     let key = options.key.key();
     let shown = plain(&key.to_string());
     let changed =
         || Failure::Lost(format!("{key} changed since it was seen, and was left alone: look at it again with show"));
-    if !options.yes {
+    if !options.decision.yes {
         let lock = locks.peek(key.clone()).await?.filter(|lock| lock.version == options.seen).ok_or_else(changed)?;
         let state = State::of(&lock, SystemTime::now(), connection.max_clock_skew());
         if state == State::Dead {
@@ -31,7 +31,7 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
             connection.table()
         ))?;
     }
-    match locks.break_lock(key.clone(), &options.seen, &options.reason).await? {
+    match locks.break_lock(key.clone(), &options.seen, &options.decision.reason).await? {
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => return Err(changed()),
     }

@@ -14,7 +14,7 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
     let locks = connection.open().await?;
     let key = options.key.key();
     let shown = plain(&key.to_string());
-    if !options.yes {
+    if !options.decision.yes {
         let holder = match locks.peek(key.clone()).await? {
             Some(lock) if !lock.released => format!("its holder {} may finish", plain(&lock.holder)),
             _ => "nobody holds it".to_owned(),
@@ -24,9 +24,9 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
             connection.table()
         ))?;
     }
-    locks.freeze(key.clone(), &options.reason).await?;
+    locks.freeze(key.clone(), &options.decision.reason).await?;
     let mut out = anstream::stdout();
-    if options.format.json {
+    if options.decision.format.json {
         writeln!(out, "{}", screen::json(&json!({ "key": key.key(), "frozen": true }))?)?;
     } else {
         let style = screen::DOUBTFUL;

@@ -17,15 +17,15 @@ pub(crate) async fn once_reset(
     let locks = connection.open().await?;
     let work = options.name();
     let shown = plain(&work.to_string());
-    if !options.yes {
+    if !options.decision.yes {
         confirm(&format!(
             "This allows the work {STRONG}{shown}{STRONG:#} of table {} again, if it failed for good. The next call does it again.",
             connection.table()
         ))?;
     }
     let mut out = anstream::stdout();
-    match locks.once(work.clone()).reset(&options.reason).await? {
-        ResetOutcome::Open if options.format.json => {
+    match locks.once(work.clone()).reset(&options.decision.reason).await? {
+        ResetOutcome::Open if options.decision.format.json => {
             writeln!(out, "{}", screen::json(&json!({ "key": work.key(), "open": true }))?)?
         }
         ResetOutcome::Open => {
