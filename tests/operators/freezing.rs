@@ -124,14 +124,17 @@ async fn an_acquire_waits_until_the_lock_is_thawed_or_its_time_is_over() {
 async fn the_holder_reclaims_a_frozen_lock_until_it_has_released_it() {
     let table = Table::new();
     let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
-    let holders = table.process().locks("holder");
+    let process = table.process();
+    let holders = process.locks("holder");
     let first = granted(holders.try_acquire("k").owner("task").lease(LEASE)).await;
     operators.freeze("k", WHY).await.unwrap();
 
     let again = granted(holders.try_acquire("k").owner("task").reclaim_own().lease(LEASE)).await;
     assert!(again.fencing_token() > first.fencing_token());
     assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
+    process.take_sent();
     let saved = holders.reclaim(again.save()).lease(LEASE).await.unwrap().save();
+    assert_eq!(process.take_operations(), ["UpdateItem"], "as of a lock that is not frozen");
     let same = other.resume(saved.clone()).await.unwrap();
     same.release().await.unwrap();
 
@@ -158,6 +161,30 @@ async fn a_release_that_deletes_the_row_keeps_a_frozen_one() {
     operators.thaw("k").await.unwrap();
     acquired(&locks, LEASE).await.release().delete_row().await.unwrap();
     assert!(table.row("k").is_none());
+    // Refused because a copy renewed it, which is no reason to keep the row.
+    let lock = acquired(&locks, LEASE).await;
+    let copy = lock.to_saved();
+    tokio::time::sleep(secs(1)).await;
+    let _ = locks.resume(copy).await.unwrap().save();
+    process.take_sent();
+    lock.release().delete_row().await.unwrap();
+    assert_eq!(process.take_operations(), ["DeleteItem", "DeleteItem"]);
+    assert!(table.row("k").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_by_a_frozen_lock_looks_again_when_its_holder_can_be_dead_and_not_before_ten_seconds() {
+    let table = Table::new();
+    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
+    for (lease, least, most) in [(secs(60), 59, 62), (secs(1), 10, 10)] {
+        let lock = acquired(&table.process().locks("holder"), lease).await;
+        operators.freeze("k", WHY).await.unwrap();
+        let tried = other.try_acquire("k").lease(LEASE).await.unwrap();
+        let retry_after = tried.held().unwrap().retry_after;
+        assert!((secs(least)..=secs(most)).contains(&retry_after), "{retry_after:?}");
+        lock.release().await.unwrap();
+        operators.thaw("k").await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,6 +314,10 @@ async fn a_frozen_lock_refuses_its_set_and_a_frozen_place_is_not_used() {
     let error = locks.acquire_all(["a", "b"]).within(&budget).await.unwrap_err();
     assert!(error.to_string().starts_with("the lock b is frozen by an operator"), "{error}");
     assert!(table.row("a").is_none());
+    operators.freeze("a", WHY).await.unwrap();
+    let error = locks.acquire_all(["a", "b"]).within(&Budget::lasting(secs(1))).await.unwrap_err().to_string();
+    assert!(error.starts_with("the locks a and b are held, and "), "{error}");
+    assert!(error.contains(&format!("is frozen by an operator ({WHY:?})")), "{error}");
 
     let semaphore = locks.semaphore("s", 2);
     operators.freeze("s/0", WHY).await.unwrap();
