@@ -2,7 +2,7 @@
 
 use crate::json::{Json, Object};
 use crate::options::{Error, Options};
-use lambda_lock::protocol::schema::{ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
 
 /// What the role of the state machine needs for the lock: two actions, on these keys of the table and on the attributes
 /// of a lock record, and on no others.
@@ -34,7 +34,7 @@ pub(crate) fn policy(options: &Options, keys: &[String]) -> Result<Object, Error
 /// The attributes that the requests name.
 fn attributes(options: &Options) -> Vec<String> {
     let keys = [Some(&options.key_attribute), options.sort_key_attribute.as_ref(), options.ttl_attribute.as_ref()];
-    let of_record = [ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW];
+    let of_record = [ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW, FREEZE_REASON];
     keys.into_iter().flatten().cloned().chain(of_record.map(str::to_owned)).collect()
 }
 
