@@ -68,7 +68,10 @@ LOGS = "service-role/AWSLambdaBasicExecutionRole"
 CONFINED, ALWAYS_CONFINED = ["LockCleanerRole", "LockTaskRole"], ["ExclusiveWorkWithoutLockTaskRole"]
 PREFIX = "orders/"
 # A state machine without lock-task names the attributes of a lock record, and no others.
-OF_RECORD = ["leaseEndsAt", "leaseDuration", "ownerName", "isReleased", "fencingToken", "recordVersionNumber", "workflow"]
+OF_RECORD = [
+    "leaseEndsAt", "leaseDuration", "ownerName", "isReleased", "fencingToken", "recordVersionNumber", "workflow",
+    "freezeReason",
+]
 OF_ATTRIBUTES = {
     "ForAllValues:StringEquals": {"dynamodb:Attributes": ["key", "expiresAt", *OF_RECORD]},
     "StringEqualsIfExists": {
