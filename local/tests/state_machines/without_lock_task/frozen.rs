@@ -32,29 +32,21 @@ async fn waits_until_it_is_thawed(scene: &Scene, name: &str, definition: &Defini
 async fn a_frozen_lock_is_waited_for_by_looks_until_it_is_thawed() {
     let Some(scene) = scene().await else { return };
     let locks = scene.locks();
-    for poll in [Poll::Look, Poll::Claim] {
-        let [free, dead, peers] = ["free", "dead", "peers"].map(|key| format!("{key}-{poll:?}"));
-        locks.freeze(free.as_str(), WHY).await.unwrap();
-        let _ =
-            locks.try_acquire(dead.as_str()).lease(Duration::from_millis(50)).await.unwrap().granted().unwrap().save();
-        locks.freeze(dead.as_str(), WHY).await.unwrap();
-        let peer: Value = json!({
-            "ownerName": { "S": "peer" }, "leaseDuration": { "S": "1000" }, "recordVersionNumber": { "S": "beat" },
-        });
-        put(&scene, &peers, &peer).await;
-        locks.freeze(peers.as_str(), WHY).await.unwrap();
-        let definition = machine(poll);
-        tokio::join!(
-            waits_until_it_is_thawed(&scene, &free, &definition, &free),
-            waits_until_it_is_thawed(&scene, &dead, &definition, &dead),
-            async {
-                // A Claim alone never takes over a peer's lock.
-                if poll == Poll::Look {
-                    waits_until_it_is_thawed(&scene, &peers, &definition, &peers).await;
-                }
-            },
-        );
-    }
+    let (free, dead, peers) = ("free", "dead", "peers");
+    locks.freeze(free, WHY).await.unwrap();
+    let _ = locks.try_acquire(dead).lease(Duration::from_millis(50)).await.unwrap().granted().unwrap().save();
+    locks.freeze(dead, WHY).await.unwrap();
+    let peer: Value = json!({
+        "ownerName": { "S": "peer" }, "leaseDuration": { "S": "1000" }, "recordVersionNumber": { "S": "beat" },
+    });
+    put(&scene, peers, &peer).await;
+    locks.freeze(peers, WHY).await.unwrap();
+    let definition = machine(Poll::Look);
+    tokio::join!(
+        waits_until_it_is_thawed(&scene, free, &definition, free),
+        waits_until_it_is_thawed(&scene, dead, &definition, dead),
+        waits_until_it_is_thawed(&scene, peers, &definition, peers),
+    );
 }
 
 /// It renews and releases the lock that it holds, and nobody is granted it then.
