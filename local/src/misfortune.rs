@@ -46,6 +46,12 @@ impl Misfortune {
         [kills, standstills, requests].map(|count| count.load(Ordering::Relaxed))
     }
 
+    /// Whether at least so many processes were killed, so many stood still, and so many requests had an accident. A run that
+    /// goes on until then does not depend on how fast the machine is.
+    pub fn happened(&self, least: [u32; 3]) -> bool {
+        self.counts().iter().zip(least).all(|(count, least)| *count >= least)
+    }
+
     /// Lets requests to DynamoDB have accidents from now on, until [`end`](Misfortune::end).
     pub fn of_requests(&self, sample: &Sample) {
         let (rng, counts) = (Mutex::new(Rng::with_seed(self.seed)), Arc::clone(&self.counts));

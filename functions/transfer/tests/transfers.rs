@@ -30,6 +30,8 @@ const ACCOUNTS: u64 = 20;
 const BALANCE: u64 = 200;
 /// Short, so that the lease ends soon: (2 s + 1 s of grace) × 1.05.
 const TIMEOUT_SECONDS: u64 = 2;
+/// How many processes are killed and stand still, and how many requests have an accident, at least.
+const ACCIDENTS: [u32; 3] = [5, 10, 20];
 /// How long one transfer may take, with all of its repetitions.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,6 +48,7 @@ async fn soak() {
     }
 }
 
+/// Makes so many transfers, and more until there were enough accidents.
 async fn run(transfers: u64) {
     let Some(template) = template() else { return };
     let mut template = template.with(NAME, &[("LOCK_MAX_CLOCK_SKEW_MS", "200")]).with_history("AccountsTable");
@@ -61,12 +64,13 @@ async fn run(transfers: u64) {
     let (started, next) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let mut callers = JoinSet::new();
     for caller in 0..PROCESSES {
-        let (sample, next, mut rng) = (Arc::clone(&sample), Arc::clone(&next), Rng::with_seed(seed ^ caller));
+        let (sample, next, misfortune) = (Arc::clone(&sample), Arc::clone(&next), misfortune.clone());
+        let mut rng = Rng::with_seed(seed ^ caller);
         callers.spawn(async move {
             let mut told = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= transfers {
+                if number >= transfers && misfortune.happened(ACCIDENTS) {
                     return told;
                 }
                 let request = transfer(number, &mut rng);
@@ -100,13 +104,10 @@ async fn run(transfers: u64) {
         took.as_secs_f64(),
         told.len() - done.len()
     ));
-    assert_eq!(told.len() as u64, transfers);
+    assert!(told.len() as u64 >= transfers, "{} of {transfers}", told.len());
     assert_the_sum_is_exact(&accounts, seed);
     assert_each_was_done_once(&accounts, &done, &changes, seed);
     assert_all_were_told(&told, &done, seed);
-    for (count, least) in [(kills, 5), (standstills, 10), (requests, 20)] {
-        assert!(count >= least, "{:?}; seed {seed}", misfortune.counts());
-    }
 }
 
 type Row = BTreeMap<String, Value>;
