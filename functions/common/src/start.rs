@@ -50,7 +50,8 @@ where
 {
     let metrics = config.metrics.clone();
     let handler = service_fn(move |event| {
-        let (done, metrics) = (handler(event), metrics.clone());
+        // The futures around it, the runtime's too, are moved several times until they are polled. The box is all they hold.
+        let (done, metrics) = (Box::pin(handler(event)), metrics.clone());
         async move {
             let (done, line) = match metrics {
                 Some(metrics) => metrics.of(done).await,
