@@ -22,12 +22,17 @@ pub(crate) struct Report {
 impl Report {
     /// Reports the end of an operation on this lock.
     pub(crate) fn ended(self, operation: &str, key: &LockKey, outcome: &str) {
-        self.tell(operation, key, outcome, None);
+        self.tell(operation, key, outcome, None, None);
+    }
+
+    /// Reports that an operation ended with a grant, and its fencing token.
+    pub(crate) fn granted(self, operation: &str, key: &LockKey, token: u64) {
+        self.tell(operation, key, "granted", Some(token), None);
     }
 
     /// Reports the end of a release, and how much of the lease was used.
     pub(crate) fn released(self, key: &LockKey, lease_age: Option<Duration>, outcome: &str) {
-        self.tell("release", key, outcome, lease_age);
+        self.tell("release", key, outcome, None, lease_age);
     }
 
     /// Reports that an operation failed.
@@ -35,10 +40,14 @@ impl Report {
         self.ended(operation, key, &format!("{:?}", error.kind()));
     }
 
-    fn tell(self, operation: &str, key: &LockKey, outcome: &str, lease_age: Option<Duration>) {
+    fn tell(self, operation: &str, key: &LockKey, outcome: &str, token: Option<u64>, lease_age: Option<Duration>) {
         let Self { span, requests, waited, takes_over, clock_offset_millis } = self;
         let waited_ms = millis(waited);
-        span.record("attempts", requests).record("waited_ms", waited_ms).record("outcome", outcome);
+        // All at once: a subscriber that writes JSON reads and writes all fields of the span for each call.
+        match token {
+            Some(token) => tracing::record_all!(span, token, attempts = requests, waited_ms, outcome),
+            None => tracing::record_all!(span, attempts = requests, waited_ms, outcome),
+        };
         let takeover = (outcome == "granted").then_some(takes_over);
         tracing::debug!(
             target: TARGET, parent: &span, operation, %key, outcome, requests, waited_ms, takeover,

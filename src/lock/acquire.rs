@@ -299,10 +299,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             }
         };
         match &acquired {
-            Ok(TryAcquired::Granted(lock)) => {
-                span.record("token", lock.fencing_token());
-                report.ended("acquire", &self.key, "granted");
-            }
+            Ok(TryAcquired::Granted(lock)) => report.granted("acquire", &self.key, lock.fencing_token()),
             Ok(TryAcquired::Held(_)) => report.ended("acquire", &self.key, "held"),
             Err(error) => report.failed("acquire", &self.key, error),
         }

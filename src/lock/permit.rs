@@ -353,10 +353,7 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
             Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &of, cause)),
         };
         match &ended {
-            Ok(Acquired::Granted(permit)) => {
-                span.record("token", permit.fencing_token());
-                report.ended("acquire", &of, "granted");
-            }
+            Ok(Acquired::Granted(permit)) => report.granted("acquire", &of, permit.fencing_token()),
             Ok(Acquired::Full(_)) => report.ended("acquire", &of, "held"),
             Err(error) => report.failed("acquire", &of, error),
         }

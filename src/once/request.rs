@@ -274,10 +274,7 @@ impl<'a> Once<'a> {
             Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &self.name, cause)),
         };
         match &started {
-            Ok(Started::Attempt(attempt)) => {
-                span.record("token", attempt.fencing_token());
-                report.ended("once", &name, "granted");
-            }
+            Ok(Started::Attempt(attempt)) => report.granted("once", &name, attempt.fencing_token()),
             Ok(Started::Replayed(_)) => report.ended("once", &name, "replayed"),
             Err(error) => report.failed("once", &name, error),
         }

@@ -252,10 +252,7 @@ pub(super) async fn acquire(
         }
     };
     match &acquired {
-        Ok(TryAcquired::Granted(set)) => {
-            span.record("token", set.fencing_token());
-            report.ended("acquire", &keys[0], "granted");
-        }
+        Ok(TryAcquired::Granted(set)) => report.granted("acquire", &keys[0], set.fencing_token()),
         Ok(TryAcquired::Blocked(..)) => report.ended("acquire", &keys[0], "held"),
         Err(error) => report.failed("acquire", &keys[0], error),
     }
