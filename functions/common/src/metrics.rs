@@ -4,7 +4,7 @@
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
 use lambda_lock::protocol::once;
-use serde_json::json;
+use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -94,26 +94,29 @@ impl Metrics {
     /// One line in the [embedded metric
     /// format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
     fn line(&self, counted: &Counted, at: SystemTime) -> Option<Vec<u8>> {
-        let values: Vec<_> = counted.values().collect();
-        if values.is_empty() {
+        // Written as text, because a tree of JSON values costs 2 % of a cold start. What stands between quotation marks here
+        // needs no escapes.
+        let (mut metrics, mut values) = (String::new(), String::new());
+        for (name, unit, value) in counted.values() {
+            let comma = if metrics.is_empty() { "" } else { "," };
+            metrics += &format!(r#"{comma}{{"Name":"{name}","Unit":"{unit}"}}"#);
+            values += &format!(r#","{name}":{value}"#);
+        }
+        if metrics.is_empty() {
             return None;
         }
-        let dimensions: &[&[&str]] =
-            if self.by_prefix { &[&["FunctionName"], &["FunctionName", "KeyPrefix"]] } else { &[&["FunctionName"]] };
-        let metrics: Vec<_> = values.iter().map(|(name, unit, _)| json!({ "Name": name, "Unit": unit })).collect();
-        let directive = json!({ "Namespace": self.namespace, "Dimensions": dimensions, "Metrics": metrics });
-        let millis = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let mut line = json!({
-            "_aws": { "Timestamp": millis, "CloudWatchMetrics": [directive] },
-            "FunctionName": self.function,
-        });
-        if self.by_prefix {
-            line["KeyPrefix"] = counted.prefix.as_ref().map_or("none", Prefix::text).into();
-        }
-        for (name, _, value) in values {
-            line[name] = value.into();
-        }
-        Some(format!("{line}\n").into_bytes())
+        let (dimensions, prefix) = if self.by_prefix {
+            let prefix = counted.prefix.as_ref().map_or("none", Prefix::text);
+            (r#"["FunctionName"],["FunctionName","KeyPrefix"]"#, format!(r#","KeyPrefix":{}"#, Value::from(prefix)))
+        } else {
+            (r#"["FunctionName"]"#, String::new())
+        };
+        let (namespace, function) = (&self.namespace, Value::from(&*self.function));
+        let millis = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let directive = format!(r#"{{"Namespace":"{namespace}","Dimensions":[{dimensions}],"Metrics":[{metrics}]}}"#);
+        let aws = format!(r#"{{"Timestamp":{millis},"CloudWatchMetrics":[{directive}]}}"#);
+        let line = format!("{{\"_aws\":{aws},\"FunctionName\":{function}{prefix}{values}}}\n");
+        Some(line.into_bytes())
     }
 }
 
@@ -261,7 +264,7 @@ pub(crate) fn is_counted(event: &Metadata<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::json;
     use std::time::Duration;
 
     fn metrics(by_prefix: bool) -> Metrics {

@@ -100,7 +100,7 @@ impl LockJson {
         let (lease, ends) = (lease(&mut fields, LONGEST_LEASE)?, fields.whole_number("leaseEndsAt")?);
         let token = SavedLock::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let hmac = fields.optional_text("hmac")?;
-        deps.trust.verify(&content(&token), hmac.as_deref()).map_err(|not_ours| match not_ours {
+        deps.trust.verify(|| content(&token), hmac.as_deref()).map_err(|not_ours| match not_ours {
             NotOurs::Missing => fields.malformed("hmac", "it is missing; send the lock exactly as it was returned"),
             NotOurs::Wrong => fields.malformed("hmac", "send the lock exactly as it was returned"),
         })?;
@@ -131,7 +131,7 @@ impl LockJson {
         if let Some(sort_key) = key.sort_key() {
             json["sortKey"] = sort_key.into();
         }
-        if let Some(hmac) = deps.trust.hmac(&content(token)) {
+        if let Some(hmac) = deps.trust.hmac(|| content(token)) {
             json["hmac"] = hmac.into();
         }
         if let Some(data) = &self.data {

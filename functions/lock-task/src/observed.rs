@@ -58,7 +58,7 @@ pub(crate) fn handed_out(row: &LockKey, observation: &Observation, deps: &Deps) 
     let mut json = serde_json::to_value(observation).ok()?;
     if let Some(at) = deps.trust.handed_out_at() {
         json["at"] = at.into();
-        json["hmac"] = deps.trust.hmac(&content(row, observation, Some(at))).into();
+        json["hmac"] = deps.trust.hmac(|| content(row, observation, Some(at))).into();
     }
     Some(json)
 }
@@ -69,7 +69,7 @@ fn one(key: &LockKey, mut seen: Map<String, Value>, waited: Duration, deps: &Dep
     let hmac = seen.remove("hmac");
     let observation: Observation = serde_json::from_value(Value::Object(seen)).ok()?;
     let hmac = hmac.as_ref().and_then(Value::as_str);
-    deps.trust.verify(&content(&deps.row(key), &observation, at), hmac).ok()?;
+    deps.trust.verify(|| content(&deps.row(key), &observation, at), hmac).ok()?;
     let observation = deps.trust.observed(observation, hmac);
     Some(observation.and_waited(deps.trust.waited(waited, at)))
 }

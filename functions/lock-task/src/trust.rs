@@ -58,14 +58,14 @@ impl Trust {
     }
 
     /// The HMAC of this content as base64. `None` without a key.
-    pub(crate) fn hmac(&self, content: &Value) -> Option<String> {
+    pub(crate) fn hmac(&self, content: impl FnOnce() -> Value) -> Option<String> {
         let key = self.keys.first()?;
-        let tag = key.clone().chain_update(content.to_string()).finalize().into_bytes();
+        let tag = key.clone().chain_update(content().to_string()).finalize().into_bytes();
         Some(aws_smithy_types::base64::encode(tag))
     }
 
     /// Whether this content was handed out by this function. Everything was, without a key.
-    pub(crate) fn verify(&self, content: &Value, hmac: Option<&str>) -> Result<(), NotOurs> {
+    pub(crate) fn verify(&self, content: impl FnOnce() -> Value, hmac: Option<&str>) -> Result<(), NotOurs> {
         if self.keys.is_empty() {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Trust {
             return if self.required { Err(NotOurs::Missing) } else { Ok(()) };
         };
         let tag = aws_smithy_types::base64::decode(hmac).map_err(|_| NotOurs::Wrong)?;
-        let content = content.to_string();
+        let content = content().to_string();
         // The comparison takes the same time for all wrong tags.
         let is_by = |key: &Hmac<Sha256>| key.clone().chain_update(&content).verify_slice(&tag).is_ok();
         if self.keys.iter().any(is_by) { Ok(()) } else { Err(NotOurs::Wrong) }
