@@ -96,11 +96,11 @@ impl Metrics {
     fn line(&self, counted: &Counted, at: SystemTime) -> Option<Vec<u8>> {
         // Written as text, because a tree of JSON values costs 2 % of a cold start. What stands between quotation marks here
         // needs no escapes.
-        let (mut metrics, mut values) = (String::new(), String::new());
+        let [mut metrics, mut values] = [512, 256].map(String::with_capacity);
         for (name, unit, value) in counted.values() {
             let comma = if metrics.is_empty() { "" } else { "," };
-            metrics += &format!(r#"{comma}{{"Name":"{name}","Unit":"{unit}"}}"#);
-            values += &format!(r#","{name}":{value}"#);
+            metrics.extend([comma, r#"{"Name":""#, name, r#"","Unit":""#, unit, r#""}"#]);
+            values.extend([r#",""#, name, r#"":"#, &value.to_string()]);
         }
         if metrics.is_empty() {
             return None;
@@ -114,9 +114,9 @@ impl Metrics {
         let (namespace, function) = (&self.namespace, Value::from(&*self.function));
         let millis = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let directive = format!(r#"{{"Namespace":"{namespace}","Dimensions":[{dimensions}],"Metrics":[{metrics}]}}"#);
-        let aws = format!(r#"{{"Timestamp":{millis},"CloudWatchMetrics":[{directive}]}}"#);
-        let line = format!("{{\"_aws\":{aws},\"FunctionName\":{function}{prefix}{values}}}\n");
-        Some(line.into_bytes())
+        let aws =
+            format!(r#"{{"_aws":{{"Timestamp":{millis},"CloudWatchMetrics":[{directive}]}},"FunctionName":{function}"#);
+        Some([aws, prefix, values, "}\n".to_owned()].concat().into_bytes())
     }
 }
 
