@@ -8,7 +8,7 @@ use crate::engine::error::Error;
 use crate::engine::prefix::KeyPrefix;
 use crate::engine::wall_clock::WallClockCheck;
 use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
-use aws_sdk_dynamodb::config::SharedAsyncSleep;
+use aws_sdk_dynamodb::config::{Builder, SharedAsyncSleep};
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_async::rt::sleep::default_async_sleep;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ const LONGEST_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LockClientBuilder {
-    config: Config,
+    config: Builder,
     table: String,
     settings: Settings,
     drift: Option<f64>,
@@ -51,22 +51,24 @@ impl LockClient {
     /// were fetched. Otherwise it calls the credentials provider once itself, which costs nothing for credentials in
     /// Lambda's environment variables.
     pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
-        Self::builder_from_conf(dynamodb.config().clone(), table)
+        Self::builder_from_conf(dynamodb.config().to_builder(), table)
     }
 
-    /// Returns the same builder, from the configuration for an SDK client. Use it if no other code needs that client. A
-    /// cold start is then about 40 µs shorter, and takes 24 kB less memory.
+    /// Returns the same builder, from the settings for an SDK client. Use it if no other code needs that client. A cold
+    /// start is then about 40 µs shorter, and takes 24 kB less memory.
+    ///
+    /// It takes the SDK's builder because the lock adds settings of its own. So the configuration is built only once.
     ///
     /// # Panics
-    /// [`build`](LockClientBuilder::build) panics if the configuration has no behavior version, as
+    /// [`build`](LockClientBuilder::build) panics if the settings have no behavior version, as
     /// `aws_sdk_dynamodb::Client::from_conf` does.
-    pub fn builder_from_conf(config: Config, table: impl Into<String>) -> LockClientBuilder {
+    pub fn builder_from_conf(config: Builder, table: impl Into<String>) -> LockClientBuilder {
         LockClientBuilder::new(config, table.into())
     }
 }
 
 impl LockClientBuilder {
-    pub(crate) fn new(config: Config, table: String) -> Self {
+    pub(crate) fn new(config: Builder, table: String) -> Self {
         Self {
             config,
             table,
@@ -222,15 +224,16 @@ impl LockClientBuilder {
             ))
             .into());
         }
+        let own_config = DynamoDb::config(config.clone());
         let clock = match clock {
             Some(clock) => clock,
-            None => SharedClock::system_with(way_to_sleep(&config, sleep)?),
+            None => SharedClock::system_with(way_to_sleep(&own_config, sleep)?),
         };
         if let Some(owner) = &owner {
             settings.check_owner_prefix(owner)?;
         }
         let owner = owner.map_or_else(OnceLock::new, OnceLock::from);
-        let transport = Arc::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));
+        let transport = Arc::new(DynamoDb::new(own_config, table.clone(), settings.schema.clone()));
         let wall_clock = Arc::new(WallClockCheck::new(settings.clock_bounds.max_clock_skew()));
         let (config, key_prefix) = (Arc::new(config), KeyPrefix::default());
         let engine = Engine {

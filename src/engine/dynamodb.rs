@@ -8,8 +8,8 @@ use super::attributes::{Attributes, item, key_attributes, placeholder_names, pla
 use super::interceptor::{TransmissionInterceptor, observed};
 use super::transport::{Responding, Response, Transport};
 use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, TransactionId};
-use aws_sdk_dynamodb::config::StalledStreamProtectionConfig;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::{Builder, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -29,19 +29,23 @@ pub(crate) struct DynamoDb {
 }
 
 impl DynamoDb {
-    /// Makes an SDK client for lock requests from the caller's configuration.
+    /// The configuration for lock requests, from the caller's settings.
     ///
     /// What differs from the caller's stands in a configuration and not in each call, because the SDK would then put
     /// its configuration together anew for each call: see [`interceptor`](super::interceptor).
-    pub(crate) fn new(config: &Config, table: String, schema: Schema) -> Self {
-        let config = config
-            .to_builder()
+    pub(crate) fn config(callers: Builder) -> Config {
+        callers
             .retry_config(RetryConfig::disabled())
             // Has nothing to protect: a response has a few hundred bytes, and is waited for with a timeout anyway. It
             // would cost 3 % of the instructions of acquire and release.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-            .interceptor(TransmissionInterceptor);
-        Self { client: Client::from_conf(config.build()), table, schema }
+            .interceptor(TransmissionInterceptor)
+            .build()
+    }
+
+    /// Makes an SDK client with a [configuration for lock requests](DynamoDb::config).
+    pub(crate) fn new(config: Config, table: String, schema: Schema) -> Self {
+        Self { client: Client::from_conf(config), table, schema }
     }
 
     async fn update(&self, request: &Request) -> Response {
@@ -221,7 +225,8 @@ async fn responded(call: Pin<&mut impl Future<Output = Response>>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region, RuntimeComponents};
+    use crate::LockClient;
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, RuntimeComponents};
     use aws_smithy_runtime_api::client::http::{
         HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
     };
@@ -265,7 +270,8 @@ mod tests {
     }
 
     async fn peek(callers: &Client) -> Response {
-        let table = DynamoDb::new(callers.config(), "locks".to_owned(), Schema::default());
+        let config = DynamoDb::config(callers.config().to_builder());
+        let table = DynamoDb::new(config, "locks".to_owned(), Schema::default());
         table.send(&Request::alone("k".into(), Action::Peek)).await
     }
 
@@ -282,6 +288,10 @@ mod tests {
 
         callers.list_tables().send().await.unwrap_err();
         assert_eq!(http.requests(), 1 + 5, "the caller's own calls are as they were");
+
+        let locks = LockClient::builder(callers, "locks").build().unwrap();
+        locks.check_table().await.unwrap_err();
+        assert_eq!(http.requests(), 1 + 5 + 5, "calls about the table are repeated as the caller has said");
     }
 
     /// Caches nothing, and counts how often it is asked.

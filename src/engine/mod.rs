@@ -18,7 +18,7 @@ pub(crate) mod transport;
 pub(crate) mod wall_clock;
 
 use crate::protocol::{ClockBounds, Invalid, LockKey, SavedLock, Settings};
-use aws_sdk_dynamodb::Config;
+use aws_sdk_dynamodb::config::Builder;
 use budget::Budget;
 use clock::SharedClock;
 use deadline::{Deadline, LeasePolicy};
@@ -38,7 +38,7 @@ const TIMEOUTS_PER_CALL: u32 = 3;
 pub(crate) struct Engine {
     pub(crate) transport: Arc<dyn Transport>,
     /// As the caller gave it.
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Arc<Builder>,
     pub(crate) table: String,
     pub(crate) settings: Settings,
     /// As the caller gave it, or drawn at its first use.
@@ -61,7 +61,7 @@ impl Engine {
         &*self.transport
     }
 
-    pub(crate) fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &Builder {
         &self.config
     }
 

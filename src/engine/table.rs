@@ -59,7 +59,7 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
 /// A client as the caller has configured it, with the SDK's retries. It is made when it is needed: few programs ask
 /// anything about the table.
 pub(crate) fn client(engine: &Engine) -> Client {
-    Client::from_conf(engine.config().clone())
+    Client::from_conf(engine.config().clone().build())
 }
 
 async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {

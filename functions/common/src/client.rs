@@ -28,13 +28,12 @@ impl Config {
     /// Returns a DynamoDB client for the function's own requests. It is configured as the lock client's own. Sends
     /// no request.
     pub fn dynamodb(&self) -> Result<Client, ConfigError> {
-        sdk_config(self).map(Client::from_conf)
+        sdk_config(self).map(|config| Client::from_conf(config.build()))
     }
 
     /// The same client with the timeouts of a lock request: three attempts of 1 s each. Sends no request.
     pub fn impatient_dynamodb(&self) -> Result<Client, ConfigError> {
         let settings = sdk_config(self)?
-            .to_builder()
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
             .retry_config(RetryConfig::standard().with_initial_backoff(FIRST_BACKOFF));
         Ok(Client::from_conf(settings.build()))
@@ -81,7 +80,7 @@ impl Config {
     }
 }
 
-fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> {
+fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::config::Builder, ConfigError> {
     let http = http(config.roots.as_deref().unwrap_or(AMAZON_ROOTS))?;
     let mut builder = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -91,7 +90,7 @@ fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::Config, ConfigError> 
         .account_id_endpoint_mode(config.account_id_endpoint_mode.clone())
         .use_fips(config.fips);
     builder.set_endpoint_url(config.endpoint.clone());
-    Ok(builder.build())
+    Ok(builder)
 }
 
 /// Also allows plain HTTP, to an endpoint that begins with `http://`. So the same binary runs in Lambda and on a
@@ -120,7 +119,7 @@ mod tests {
         assert!(AMAZON_ROOTS.len() < 10_000, "{}", AMAZON_ROOTS.len());
     }
 
-    fn configured(more: &[(&str, &str)]) -> aws_sdk_dynamodb::Config {
+    fn configured(more: &[(&str, &str)]) -> aws_sdk_dynamodb::config::Builder {
         let environment = [
             ("LOCK_TABLE", "locks"),
             ("AWS_REGION", "eu-central-1"),
@@ -138,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn the_roots_can_be_read() {
         let config = configured(&[("AWS_ENDPOINT_URL", "https://127.0.0.1:1")]);
-        let once = config.to_builder().retry_config(RetryConfig::disabled()).build();
+        let once = config.retry_config(RetryConfig::disabled()).build();
         let refused = Client::from_conf(once).list_tables().send().await;
         assert!(matches!(refused, Err(SdkError::DispatchFailure(_))), "{refused:?}");
     }
@@ -167,7 +166,6 @@ mod tests {
             Credentials::builder().access_key_id("id").secret_access_key("secret").provider_name("test");
         credentials.set_account_id(account.map(Into::into));
         let config = configured(more)
-            .to_builder()
             .credentials_provider(credentials.build())
             .http_client(http_client_fn(move |_, _| connector.clone()));
         let error = Client::from_conf(config.build()).describe_table().table_name(table).send().await.unwrap_err();

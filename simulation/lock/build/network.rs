@@ -23,11 +23,11 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: NAME,
         file: "client/builder.rs",
-        find: "let transport = Arc::new(DynamoDb::new(&config, table.clone(), settings.schema.clone()));",
+        find: "let transport = Arc::new(DynamoDb::new(own_config, table.clone(), settings.schema.clone()));",
         put: "
             let transport: Arc<dyn crate::engine::transport::Transport> = match network {
                 Some(network) => Arc::new(network),
-                None => Arc::new(DynamoDb::new(&config, table.clone(), settings.schema.clone())),
+                None => Arc::new(DynamoDb::new(own_config, table.clone(), settings.schema.clone())),
             };
         ",
     },

@@ -94,7 +94,8 @@ pub struct Real {
 impl Real {
     /// A transport to this table.
     pub fn new(client: aws_sdk_dynamodb::Client, table: &str, schema: Schema) -> Self {
-        let dynamodb = DynamoDb::new(client.config(), table.to_owned(), schema.clone());
+        let config = DynamoDb::config(client.config().to_builder());
+        let dynamodb = DynamoDb::new(config, table.to_owned(), schema.clone());
         Self { dynamodb, table: table.to_owned(), schema }
     }
 }
