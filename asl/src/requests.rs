@@ -9,8 +9,8 @@ use crate::jsonata::{literal, object, query};
 use crate::options::{Error, Options};
 use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
 use lambda_lock::protocol::{
-    Action, AttributesChange, DataChange, EarlierNames, Expression, Grant, Lease, NewGrant, NextToken, OURS, Request,
-    Returns, Schema, Scope, Settings, Stamp, Value, Version, millis_rounded_up,
+    Action, AttributesChange, DataChange, EarlierNames, Expression, Grant, Lease, LineRule, NewGrant, NextToken, OURS,
+    Request, Returns, Schema, Scope, Settings, Stamp, Value, Version, millis_rounded_up,
 };
 use std::time::Duration;
 
@@ -49,7 +49,9 @@ impl<'a> Requests<'a> {
 
     /// Acquires a lock that is free, or whose holder is dead by the wall clock.
     pub(crate) fn claim(&self) -> Result<Object, Error> {
-        let claim = self.rendered(Action::Claim { grant: self.grant(), trusted: Some(0), token: NextToken::FromRow });
+        // States cannot wait in line, so they do not look at it.
+        let (deserted, token) = (None, NextToken::FromRow);
+        let claim = self.rendered(Action::Claim { grant: self.grant(), trusted: Some(0), deserted, token });
         let values = object(&self.values(&claim, For::Grant)?);
         self.update(Key::Wanted, &claim, claim.condition.as_str(), claim.update.as_str(), &self.granted(&values))
     }
@@ -58,7 +60,15 @@ impl<'a> Requests<'a> {
     pub(crate) fn take(&self) -> Result<Object, Error> {
         let take = |held, reclaims, token| {
             let (seen, names) = (String::new(), EarlierNames::Seen(None));
-            self.rendered(Action::Take { grant: self.grant(), seen, held, reclaims, token, names })
+            self.rendered(Action::Take {
+                grant: self.grant(),
+                seen,
+                held,
+                reclaims,
+                line: LineRule::Ignored,
+                token,
+                names,
+            })
         };
         let released = take(false, false, NextToken::FromRow);
         let (held, own) = (take(true, false, NextToken::FromRow), take(true, true, NextToken::FromRow));
@@ -99,7 +109,8 @@ impl<'a> Requests<'a> {
     pub(crate) fn release(&self) -> Result<Object, Error> {
         let Version { grant, stamp: up_to } = sample_version();
         let scope = Scope::Mine { grant, up_to, token: Some(0) };
-        let release = self.rendered(Action::Release { scope, ends_at_ms: 0, data: DataChange::Keep, keep: None });
+        let release =
+            self.rendered(Action::Release { scope, ends_at_ms: 0, data: DataChange::Keep, keep: None, line: None });
         let values = object(&self.values(&release, For::Release)?);
         let values = format!("($ends := $max([$millis(), {}]); {values})", after_stamp());
         self.update(Key::Held, &release, release.condition.as_str(), release.update.as_str(), &values)

@@ -106,7 +106,8 @@ impl<'a> Waiting<'a> {
     }
 
     async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Failure> {
-        let mut request = locks.try_acquire(self.how.key.key()).lease(self.how.lease);
+        // It tries again and again instead of waiting in line, so that a signal ends it between two tries.
+        let mut request = locks.try_acquire(self.how.key.key()).lease(self.how.lease).out_of_turn();
         if let Some(owner) = &self.how.owner {
             request = request.owner(owner);
         }

@@ -58,6 +58,7 @@ export const blockedFromJson = ({ key, held }) => ({
     holder: held.holder,
     leaseEndsAt: big(held.leaseEndsAt),
     retryAfter: big(held.retryAfter),
+    waiting: big(held.waiting),
     freezeReason: held.freezeReason ?? undefined,
     observation: observationFromJson(held.observation),
   },

@@ -108,6 +108,7 @@ def blocked_from_json(blocked):
             "holder": held["holder"],
             "lease_ends_at": held["leaseEndsAt"],
             "retry_after": held["retryAfter"],
+            "waiting": held["waiting"],
             "freeze_reason": held.get("freezeReason"),
             "observation": observation_from_json(held["observation"]),
         },

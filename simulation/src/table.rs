@@ -59,7 +59,9 @@ impl Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Claim,
+    ClaimInTurn,
     Take,
+    Join,
     Renew,
     Release,
     Delete,
@@ -73,7 +75,9 @@ impl Typed {
     pub(crate) fn of(request: &Request, writes: Vec<Write>, schema: &Schema) -> Self {
         let kind = match &request.action {
             Action::Claim { .. } => Kind::Claim,
+            Action::ClaimInTurn { .. } => Kind::ClaimInTurn,
             Action::Take { .. } => Kind::Take,
+            Action::Join => Kind::Join,
             Action::Renew { .. } => Kind::Renew,
             Action::Release { .. } | Action::Break { .. } | Action::Reset { .. } => Kind::Release,
             Action::Freeze { .. } | Action::Thaw { .. } => Kind::Freeze,
@@ -303,6 +307,9 @@ pub(crate) struct Mark {
     pub(crate) frozen: bool,
     /// When it was last frozen or thawed, by the row.
     pub(crate) freeze_changed_at: Option<u64>,
+    /// The last ticket that was given, and the last one that was served.
+    pub(crate) last_ticket: Option<u64>,
+    pub(crate) served_ticket: Option<u64>,
     /// The stored result of an idempotent work.
     pub(crate) outcome: Option<String>,
     /// The attributes token, lease, end and owner, if they cannot be read.
@@ -350,6 +357,8 @@ impl Mark {
             workflow: text(schema::WORKFLOW),
             frozen: row.get(schema::FREEZE_REASON).is_some(),
             freeze_changed_at: number(schema::FREEZE_CHANGED_AT),
+            last_ticket: number(schema::LAST_TICKET),
+            served_ticket: number(schema::SERVED_TICKET),
             outcome: text(schema::OUTCOME),
             odd,
         }

@@ -11,7 +11,7 @@ const TABLE: &str = include_str!("../mistakes.md");
 const RARE: u64 = 20_000;
 
 /// The number of mistakes that may be so rare.
-const RARE_ONES: usize = 2;
+const RARE_ONES: usize = 3;
 
 fn noticed(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     mistakes::set(mistake);

@@ -16,6 +16,9 @@ use tracing::{Instrument, Span};
 /// without a response was applied.
 const LAST_REQUEST: Duration = Duration::from_millis(250);
 
+/// A timer does not run while the process is frozen. So a longer pause is slept in parts, and ends in time afterwards.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
 /// From this difference on, the SDK takes the wall clock as the reason why a signature was refused. DynamoDB accepts
 /// signatures that are up to five minutes old.
 const REFUSED_SIGNATURE: Duration = Duration::from_secs(4 * 60);
@@ -158,7 +161,16 @@ impl Port for Call<'_> {
 
     async fn sleep(&mut self, pause: Duration) {
         self.waited += pause;
-        self.engine.clock().sleep(pause).await;
+        let clock = self.engine.clock();
+        // The process may have been frozen since it decided to pause.
+        let began = self.now.map_or_else(|| clock.now(), |now| now.instants);
+        loop {
+            let left = pause.saturating_sub(clock.now().longest_since(began));
+            if left.is_zero() {
+                return;
+            }
+            clock.sleep(left.min(LONGEST_SLEEP)).await;
+        }
     }
 }
 

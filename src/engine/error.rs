@@ -146,8 +146,11 @@ pub struct Held {
     /// write it.
     pub lease_ends_at: Option<SystemTime>,
     /// How long until the holder can be proven dead, if it neither renews nor releases. It may release earlier. At least
-    /// ten seconds where the lock is frozen.
+    /// ten seconds where the lock is frozen. Where the lock is free and left to those in line: when it is anybody's.
     pub retry_after: Duration,
+    /// How many others [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells. Some of them may be
+    /// gone. The lock may be free, and is left to them.
+    pub waiting: u64,
     /// Why an operator has [frozen](crate::LockClient::freeze) the lock, if it is frozen. Nobody else is granted it until it is
     /// thawed. Its holder may have released it.
     pub freeze_reason: Option<String>,
@@ -165,6 +168,7 @@ impl fmt::Debug for Held {
             .field("holder", &self.holder)
             .field("lease_ends_at", &self.lease_ends_at)
             .field("retry_after", &self.retry_after)
+            .field("waiting", &self.waiting)
             .field("freeze_reason", &self.freeze_reason)
             .field("observation", &self.observation)
             .finish_non_exhaustive()
@@ -183,7 +187,12 @@ pub struct Blocked {
 
 /// By whom a lock is held, and what to do.
 fn by(held: &Held) -> String {
-    format!("by {}: retry in at most {:?}", quoted(&held.holder), held.retry_after)
+    let in_line = match held.waiting {
+        0 => String::new(),
+        1 => ", and 1 caller waits in line".to_owned(),
+        waiting => format!(", and {waiting} callers wait in line"),
+    };
+    format!("by {}{in_line}: retry in at most {:?}", quoted(&held.holder), held.retry_after)
 }
 
 /// Why a lock is frozen, and what to do.
@@ -197,6 +206,7 @@ impl From<HolderSeen> for Held {
             holder: seen.owner,
             lease_ends_at: seen.ends_at_ms.and_then(from_epoch_millis),
             retry_after: seen.retry_after,
+            waiting: seen.waiting,
             freeze_reason: seen.freeze_reason,
             observation: seen.observation,
             attributes: seen.attributes.into_iter().collect(),

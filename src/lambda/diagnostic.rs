@@ -94,6 +94,7 @@ mod tests {
             holder: "a".to_owned(),
             lease_ends_at: None,
             retry_after: Duration::from_secs(3),
+            waiting: 0,
             freeze_reason: None,
             observation,
             attributes: Default::default(),

@@ -9,7 +9,7 @@ use crate::engine::deadline::{Deadline, lease_policy};
 use crate::engine::error::{BoxError, Error, ErrorKind, Held};
 use crate::protocol::{
     self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid, LockKey,
-    Observation, Operation, SavedLock,
+    Observation, Operation, Queueing, SavedLock,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,6 +99,7 @@ pub struct AcquireRequest<'a, Mode> {
     budget: Option<Budget>,
     observation: Option<Observation>,
     reclaim_own: bool,
+    queueing: Queueing,
     reclaimed: Option<SavedLock>,
     mode: PhantomData<fn() -> Mode>,
 }
@@ -117,6 +118,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             budget: None,
             observation: None,
             reclaim_own: false,
+            queueing: Queueing::default(),
             reclaimed: None,
             mode: PhantomData,
         }
@@ -239,6 +241,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             data: std::mem::take(&mut self.data),
             attributes,
             reclaim,
+            queueing: self.queueing,
             observation: self.observation.take(),
             commit: self.reclaimed.as_ref().and_then(SavedLock::commit),
         })
@@ -346,9 +349,44 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
         self.reclaim_own = true;
         self
     }
+
+    /// Acquires the lock even if others wait in line for it. Use this for a caller that cannot wait in line, such as one
+    /// that is started every few seconds to try once. Otherwise it is refused for as long as there is a line. Default: the
+    /// lock is left to those in line, see [`in_turn`](Acquire::in_turn).
+    pub fn out_of_turn(mut self) -> Self {
+        self.queueing = Queueing::Ignored;
+        self
+    }
 }
 
 impl Acquire<'_> {
+    /// Waits in line from the beginning, so that callers are granted the lock in the order in which they came. Default: a
+    /// caller takes its place in line behind a holder that is slow, or after a second. Before that, whoever looks first
+    /// after a release is granted the lock.
+    ///
+    /// A holder is slow when two looks show it, when it has held the lock for 25 ms, or when holders of this lock usually
+    /// hold it for so long that 50 ms or more are left.
+    ///
+    /// In line, each caller looks when it may soon be its turn. It is granted the lock before those who came after it, unless
+    /// it does not come within 45 to 600 ms for each caller ahead of the one that passes it, 2 s at most. Promise P8 of
+    /// the repository's `docs/promises.md` has all the exceptions. A line costs more requests than none where holders take a few
+    /// milliseconds, and fewer where they take longer.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
+    /// let lock = locks.acquire("customer-7").within(budget).in_turn().await?;
+    /// # lock.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Requests
+    /// One more write to take the place, where the lock is held. A caller that gives up sends none: its turn is passed.
+    pub fn in_turn(mut self) -> Self {
+        self.queueing = Queueing::AtOnce;
+        self
+    }
+
     /// Returns how long to wait for another holder: the rest of the budget without its reserve.
     pub(super) fn wait(&self) -> Result<Duration, Error> {
         self.budget.as_ref().and_then(Budget::wait).ok_or_else(|| {

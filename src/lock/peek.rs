@@ -34,6 +34,8 @@ pub struct PeekedLock {
     pub freeze_reason: Option<String>,
     /// When the lock was last frozen or thawed, by the operator's wall clock.
     pub freeze_changed_at: Option<SystemTime>,
+    /// How many callers [wait in line](crate::Acquire::in_turn), as far as the row tells. Some of them may be gone.
+    pub waiting: u64,
     /// The payload.
     pub data: Option<Vec<u8>>,
     /// The additional attributes, as far as they are texts or numbers. In a row that another client wrote last, these
@@ -63,6 +65,7 @@ impl From<Record> for PeekedLock {
             renewed_at: record.own_version.and_then(|version| from_epoch_millis(version.stamp.millis())),
             lease_ends_at: record.believable_end().and_then(from_epoch_millis),
             fencing_token: record.token,
+            waiting: record.believable_line().map_or(0, |line| line.waiting()),
             workflow: record.believable_workflow().map(str::to_owned),
             break_reason: record.break_reason,
             freeze_reason: record.freeze_reason,
@@ -89,6 +92,7 @@ impl fmt::Debug for PeekedLock {
             .field("break_reason", &self.break_reason)
             .field("freeze_reason", &self.freeze_reason)
             .field("freeze_changed_at", &self.freeze_changed_at)
+            .field("waiting", &self.waiting)
             .field("version", &self.version)
             .finish_non_exhaustive()
     }

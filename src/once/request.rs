@@ -12,7 +12,7 @@ use crate::lock::guard::Lock;
 use crate::lock::validity::Validity;
 use crate::protocol::{
     self, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Invalid, LockKey, OnceRecord, Operation,
-    Reclaim, StoredOutcome,
+    Queueing, Reclaim, StoredOutcome,
 };
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
@@ -313,6 +313,8 @@ impl<'a> Once<'a> {
             data: DataChange::Keep,
             attributes: AttributesChange::Keep,
             reclaim: Reclaim::Nobody,
+            // The record of finished work must not have a line.
+            queueing: Queueing::Ignored,
             observation: None,
             commit: None,
         })

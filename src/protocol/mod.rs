@@ -28,6 +28,8 @@
 //! | `breakReason` | S | us | why the lock was last broken; stays until it is broken again |
 //! | `freezeReason` | S | us | why the lock is frozen; present only while it is |
 //! | `freezeChangedAt` | N | us | when it was last frozen or thawed, in epoch milliseconds; grows with each of them |
+//! | `lastTicket`, `servedTicket` | N | us | the last ticket that was given to a caller who waits in line, and the last one that was served; absent where nobody ever waited in line |
+//! | `heldMillis`, `heldSpread` | N | us | for how long holders hold the lock, and by how much that varies, in milliseconds; only for when to look |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
@@ -56,6 +58,7 @@
 //! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
 //! | `holding` | how long a holder may rely on its lease |
 //! | `observation` | when a holder is dead |
+//! | `line`, `acquire/waiter` | waiting in line: tickets, whose turn it is, and when to look |
 //! | `backoff`, `contention` | how long to pause: after a fault, behind a holder, among many contenders |
 //! | `attributes` | additional attributes, and how the next grant removes them |
 //! | `expression` | the requests as DynamoDB expressions |
@@ -78,6 +81,7 @@ mod holding;
 mod instants;
 mod key;
 mod lease;
+mod line;
 mod observation;
 pub mod once;
 mod peek;
@@ -97,7 +101,7 @@ mod version;
 
 pub use acquire::{
     AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, Blocked, FailedAcquire, HolderSeen,
-    Places, Reclaim, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of,
+    Places, Queueing, Reclaim, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of,
 };
 pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
 pub use break_lock::{Broken, break_lock};
@@ -114,6 +118,7 @@ pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
+pub use line::{HoldTimes, Line, LineSeen, LineUpdate};
 pub use observation::Observation;
 pub use once::{OnceRecord, is_settled};
 pub use peek::{peek, peek_all, peek_once};
@@ -124,7 +129,8 @@ pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseOptions, Released, release, release_workflow};
 pub use renew::renew;
 pub use request::{
-    Action, DataChange, FrozenRow, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome, TransactionId,
+    Action, DataChange, FrozenRow, LineRule, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome,
+    TransactionId,
 };
 pub use reset::{WorkReset, reset};
 pub use saved::SavedLock;

@@ -75,6 +75,8 @@ pub(crate) struct HolderWatch {
     /// Read after the first response that showed this version. Time before that does not count.
     since: Instants,
     carried: Duration,
+    /// Read after the first response that showed this version free. A release keeps the version.
+    free_since: Option<Instants>,
 }
 
 impl HolderWatch {
@@ -85,12 +87,14 @@ impl HolderWatch {
         earlier: Option<HolderWatch>,
         carried: Option<&Observation>,
     ) -> Self {
+        let is_free = record.released && record.freeze_reason.is_none();
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
-            return Self { record, ..earlier };
+            let free_since = is_free.then(|| earlier.free_since.unwrap_or(after));
+            return Self { record, free_since, ..earlier };
         }
         let carried = carried.filter(|seen| seen.version == record.version);
         let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
-        Self { record, since: after, carried }
+        Self { record, since: after, carried, free_since: is_free.then_some(after) }
     }
 
     pub(crate) fn record(&self) -> &Record {
@@ -117,11 +121,26 @@ impl HolderWatch {
         if self.record.freeze_reason.is_some() { dead_in.max(FROZEN) } else { dead_in }
     }
 
+    /// For how long this caller knows that the lock is free, or that its holder is dead.
+    pub(crate) fn takeable_for(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
+        if self.record.released {
+            return self.free_since.map_or(Duration::ZERO, |since| now.instants.shortest_since(since));
+        }
+        let lease = clock_bounds.stretched(self.record.lease.duration());
+        let observed = self.unchanged_for(now.instants).saturating_sub(lease);
+        let by_wall_clock = self.dead_from(now, clock_bounds).map_or(0, |from| now.wall.millis.saturating_sub(from));
+        observed.max(Duration::from_millis(by_wall_clock))
+    }
+
     /// How long until `leaseEndsAt + max_clock_skew < now`. `None` where the wall clock proves nothing.
     fn ended_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Option<Duration> {
-        let skew = millis_rounded_up(clock_bounds.max_clock_skew().filter(|_| now.wall.trusted)?);
-        let ends_at_ms = self.record.believable_end()?;
-        let dead_from = ends_at_ms.saturating_add(skew).saturating_add(1);
+        let dead_from = self.dead_from(now, clock_bounds)?;
         Some(Duration::from_millis(dead_from.saturating_sub(now.wall.millis)))
+    }
+
+    /// The epoch millisecond from which the holder is dead. `None` where the wall clock proves nothing.
+    fn dead_from(&self, now: &Now, clock_bounds: &ClockBounds) -> Option<u64> {
+        let skew = millis_rounded_up(clock_bounds.max_clock_skew().filter(|_| now.wall.trusted)?);
+        Some(self.record.believable_end()?.saturating_add(skew).saturating_add(1))
     }
 }

@@ -3,6 +3,7 @@
 use super::attributes::{Attribute, MOST_ATTRIBUTES, listed};
 use super::key::LockKey;
 use super::lease::Lease;
+use super::line::{HoldTimes, Line};
 use super::schema::{self, Schema};
 use super::value::{Item, Value};
 use super::version::{OURS, Version};
@@ -37,6 +38,10 @@ pub struct Record {
     pub freeze_reason: Option<String>,
     /// When the lock was last frozen or thawed, in epoch milliseconds.
     pub freeze_changed_at: Option<u64>,
+    /// The line of those who wait. Means nothing under a peer's version.
+    pub line: Option<Line>,
+    /// For how long holders hold the lock. Means nothing under a peer's version.
+    pub hold_times: Option<HoldTimes>,
     /// The names of the additional attributes that our grants wrote, as the row lists them.
     pub attribute_names: Option<String>,
     /// The additional attributes that are texts or numbers, in no particular order. Under a peer's version these are
@@ -67,6 +72,8 @@ impl Record {
             break_reason: fields.text(schema::BREAK_REASON)?,
             freeze_reason: fields.text(schema::FREEZE_REASON)?,
             freeze_changed_at: fields.number(schema::FREEZE_CHANGED_AT)?,
+            line: fields.line()?,
+            hold_times: fields.hold_times(),
             attribute_names: fields.attribute_names()?,
             attributes: Vec::new(),
         };
@@ -97,7 +104,8 @@ impl Record {
         self.version.starts_with(OURS)
     }
 
-    /// Whether a Claim with this `:now` would be applied: the row is ours, released, ended before that, and not frozen.
+    /// Whether a Claim with this `:now` would be applied, if nobody waits in line: the row is ours, released, ended before
+    /// that, and not frozen.
     pub(super) fn is_free_of_ours(&self, now: u64) -> bool {
         self.freeze_reason.is_none()
             && self.is_ours()
@@ -108,6 +116,21 @@ impl Record {
     /// The end of the lease by the writer's wall clock. `None` where the attribute means nothing.
     pub fn believable_end(&self) -> Option<u64> {
         self.ends_at_ms.filter(|_| self.is_ours())
+    }
+
+    /// The line of those who wait. `None` where there never was one, and where the attributes mean nothing.
+    pub fn believable_line(&self) -> Option<Line> {
+        self.line.filter(|_| self.is_ours())
+    }
+
+    /// For how long holders hold the lock. `None` where it is unknown.
+    pub(super) fn believable_hold_times(&self) -> Option<HoldTimes> {
+        self.hold_times.filter(|_| self.is_ours())
+    }
+
+    /// Whether somebody waits in line.
+    pub fn has_line(&self) -> bool {
+        self.believable_line().is_some_and(|line| line.is_open())
     }
 
     /// The workflow that holds the lock. `None` where the attribute means nothing.
@@ -227,6 +250,20 @@ impl Fields<'_> {
         }
     }
 
+    fn line(&mut self) -> Result<Option<Line>, InvalidRecord> {
+        let (last, served) = (self.number(schema::LAST_TICKET)?, self.number(schema::SERVED_TICKET)?);
+        Ok(last.map(|last| Line { last, served }))
+    }
+
+    /// They decide nothing but when to look, so whatever else stands there is ignored.
+    fn hold_times(&mut self) -> Option<HoldTimes> {
+        let times = HoldTimes::of_row(self.item);
+        for name in [schema::HELD_MILLIS, schema::HELD_SPREAD] {
+            self.item.remove(name);
+        }
+        times
+    }
+
     /// Reads the names of additional attributes. Refuses more than a grant can write, because a request could not
     /// remove them.
     fn attribute_names(&mut self) -> Result<Option<String>, InvalidRecord> {
@@ -326,6 +363,8 @@ mod tests {
             ("workflow", Value::Other("NULL")),
             ("freezeReason", Value::N("1".to_owned())),
             ("freezeChangedAt", Value::S("1".to_owned())),
+            ("lastTicket", Value::S("1".to_owned())),
+            ("servedTicket", Value::N("-1".to_owned())),
             ("attributeNames", Value::Other("SS")),
             ("attributeNames", Value::S("a,".repeat(21))),
         ];

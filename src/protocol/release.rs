@@ -27,6 +27,7 @@ use super::backoff::Retry;
 use super::failure::Failure;
 use super::holding::Holding;
 use super::key::LockKey;
+use super::line::LineSeen;
 use super::once;
 use super::peek::{NotSeen, look};
 use super::port::{Answer, Now, Port, Rejection};
@@ -74,6 +75,7 @@ pub async fn release(
     let mut call = Call::new(settings, &holding.key, held, options);
     call.newest = Some(holding.newest.stamp);
     call.keep = holding.keep;
+    call.line = holding.line;
     call.until_released(port, scope).await
 }
 
@@ -167,6 +169,7 @@ struct Call<'a> {
     newest: Option<Stamp>,
     /// For idempotent work: how long after its lease the record counts.
     keep: Option<Duration>,
+    line: Option<LineSeen>,
     /// Why the payload was left out.
     left_out: Option<String>,
     retry: Retry,
@@ -189,6 +192,7 @@ impl<'a> Call<'a> {
             options,
             newest: None,
             keep: None,
+            line: None,
             left_out: None,
             retry: Retry::new(),
             wrote: None,
@@ -245,7 +249,9 @@ impl<'a> Call<'a> {
         }
         let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
         let ends_at_ms = now.wall.written.max(after_newest);
-        Action::Release { scope: scope.clone(), ends_at_ms, data: self.options.data.clone(), keep: self.keep }
+        // A later grant of the same owner saw the line at another time.
+        let line = self.line.filter(|_| matches!(scope, Scope::Mine { .. })).map(|line| line.update(now.instants));
+        Action::Release { scope: scope.clone(), ends_at_ms, data: self.options.data.clone(), keep: self.keep, line }
     }
 
     async fn look(&mut self, port: &mut impl Port) -> Result<Next, Failure> {

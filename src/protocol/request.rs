@@ -3,6 +3,7 @@
 use super::attributes::{AttributesChange, EarlierNames};
 use super::key::LockKey;
 use super::lease::Lease;
+use super::line::LineUpdate;
 use super::version::{Grant, Stamp, Version};
 use std::fmt;
 use std::time::Duration;
@@ -50,9 +51,16 @@ pub enum Action {
         grant: NewGrant,
         /// Leases that ended before this epoch millisecond are dead. `None` where the wall clock proves nothing.
         trusted: Option<u64>,
+        /// While others wait in line, only leases that ended before this epoch millisecond count as over. `None` for a
+        /// caller that does not look at the line.
+        deserted: Option<u64>,
         /// Where the new token comes from.
         token: NextToken,
     },
+    /// `UpdateItem`: takes a ticket, where the lock is held or others wait in line already.
+    Join,
+    /// `UpdateItem`: acquires the released lock, if this ticket follows the one that was served last, or if it was passed.
+    ClaimInTurn { grant: NewGrant, ticket: u64, passed: bool },
     /// `UpdateItem`: takes over exactly the version that was seen to be free or dead.
     Take {
         grant: NewGrant,
@@ -63,6 +71,7 @@ pub enum Action {
         held: bool,
         /// The call reclaims the lock. A frozen lock can be reclaimed while it is held, and is nobody else's.
         reclaims: bool,
+        line: LineRule,
         /// Where the new token comes from.
         token: NextToken,
         /// The additional attributes that the row has.
@@ -92,6 +101,8 @@ pub enum Action {
         data: DataChange,
         /// For idempotent work: how long after its lease the record counts.
         keep: Option<Duration>,
+        /// What to tell those in line, where there was a line at times.
+        line: Option<LineUpdate>,
     },
     /// `UpdateItem`: releases exactly the version that somebody saw held, whoever holds it.
     Break {
@@ -148,6 +159,17 @@ pub enum Action {
     Fence { grant: Grant, token: u64 },
     /// `GetItem`, strongly consistent.
     Peek,
+}
+
+/// What a Take has to do with those who wait in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineRule {
+    /// Nothing.
+    Ignored,
+    /// It is applied only while nobody waits in line. A ticket changes no version.
+    NobodyWaits,
+    /// It serves this ticket.
+    Serves(u64),
 }
 
 /// The row of a lock that is to be frozen.

@@ -29,6 +29,14 @@ pub const BREAK_REASON: &str = "breakReason";
 pub const FREEZE_REASON: &str = "freezeReason";
 /// When the lock was last frozen or thawed, in epoch milliseconds. Grows with each of them.
 pub const FREEZE_CHANGED_AT: &str = "freezeChangedAt";
+/// The last ticket that was given to a caller who waits in line.
+pub const LAST_TICKET: &str = "lastTicket";
+/// The last ticket that was served: the one of the newest grant by ticket.
+pub const SERVED_TICKET: &str = "servedTicket";
+/// For how long holders hold the lock, in milliseconds: a mean in which the last ones count most.
+pub const HELD_MILLIS: &str = "heldMillis";
+/// By how much these times differ from their mean, in milliseconds.
+pub const HELD_SPREAD: &str = "heldSpread";
 /// Why idempotent work that failed for good was last reset.
 pub const RESET_REASON: &str = "resetReason";
 
@@ -47,7 +55,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 20] = [
+const OWN: [&str; 24] = [
     OWNER,
     LEASE,
     VERSION,
@@ -60,6 +68,10 @@ const OWN: [&str; 20] = [
     BREAK_REASON,
     FREEZE_REASON,
     FREEZE_CHANGED_AT,
+    LAST_TICKET,
+    SERVED_TICKET,
+    HELD_MILLIS,
+    HELD_SPREAD,
     RESET_REASON,
     ATTEMPTS,
     FIRST_SEEN,

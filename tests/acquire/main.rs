@@ -6,6 +6,7 @@ mod attributes;
 mod budgets;
 mod granting;
 mod hostile_rows;
+mod line;
 mod observation;
 mod peers;
 mod snapshots;

@@ -97,9 +97,12 @@ async fn every_read_is_consistent_and_every_write_has_a_condition_and_asks_for_t
     let lock = locks.resume(lock.save()).await.unwrap();
     let lock = locks.reclaim(lock.save()).lease(LEASE).await.unwrap();
     lock.commit_and_release([]).await.unwrap();
+    // The other caller has taken a ticket, and is gone. Nobody waits for it any longer.
+    sleep(secs(5)).await;
     let lock = granted(acquire()).await;
     let _ = lock.save();
     locks.release_workflow("k", "arn:1").await.unwrap();
+    sleep(secs(5)).await;
     granted(acquire()).await.release().delete_row().await.unwrap();
 
     let sent = process.take_sent();

@@ -5,8 +5,8 @@ use crate::options::Options;
 use lambda_lock::SavedLock;
 use lambda_lock::protocol::{
     AcquireOptions, Acquired, Action, Answer, AttributesChange, DataChange, Driven, Expression, Failure, Instants,
-    Item, LockKey, Now, Observation, Reclaim, ReleaseOptions, Request, Schema, Settings, Step, Steps, Value, WallClock,
-    acquire, release, renew,
+    Item, LockKey, Now, Observation, Queueing, Reclaim, ReleaseOptions, Request, Schema, Settings, Step, Steps, Value,
+    WallClock, acquire, release, renew,
 };
 use serde_json::{Value as Json, json};
 use std::time::Duration;
@@ -64,6 +64,7 @@ fn acquiring(options: &Options, observation: Option<Observation>) -> Steps<Resul
         data: DataChange::Keep,
         attributes: AttributesChange::Keep,
         reclaim: Reclaim::SameOwner,
+        queueing: Queueing::Ignored,
         observation,
         commit: None,
     };

@@ -10,13 +10,15 @@ use uuid::Uuid;
 const CLAIM: &str = "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, \
      fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow";
 const IF_FREE: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
-     AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND attribute_not_exists(freezeReason) \
-     AND attribute_not_exists(attributeNames)";
+     AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) \
+     AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket OR leaseEndsAt < :deserted) \
+     AND attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames)";
 const RELEASE: &str = "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow";
 const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token";
 
 const LEASE: Duration = Duration::from_secs(30);
 const SKEW_MILLIS: u64 = 2_000;
+const DESERTED_MILLIS: u64 = SKEW_MILLIS + 2_000;
 
 /// Any failure.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -81,6 +83,7 @@ impl ByHand {
             .expression_attribute_values(":one", AttributeValue::N("1".to_owned()))
             .expression_attribute_values(":ours", AttributeValue::S("ll1-".to_owned()))
             .expression_attribute_values(":trusted", AttributeValue::N((now - SKEW_MILLIS).to_string()))
+            .expression_attribute_values(":deserted", AttributeValue::N((now - DESERTED_MILLIS).to_string()))
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()

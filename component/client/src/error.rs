@@ -52,6 +52,7 @@ impl From<Held> for types::Held {
             holder: held.holder,
             lease_ends_at: held.lease_ends_at.map(epoch_millis),
             retry_after: millis(held.retry_after),
+            waiting: held.waiting,
             freeze_reason: held.freeze_reason,
             observation: held.observation.into(),
         }

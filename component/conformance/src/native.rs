@@ -338,6 +338,7 @@ fn held(held: &Held) -> Value {
         "holder": held.holder,
         "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
         "retryAfter": millis(held.retry_after),
+        "waiting": held.waiting,
         "freezeReason": held.freeze_reason,
         "observation": {
             "version": held.observation.version(),

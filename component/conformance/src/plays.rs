@@ -52,6 +52,7 @@ pub(crate) struct Held {
     pub(crate) holder: String,
     pub(crate) lease_ends_at: Option<u64>,
     pub(crate) retry_after: u64,
+    pub(crate) waiting: u64,
     pub(crate) freeze_reason: Option<String>,
     pub(crate) observation: Value,
 }

@@ -24,8 +24,8 @@ pub fn outcome(outcome: ReleaseOutcome) -> Value {
 }
 
 pub fn held(seen: Held) -> lines::Held {
-    let Held { holder, lease_ends_at, retry_after, freeze_reason, observation } = seen;
-    lines::Held { holder, lease_ends_at, retry_after, freeze_reason, observation: observation.into() }
+    let Held { holder, lease_ends_at, retry_after, waiting, freeze_reason, observation } = seen;
+    lines::Held { holder, lease_ends_at, retry_after, waiting, freeze_reason, observation: observation.into() }
 }
 
 pub fn failure(error: Error) -> Failure {
@@ -85,8 +85,8 @@ impl From<Blocked> for lines::Blocked {
 
 impl From<lines::Blocked> for Blocked {
     fn from(blocked: lines::Blocked) -> Self {
-        let lines::Held { holder, lease_ends_at, retry_after, freeze_reason, observation } = blocked.held;
-        let held = Held { holder, lease_ends_at, retry_after, freeze_reason, observation: observation.into() };
+        let lines::Held { holder, lease_ends_at, retry_after, waiting, freeze_reason, observation } = blocked.held;
+        let held = Held { holder, lease_ends_at, retry_after, waiting, freeze_reason, observation: observation.into() };
         Self { key: lock_key(blocked.key), held }
     }
 }

@@ -143,6 +143,7 @@ pub struct Held {
     pub holder: String,
     pub lease_ends_at: Option<u64>,
     pub retry_after: u64,
+    pub waiting: u64,
     pub freeze_reason: Option<String>,
     pub observation: Observation,
 }

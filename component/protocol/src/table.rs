@@ -11,8 +11,8 @@ use crate::hold::Lock;
 use crate::request::data_change;
 use crate::shared::Shared;
 use lambda_lock::protocol::{
-    self, AcquireOptions, AttributesChange, ClockBounds, DataChange, Lease, Reclaim, ReleaseOptions, SavedLock, Schema,
-    Steps, Ttl,
+    self, AcquireOptions, AttributesChange, ClockBounds, DataChange, Lease, Queueing, Reclaim, ReleaseOptions,
+    SavedLock, Schema, Steps, Ttl,
 };
 use lambda_lock::{Dialect, LockKey};
 use std::rc::Rc;
@@ -110,7 +110,8 @@ impl Table {
             Reclaim::Only(_) => AttributesChange::Keep,
             Reclaim::Nobody | Reclaim::SameOwner => AttributesChange::default(),
         };
-        Ok(AcquireOptions { key, owner, workflow, data, attributes, reclaim, observation, commit: None })
+        let queueing = Queueing::default();
+        Ok(AcquireOptions { key, owner, workflow, data, attributes, reclaim, queueing, observation, commit: None })
     }
 }
 
@@ -145,6 +146,7 @@ impl From<protocol::HolderSeen> for types::Held {
             holder: seen.owner,
             lease_ends_at: seen.ends_at_ms,
             retry_after: millis(seen.retry_after),
+            waiting: seen.waiting,
             freeze_reason: seen.freeze_reason,
             observation: seen.observation.into(),
         }

@@ -110,7 +110,9 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
 async fn one(key: LockKey, request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     let Request { owner, reclaim, lease, wait, when_held, data, attributes, execution, observed, .. } = request;
     let budget = time.waiting(wait, lease);
-    let mut acquire = deps.locks.acquire(&key).owner(&owner).lease(lease).within(&budget).attributes(attributes);
+    // A workflow calls again after seconds, so it cannot wait in line.
+    let acquire = deps.locks.acquire(&key).out_of_turn();
+    let mut acquire = acquire.owner(&owner).lease(lease).within(&budget).attributes(attributes);
     if reclaim {
         acquire = acquire.reclaim_own();
     }

@@ -196,14 +196,14 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "RecognisedCountsFromPoll",
         file: "protocol/acquire/mod.rs",
-        find: "ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))",
+        find: "ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))",
         put: "
             let attempt = &{
                 let mut late = attempt.clone();
                 late.started = if MISTAKEN { now.instants } else { attempt.started };
                 late
             };
-            ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
+            ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))
         ",
     },
     Edit {
@@ -407,6 +407,55 @@ pub(crate) const EDITS: &[Edit] = &[
         file: "protocol/commit.rs",
         find: "if let Some(sent) = &self.sent {",
         put: "if let Some(sent) = self.sent.as_ref().filter(|_| !MISTAKEN) {",
+    },
+    // Waiting in line.
+    Edit {
+        name: "DesertedTooSoon",
+        file: "protocol/acquire/waiter.rs",
+        find: "millis_rounded_up(skew.saturating_add(DESERTED))",
+        put: "millis_rounded_up(skew.saturating_add(if MISTAKEN { Duration::ZERO } else { DESERTED }))",
+    },
+    Edit {
+        name: "NoDesertedClause",
+        file: "protocol/acquire/waiter.rs",
+        find: "if self.ticket.is_none() && record.released && deserted_in",
+        put: "if !MISTAKEN && self.ticket.is_none() && record.released && deserted_in",
+    },
+    Edit {
+        name: "NewcomerPasses",
+        file: "protocol/acquire/waiter.rs",
+        find: "None if line.is_open() => DESERTED,",
+        put: "None if line.is_open() && !MISTAKEN => DESERTED,",
+    },
+    Edit {
+        name: "ServedGoesBack",
+        file: "protocol/acquire/waiter.rs",
+        find: "self.ticket.filter(|ticket| line.served.is_none_or(|served| *ticket > served))",
+        put: "self.ticket.filter(|ticket| MISTAKEN || line.served.is_none_or(|served| *ticket > served))",
+    },
+    Edit {
+        name: "SkipAtOnce",
+        file: "protocol/acquire/waiter.rs",
+        find: "self.slot().saturating_mul(line.ahead_of(ticket)).min(DESERTED)",
+        put: "self.slot().saturating_mul(if MISTAKEN { 0 } else { line.ahead_of(ticket) }).min(DESERTED)",
+    },
+    Edit {
+        name: "SkipCountsHeldTime",
+        file: "protocol/observation.rs",
+        find: "return self.free_since.map_or(",
+        put: "return self.free_since.map(|since| if MISTAKEN { self.since } else { since }).map_or(",
+    },
+    Edit {
+        name: "ReleaseServesAll",
+        file: "protocol/line.rs",
+        find: "deserted: (is_deserted && line.is_open()).then_some(line.last)",
+        put: "deserted: ((is_deserted || MISTAKEN) && line.is_open()).then_some(line.last)",
+    },
+    Edit {
+        name: "ReclaimInLine",
+        file: "protocol/acquire/mod.rs",
+        find: "&& !self.reclaims_held(record)",
+        put: "&& (MISTAKEN || !self.reclaims_held(record))",
     },
     // Idempotent work.
     Edit {

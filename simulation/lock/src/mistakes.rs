@@ -126,6 +126,37 @@ mistakes! {
     /// A fence accepts every grant.
     FenceWithoutGrant
 
+    // Waiting in line.
+
+    /// A Claim takes a free lock from those who wait in line for it.
+    ClaimIgnoresLine
+    /// A Claim takes over from a dead holder although others wait in line.
+    DeadHolderIgnoresLine
+    /// A Claim is refused for as long as there is a line, even if nobody is in it any more.
+    NoDesertedClause
+    /// A Claim takes a lock from those in line as soon as a dead holder may be replaced.
+    DesertedTooSoon
+    /// A caller without a ticket takes over from a dead holder although a line was opened since it looked.
+    TakeoverIgnoresLine
+    /// A caller without a ticket takes a lock that a look showed to be free, although others wait in line.
+    NewcomerPasses
+    /// A Claim in turn takes the lock from its holder.
+    InTurnWhileHeld
+    /// A delayed Claim in turn is applied after a release that is newer than it.
+    InTurnIgnoresWhenReleased
+    /// A grant by ticket does not count the ticket as served.
+    GrantServesNoTicket
+    /// A ticket that was passed is counted as served once more.
+    ServedGoesBack
+    /// Those in line pass the ones ahead of them at once.
+    SkipAtOnce
+    /// The time for which a lock was held counts as time for which it was free.
+    SkipCountsHeldTime
+    /// A release says of all who wait that nobody came for their tickets.
+    ReleaseServesAll
+    /// A holder that reclaims its own lock leaves it to those in line.
+    ReclaimInLine
+
     // Idempotent work.
 
     /// A result is stored although another caller does the work by now.

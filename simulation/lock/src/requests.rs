@@ -11,6 +11,10 @@ const ANY_STAMP: &str = "begins_with(recordVersionNumber, :first)";
 const WITH_TOKEN: &str = " AND fencingToken = :token";
 const NOT_FROZEN: &str = " AND attribute_not_exists(freezeReason)";
 const NOT_FROZEN_OR_HELD: &str = " AND (attribute_not_exists(freezeReason) OR attribute_not_exists(isReleased))";
+const NOBODY_WAITS: &str = " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket)";
+const NOBODY_WAITS_SINCE: &str =
+    " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket OR leaseEndsAt < :deserted)";
+const OR_DEAD: &str = " OR leaseEndsAt < :trusted)";
 const ANY_ROW: &str = "attribute_exists(recordVersionNumber)";
 
 thread_local! {
@@ -72,6 +76,22 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
         | (Mistake::DeleteForgetsFreeze, Action::Delete { .. }) => {
             change(condition, NOT_FROZEN_OR_HELD, "");
             change(condition, NOT_FROZEN, "");
+        }
+        (Mistake::ClaimIgnoresLine, Action::Claim { .. }) => change(condition, NOBODY_WAITS_SINCE, ""),
+        (Mistake::DeadHolderIgnoresLine, Action::Claim { .. }) => {
+            let with_line = format!("{OR_DEAD}{NOBODY_WAITS_SINCE}");
+            change(condition, &with_line, &format!("{NOBODY_WAITS_SINCE}{OR_DEAD}"));
+        }
+        (Mistake::NoDesertedClause, Action::Claim { .. }) => change(condition, " OR leaseEndsAt < :deserted", ""),
+        (Mistake::TakeoverIgnoresLine, Action::Take { .. }) => change(condition, NOBODY_WAITS, ""),
+        (Mistake::InTurnWhileHeld, Action::ClaimInTurn { .. }) => {
+            change(condition, " AND attribute_exists(isReleased) AND leaseEndsAt <= :now", "");
+        }
+        (Mistake::InTurnIgnoresWhenReleased, Action::ClaimInTurn { .. }) => {
+            change(condition, " AND leaseEndsAt <= :now", "");
+        }
+        (Mistake::GrantServesNoTicket, Action::Take { .. } | Action::ClaimInTurn { .. }) => {
+            change(update, ", servedTicket = :ticket", "");
         }
         (Mistake::FreezeOutOfOrder, Action::Freeze { .. } | Action::Thaw { .. }) => {
             change(condition, " AND freezeChangedAt = :seen", "");

@@ -70,6 +70,8 @@ invariants! {
     RunEnds: "every call ends", "every call";
     NoPanic: "nothing panics", "every call";
     GuardMatchesRow: "every guard belongs to a grant that was applied, with its token", "P1";
+    InTurn: "a grant passes nobody in line before it was left to them", "P8";
+    TicketsInOrder: "counters of tickets never fall, and only tickets that were given are served", "P8";
     TakenOver: "a dead holder is replaced within its bound", "P4";
     ReturnsInTime: "a call returns by its budget plus one request timeout", "P4";
     CommittedOnce: "a transaction is applied once, and never after it was reported as not applied", "P5";

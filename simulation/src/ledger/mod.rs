@@ -133,6 +133,8 @@ pub(crate) struct Call {
     pub(crate) applied: bool,
     /// The lock's own condition held for its last transaction.
     pub(crate) owned: bool,
+    /// It does not look at the line.
+    pub(crate) out_of_turn: bool,
     /// One of its requests had a fault.
     pub(crate) faulted: bool,
     /// How often it was refused.
@@ -148,6 +150,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The living holders that it may replace, if it acquires.
+    pub(crate) fn reclaims(&self) -> Option<Reclaims> {
+        match self.kind {
+            CallKind::Acquire { reclaims, .. } => Some(reclaims),
+            _ => None,
+        }
+    }
+
     /// Whether this call acquires this row even from a living holder. A row that the call itself wrote does not count.
     pub(crate) fn takes(&self, row: &Mark) -> bool {
         let CallKind::Acquire { owner, reclaims, .. } = &self.kind else { return false };
@@ -244,6 +254,18 @@ impl Ledger {
                 self.granted(plan, written, (own.grant, token, after.lease), Some(before))
             }
             Some(before) => self.renewed(written, before, after),
+        }
+    }
+
+    /// Somebody took a ticket.
+    pub(crate) fn joined(&mut self, before: Option<&Mark>, after: Option<&Mark>) {
+        let expected = before.zip(after).map(|(before, after)| Mark {
+            last_ticket: after.last_ticket,
+            served_ticket: after.served_ticket,
+            ..before.clone()
+        });
+        if expected.as_ref() != after {
+            self.violate(Invariant::OwnRowOnly, format!("a ticket made {after:?} of {before:?}"));
         }
     }
 

@@ -5,7 +5,8 @@ use super::state::{Call, Input, KEYS, Sent, print_of};
 use super::{EPOCH, LEASE, REQUESTS, SETTINGS, TICK};
 use lambda_lock::protocol::{
     self, AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AttributesChange, DataChange, FailedAcquire,
-    Failure, Holding, Instants, LockKey, Now, Reclaim, ReleaseOptions, Released, Step, Steps, WallClock, WantedLock,
+    Failure, Holding, Instants, LockKey, Now, Queueing, Reclaim, ReleaseOptions, Released, Step, Steps, WallClock,
+    WantedLock,
 };
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ fn options(caller: usize, key: usize) -> AcquireOptions {
         data: DataChange::Keep,
         attributes: AttributesChange::default(),
         reclaim: Reclaim::Nobody,
+        queueing: Queueing::Ignored,
         observation: None,
         commit: None,
     }

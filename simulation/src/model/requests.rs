@@ -92,7 +92,7 @@ impl Lock {
         };
         row.print = print_of(&sorted(&row.item));
         self.note(state, caller, request, before, (token, alive));
-        if !heard && matches!(request.action, Action::Claim { .. } | Action::Take { .. }) {
+        if !heard && matches!(request.action, Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. }) {
             count(&self.sometimes.ghosts);
         }
         Answer::Applied(returned)
@@ -109,7 +109,7 @@ impl Lock {
     ) {
         let grant = |version: &str| version[..36].to_owned();
         match &request.action {
-            Action::Claim { .. } | Action::Take { .. } => {
+            Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. } => {
                 count(&self.sometimes.granted);
                 if alive {
                     count(&self.sometimes.takeovers);

@@ -7,7 +7,7 @@ use super::world::{Nanos, Role, State, World, nanos};
 use crate::ledger::Invariant;
 use lambda_lock::protocol::{
     AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, AttributesChange, DataChange,
-    FailedCommit, Failure, Holding, LockKey, PendingCommit, Places, Reclaim, ReleaseOptions, Settings, Value,
+    FailedCommit, Failure, Holding, LockKey, PendingCommit, Places, Queueing, Reclaim, ReleaseOptions, Settings, Value,
     WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of, commit, commit_and_release, release, renew, schema,
 };
 use std::time::Duration;
@@ -156,6 +156,7 @@ impl Me {
             data: DataChange::Keep,
             attributes: AttributesChange::Replace(Vec::new()),
             reclaim: Reclaim::Nobody,
+            queueing: Queueing::default(),
             observation: None,
             commit: None,
         }

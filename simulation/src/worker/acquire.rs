@@ -4,7 +4,7 @@ use super::roles::WORKFLOW;
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Reclaims};
 use crate::world::State;
-use lambda_lock::protocol::{Grant, Version};
+use lambda_lock::protocol::{Grant, Queueing, Version};
 use lambda_lock::{Error, ErrorKind, Held, Lock, SavedLock, TryAcquired};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ impl Me {
         // Without a name each acquire gets a name of its own.
         let named = reclaims || self.one_in(2);
         self.state().call_begins(self.id, key, CallKind::Acquire { owner: self.owner.clone(), named, reclaims: kind });
+        let queueing = self.some_queueing();
         let attributes = self.some_attributes();
         let data = self.some_data();
         self.wants(data.as_ref());
@@ -35,6 +36,11 @@ impl Me {
             acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             acquire = acquire.attributes(attributes.clone());
+            acquire = match queueing {
+                Queueing::Ignored => acquire.out_of_turn(),
+                Queueing::AtOnce => acquire.in_turn(),
+                Queueing::BehindSlowHolders => acquire,
+            };
             self.perhaps(async { acquire.await.map(TryAcquired::Granted) }).await
         } else {
             let mut acquire = self.locks.try_acquire(lock_key);
@@ -45,6 +51,7 @@ impl Me {
             acquire = if let Some(data) = &data { acquire.data(data.clone()) } else { acquire };
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             acquire = acquire.attributes(attributes.clone());
+            acquire = if queueing == Queueing::Ignored { acquire.out_of_turn() } else { acquire };
             self.perhaps(async { acquire.await }).await
         };
         let limit = if waits { lasting.max(self.call_limit()) + self.call_limit() * 2 } else { self.call_limit() * 3 };
@@ -175,9 +182,11 @@ impl Me {
     fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Held) {
         state.counts().held += 1;
         state.counts().refused_as_frozen += u64::from(held.freeze_reason.is_some());
-        // Nobody reclaims a frozen lock that was released.
-        let shown = state.ledger.calls[call].shown.as_ref();
-        let is_nobodys = held.freeze_reason.is_some() && shown.is_none_or(|shown| shown.frozen && shown.released);
+        // Nobody reclaims a lock that was released, if it is frozen or others wait in line for it.
+        let shown = state.ledger.calls[call].shown.clone();
+        let is_nobodys =
+            (held.freeze_reason.is_some() || held.waiting > 0) && shown.as_ref().is_none_or(|shown| shown.released);
+        state.left_to_nobody(call, held, shown.as_ref());
         let Some(version) = Version::parse(held.observation.version()) else { return };
         let own = matches!(&state.ledger.calls[call].kind, CallKind::Acquire { owner, reclaims: Reclaims::Owner, .. }
             if *owner == held.holder);

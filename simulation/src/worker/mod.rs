@@ -16,7 +16,7 @@ use crate::plan::{Peer, RETENTION};
 use crate::sdk::Noted;
 use crate::world::{SORT, State, TTL, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
-use lambda_lock::protocol::{Grant, Version};
+use lambda_lock::protocol::{Grant, Queueing, Version};
 use lambda_lock::{Budget, Error, ErrorKind, LockClient, SavedLock, SharedClock};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -188,6 +188,17 @@ impl Me {
         let attributes: Attributes = all.into_iter().take([0, 1, 1, 2][call % 4]).collect();
         state.ledger.calls[call].attributes.clone_from(&attributes);
         attributes
+    }
+
+    /// How the current call behaves where others wait.
+    pub(crate) fn some_queueing(&self) -> Queueing {
+        let mut state = self.state();
+        let all = [Queueing::BehindSlowHolders, Queueing::AtOnce, Queueing::AtOnce, Queueing::Ignored];
+        let queueing = all[state.rng.usize(..4)];
+        if let Some(call) = state.processes[self.id].call {
+            state.ledger.calls[call].out_of_turn = queueing == Queueing::Ignored;
+        }
+        queueing
     }
 
     /// Notes that the current call is a transaction.

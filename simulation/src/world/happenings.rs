@@ -98,6 +98,7 @@ impl State {
         self.say(|_| format!("the row {key} is deleted by hand"));
         self.rows.set(&self.keys[key].clone(), None);
         self.mirror(key);
+        self.line_is_over(key);
         self.ledger.row_is_gone(key);
     }
 

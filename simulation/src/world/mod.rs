@@ -2,6 +2,7 @@
 //! it.
 
 mod happenings;
+mod line;
 mod processes;
 mod queue;
 mod spoil;
@@ -18,6 +19,7 @@ use crate::worker::Role;
 use fastrand::Rng;
 use lambda_lock::protocol::{Grant, LockKey, Schema, Ttl};
 use lambda_lock::{Observation, SavedLock};
+pub(crate) use line::Line;
 use processes::Process;
 pub(crate) use processes::Turn;
 use queue::Scheduled;
@@ -79,6 +81,8 @@ pub(crate) struct State {
     pub(crate) engine: Option<Engine>,
     pub(crate) keys: Vec<LockKey>,
     pub(crate) ledger: Ledger,
+    /// For each lock: those who wait in line.
+    pub(crate) lines: Vec<Line>,
     /// Locks that are being handed over to other processes.
     pub(crate) handed: Vec<(SavedLock, Option<usize>)>,
     /// The watchers' last observation, and when it was made.
@@ -120,6 +124,7 @@ impl State {
             engine: None,
             keys: keys(&plan),
             ledger: Ledger::new(plan.keys + plan.jobs),
+            lines: vec![Line::default(); plan.keys],
             handed: Vec::new(),
             observed: None,
             throttled_until: 0,
@@ -237,9 +242,16 @@ impl State {
     pub(crate) fn takeover_bound(&self, key: usize) -> Duration {
         // One poll with its jitter, and some requests.
         let polls = Duration::from_millis(280) + self.plan.latency * 8;
-        let Some(mark) = self.mark(key).filter(|mark| !mark.released) else { return polls };
-        if self.plan.clocks.beyond_bounds {
+        let Some(mark) = self.mark(key) else { return polls };
+        // Those who seem to be in line are left the lock for 2 s.
+        let has_line = mark.last_ticket > mark.served_ticket;
+        let polls =
+            if has_line { polls * 2 + Duration::from_millis(2_100).mul_f64(1.05) + self.plan.skew * 2 } else { polls };
+        if self.plan.clocks.beyond_bounds && (has_line || !mark.released) {
             return Duration::MAX;
+        }
+        if mark.released {
+            return polls;
         }
         // Clocks may be slow, and one may be set back during the wait.
         let watched = Duration::from_millis(mark.lease).mul_f64(1.05 * 1.025) + self.plan.skew + polls;

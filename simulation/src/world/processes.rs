@@ -230,6 +230,7 @@ impl State {
             sent_release: false,
             applied: false,
             owned: true,
+            out_of_turn: false,
             faulted: false,
             refusals: 0,
             wants: None,

@@ -239,7 +239,7 @@ impl State {
             self.has_the_attributes_of_its_grant(&message, key, &attributes);
         }
         if !copy {
-            self.answers(slot, fate, answer, by_sdk);
+            self.answers(slot, request.kind, fate, answer, by_sdk);
         }
     }
 
@@ -275,7 +275,12 @@ impl State {
             self.ledger.violate(Invariant::UnreadableIsLeft, what);
         }
         let after = self.mark(key);
-        self.ledger.applied(&self.plan, written, before, after.as_ref());
+        self.is_in_order(message.request.kind, written, before, after.as_ref());
+        if message.request.kind == Kind::Join {
+            self.ledger.joined(before, after.as_ref());
+        } else {
+            self.ledger.applied(&self.plan, written, before, after.as_ref());
+        }
     }
 
     fn data(&self, key: usize) -> Option<Vec<u8>> {
@@ -301,7 +306,7 @@ impl State {
             return;
         }
         let call = &self.ledger.calls[self.slots[message.slot].call];
-        let grants = matches!(message.request.kind, Kind::Claim | Kind::Take);
+        let grants = matches!(message.request.kind, Kind::Claim | Kind::ClaimInTurn | Kind::Take);
         // To reclaim a saved lock keeps what its grant has given.
         let reclaims = matches!(call.kind, CallKind::Acquire { reclaims: Reclaims::Grant(_), .. });
         let expected = if grants && !reclaims { call.attributes.clone() } else { before.clone() };
@@ -319,7 +324,7 @@ impl State {
         let kind = message.request.kind;
         let asked = matches!(
             (&call.kind, kind),
-            (CallKind::Acquire { .. }, Kind::Claim | Kind::Take)
+            (CallKind::Acquire { .. }, Kind::Claim | Kind::ClaimInTurn | Kind::Take)
                 | (CallKind::Release { .. }, Kind::Release)
                 | (CallKind::Hold(..), Kind::Renew)
         ) && message.request.transaction.is_some() == call.commits;
@@ -341,8 +346,8 @@ impl State {
             let what = format!("{kind:?} left {found:?} in the row instead of {expected:?}");
             self.ledger.violate(Invariant::DataIsKept, what);
         }
-        // A freeze keeps the row without a TTL, until the next write of a caller.
-        if kind == Kind::Freeze {
+        // A freeze keeps the row without a TTL, until the next write of a caller. A ticket changes no TTL.
+        if matches!(kind, Kind::Freeze | Kind::Join) {
             return;
         }
         let kept = ends_at_ms.map(|ends_at_ms| ends_at_ms + RETENTION.as_millis());
@@ -353,7 +358,7 @@ impl State {
         }
     }
 
-    fn answers(&mut self, slot: usize, fate: Fate, answer: Answer, by_sdk: Option<Outcome>) {
+    fn answers(&mut self, slot: usize, sent: Kind, fate: Fate, answer: Answer, by_sdk: Option<Outcome>) {
         let way = self.way();
         let told = !matches!(fate, Fate::AnswerLost | Fate::SaysFailure);
         if let (Answer::ConditionFailed(_), Some(call)) = (&answer, self.ledger.calls.get_mut(self.slots[slot].call)) {
@@ -363,10 +368,13 @@ impl State {
             (matches!(answer, Answer::Applied(_)), matches!(answer, Answer::ConditionFailed(_) | Answer::Rejected(_)));
         self.slots[slot].means = told.then_some(means);
         let kind = self.ledger.calls.get(self.slots[slot].call).map(|call| &call.kind);
-        if let (true, Some(CallKind::Acquire { .. }), Answer::ConditionFailed(row) | Answer::Found(row)) =
-            (told, kind, &answer)
-        {
-            self.slots[slot].shows = Some(row.as_ref().map(Mark::of));
+        let row = match &answer {
+            Answer::ConditionFailed(row) | Answer::Found(row) => Some(row.as_ref()),
+            Answer::Applied(row) if sent == Kind::Join => Some(Some(row)),
+            _ => None,
+        };
+        if let (true, Some(CallKind::Acquire { .. }), Some(row)) = (told, kind, row) {
+            self.slots[slot].shows = Some(row.map(Mark::of));
         }
         match fate {
             Fate::AnswerLost => self.reset_at(self.now + way, slot),
@@ -404,6 +412,7 @@ impl State {
             self.mirror(key);
             let Slot { call, begun, .. } = self.slots[slot];
             let now = self.now;
+            self.line_is_over(key);
             match what {
                 What::Put { .. } => {
                     let (read, copy, late, refused) = (begun, false, false, false);

@@ -3,8 +3,9 @@
 use crate::writes::{self, Write};
 use fastrand::Rng;
 use lambda_lock::protocol::{
-    Action, AttributesChange, DataChange, Dialect, EarlierNames, FrozenRow, Grant, Item, Lease, LockKey, NewGrant,
-    NextToken, OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value, Version,
+    Action, AttributesChange, DataChange, Dialect, EarlierNames, FrozenRow, Grant, HoldTimes, Item, Lease, LineRule,
+    LineUpdate, LockKey, NewGrant, NextToken, OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value,
+    Version,
 };
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ impl Operation {
         let action = match &self.request.action {
             Action::Claim { grant, .. } => claimed("claim", grant),
             Action::Take { grant, .. } => claimed("take", grant),
+            Action::ClaimInTurn { .. } => "claim in turn",
+            Action::Join => "join",
             Action::Renew { .. } => "renew",
             Action::Release { .. } => "release",
             Action::Break { .. } => "break",
@@ -109,18 +112,26 @@ impl Sequence {
             current.stamp = current.stamp.max(own.stamp);
         }
         let keep = self.once.then(|| keep(rng));
+        let times = HoldTimes { mean: millis(rng), spread: millis(rng) };
+        let serves = rng.bool().then(|| rng.u64(..4));
         // Few operations make sense without a row.
-        let choice = if row.is_none() && rng.u8(..4) > 0 { [0, 0, 0, 16][rng.usize(..4)] } else { rng.u8(..17) };
+        let choice = if row.is_none() && rng.u8(..4) > 0 { [0, 0, 0, 16][rng.usize(..4)] } else { rng.u8(..21) };
         match choice {
             0..2 => Action::Claim {
                 grant: self.grant(rng),
                 trusted: rng.bool().then(|| rng.u64(1000..1010)),
+                deserted: rng.bool().then(|| rng.u64(1000..1010)),
                 token: NextToken::FromRow,
             },
             2..4 => Action::Take {
                 seen: seen.unwrap_or_else(|| version(rng).to_string()),
                 held: rng.bool(),
                 reclaims: rng.bool(),
+                line: match rng.u8(..3) {
+                    0 => LineRule::Ignored,
+                    1 => LineRule::NobodyWaits,
+                    _ => LineRule::Serves(rng.u64(..4)),
+                },
                 token: if rng.bool() { NextToken::FromRow } else { NextToken::Exactly(rng.u64(1000..1008)) },
                 names: if rng.bool() { EarlierNames::Seen(text(row, "attributeNames")) } else { EarlierNames::Unseen },
                 grant: self.grant(rng),
@@ -146,6 +157,7 @@ impl Sequence {
                 ends_at_ms: rng.u64(1000..1010),
                 data: data(rng),
                 keep,
+                line: rng.bool().then_some(LineUpdate { times, serves }),
             },
             11..13 => Action::Fence { grant: current.grant, token },
             15 => Action::Break {
@@ -169,6 +181,12 @@ impl Sequence {
                     }
                     _ => Action::Freeze { row: FrozenRow::Missing(version(rng)), at, reason: "why not".to_owned() },
                 }
+            }
+            17 if !self.once => Action::Join,
+            18..21 if !self.once => {
+                let served = text(row, "servedTicket").and_then(|served| served.parse().ok()).unwrap_or(0);
+                let passed = rng.u8(..3) == 0;
+                Action::ClaimInTurn { grant: self.grant(rng), ticket: served + u64::from(rng.u8(..4) > 0), passed }
             }
             13 => Action::Delete { scope: scope(seen, current, token, rng) },
             _ => Action::Peek,
@@ -222,6 +240,10 @@ fn lease(rng: &mut Rng) -> Lease {
 
 /// How long a record is kept: about as long as the clock difference.
 fn keep(rng: &mut Rng) -> Duration {
+    millis(rng)
+}
+
+fn millis(rng: &mut Rng) -> Duration {
     Duration::from_millis(rng.u64(..6))
 }
 

@@ -6,7 +6,9 @@ use crate::evaluation::{Attributes, Outcome, reason, sorted};
 use crate::requests::Sequence;
 use crate::writes::{self, Write};
 use fastrand::Rng;
-use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, NextToken, Request, Schema, TransactionId};
+use lambda_lock::protocol::{
+    Action, Answer, Expression, Item, LineRule, LockKey, NextToken, Request, Schema, TransactionId,
+};
 use lambda_lock_simulation::{Rows, expression};
 use std::collections::BTreeMap;
 
@@ -113,10 +115,11 @@ impl Sets {
             let mut requests = std::iter::repeat_with(|| {
                 let action = match lock.action(row, rng) {
                     Action::Claim { grant, trusted, .. } => {
-                        Action::Claim { grant, trusted, token: NextToken::Larger(common) }
+                        Action::Claim { grant, trusted, deserted: None, token: NextToken::Larger(common) }
                     }
                     Action::Take { grant, seen, held, reclaims, names, .. } => {
-                        Action::Take { grant, seen, held, reclaims, names, token: NextToken::Larger(common) }
+                        let (line, token) = (LineRule::Ignored, NextToken::Larger(common));
+                        Action::Take { grant, seen, held, reclaims, line, names, token }
                     }
                     other => other,
                 };

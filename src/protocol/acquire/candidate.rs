@@ -6,34 +6,34 @@ use crate::protocol::clock_bounds::ClockBounds;
 use crate::protocol::observation::HolderWatch;
 use crate::protocol::port::Now;
 use crate::protocol::record::Record;
-use crate::protocol::request::NextToken;
+use crate::protocol::request::{LineRule, NextToken};
 use crate::protocol::version::Version;
 
 /// The write that makes a row ours.
 #[derive(Clone, Debug)]
 pub(in crate::protocol) enum Write {
     Claim,
-    Take { seen: String, held: bool, reclaims: bool, token: NextToken, names: EarlierNames },
+    Take { seen: String, held: bool, reclaims: bool, line: LineRule, token: NextToken, names: EarlierNames },
 }
 
 impl Write {
     /// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new token is also
     /// at least as large as the clock.
-    pub(in crate::protocol) fn take(record: &Record, reclaims: bool, now: &Now) -> Self {
+    pub(in crate::protocol) fn take(record: &Record, reclaims: bool, line: LineRule, now: &Now) -> Self {
         let token = if record.is_ours() {
             NextToken::FromRow
         } else {
             NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(now.wall.millis))
         };
         let names = EarlierNames::Seen(record.attribute_names.clone());
-        Write::Take { seen: record.version.clone(), held: !record.released, reclaims, token, names }
+        Write::Take { seen: record.version.clone(), held: !record.released, reclaims, line, token, names }
     }
 
     /// Takes a saved lock, whose row was not read. A released lock can be reclaimed too, so this does not ask for a
     /// held one.
     pub(in crate::protocol) fn reclaim(saved: &Version) -> Self {
-        let (token, names) = (NextToken::FromRow, EarlierNames::Unseen);
-        Write::Take { seen: saved.to_string(), held: false, reclaims: true, token, names }
+        let (line, token, names) = (LineRule::Ignored, NextToken::FromRow, EarlierNames::Unseen);
+        Write::Take { seen: saved.to_string(), held: false, reclaims: true, line, token, names }
     }
 }
 
@@ -75,10 +75,12 @@ impl Candidate<'_> {
     /// The holder of the row, as this call saw it.
     pub(in crate::protocol) fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
         let record = watch.record();
+        let waiting = record.believable_line().map_or(0, |line| line.waiting());
         HolderSeen {
             owner: record.owner.clone(),
             ends_at_ms: record.believable_end(),
             retry_after: watch.dead_in(now, self.clock_bounds),
+            waiting,
             freeze_reason: record.freeze_reason.clone(),
             observation: watch.observation(now.instants),
             attributes: record.attributes.clone(),

@@ -43,9 +43,10 @@ mod candidate;
 mod one_of;
 mod options;
 mod together;
+mod waiter;
 
 pub use one_of::{AcquiredPlace, Places, WantedPlace, acquire_one_of};
-pub use options::{AcquireOptions, Acquired, HolderSeen, Reclaim};
+pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
 use super::backoff::{Backoff, OutOfTime, Retry, varied};
@@ -53,11 +54,12 @@ use super::contention::Contention;
 use super::failure::Failure;
 use super::holding::{Holding, PendingCommit};
 use super::instants::{Instants, millis_rounded_up};
+use super::line::{Line, LineSeen};
 use super::observation::HolderWatch;
 use super::port::{Answer, Now, Port, Rejection};
 use super::purpose::{Look, PlainLock, Purpose};
 use super::record::{InvalidRecord, Record};
-use super::request::{Action, DataChange, NewGrant, NextToken, Request, Scope};
+use super::request::{Action, DataChange, LineRule, NewGrant, NextToken, Request, Scope};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
@@ -67,6 +69,7 @@ use candidate::{Candidate, Write};
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
+use waiter::{Waiter, deserted_before, deserted_in};
 
 /// Acquires a lock. Waits for another holder for as long as [`Now`] allows. Without time to wait it tries once.
 ///
@@ -133,11 +136,24 @@ struct Call<'a, U> {
     watch: Option<HolderWatch>,
     poll: Backoff,
     contention: Contention,
+    waiter: Waiter,
     retry: Retry,
     /// DynamoDB found a write invalid. The cause may be the row as it stands.
     refused_as_invalid: Option<String>,
     /// How many writes in a row each followed a refusal.
     follow_ups: u32,
+}
+
+/// What a call sends next.
+enum Next {
+    Grant(Write),
+    /// A Claim that is applied only if it is this ticket's turn, or if the ticket was passed.
+    ClaimInTurn {
+        ticket: u64,
+        passed: bool,
+    },
+    /// A request for a ticket.
+    Join,
 }
 
 /// The row, or `None` when there is none, with both clocks as they were read after the response.
@@ -154,6 +170,7 @@ impl<'a, U: Purpose> Call<'a, U> {
             watch: None,
             poll: Backoff::behind_a_holder(),
             contention: Contention::default(),
+            waiter: Waiter::default(),
             retry: Retry::new(),
             refused_as_invalid: None,
             follow_ups: 0,
@@ -161,27 +178,36 @@ impl<'a, U: Purpose> Call<'a, U> {
     }
 
     async fn until_end(&mut self, port: &mut impl Port, seen: Option<Seen>) -> Flow<U::Settled, Infallible> {
-        let mut write = match (seen, &self.options.reclaim) {
-            (Some(seen), _) => self.next_write(port, seen).await?,
-            (None, Reclaim::Only(version)) => Write::reclaim(version),
-            (None, Reclaim::Nobody | Reclaim::SameOwner) => Write::Claim,
+        let mut next = match (seen, &self.options.reclaim) {
+            (Some(seen), _) => self.next(port, seen).await?,
+            (None, Reclaim::Only(version)) => Next::Grant(Write::reclaim(version)),
+            (None, Reclaim::Nobody | Reclaim::SameOwner) => Next::Grant(Write::Claim),
         };
         loop {
-            let seen = self.write(port, &write).await?;
-            write = self.next_write(port, seen).await?;
+            let seen = self.write(port, &next).await?;
+            next = self.next(port, seen).await?;
         }
     }
 
     /// Sends a write until it has a usable response. Returns the row that refused it.
-    async fn write(&mut self, port: &mut impl Port, write: &Write) -> Flow<U::Settled, Seen> {
+    async fn write(&mut self, port: &mut impl Port, write: &Next) -> Flow<U::Settled, Seen> {
         loop {
             let now = self.ready(port).await?;
             let action = self.action(port, &now, write);
             let (after, answer) = self.send(port, action).await;
+            self.waiter.answered(after.shortest_since(now.instants));
             match answer {
+                Answer::Applied(row) if matches!(write, Next::Join) => {
+                    self.retry.answered();
+                    self.waiter.joined(&row);
+                    if row.get(schema::VERSION).is_none() {
+                        return self.look(port).await;
+                    }
+                    return ControlFlow::Continue((after, Some(row)));
+                }
                 Answer::Applied(row) => {
                     self.retry.answered();
-                    self.applied(&port.now(), row)?;
+                    self.applied(&port.now(), row, matches!(write, Next::Grant(Write::Claim)))?;
                     // The response does not contain the attributes that the request asked for.
                     self.outcome_unknown = true;
                     return self.look(port).await;
@@ -213,7 +239,8 @@ impl<'a, U: Purpose> Call<'a, U> {
                     } else {
                         self.retry.at_once()
                     }
-                    self.outcome_unknown = true;
+                    // A ticket whose response was lost is passed like that of a caller that is gone.
+                    self.outcome_unknown |= !matches!(write, Next::Join);
                     return self.look(port).await;
                 }
             }
@@ -222,8 +249,9 @@ impl<'a, U: Purpose> Call<'a, U> {
 
     async fn look(&mut self, port: &mut impl Port) -> Flow<U::Settled, Seen> {
         loop {
-            self.ready(port).await?;
+            let now = self.ready(port).await?;
             let (after, answer) = self.send(port, Action::Peek).await;
+            self.waiter.answered(after.shortest_since(now.instants));
             match answer {
                 Answer::Found(row) | Answer::ConditionFailed(row) => {
                     self.retry.answered();
@@ -241,7 +269,7 @@ impl<'a, U: Purpose> Call<'a, U> {
     }
 
     /// Returns the next write that the row calls for. Waits behind a holder until there is one.
-    async fn next_write(&mut self, port: &mut impl Port, seen: Seen) -> Flow<U::Settled, Write> {
+    async fn next(&mut self, port: &mut impl Port, seen: Seen) -> Flow<U::Settled, Next> {
         let (mut after, mut row) = seen;
         loop {
             let now = port.now();
@@ -254,21 +282,34 @@ impl<'a, U: Purpose> Call<'a, U> {
                 return ControlFlow::Continue(write);
             }
             port.sleep(pause.unwrap_or_default()).await;
-            let now = port.now();
-            if let Some(watch) = self.watch.as_ref().filter(|watch| self.candidate().would_take(&now, watch)) {
-                return ControlFlow::Continue(self.take(watch.record(), &now));
+            if let Some(write) = self.without_a_look(&port.now()) {
+                return ControlFlow::Continue(write);
             }
             (after, row) = self.look(port).await?;
         }
     }
 
+    /// After a pause: the write that needs no look before it, if there is one.
+    fn without_a_look(&self, now: &Now) -> Option<Next> {
+        let watch = self.watch.as_ref()?;
+        let record = watch.record();
+        // Whoever passes others in line looks once more before.
+        if self.may_take(now, watch) && !self.is_queueing(record) {
+            return Some(Next::Grant(self.take(record, now)));
+        }
+        let needs_no_look = self.options.attributes.needs_no_look(record.attribute_names.as_deref());
+        let (ticket, passed) = self.waiter.claims_in_turn(now, record).filter(|_| needs_no_look)?;
+        Some(Next::ClaimInTurn { ticket, passed })
+    }
+
     /// The row was deleted meanwhile.
-    fn without_row(&mut self) -> Flow<U::Settled, Write> {
+    fn without_row(&mut self) -> Flow<U::Settled, Next> {
         self.watch = None;
+        self.waiter.forget();
         match self.refused_as_invalid.take() {
             Some(message) => failed(Failure::Rejected(Rejection::Invalid(message))),
             None if matches!(self.options.reclaim, Reclaim::Only(_)) => failed(Failure::Lost),
-            None => ControlFlow::Continue(Write::Claim),
+            None => ControlFlow::Continue(Next::Grant(Write::Claim)),
         }
     }
 
@@ -285,6 +326,7 @@ impl<'a, U: Purpose> Call<'a, U> {
         match record {
             Ok(record) => {
                 self.contention.see(&record, after);
+                self.waiter.see(&record, after, self.contention.turn());
                 let carried = self.options.observation.as_ref();
                 ControlFlow::Continue(HolderWatch::on(record, after, self.watch.take(), carried))
             }
@@ -294,7 +336,7 @@ impl<'a, U: Purpose> Call<'a, U> {
     }
 
     /// Decides what the row means now. Returns the write that follows, or `None` to wait behind the holder.
-    fn decide(&mut self, now: &Now, watch: &HolderWatch) -> Flow<U::Settled, Option<Write>> {
+    fn decide(&mut self, now: &Now, watch: &HolderWatch) -> Flow<U::Settled, Option<Next>> {
         let record = watch.record();
         if let Some(version) = record.own_version.filter(|version| self.attempts.have_granted(version)) {
             return self.recognised(now, version, record);
@@ -306,29 +348,69 @@ impl<'a, U: Purpose> Call<'a, U> {
         if to_reclaim && !self.candidate().reclaims(record) {
             return failed(Failure::Lost);
         }
-        if self.candidate().would_take(now, watch) {
+        if self.may_take(now, watch) {
             // A Claim is applied to any released version. So a contender that acquires and releases in between does
             // not make it fail.
             let claim = !to_reclaim
+                && !record.has_line()
                 && record.is_free_of_ours(now.wall.millis)
                 && self.purpose.is_claimable()
                 && self.options.attributes.needs_no_look(record.attribute_names.as_deref());
             let write = if claim { Write::Claim } else { self.take(record, now) };
-            return self.follow_up(write);
+            return self.follow_up(Next::Grant(write));
+        }
+        if now.wait_left.is_zero() {
+            return ControlFlow::Break(End::Held(self.holder(now, watch)));
+        }
+        if self.waiter.joins(self.options.queueing, now, record) {
+            return self.follow_up(Next::Join);
         }
         self.follow_ups = 0;
-        if now.wait_left.is_zero() {
-            return ControlFlow::Break(End::Held(self.candidate().holder(now, watch)));
-        }
         ControlFlow::Continue(None)
     }
 
+    /// Whether the call may take the row now: nobody holds the lock, or the call reclaims it, and it is the call's turn.
+    fn may_take(&self, now: &Now, watch: &HolderWatch) -> bool {
+        self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()
+    }
+
+    /// How much longer a lock must be free, or its holder dead, until it is the call's turn.
+    fn turn_in(&self, now: &Now, watch: &HolderWatch) -> Duration {
+        if self.is_queueing(watch.record()) {
+            self.waiter.turn_in(now, watch, &self.settings.clock_bounds)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Whether the call leaves the lock to others in line first. A lock that it reclaims from its holder is its own.
+    fn is_queueing(&self, record: &Record) -> bool {
+        self.options.queueing != Queueing::Ignored
+            && !self.reclaims_held(record)
+            && self.waiter.lets_others_go_first(record)
+    }
+
+    /// Whether the call reclaims the lock from its holder, or from whoever has saved it.
+    fn reclaims_held(&self, record: &Record) -> bool {
+        let to_reclaim = matches!(self.options.reclaim, Reclaim::Only(_));
+        self.candidate().reclaims(record) && (to_reclaim || !record.released)
+    }
+
+    /// The holder of the row, and when to look again.
+    fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
+        let seen = self.candidate().holder(now, watch);
+        // It may be free, and be left to others in line.
+        let is_left = watch.record().released && self.candidate().would_take(now, watch);
+        let free_in = is_left.then(|| deserted_in(now, watch.record(), &self.settings.clock_bounds)).flatten();
+        HolderSeen { retry_after: free_in.unwrap_or(seen.retry_after), ..seen }
+    }
+
     /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
-    fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<U::Settled, Option<Write>> {
+    fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<U::Settled, Option<Next>> {
         let written = self.attempts.that_wrote(version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
-                ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone())))
+                ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))
             }
             // The row was released by a cleanup of our workflow, or no attempt of this call wrote it.
             _ => failed(Failure::Lost),
@@ -336,7 +418,7 @@ impl<'a, U: Purpose> Call<'a, U> {
     }
 
     /// Prepares the write that follows a refusal. The more of them in a row, the later it is sent.
-    fn follow_up(&mut self, write: Write) -> Flow<U::Settled, Option<Write>> {
+    fn follow_up(&mut self, write: Next) -> Flow<U::Settled, Option<Next>> {
         self.follow_ups += 1;
         match self.follow_ups {
             1 => {}
@@ -347,7 +429,7 @@ impl<'a, U: Purpose> Call<'a, U> {
     }
 
     /// A write was applied. Breaks with the grant, or continues when the response does not contain it.
-    fn applied(&mut self, now: &Now, row: Item) -> Flow<U::Settled, ()> {
+    fn applied(&mut self, now: &Now, row: Item, by_claim: bool) -> Flow<U::Settled, ()> {
         // A response without a version contains no row.
         let mut row = match row.get(schema::VERSION) {
             None => return ControlFlow::Continue(()),
@@ -362,11 +444,14 @@ impl<'a, U: Purpose> Call<'a, U> {
             _ => None,
         };
         if let (Some(attempt), Some(token)) = (self.attempts.last(), token) {
+            // A Claim that respects the line is refused while anybody may be in it.
+            let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;
+            let line = LineSeen::of_row(attempt.started, &row, is_deserted);
             let data = match row.remove(schema::DATA) {
                 Some(Value::B(bytes)) => Some(bytes),
                 _ => None,
             };
-            return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data)));
+            return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data, line)));
         }
         match Record::read_granted(row, &self.settings.schema) {
             // No larger token can follow the row's token, so the token that was written is invalid too.
@@ -385,7 +470,7 @@ impl<'a, U: Purpose> Call<'a, U> {
 
     fn out_of_time(&self, now: &Now) -> End<U::Settled> {
         match &self.watch {
-            Some(watch) if !self.candidate().would_take(now, watch) => End::Held(self.candidate().holder(now, watch)),
+            Some(watch) if !self.may_take(now, watch) => End::Held(self.holder(now, watch)),
             _ if self.retry.was_throttled() || self.follow_ups > 0 => End::Failed(Failure::Throttled),
             _ => End::Failed(Failure::OutcomeUnknown),
         }
@@ -410,7 +495,14 @@ impl<'a, U: Purpose> Call<'a, U> {
         }
     }
 
-    fn granted(&self, now: &Now, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> Acquired {
+    fn granted(
+        &self,
+        now: &Now,
+        attempt: &Attempt,
+        token: u64,
+        data: Option<Vec<u8>>,
+        line: Option<LineSeen>,
+    ) -> Acquired {
         let AcquireOptions { key, owner, workflow, commit, .. } = &self.options;
         let newest = self.attempts.newest().unwrap_or(attempt.version.stamp);
         let bounds = &self.settings.clock_bounds;
@@ -420,7 +512,7 @@ impl<'a, U: Purpose> Call<'a, U> {
         Acquired::Granted {
             renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
             data,
-            holding: Box::new(Holding { keep: self.purpose.keep(), pending, ..holding }),
+            holding: Box::new(Holding { keep: self.purpose.keep(), pending, line, ..holding }),
         }
     }
 
@@ -439,30 +531,52 @@ impl<'a, U: Purpose> Call<'a, U> {
         let Version { grant, stamp: up_to } = attempt.version;
         let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
-        self.send(port, Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None }).await;
+        self.send(port, Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None }).await;
     }
 
     async fn send(&mut self, port: &mut impl Port, action: Action) -> (Instants, Answer) {
         port.send(self.purpose.with_record(Request::alone(self.options.key.clone(), action))).await
     }
 
-    fn action(&mut self, port: &mut impl Port, now: &Now, write: &Write) -> Action {
+    fn action(&mut self, port: &mut impl Port, now: &Now, write: &Next) -> Action {
         match write {
-            Write::Claim => {
-                let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
+            Next::Grant(Write::Claim) => {
+                let bounds = &self.settings.clock_bounds;
+                let skew = bounds.max_clock_skew().filter(|_| now.wall.trusted);
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
-                Action::Claim { grant: self.new_grant(port, now, Vec::new()), trusted, token: NextToken::FromRow }
+                let is_in_order = self.options.queueing != Queueing::Ignored;
+                let deserted = is_in_order.then(|| deserted_before(now, bounds));
+                let (grant, token) = (self.new_grant(port, now, Vec::new()), NextToken::FromRow);
+                Action::Claim { grant, trusted, deserted, token }
             }
-            Write::Take { seen, held, reclaims, token, names } => {
+            Next::Grant(Write::Take { seen, held, reclaims, line, token, names }) => {
                 let grant = self.new_grant(port, now, vec![Version::parse(seen)]);
                 let (seen, names) = (seen.clone(), names.clone());
-                Action::Take { grant, seen, held: *held, reclaims: *reclaims, token: *token, names }
+                Action::Take { grant, seen, held: *held, reclaims: *reclaims, line: *line, token: *token, names }
             }
+            Next::ClaimInTurn { ticket, passed } => {
+                let grant = self.new_grant(port, now, Vec::new());
+                Action::ClaimInTurn { grant, ticket: *ticket, passed: *passed }
+            }
+            Next::Join => Action::Join,
         }
     }
 
     fn take(&self, record: &Record, now: &Now) -> Write {
-        Write::take(record, self.candidate().reclaims(record), now)
+        let reclaims = self.candidate().reclaims(record);
+        let line = match self.waiter.ticket_to_serve(record) {
+            _ if self.options.queueing == Queueing::Ignored || self.reclaims_held(record) => LineRule::Ignored,
+            Some(ticket) => LineRule::Serves(ticket),
+            None => match record.believable_line().filter(Line::is_open) {
+                // Nobody came for these tickets. They must not keep others from the lock again.
+                Some(line) if self.waiter.is_without_ticket() => LineRule::Serves(line.last),
+                Some(_) => LineRule::Ignored,
+                // A line may have been opened since this call saw the dead holder.
+                None if record.is_ours() && !record.released => LineRule::NobodyWaits,
+                None => LineRule::Ignored,
+            },
+        };
+        Write::take(record, reclaims, line, now)
     }
 
     /// Makes a new attempt, and returns the grant that it writes.
@@ -490,18 +604,26 @@ impl<'a, U: Purpose> Call<'a, U> {
     }
 
     /// Whether a refusal without a row tells too little, so that the row must be read.
-    fn has_to_look(&self, write: &Write) -> bool {
-        matches!(write, Write::Claim) || matches!(self.options.reclaim, Reclaim::Only(_))
+    fn has_to_look(&self, write: &Next) -> bool {
+        matches!(write, Next::Grant(Write::Claim)) || matches!(self.options.reclaim, Reclaim::Only(_))
     }
 
     /// Behind a holder: how long to wait before the next read. Longer when many contenders wait, but never beyond the
-    /// moment when the holder can be proven dead, or the end of the caller's time. The jitter keeps contenders from
-    /// taking over at the same moment.
+    /// moment when the call may take the lock from a dead holder, or the end of the caller's time. The jitter keeps
+    /// contenders from taking over at the same moment.
     fn pause(&mut self, port: &mut impl Port, now: &Now, watch: &HolderWatch) -> Duration {
-        let dead_in = watch.dead_in(now, &self.settings.clock_bounds);
+        let turn_in = self.turn_in(now, watch);
+        let dead_in = if self.candidate().would_take(now, watch) {
+            Duration::ZERO
+        } else {
+            watch.dead_in(now, &self.settings.clock_bounds)
+        };
         let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
-        let pause = self.poll.pause(port).max(varied(self.contention.pause(), port));
-        pause.min(dead_in + jitter).min(now.wait_left).max(Duration::from_millis(1))
+        let pause = match self.waiter.pause(port, now, watch.record()) {
+            Some(pause) => pause,
+            None => self.poll.pause(port).max(varied(self.contention.pause(), port)),
+        };
+        pause.min(dead_in.saturating_add(turn_in + jitter)).min(now.wait_left).max(Duration::from_millis(1))
     }
 }
 

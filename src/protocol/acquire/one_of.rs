@@ -17,7 +17,7 @@
 //! the call ends, its grant is released once more, in case a request was applied late.
 
 use super::candidate::Candidate;
-use super::options::{AcquireOptions, Acquired, HolderSeen, Reclaim};
+use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
 use super::{Seen, acquire_reporting};
 use crate::protocol::backoff::{Backoff, OutOfTime, Retry};
 use crate::protocol::failure::Failure;
@@ -224,6 +224,8 @@ impl Call<'_> {
         let options = AcquireOptions {
             key: self.wanted.places.key(place),
             observation,
+            // Nobody waits in line for one of several places.
+            queueing: Queueing::Ignored,
             // Otherwise a call would take another call's place.
             reclaim: if seen.is_some() { self.options.reclaim.clone() } else { Reclaim::Nobody },
             ..self.options.clone()
@@ -341,7 +343,7 @@ impl Call<'_> {
                 let now = port.now();
                 let ends_at_ms = now.wall.millis.max(up_to.millis() + 1);
                 let scope = Scope::Mine { grant, up_to, token: None };
-                let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None };
+                let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None };
                 let (_, answer) = port.send(Request::alone(self.wanted.places.key(place), action)).await;
                 if !matches!(answer, Answer::Unknown | Answer::Throttled) || port.now().time_left.is_zero() {
                     break;

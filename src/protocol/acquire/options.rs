@@ -18,10 +18,23 @@ pub struct AcquireOptions {
     /// What the call does with the additional attributes of the row.
     pub attributes: AttributesChange,
     pub reclaim: Reclaim,
+    pub queueing: Queueing,
     /// The observation that an earlier call returned.
     pub observation: Option<Observation>,
     /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is unknown.
     pub commit: Option<PendingCommit>,
+}
+
+/// How an acquire behaves where others wait for the same lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queueing {
+    /// Takes a ticket behind a slow holder, or after a second.
+    #[default]
+    BehindSlowHolders,
+    /// Takes a ticket at once, whoever holds the lock.
+    AtOnce,
+    /// Does not look at the line. For calls that cannot wait in it.
+    Ignored,
 }
 
 /// Which holders may be replaced while they are alive.
@@ -58,7 +71,10 @@ pub struct HolderSeen {
     /// The end of the lease in epoch milliseconds, by the holder's wall clock. `None` where it is unknown.
     pub ends_at_ms: Option<u64>,
     /// The time after which the holder can be proven dead, if it does not renew. At least ten seconds for a frozen lock.
+    /// Of a lock that is free, but for which others wait in line: when it is anybody's.
     pub retry_after: Duration,
+    /// How many others wait in line, as far as the row tells.
+    pub waiting: u64,
     /// Why the lock is frozen, if it is. Its last holder may have released it.
     pub freeze_reason: Option<String>,
     /// What this call observed. The caller can give it to the next call.

@@ -39,7 +39,7 @@ use crate::protocol::observation::{HolderWatch, Observation};
 use crate::protocol::peek::read_rows;
 use crate::protocol::port::{Answer, Now, Port, Rejection};
 use crate::protocol::record::{InvalidRecord, Record};
-use crate::protocol::request::{Action, DataChange, NewGrant, NextToken, Request, Scope, TransactionId};
+use crate::protocol::request::{Action, DataChange, LineRule, NewGrant, NextToken, Request, Scope, TransactionId};
 use crate::protocol::settings::Settings;
 use crate::protocol::value::Item;
 use crate::protocol::version::{Stamp, Version};
@@ -292,17 +292,17 @@ impl Call<'_> {
     }
 
     fn next_write(&self, index: usize, token: u64) -> Write {
-        let token = NextToken::Larger(token);
+        let (line, token) = (LineRule::Ignored, NextToken::Larger(token));
         match (&self.rows[index], &self.options.locks[index].reclaim) {
             (Row::Watched(watch), _) => {
                 let record = watch.record();
                 let names = EarlierNames::Seen(record.attribute_names.clone());
                 let reclaims = self.candidate(index).reclaims(record);
-                Write::Take { seen: record.version.clone(), held: !record.released, reclaims, token, names }
+                Write::Take { seen: record.version.clone(), held: !record.released, reclaims, line, token, names }
             }
             (Row::Unseen | Row::Missing, Reclaim::Only(earlier)) => {
                 let names = EarlierNames::Unseen;
-                Write::Take { seen: earlier.to_string(), held: false, reclaims: true, token, names }
+                Write::Take { seen: earlier.to_string(), held: false, reclaims: true, line, token, names }
             }
             (Row::Unseen | Row::Missing, Reclaim::Nobody | Reclaim::SameOwner) => Write::Claim,
         }
@@ -326,10 +326,10 @@ impl Call<'_> {
             Write::Claim => {
                 let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
-                Action::Claim { grant, trusted, token: NextToken::Larger(token) }
+                Action::Claim { grant, trusted, deserted: None, token: NextToken::Larger(token) }
             }
-            Write::Take { seen, held, reclaims, token, names } => {
-                Action::Take { grant, seen, held, reclaims, token, names }
+            Write::Take { seen, held, reclaims, line, token, names } => {
+                Action::Take { grant, seen, held, reclaims, line, token, names }
             }
         }
     }
@@ -530,7 +530,7 @@ impl Call<'_> {
         for lock in &self.options.locks {
             let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
             let scope = Scope::Mine { grant, up_to, token: None };
-            let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None };
+            let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None };
             let (_, answer) = port.send(Request::alone(lock.key.clone(), action)).await;
             if answer == Answer::Unknown && port.now().time_left.is_zero() {
                 return;

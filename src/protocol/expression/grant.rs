@@ -1,8 +1,9 @@
 //! The expressions of Claim and Take, which make a lock ours.
 
+use super::line::NOBODY_WAITS;
 use super::{Expression, Returns};
 use crate::protocol::attributes::{AttributesChange, EarlierNames, MOST_ATTRIBUTES, list, listed};
-use crate::protocol::request::{NewGrant, NextToken, OnceClaim};
+use crate::protocol::request::{LineRule, NewGrant, NextToken, OnceClaim};
 use crate::protocol::schema::{ATTRIBUTE_NAMES, Schema};
 use crate::protocol::version::OURS;
 
@@ -13,6 +14,13 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
      AND attribute_exists(isReleased) AND leaseEndsAt <= :now";
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
+
+/// The condition "it is free" of a caller with a ticket.
+const CLAIM_IN_TURN: &str =
+    "begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) AND leaseEndsAt <= :now";
+/// The condition "it is the turn of this ticket". A late copy finds it served. A ticket that was given before the counters
+/// began again is larger than the last one.
+const IS_NEXT: &str = " AND servedTicket = :before AND lastTicket >= :ticket";
 
 /// The condition "the lock is not frozen".
 const NOT_FROZEN: &str = " AND attribute_not_exists(freezeReason)";
@@ -38,10 +46,18 @@ static ATTRIBUTES: [(&str, &str, &str); MOST_ATTRIBUTES] =
     placeholders!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
 
 impl Expression {
-    pub(super) fn claim(&mut self, grant: &NewGrant, trusted: Option<u64>, token: NextToken, schema: &Schema) {
+    pub(super) fn claim(
+        &mut self,
+        grant: &NewGrant,
+        trusted: Option<u64>,
+        deserted: Option<u64>,
+        token: NextToken,
+        schema: &Schema,
+    ) {
         match &grant.once {
             None => {
                 self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
+                self.while_nobody_waits_since(deserted);
                 self.condition.push_str(NOT_FROZEN);
             }
             // It is never frozen.
@@ -54,11 +70,26 @@ impl Expression {
         if let Some(trusted) = trusted {
             self.number(":trusted", trusted);
         }
-        self.grant(grant, token, None, schema);
+        self.grant(grant, token, None, None, schema);
         // Of the condition. A token from the row brings it too.
         if let (NextToken::Exactly(_) | NextToken::Larger(_), now) = (token, grant.now) {
             self.number(":now", now);
         }
+    }
+
+    /// Like a plain Claim of a released lock, but applied only if it is this ticket's turn.
+    pub(super) fn claim_in_turn(&mut self, grant: &NewGrant, ticket: u64, passed: bool, schema: &Schema) {
+        self.condition.push_str(CLAIM_IN_TURN);
+        self.condition.push_str(if passed { " AND servedTicket >= :ticket" } else { IS_NEXT });
+        self.condition.push_str(NOT_FROZEN);
+        self.without_unseen_attributes(&grant.attributes);
+        self.text(":ours", OURS);
+        if passed {
+            self.number(":ticket", ticket);
+        } else {
+            self.number(":before", ticket.saturating_sub(1));
+        }
+        self.grant(grant, NextToken::FromRow, None, (!passed).then_some(ticket), schema);
     }
 
     fn above(&mut self, token: NextToken) {
@@ -130,8 +161,23 @@ impl Expression {
         self.text(":seen", seen);
     }
 
-    pub(super) fn take(&mut self, grant: &NewGrant, token: NextToken, names: &EarlierNames, schema: &Schema) {
+    pub(super) fn take(
+        &mut self,
+        grant: &NewGrant,
+        line: LineRule,
+        token: NextToken,
+        names: &EarlierNames,
+        schema: &Schema,
+    ) {
         self.above(token);
+        let serves = match line {
+            LineRule::Ignored => None,
+            LineRule::NobodyWaits => {
+                self.condition.push_str(NOBODY_WAITS);
+                None
+            }
+            LineRule::Serves(ticket) => Some(ticket),
+        };
         let names = match names {
             EarlierNames::Seen(names) => names.as_deref(),
             EarlierNames::Unseen => {
@@ -139,11 +185,12 @@ impl Expression {
                 None
             }
         };
-        self.grant(grant, token, names, schema);
+        self.grant(grant, token, names, serves, schema);
     }
 
-    /// `names` lists the additional attributes that the row is known to have.
-    fn grant(&mut self, grant: &NewGrant, token: NextToken, names: Option<&str>, schema: &Schema) {
+    /// `names` lists the additional attributes that the row is known to have, and `serves` is the ticket of a caller in
+    /// line.
+    fn grant(&mut self, grant: &NewGrant, token: NextToken, names: Option<&str>, serves: Option<u64>, schema: &Schema) {
         self.update.push_str(
             "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, ",
         );
@@ -162,6 +209,9 @@ impl Expression {
         self.text(":lease", grant.lease.text());
         self.text(":rvn", grant.version.text());
         self.number(":ends", grant.ends_at_ms);
+        if let Some(ticket) = serves {
+            self.serves(ticket);
+        }
         self.kept(grant.ends_at_ms, grant.once.as_ref().map(|once| once.keep), schema);
         let once = grant.once.as_ref().map_or([None; 4], |once| self.once(once, grant.now));
         let data = self.data(&grant.data);
@@ -227,8 +277,10 @@ mod tests {
     #[test]
     fn claim() {
         let schema = Schema { key_attribute: "pk".to_owned(), ..Schema::default() };
-        let by_wall_clock =
-            rendered(Action::Claim { grant: grant(), trusted: Some(3_000), token: NextToken::FromRow }, &schema);
+        let by_wall_clock = rendered(
+            Action::Claim { grant: grant(), trusted: Some(3_000), deserted: None, token: NextToken::FromRow },
+            &schema,
+        );
         assert_eq!(
             by_wall_clock.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND \
@@ -245,7 +297,10 @@ mod tests {
         assert_eq!(by_wall_clock.returns, Returns::AllNew);
         assert_closed(&by_wall_clock);
 
-        let without = rendered(Action::Claim { grant: grant(), trusted: None, token: NextToken::FromRow }, &schema);
+        let without = rendered(
+            Action::Claim { grant: grant(), trusted: None, deserted: None, token: NextToken::FromRow },
+            &schema,
+        );
         assert_eq!(
             without.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) \
@@ -261,8 +316,12 @@ mod tests {
 
     #[test]
     fn a_claim_with_additional_attributes_is_applied_where_the_row_has_none_or_the_same_names() {
-        let claim =
-            |grant| rendered(Action::Claim { grant, trusted: None, token: NextToken::FromRow }, &Schema::default());
+        let claim = |grant| {
+            rendered(
+                Action::Claim { grant, trusted: None, deserted: None, token: NextToken::FromRow },
+                &Schema::default(),
+            )
+        };
         let keep = claim(NewGrant { attributes: AttributesChange::Keep, ..grant() });
         assert!(keep.condition.ends_with(" AND attribute_not_exists(freezeReason)"), "{}", keep.condition);
         assert!(keep.update.ends_with(" REMOVE isReleased, workflow"), "{}", keep.update);
@@ -298,7 +357,10 @@ mod tests {
         let take = |grant, names: Option<&str>| {
             let names = EarlierNames::Seen(names.map(str::to_owned));
             let (seen, token) = ("ll1-x".to_owned(), NextToken::FromRow);
-            rendered(Action::Take { grant, seen, held: false, reclaims: false, token, names }, &schema)
+            rendered(
+                Action::Take { grant, seen, held: false, reclaims: false, line: LineRule::Ignored, token, names },
+                &schema,
+            )
         };
         let hostile = "job,job,,key,ownerName,expiresAt,attributeNames,shard";
         let none = take(grant(), Some(hostile));
@@ -326,7 +388,10 @@ mod tests {
     fn a_take_of_a_row_that_was_not_read_is_applied_where_it_leaves_no_attributes() {
         let take = |grant| {
             let (seen, token, names) = ("ll1-x".to_owned(), NextToken::FromRow, EarlierNames::Unseen);
-            rendered(Action::Take { grant, seen, held: false, reclaims: false, token, names }, &Schema::default())
+            rendered(
+                Action::Take { grant, seen, held: false, reclaims: false, line: LineRule::Ignored, token, names },
+                &Schema::default(),
+            )
         };
         const SEEN: &str = "recordVersionNumber = :seen AND attribute_not_exists(freezeReason)";
         assert_eq!(take(grant()).condition, format!("{SEEN} AND attribute_not_exists(attributeNames)"));
@@ -343,7 +408,10 @@ mod tests {
         let schema = Schema::default();
         let ours = |held, reclaims| {
             let (seen, token, names) = ("ll1-x".to_owned(), NextToken::FromRow, EarlierNames::Seen(None));
-            rendered(Action::Take { grant: grant(), seen, held, reclaims, token, names }, &schema)
+            rendered(
+                Action::Take { grant: grant(), seen, held, reclaims, line: LineRule::Ignored, token, names },
+                &schema,
+            )
         };
         for (held, reclaims, condition) in [
             (true, false, " AND attribute_not_exists(isReleased) AND attribute_not_exists(freezeReason)"),
@@ -368,7 +436,15 @@ mod tests {
         grant.data = DataChange::Set(vec![1]);
         let (seen, names) = ("uuid".to_owned(), EarlierNames::Seen(None));
         let peers = rendered(
-            Action::Take { grant, seen, held: false, reclaims: false, token: NextToken::Exactly(8), names },
+            Action::Take {
+                grant,
+                seen,
+                held: false,
+                reclaims: false,
+                line: LineRule::Ignored,
+                token: NextToken::Exactly(8),
+                names,
+            },
             &schema,
         );
         assert_eq!(
@@ -386,8 +462,12 @@ mod tests {
 
     #[test]
     fn the_claim_of_an_idempotent_work() {
-        let claim =
-            |payload, trusted| Action::Claim { grant: once(payload, false), trusted, token: NextToken::FromRow };
+        let claim = |payload, trusted| Action::Claim {
+            grant: once(payload, false),
+            trusted,
+            deserted: None,
+            token: NextToken::FromRow,
+        };
         let with_payload = rendered(claim(Some("hash"), Some(3_000)), &Schema::default());
         assert_eq!(
             with_payload.condition,
@@ -420,7 +500,10 @@ mod tests {
         let take = |payload| {
             let (grant, token) = (once(payload, true), NextToken::Exactly(8));
             let (seen, names) = ("lo1-x".to_owned(), EarlierNames::Seen(None));
-            rendered(Action::Take { grant, seen, held: false, reclaims: false, token, names }, &Schema::default())
+            rendered(
+                Action::Take { grant, seen, held: false, reclaims: false, line: LineRule::Ignored, token, names },
+                &Schema::default(),
+            )
         };
         let with_payload = take(Some("hash"));
         assert_eq!(with_payload.condition, "recordVersionNumber = :seen");

@@ -102,7 +102,13 @@ mod tests {
         let ttl = Some(Ttl { attribute: "expiresAt".to_owned(), retention: Duration::from_secs(60) });
         let schema = Schema { ttl, ..Schema::default() };
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
-        let release = Action::Release { scope: scope.clone(), ends_at_ms: 6_000, data: DataChange::Remove, keep: None };
+        let release = Action::Release {
+            scope: scope.clone(),
+            ends_at_ms: 6_000,
+            data: DataChange::Remove,
+            keep: None,
+            line: None,
+        };
         let release = rendered(release, &schema);
         assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
         assert_eq!(
@@ -119,7 +125,7 @@ mod tests {
 
         let cleanup = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
         let cleanup = rendered(
-            Action::Release { scope: cleanup, ends_at_ms: 6_000, data: DataChange::Keep, keep: None },
+            Action::Release { scope: cleanup, ends_at_ms: 6_000, data: DataChange::Keep, keep: None, line: None },
             &schema,
         );
         assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
@@ -191,7 +197,13 @@ mod tests {
         assert_eq!(commit.returns, Returns::Nothing);
 
         let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
-        let finish = in_transaction(Action::Release { scope, ends_at_ms: 6_000, data: DataChange::Keep, keep: None });
+        let finish = in_transaction(Action::Release {
+            scope,
+            ends_at_ms: 6_000,
+            data: DataChange::Keep,
+            keep: None,
+            line: None,
+        });
         assert_eq!(
             finish.condition,
             "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND attribute_not_exists(isReleased)"
@@ -239,6 +251,7 @@ mod tests {
             ends_at_ms: 6_000,
             data: DataChange::Keep,
             keep: None,
+            line: None,
         };
         let by_owner = rendered(exactly(None), &Schema::default());
         assert_eq!(by_owner.condition, "recordVersionNumber = :seen");

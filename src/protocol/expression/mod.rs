@@ -8,6 +8,7 @@ mod freeze;
 mod golden;
 mod grant;
 mod held;
+mod line;
 
 use super::instants::millis_rounded_up;
 use super::lease::Lease;
@@ -53,10 +54,14 @@ impl Expression {
             ..Expression::default()
         };
         match &request.action {
-            Action::Claim { grant, trusted, token } => out.claim(grant, *trusted, *token, schema),
-            Action::Take { grant, seen, held, reclaims, token, names } => {
+            Action::Claim { grant, trusted, deserted, token } => {
+                out.claim(grant, *trusted, *deserted, *token, schema);
+            }
+            Action::Join => out.join(),
+            Action::ClaimInTurn { grant, ticket, passed } => out.claim_in_turn(grant, *ticket, *passed, schema),
+            Action::Take { grant, seen, held, reclaims, line, token, names } => {
                 out.as_seen(seen, *held, *reclaims, grant.once.is_some());
-                out.take(grant, *token, names, schema);
+                out.take(grant, *line, *token, names, schema);
             }
             Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));
@@ -81,7 +86,7 @@ impl Expression {
                 // Writes in a transaction return no attributes.
                 out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
-            Action::Release { scope, ends_at_ms, data, keep } => {
+            Action::Release { scope, ends_at_ms, data, keep, line } => {
                 out.scope(scope);
                 if request.transaction.is_some() {
                     // A release alone may be applied twice. The caller's writes may not.
@@ -90,6 +95,7 @@ impl Expression {
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.text(":released", "1");
                 out.number(":ends", *ends_at_ms);
+                out.tell_line(*line);
                 out.kept(*ends_at_ms, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);

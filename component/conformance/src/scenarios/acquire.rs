@@ -214,15 +214,18 @@ pub(super) async fn a_frozen_lock_is_refused_with_the_reason_until_it_is_thawed(
     let [owner, lasting, version, released] = [
         ("ownerName", "a-java-host"),
         ("leaseDuration", "800"),
-        ("recordVersionNumber", "a-uuid"),
+        ("recordVersionNumber", "ll1-00000000000040008000000000000000-0000000013880009"),
         ("isReleased", "1"),
     ]
     .map(|(name, value)| (name, text(value)));
     let free = [owner, lasting, version, released];
     let [owner, lasting, version, released] = free.clone();
-    stage.put(key, [owner, lasting, version, released, ("freezeReason", text("a migration"))]).await?;
+    let [last, served] =
+        [("lastTicket", "5"), ("servedTicket", "3")].map(|(name, ticket)| (name, AttributeValue::N(ticket.to_owned())));
+    stage.put(key, [owner, lasting, version, released, last, served, ("freezeReason", text("a migration"))]).await?;
     let held = subject.refused(lease(key, 5_000)).await?;
     ensure!(held.freeze_reason.as_deref() == Some("a migration") && held.retry_after >= 10_000, "{held:?}");
+    ensure!(held.waiting == 2, "{held:?}");
     let row = subject.peek(key).await?.context("there is no row")?;
     ensure!(row.released && row.freeze_reason.as_deref() == Some("a migration"), "{row:?}");
     stage.put(key, free).await?;

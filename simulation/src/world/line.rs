@@ -1,0 +1,165 @@
+//! P8: whoever waits in line is passed only as the promise allows.
+
+use super::{State, nanos};
+use crate::clocks::{EPOCH, Nanos};
+use crate::ledger::{CallId, Ended, Invariant, Reclaims, Written};
+use crate::table::{Kind, Mark};
+use lambda_lock::Held;
+use std::time::Duration;
+
+const MILLI: Nanos = 1_000_000;
+/// For each caller ahead, a free lock is left to the line for longer than this: 30 ms and two pauses of 4 ms at least.
+const SLOT: Nanos = 36 * MILLI;
+/// After this time a free lock is anybody's. Clocks run at different rates.
+const DESERTED: Nanos = 1_900 * MILLI;
+
+/// A ticket that was given.
+#[derive(Clone, Copy, Debug)]
+struct Ticket {
+    number: u64,
+    slot: usize,
+    call: CallId,
+}
+
+/// The line of a lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    tickets: Vec<Ticket>,
+    /// Since when the lock is free, or its holder can be proven dead, at the earliest.
+    pub(crate) takeable_since: Nanos,
+    /// The newest grant was possible only because nobody came for two seconds.
+    is_deserted: bool,
+    /// The counters began again at this time. Order ends with the row.
+    began: Nanos,
+}
+
+impl State {
+    /// Whether order can be checked: nobody else writes the counters, and clocks are within their bounds.
+    pub(crate) fn has_order(&self) -> bool {
+        self.plan.peer.is_none() && self.plan.faults.spoiled == 0.0 && !self.plan.shows_clocks_behind()
+    }
+
+    /// The row was deleted, or another client or somebody by hand has written it.
+    pub(super) fn line_is_over(&mut self, key: usize) {
+        if let Some(line) = self.lines.get_mut(key) {
+            *line = Line { began: self.now, ..Line::default() };
+        }
+    }
+
+    /// One of our writes was applied.
+    pub(super) fn is_in_order(&mut self, kind: Kind, written: Written, before: Option<&Mark>, after: Option<&Mark>) {
+        let Some(after) = after else { return self.line_is_over(written.key) };
+        if written.key >= self.lines.len() {
+            return;
+        }
+        if let Some(before) = before.filter(|_| self.has_order()) {
+            let fell = after.last_ticket < before.last_ticket || after.served_ticket < before.served_ticket;
+            if fell || after.served_ticket > after.last_ticket {
+                let what = format!("{kind:?} made {after:?} of {before:?}");
+                self.ledger.violate(Invariant::TicketsInOrder, what);
+            }
+        }
+        let serves = before.is_some_and(|before| after.served_ticket > before.served_ticket);
+        if kind == Kind::Release && serves && !self.lines[written.key].is_deserted && self.has_order() {
+            let what = format!("a release served those who wait: {before:?} became {after:?}");
+            self.ledger.violate(Invariant::TicketsInOrder, what);
+        }
+        // By the wall clock, or by an observation.
+        let ends_at = Duration::from_millis(after.ends_at_ms.unwrap_or_default()).saturating_sub(EPOCH);
+        let over = (written.begun + after.lease * MILLI).min(nanos(ends_at));
+        let line = &mut self.lines[written.key];
+        match kind {
+            Kind::Join => {
+                let number = after.last_ticket.unwrap_or_default();
+                // Nobody knows of a ticket that a late copy was given.
+                if !written.copy {
+                    line.tickets.push(Ticket { number, slot: written.slot, call: written.call });
+                }
+                self.ledger.counts.tickets += 1;
+            }
+            Kind::Claim | Kind::ClaimInTurn | Kind::Take => {
+                if let Some(before) = before {
+                    self.passes_nobody(kind, written, before, after);
+                }
+                let line = &mut self.lines[written.key];
+                line.takeable_since = over;
+                line.is_deserted = kind == Kind::Claim;
+            }
+            Kind::Renew if !after.released => line.takeable_since = over,
+            _ if after.released => line.takeable_since = line.takeable_since.min(written.begun),
+            _ => {}
+        }
+    }
+
+    /// Checks the refusal of a free lock: a line that nobody is in refuses nobody for longer than 2 s and the difference of the
+    /// clocks, or 4 s where no wall clock counts.
+    pub(crate) fn left_to_nobody(&mut self, call: CallId, held: &Held, shown: Option<&Mark>) {
+        // Who has a ticket leaves the lock to those ahead.
+        let has_ticket = self.lines.iter().flat_map(|line| &line.tickets).any(|ticket| ticket.call == call);
+        let call = &self.ledger.calls[call];
+        let Some(shown) = shown.filter(|shown| shown.released && held.waiting > 0 && !shown.frozen) else { return };
+        if has_ticket || call.disturbed.is_some() || !self.has_order() {
+            return;
+        }
+        let clocks = nanos(self.plan.skew * 2).max(2_000 * MILLI);
+        let released = Duration::from_millis(shown.ends_at_ms.unwrap_or_default()).saturating_sub(EPOCH);
+        let bound = nanos(released) + 2_100 * MILLI + clocks + nanos(self.plan.skew * 2);
+        if call.started > bound {
+            let what = format!("refused as {held:?}, {} ms too late", (call.started - bound) / MILLI);
+            self.ledger.violate(Invariant::TakesWhatItMay, what);
+        }
+    }
+
+    /// Checks a grant against all who wait in line.
+    fn passes_nobody(&mut self, kind: Kind, written: Written, before: &Mark, after: &Mark) {
+        let call = &self.ledger.calls[written.call];
+        let reclaims = !before.released && call.takes(before) || matches!(call.reclaims(), Some(Reclaims::Grant(_)));
+        let had_ticket_before = call.started < self.lines[written.key].began;
+        if had_ticket_before
+            || !self.has_order()
+            || written.late
+            || written.refused
+            || reclaims
+            || call.out_of_turn
+            || before.own.is_none()
+        {
+            return;
+        }
+        let (line, served) = (&self.lines[written.key], before.served_ticket.unwrap_or_default());
+        let own = line.tickets.iter().rfind(|ticket| ticket.call == written.call && self.slots[ticket.slot].heard);
+        let own = own.map(|ticket| ticket.number).filter(|number| *number <= before.last_ticket.unwrap_or_default());
+        self.ledger.counts.in_turn += u64::from(kind == Kind::ClaimInTurn);
+        if own.is_some_and(|own| own > served) && after.served_ticket != own {
+            let what = format!("{kind:?} with ticket {own:?} made {after:?} of {before:?}");
+            self.ledger.violate(Invariant::TicketsInOrder, what);
+            return;
+        }
+        // A ticket that was passed may come at any release.
+        if own.is_some_and(|own| own <= served) {
+            return;
+        }
+        let waits = |ticket: &&Ticket| {
+            let call = &self.ledger.calls[ticket.call];
+            let is_undisturbed = call.disturbed.is_none() && !call.faulted && call.ended == Ended::Running;
+            let process = &self.processes[self.slots[ticket.slot].process];
+            is_undisturbed && process.alive && self.slots[ticket.slot].heard && ticket.call != written.call
+        };
+        let smaller = |ticket: &&Ticket| ticket.number > served && own.is_none_or(|own| ticket.number < own);
+        let Some(passed) = line.tickets.iter().filter(smaller).find(waits).copied() else { return };
+        let free_for = written.now.saturating_sub(line.takeable_since);
+        let allowed = match own {
+            Some(own) => SLOT.saturating_mul(own - served - 1).min(DESERTED),
+            None => DESERTED,
+        };
+        self.ledger.counts.passed += 1;
+        if free_for < allowed {
+            let what = format!(
+                "{kind:?} with ticket {own:?} passed {passed:?}, {served} was served last, after {} ms instead of {} ms: \
+                 {before:?} became {after:?}",
+                free_for / MILLI,
+                allowed / MILLI
+            );
+            self.ledger.violate(Invariant::InTurn, what);
+        }
+    }
+}

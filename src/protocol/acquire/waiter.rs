@@ -1,0 +1,257 @@
+//! Waiting in line: callers behind a slow holder take tickets, and are granted the lock in the order of their tickets.
+//!
+//! Two counters stand in the row: the last ticket given and the last one served. The line is open while the first one
+//! is larger. The caller whose ticket follows the one served last is the first in line. The others look seldom, and
+//! leave a free lock to those ahead of them for a while. Whoever does not come in that time is passed: it may have given
+//! up or died. Nobody hands a lock over, so a grant is still made only by the caller who gets it.
+//!
+//! Two more numbers, for how long holders usually hold the lock and by how much that varies, tell those in line when to
+//! look. They decide nothing else. Without them the waiters go by the time that the turns took which they have seen.
+
+use super::options::Queueing;
+use crate::protocol::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use crate::protocol::instants::{Instants, millis_rounded_up};
+use crate::protocol::lease::LONGEST_LEASE;
+use crate::protocol::line::{HoldTimes, Line};
+use crate::protocol::observation::HolderWatch;
+use crate::protocol::port::{Now, Port};
+use crate::protocol::record::Record;
+use crate::protocol::schema;
+use crate::protocol::value::{Item, Value};
+use std::time::Duration;
+
+/// After this time a free lock is anybody's, whoever was in line for it. Nobody ahead is left longer than that.
+const DESERTED: Duration = Duration::from_secs(2);
+/// A caller takes a ticket after this time, however short the turns are.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A holder is slow when it has held the lock for this long, or is expected to hold it for twice as long from now on.
+const SLOW: Duration = Duration::from_millis(25);
+/// The pauses between two looks of the first in line.
+const GAPS: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
+/// Where nothing is known of the turns, the pauses are not shorter than this, for each of those ahead and oneself.
+const UNKNOWN: Duration = Duration::from_millis(20);
+/// The time for which each of those ahead is waited for: this, with two pauses and two requests of the first in line.
+const SLOT: Duration = Duration::from_millis(30);
+const LONGEST_SLOT: Duration = Duration::from_millis(600);
+/// How many of those behind the first one look after each turn.
+const NEXT_ONES: u32 = 3;
+/// How many looks at a late holder are Claims in turn.
+const MOST_CLAIMS: u16 = 4;
+/// The longest pause of those who are not the first, unless the turns are long and regular.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A lock that was released before this epoch millisecond is deserted: nobody in line has come for it.
+pub(super) fn deserted_before(now: &Now, bounds: &ClockBounds) -> u64 {
+    let skew = bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
+    now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(DESERTED)))
+}
+
+/// How long until that is so. `None` where the row does not tell.
+pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
+    let left = record.believable_end()?.saturating_add(1).saturating_sub(deserted_before(now, bounds));
+    Some(Duration::from_millis(left))
+}
+
+/// What a caller knows about the line of one lock, and about its own turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiter {
+    ticket: Option<u64>,
+    /// The first look.
+    since: Option<Instants>,
+    /// The token of the newest grant that was seen, and the first look that showed it.
+    grant: Option<(u64, Instants)>,
+    /// Two looks have shown the same holder.
+    is_slow: bool,
+    /// For how long holders hold the lock, by the row or else by the turns that were seen.
+    times: Option<HoldTimes>,
+    /// How long requests take, smoothed.
+    round_trip: Duration,
+    /// How many looks have found the present holder when it should have been done.
+    late_looks: u16,
+}
+
+impl Waiter {
+    /// Records how long a request took.
+    pub(super) fn answered(&mut self, took: Duration) {
+        let took = took.min(LONGEST_PAUSE);
+        self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip * 3 + took) / 4 };
+    }
+
+    /// Records what a look has shown. `turn` is how long the turns took that were seen.
+    pub(super) fn see(&mut self, record: &Record, after: Instants, turn: Option<Duration>) {
+        self.since.get_or_insert(after);
+        match (record.token, self.grant) {
+            (Some(token), Some((seen, _))) if token == seen => self.is_slow |= !record.released,
+            (Some(token), _) => {
+                self.grant = Some((token, after));
+                self.late_looks = 0;
+            }
+            (None, _) => {}
+        }
+        self.times = record.believable_hold_times().or_else(|| {
+            let mean = turn?.saturating_sub(self.round_trip);
+            Some(HoldTimes { mean, spread: mean / 4 })
+        });
+        // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
+        let is_void = |ticket: &u64| record.line.is_none_or(|line| line.last < *ticket);
+        if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) {
+            self.ticket = None;
+        }
+    }
+
+    /// Reads the ticket that this caller was given, from the row as it was written.
+    pub(super) fn joined(&mut self, row: &Item) {
+        self.ticket = match row.get(schema::LAST_TICKET) {
+            Some(Value::N(last)) => last.parse().ok(),
+            _ => None,
+        };
+    }
+
+    /// The row is gone, and the line with it.
+    pub(super) fn forget(&mut self) {
+        self.ticket = None;
+    }
+
+    pub(super) fn is_without_ticket(&self) -> bool {
+        self.ticket.is_none()
+    }
+
+    /// The ticket that a grant serves. `None` without one, and with one that was passed.
+    pub(super) fn ticket_to_serve(&self, record: &Record) -> Option<u64> {
+        let line = record.believable_line()?;
+        self.ticket.filter(|ticket| line.served.is_none_or(|served| *ticket > served))
+    }
+
+    /// Whether the caller leaves a free lock to others first.
+    pub(super) fn lets_others_go_first(&self, record: &Record) -> bool {
+        !self.allowance(record).is_zero()
+    }
+
+    /// How much longer a lock must be free, or its holder dead, until this caller may take it.
+    pub(super) fn turn_in(&self, now: &Now, watch: &HolderWatch, bounds: &ClockBounds) -> Duration {
+        let record = watch.record();
+        if self.ticket.is_none() && record.released && deserted_in(now, record, bounds) == Some(Duration::ZERO) {
+            return Duration::ZERO;
+        }
+        bounds.stretched(self.allowance(watch.record())).saturating_sub(watch.takeable_for(now, bounds))
+    }
+
+    /// How long this caller leaves a free lock to others.
+    fn allowance(&self, record: &Record) -> Duration {
+        let Some(line) = record.believable_line() else { return Duration::ZERO };
+        match self.ticket {
+            Some(ticket) => self.slot().saturating_mul(line.ahead_of(ticket)).min(DESERTED),
+            None if line.is_open() => DESERTED,
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Whether to take a ticket. It is given behind a holder, and where others wait already.
+    pub(super) fn joins(&self, queueing: Queueing, now: &Now, record: &Record) -> bool {
+        let waits = |line: Line| line.served.is_some_and(|served| line.last > served);
+        let is_given = !record.released || record.believable_line().is_some_and(waits);
+        // The largest ticket could not be read. And nobody comes for a ticket after so short a wait.
+        let is_last = record.line.is_some_and(|line| line.last >= u64::MAX - 1);
+        if self.ticket.is_some() || !record.is_ours() || !is_given || is_last || now.wait_left < SLOW {
+            return false;
+        }
+        match queueing {
+            Queueing::Ignored => false,
+            Queueing::AtOnce => true,
+            Queueing::BehindSlowHolders => {
+                let waited = self.since.map_or(Duration::ZERO, |since| now.instants.longest_since(since));
+                waited >= PATIENCE || self.is_slow || !record.released && self.is_behind_slow_holder(now, record)
+            }
+        }
+    }
+
+    fn is_behind_slow_holder(&self, now: &Now, record: &Record) -> bool {
+        let age = self.age(now, record);
+        age >= SLOW || record.believable_hold_times().is_some_and(|times| times.mean >= age + SLOW * 2)
+    }
+
+    /// In line: how long to wait before the next look. `None` without a ticket.
+    pub(super) fn pause(&mut self, port: &mut impl Port, now: &Now, record: &Record) -> Option<Duration> {
+        let ahead = record.believable_line()?.ahead_of(self.ticket?);
+        if record.freeze_reason.is_some() {
+            return None;
+        }
+        let nominal = match ahead {
+            0 => return Some(self.pause_of_first(self.age(now, record))),
+            // The next one ahead is about to be granted the lock.
+            _ if record.released => self.pause_behind(ahead - 1, Duration::ZERO),
+            _ => self.pause_behind(ahead, self.age(now, record)),
+        };
+        Some(nominal - nominal.mul_f64(port.random_fraction() / 20.0))
+    }
+
+    /// The first in line looks when the holder should be done, and then more and more seldom. Nobody else looks.
+    fn pause_of_first(&mut self, age: Duration) -> Duration {
+        let Some(times) = self.times else { return (age / 2).clamp(UNKNOWN, GAPS.1) };
+        let early = if times.spread > self.round_trip { times.spread } else { Duration::ZERO };
+        let due_in = times.mean.saturating_sub(early).saturating_sub(age);
+        if !due_in.is_zero() {
+            return due_in;
+        }
+        let growth = 1.5_f64.powi(self.late_looks.min(20).into());
+        self.late_looks = self.late_looks.saturating_add(1);
+        self.gap().mul_f64(growth).min(GAPS.1)
+    }
+
+    /// The others look when it may be their turn soon.
+    fn pause_behind(&self, ahead: u32, age: Duration) -> Duration {
+        let places = ahead.saturating_add(1);
+        let Some(times) = self.times else {
+            let age = age.max(UNKNOWN).min(LONGEST_PAUSE);
+            let nominal = age.saturating_mul(ahead.saturating_mul(2).saturating_add(1)) * 3 / 4;
+            return nominal.max(UNKNOWN.saturating_mul(places)).min(LONGEST_PAUSE);
+        };
+        let turn = times.mean.saturating_add(self.round_trip * 3 / 2);
+        let present = if age > times.mean { (age - times.mean) / 2 } else { times.mean - age };
+        let early = if times.spread > self.round_trip {
+            times.spread.mul_f64(f64::from(places).sqrt())
+        } else {
+            Duration::ZERO
+        };
+        let longest = if times.are_regular() { LONGEST_PAUSE.max(turn.saturating_mul(4)) } else { LONGEST_PAUSE };
+        let expected = turn.saturating_mul(ahead).saturating_add(present).saturating_sub(early);
+        // The next ones look whether those ahead have come. Otherwise nobody would notice that the first one is gone.
+        let slots = self.slot().saturating_mul(ahead);
+        let expected = if ahead <= NEXT_ONES { expected.min(present.saturating_add(slots)) } else { expected };
+        expected.max(self.gap().saturating_mul(places)).min(longest)
+    }
+
+    /// The ticket with which the next look is a Claim in turn: where it is this caller's turn next, and the holder is
+    /// probably done. Elsewhere a read costs less.
+    /// Returns also whether the ticket was passed.
+    pub(super) fn claims_in_turn(&self, now: &Now, record: &Record) -> Option<(u64, bool)> {
+        let ticket = self.ticket?;
+        let times = self.times.filter(|times| times.spread * 2 / 3 <= GAPS.1)?;
+        let (line, age) = (record.believable_line()?, self.age(now, record));
+        let is_due = age + self.round_trip >= times.mean || times.are_regular() && age + times.spread >= times.mean;
+        let is_first = line.served.is_some() && line.ahead_of(ticket) == 0;
+        // A holder that is very late is read, since a refused write costs more.
+        let claims = is_first && is_due && self.late_looks <= MOST_CLAIMS && record.freeze_reason.is_none();
+        claims.then_some((ticket, line.served >= Some(ticket)))
+    }
+
+    /// For how long the holder has held the lock, as far as the caller can tell. A wrong clock costs looks, never order.
+    fn age(&self, now: &Now, record: &Record) -> Duration {
+        let granted_at =
+            record.believable_end().map(|end| end.saturating_sub(millis_rounded_up(record.lease.duration())));
+        let by_wall_clock = granted_at.map_or(0, |granted_at| now.wall.millis.saturating_sub(granted_at));
+        let seen = self.grant.map_or(Duration::ZERO, |(_, since)| now.instants.longest_since(since));
+        Duration::from_millis(by_wall_clock).max(seen).min(LONGEST_LEASE)
+    }
+
+    /// For how long a free lock is left to each of those ahead.
+    fn slot(&self) -> Duration {
+        ((self.gap() + self.round_trip) * 2 + SLOT).min(LONGEST_SLOT)
+    }
+
+    /// The pause between two looks at a holder that should be done.
+    fn gap(&self) -> Duration {
+        let spread = self.times.map_or(GAPS.1, |times| times.spread * 2 / 3);
+        spread.max(self.round_trip).clamp(GAPS.0, GAPS.1)
+    }
+}

@@ -1,0 +1,131 @@
+//! The line of those who wait for a lock, as its row has it: two counters, and for how long holders hold the lock.
+
+use super::instants::Instants;
+use super::lease::LONGEST_LEASE;
+use super::schema;
+use super::value::{Item, Value};
+use std::time::Duration;
+
+/// The tickets of a lock's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The last ticket that was given.
+    pub last: u64,
+    /// The last ticket that was served.
+    pub served: Option<u64>,
+}
+
+impl Line {
+    /// Whether somebody waits in line, as far as the counters tell.
+    pub fn is_open(&self) -> bool {
+        self.waiting() > 0
+    }
+
+    /// How many tickets were given and not yet served. Their callers may be gone.
+    pub fn waiting(&self) -> u64 {
+        self.served.map_or(self.last.max(1), |served| self.last.saturating_sub(served))
+    }
+
+    /// How many tickets come before this one. Zero for one that was passed: its caller may come at any release.
+    pub(super) fn ahead_of(&self, ticket: u64) -> u32 {
+        let ahead = ticket.saturating_sub(self.served.unwrap_or(0)).saturating_sub(1);
+        u32::try_from(ahead).unwrap_or(u32::MAX)
+    }
+}
+
+/// For how long holders hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldTimes {
+    /// A mean in which the last times count most.
+    pub mean: Duration,
+    /// By how much the times differ from it.
+    pub spread: Duration,
+}
+
+impl HoldTimes {
+    /// Reads them from a row. `None` where they are missing, or no numbers.
+    pub(super) fn of_row(row: &Item) -> Option<Self> {
+        let duration = |name| Some(Duration::from_millis(number(row, name)?).min(LONGEST_LEASE));
+        Some(Self { mean: duration(schema::HELD_MILLIS)?, spread: duration(schema::HELD_SPREAD)? })
+    }
+
+    /// With one more time: a third of the difference counts.
+    pub(super) fn and(earlier: Option<Self>, held: Duration) -> Self {
+        match earlier {
+            None => Self { mean: held, spread: held / 2 },
+            Some(Self { mean, spread }) => Self {
+                mean: (mean * 2).saturating_add(held) / 3,
+                spread: (spread * 2).saturating_add(held.abs_diff(mean)) / 3,
+            },
+        }
+    }
+
+    pub(super) fn are_regular(&self) -> bool {
+        self.spread < self.mean / 4
+    }
+}
+
+/// What the holder of a lock tells those in line when it releases the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineUpdate {
+    pub times: HoldTimes,
+    /// The tickets up to this one are served. Nobody came for them, so they would keep others from the lock.
+    pub serves: Option<u64>,
+}
+
+/// What the holder of a lock knows of its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineSeen {
+    since: Instants,
+    earlier: Option<HoldTimes>,
+    deserted: Option<u64>,
+}
+
+impl LineSeen {
+    /// In the row of a grant. `None` where nobody ever waited in line. Those who seem to wait are gone if the grant was
+    /// possible only because of that.
+    pub(super) fn of_row(since: Instants, row: &Item, is_deserted: bool) -> Option<Self> {
+        let line = Line { last: number(row, schema::LAST_TICKET)?, served: number(row, schema::SERVED_TICKET) };
+        let earlier = HoldTimes::of_row(row);
+        Some(Self { since, earlier, deserted: (is_deserted && line.is_open()).then_some(line.last) })
+    }
+
+    /// What the holder tells when it releases the lock now.
+    pub(super) fn update(&self, now: Instants) -> LineUpdate {
+        LineUpdate { times: HoldTimes::and(self.earlier, now.longest_since(self.since)), serves: self.deserted }
+    }
+}
+
+fn number(row: &Item, name: &str) -> Option<u64> {
+    match row.get(name) {
+        Some(Value::N(number)) => number.parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_holders_follow_the_last_ones() {
+        let millis = Duration::from_millis;
+        let first = HoldTimes::and(None, millis(600));
+        assert_eq!(first, HoldTimes { mean: millis(600), spread: millis(300) });
+        let second = HoldTimes::and(Some(first), millis(900));
+        assert_eq!(second, HoldTimes { mean: millis(700), spread: millis(300) });
+        let mut times = second;
+        for _ in 0..20 {
+            times = HoldTimes::and(Some(times), millis(900));
+        }
+        assert!(times.mean > millis(899) && times.are_regular(), "{times:?}");
+    }
+
+    #[test]
+    fn a_ticket_that_was_passed_has_nobody_ahead() {
+        let line = Line { last: 9, served: Some(4) };
+        assert_eq!([3, 4, 5, 6, 9].map(|ticket| line.ahead_of(ticket)), [0, 0, 0, 1, 4]);
+        assert_eq!((line.waiting(), Line { last: 9, served: Some(9) }.is_open()), (5, false));
+        assert!(Line { last: 0, served: None }.is_open(), "a Claim is refused where a counter is missing");
+    }
+}

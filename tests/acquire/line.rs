@@ -1,0 +1,425 @@
+//! Waiting in line: who is granted the lock next, what a turn costs, and what becomes of tickets that nobody comes for.
+
+use crate::LEASE;
+use lambda_lock::Lock;
+use lambda_lock_testkit::{Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// Waits in line for the lock in the background, and returns its name and the lock.
+fn waiting(process: &Process, name: &'static str) -> JoinHandle<(&'static str, Lock)> {
+    let (locks, budget) = (process.locks(name), process.budget(secs(600)).reserve(secs(1)));
+    tokio::spawn(async move { (name, locks.acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap()) })
+}
+
+/// A table, and five processes.
+fn stage() -> (Table, [Process; 5]) {
+    let table = Table::new();
+    let processes = [(); 5].map(|()| table.process());
+    (table, processes)
+}
+
+fn tickets(table: &Table) -> (u64, u64) {
+    (table.number("k", "lastTicket"), table.number("k", "servedTicket"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_in_line_are_granted_the_lock_in_the_order_in_which_they_came() {
+    let (table, [holder, one, two, three, four]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let mut line = Vec::new();
+    for (process, name) in [(&one, "one"), (&two, "two"), (&three, "three"), (&four, "four")] {
+        line.push(waiting(process, name));
+        sleep(millis(100)).await;
+    }
+    assert_eq!(tickets(&table), (4, 0));
+    sleep(secs(2)).await;
+    lock.release().await.unwrap();
+
+    for (waiter, name) in line.into_iter().zip(["one", "two", "three", "four"]) {
+        let (granted, lock) = waiter.await.unwrap();
+        assert_eq!(granted, name);
+        sleep(millis(700)).await;
+        lock.release().await.unwrap();
+    }
+    assert_eq!(tickets(&table), (4, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_holder_of_the_usual_time_a_turn_takes_one_request_for_the_ticket_and_no_look() {
+    let (table, [holder, one, ..]) = stage();
+    for _ in 0..6 {
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let waiter = waiting(&one, "one");
+        sleep(millis(800)).await;
+        one.take_sent();
+        lock.release().await.unwrap();
+        let (_, lock) = waiter.await.unwrap();
+        sleep(millis(800)).await;
+        lock.release().await.unwrap();
+    }
+    assert_eq!(table.number("k", "heldMillis") / 100, 8);
+
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    one.take_sent();
+    let waiter = waiting(&one, "one");
+    sleep(millis(800)).await;
+    lock.release().await.unwrap();
+    let released = Instant::now();
+    let (_, lock) = waiter.await.unwrap();
+    assert!(released.elapsed() <= ROUND_TRIP * 5, "{:?}", released.elapsed());
+    lock.release().await.unwrap();
+    // Claim, ticket, a look or a Claim in turn or two, and the release.
+    let sent = one.take_operations();
+    assert!(sent.len() <= 6, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_nobody_waits_for_has_no_line_and_costs_two_requests() {
+    let (table, [process, ..]) = stage();
+    let lock = acquired(&process.locks("one"), LEASE).await;
+    lock.release().await.unwrap();
+    assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"]);
+    for name in ["lastTicket", "servedTicket", "heldMillis", "heldSpread"] {
+        assert_eq!(table.attribute("k", name), None, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_leaves_a_free_lock_to_those_in_line() {
+    let (table, [holder, one, other, ..]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let waiter = waiting(&one, "one");
+    sleep(secs(1)).await;
+    // The waiter is on its way to its next look, and the lock is free.
+    table.set("k", json!({"isReleased": {"S": "1"}, "leaseEndsAt": {"N": other.clock.wall_millis().to_string()}}));
+
+    let tried = other.locks("other").try_acquire("k").lease(LEASE).await.unwrap();
+
+    let held = tried.held().expect("it is refused");
+    assert_eq!(held.waiting, 1);
+    assert!(held.retry_after <= secs(4) + millis(1), "{:?}", held.retry_after);
+    drop(lock);
+    let (_, lock) = waiter.await.unwrap();
+    lock.release().await.unwrap();
+    granted(other.locks("other").try_acquire("k").lease(LEASE)).await.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_nobody_comes_for_keeps_others_from_the_lock_once_and_for_two_seconds() {
+    let (table, [holder, gone, other, ..]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let waiter = waiting(&gone, "gone");
+    sleep(secs(1)).await;
+    waiter.abort();
+    lock.release().await.unwrap();
+    assert_eq!(tickets(&table), (1, 0));
+
+    let refused = other.locks("other").try_acquire("k").lease(LEASE).await.unwrap();
+    assert!(refused.held().is_some_and(|held| held.waiting == 1), "{refused:?}");
+    // Clocks may differ by two seconds.
+    sleep(secs(4) + millis(100)).await;
+    granted(other.locks("other").try_acquire("k").lease(LEASE)).await.release().await.unwrap();
+
+    assert_eq!(tickets(&table), (1, 1), "the release says that nobody waits");
+    granted(other.locks("other").try_acquire("k").lease(LEASE)).await.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_gone_is_passed_after_its_slot() {
+    let (table, [holder, gone, next, last, _]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let waiter = waiting(&gone, "gone");
+    sleep(millis(100)).await;
+    let (next, last) = (waiting(&next, "next"), {
+        sleep(millis(100)).await;
+        waiting(&last, "last")
+    });
+    sleep(millis(800)).await;
+    waiter.abort();
+    let released = Instant::now();
+    lock.release().await.unwrap();
+
+    let (_, lock) = next.await.unwrap();
+    assert!(released.elapsed() <= millis(1_900), "{:?}", released.elapsed());
+    assert_eq!(tickets(&table), (3, 2), "the ticket of the one that is gone is passed");
+    lock.release().await.unwrap();
+    last.await.unwrap().1.release().await.unwrap();
+    assert_eq!(tickets(&table), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_acquires_out_of_turn_does_not_look_at_the_line() {
+    let (table, [holder, one, other, ..]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let waiter = waiting(&one, "one");
+    sleep(secs(1)).await;
+    table.set("k", json!({"isReleased": {"S": "1"}, "leaseEndsAt": {"N": other.clock.wall_millis().to_string()}}));
+    let passes = granted(other.locks("other").try_acquire("k").lease(LEASE).out_of_turn()).await;
+    drop(lock);
+    assert_eq!(tickets(&table), (1, 0));
+    passes.release().await.unwrap();
+    waiter.await.unwrap().1.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_reclaims_its_own_lock_whoever_is_in_line() {
+    let (_table, [holder, one, ..]) = stage();
+    let locks = holder.locks("holder");
+    let task = || locks.try_acquire("k").lease(LEASE).owner("task").reclaim_own();
+    let first = granted(task()).await;
+    let waiter = waiting(&one, "one");
+    sleep(secs(1)).await;
+
+    let second = granted(task()).await;
+    let third = locks.reclaim(second.save()).lease(LEASE).await.unwrap();
+
+    assert!(third.fencing_token() > first.fencing_token());
+    third.release().await.unwrap();
+    waiter.await.unwrap().1.release().await.unwrap();
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_holder_is_taken_over_by_the_first_in_line() {
+    for by_wall_clock in [true, false] {
+        let _case = case(format!("by wall clock: {by_wall_clock}"));
+        let (table, [holder, one, two, other, _]) = stage();
+        let _ = granted(holder.locks("dead").try_acquire("k").lease(secs(3))).await.save();
+        let in_line = |process: &Process, name: &'static str| {
+            let builder = process.builder().owner(name);
+            let builder = if by_wall_clock { builder } else { builder.without_wall_clock_takeover() };
+            let (locks, budget) = (builder.build().unwrap(), process.budget(secs(600)).reserve(secs(1)));
+            tokio::spawn(async move { locks.acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap() })
+        };
+        let first = in_line(&one, "first");
+        sleep(millis(100)).await;
+        let second = in_line(&two, "second");
+        let lock = first.await.unwrap();
+        let newcomer = other.locks("other").try_acquire("k").lease(LEASE).await.unwrap();
+        assert!(newcomer.held().is_some_and(|held| held.waiting == 1), "{newcomer:?}");
+        assert_eq!(tickets(&table), (2, 1));
+        lock.release().await.unwrap();
+        second.await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tickets_of_a_row_that_was_deleted_or_that_another_client_wrote_are_void() {
+    for deleted in [true, false] {
+        let _case = case(format!("deleted: {deleted}"));
+        let (table, [holder, one, ..]) = stage();
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let waiter = waiting(&one, "one");
+        sleep(secs(1)).await;
+        if deleted {
+            table.delete("k");
+        } else {
+            table.put_java_row("k", "v1", secs(1));
+        }
+        let (_, next) = waiter.await.unwrap();
+        assert_eq!(table.attribute("k", "servedTicket").filter(|_| deleted), None);
+        next.release().await.unwrap();
+        drop(lock);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_had_a_ticket_takes_a_new_one_when_the_counters_are_gone() {
+    let (table, [holder, one, other, ..]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let waiter = waiting(&one, "one");
+    sleep(millis(200)).await;
+    assert_eq!(tickets(&table), (1, 0));
+    table.delete("k");
+    let next = acquired(&other.locks("other"), LEASE).await;
+    sleep(secs(3)).await;
+    assert_eq!(tickets(&table), (1, 0));
+    next.release().await.unwrap();
+    waiter.await.unwrap().1.release().await.unwrap();
+    drop(lock);
+}
+
+/// When a row is deleted, or another client has dropped the counters, they begin again. An old ticket may then seem to be
+/// next, although it was not given.
+#[tokio::test(start_paused = true)]
+async fn a_claim_in_turn_is_applied_once_and_only_with_a_ticket_that_was_given() {
+    let (table, [holder, one, ..]) = stage();
+    for _ in 0..6 {
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let waiter = waiting(&one, "one");
+        sleep(millis(800)).await;
+        lock.release().await.unwrap();
+        let (_, lock) = waiter.await.unwrap();
+        sleep(millis(800)).await;
+        lock.release().await.unwrap();
+    }
+    let sent = one.take_sent();
+    let claim = sent.iter().rfind(|sent| sent.body.contains("servedTicket = :before")).expect("a Claim in turn");
+    let set = |last: u64, served: u64, released: u64| {
+        let [last, served, ends] = [last, served, released].map(|number| json!({ "N": number.to_string() }));
+        let released = json!({"S": "1"});
+        table
+            .set("k", json!({"lastTicket": last, "servedTicket": served, "leaseEndsAt": ends, "isReleased": released}));
+    };
+    let (last, served) = tickets(&table);
+    assert_eq!((last, served), (6, 6));
+
+    assert!(!table.replay(claim), "it was served");
+    set(5, 5, 1_000);
+    assert!(!table.replay(claim), "the ticket was not given");
+    set(6, 5, u64::MAX / 2);
+    assert!(!table.replay(claim), "a late copy, after a newer release");
+    set(6, 5, 1_000);
+    assert!(table.replay(claim));
+}
+
+/// Counters that no client of this crate writes.
+#[tokio::test(start_paused = true)]
+async fn impossible_counters_delay_callers_and_keep_nobody_from_the_lock() {
+    let most = u64::MAX.to_string();
+    for (last, served) in
+        [("5", None), ("0", None), ("3", Some("9")), (most.as_str(), Some("0")), (&most, Some(&*most))]
+    {
+        for released in [true, false] {
+            let _case = case(format!("{last}, {served:?}, released: {released}"));
+            let (table, [holder, one, two, ..]) = stage();
+            let _ = granted(holder.locks("dead").try_acquire("k").lease(secs(1))).await.save();
+            table.set("k", json!({"lastTicket": {"N": last}, "heldMillis": {"N": most}, "heldSpread": {"N": most}}));
+            if let Some(served) = served {
+                table.set("k", json!({"servedTicket": {"N": served}}));
+            }
+            if released {
+                table.set("k", json!({"isReleased": {"S": "1"}}));
+            }
+            let started = Instant::now();
+            let budget = one.budget(secs(60)).reserve(secs(1));
+            let lock = one.locks("one").acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap();
+            lock.release().await.unwrap();
+            assert!(started.elapsed() < secs(12), "{:?}", started.elapsed());
+            let writes = one.take_counts().remove("UpdateItem").unwrap_or_default();
+            assert!(writes <= 12, "{writes} writes, {last} {served:?} {released}");
+            drop(two);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_takes_a_ticket_of_a_lock_that_is_frozen_and_free() {
+    let (table, [process, one, ..]) = stage();
+    let locks = process.locks("operator");
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    locks.freeze("k", "a migration").await.unwrap();
+    let waiter = waiting(&one, "one");
+    sleep(secs(20)).await;
+    assert_eq!(table.attribute("k", "lastTicket"), None);
+    locks.thaw("k").await.unwrap();
+    waiter.await.unwrap().1.release().await.unwrap();
+}
+
+/// Waits in line behind a holder of the usual time, which is known, until a deadline.
+async fn with_known_times(holder: &Process, one: &Process) {
+    for _ in 0..6 {
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let waiter = waiting(one, "one");
+        sleep(millis(500)).await;
+        lock.release().await.unwrap();
+        let (_, lock) = waiter.await.unwrap();
+        sleep(millis(500)).await;
+        lock.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_was_passed_is_granted_the_lock_soon_whoever_comes() {
+    let (_table, [holder, gone, passed, ..]) = stage();
+    with_known_times(&holder, &gone).await;
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let dies = waiting(&gone, "gone");
+    sleep(millis(50)).await;
+    let passed = waiting(&passed, "passed");
+    sleep(millis(50)).await;
+    dies.abort();
+    // Newcomers keep the lock busy from now on.
+    let newcomers = tokio::spawn({
+        let table = _table.clone();
+        async move {
+            let mut turns = 0;
+            loop {
+                let process = table.process();
+                let (locks, budget) = (process.locks("newcomer"), process.budget(secs(60)).reserve(secs(1)));
+                let lock = locks.acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap();
+                turns += 1;
+                sleep(millis(500)).await;
+                lock.release().await.unwrap();
+                let _ = turns;
+            }
+        }
+    });
+    sleep(millis(400)).await;
+    lock.release().await.unwrap();
+    let released = Instant::now();
+    let (_, lock) = passed.await.unwrap();
+    assert!(released.elapsed() < secs(3), "{:?}", released.elapsed());
+    newcomers.abort();
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_first_in_line_is_gone_the_next_one_comes_within_slots_and_not_within_turns() {
+    let (_table, [holder, gone, next, ..]) = stage();
+    with_known_times(&holder, &gone).await;
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let dies = waiting(&gone, "gone");
+    sleep(millis(50)).await;
+    let next = waiting(&next, "next");
+    sleep(millis(50)).await;
+    dies.abort();
+    sleep(millis(400)).await;
+    lock.release().await.unwrap();
+    let released = Instant::now();
+    let (_, lock) = next.await.unwrap();
+    assert!(released.elapsed() < millis(350), "{:?}", released.elapsed());
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_frozen_and_has_a_line_is_looked_at_as_seldom_as_any_frozen_lock() {
+    let (_table, [holder, one, two, ..]) = stage();
+    with_known_times(&holder, &one).await;
+    let locks = holder.locks("holder");
+    let lock = acquired(&locks, LEASE).await;
+    let line = [waiting(&one, "one"), waiting(&two, "two")];
+    sleep(millis(100)).await;
+    locks.freeze("k", "a migration").await.unwrap();
+    lock.release().await.unwrap();
+    sleep(secs(5)).await;
+    (one.take_sent(), two.take_sent());
+    sleep(secs(60)).await;
+    for process in [&one, &two] {
+        let counts = process.take_counts();
+        assert_eq!(counts.get("UpdateItem"), None);
+        assert!(counts["GetItem"] <= 600, "{counts:?}");
+    }
+    locks.thaw("k").await.unwrap();
+    for waiter in line {
+        waiter.await.unwrap().1.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_is_looked_at_by_reads() {
+    let (_table, [holder, one, ..]) = stage();
+    with_known_times(&holder, &one).await;
+    let lock = acquired(&holder.locks("holder"), secs(600)).await;
+    let waiter = waiting(&one, "one");
+    sleep(millis(600)).await;
+    one.take_sent();
+    sleep(secs(60)).await;
+    let counts = one.take_counts();
+    assert!(counts.get("UpdateItem").copied().unwrap_or_default() <= 5, "{counts:?}");
+    assert!((200..=300).contains(&counts["GetItem"]), "{counts:?}");
+    lock.release().await.unwrap();
+    waiter.await.unwrap().1.release().await.unwrap();
+}
