@@ -7,6 +7,7 @@
 
 mod compare;
 mod constant;
+mod line;
 mod ours;
 mod sets;
 mod statistics;
@@ -39,6 +40,8 @@ enum What {
     Pair(Pair),
     /// Measures how long sets of locks and permits wait, by their size and by the load.
     Sets(sets::Sets),
+    /// Measures waiting in line: requests, hand-overs and order.
+    Line(line::Line),
     /// Compares all lock clients: Java, Go, Python, ours, and the bare SDK.
     Compare(compare::Compare),
 }
@@ -127,6 +130,7 @@ async fn main() -> Result<ExitCode, Error> {
     match Arguments::parse().what {
         What::Pair(pair) => compare_pair(&pair).await,
         What::Sets(sets) => sets::run(&sets).await.map(|()| ExitCode::SUCCESS),
+        What::Line(line) => line::run(&line).await.map(|()| ExitCode::SUCCESS),
         What::Compare(compare) => compare::run(&compare).await.map(|()| ExitCode::SUCCESS),
     }
 }
