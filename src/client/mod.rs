@@ -152,8 +152,10 @@ impl LockClient {
     /// two writes when a row of another client is free, when an observation proves that its holder is dead, or when
     /// [additional attributes](Acquire::attribute) of an earlier grant have to be removed. While it
     /// waits, it sends one consistent read per poll, which costs a fifth of a write. The first poll comes after 30 ms.
-    /// The pauses then grow to about 250 ms. It sends one more read after a response was lost, and one more write when
-    /// the first response shows that the wall clock was behind.
+    /// The pauses then grow to about 250 ms. Behind a slow holder, or after a second, it [waits in
+    /// line](Acquire::in_turn): it sends one write for its ticket, and looks when it may soon be its turn. Some of these
+    /// looks are writes. It sends one more read after a response was lost, and one more write when the first response shows
+    /// that the wall clock was behind.
     ///
     /// # IAM actions
     /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.
@@ -165,7 +167,8 @@ impl LockClient {
         AcquireRequest::new(&self.engine, self.row_of(key))
     }
 
-    /// Tries once to acquire a lock. Returns at once when another caller holds it.
+    /// Tries once to acquire a lock. Returns at once when another caller holds it, or when others [wait in
+    /// line](Acquire::in_turn) for it: [`out_of_turn`](AcquireRequest::out_of_turn) does not look at the line.
     ///
     /// A refused try is not an error: see [`TryAcquired`](crate::TryAcquired). The call needs a budget or a lease.
     ///

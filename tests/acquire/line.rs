@@ -4,6 +4,7 @@ use crate::LEASE;
 use lambda_lock::Lock;
 use lambda_lock_testkit::{Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -18,6 +19,19 @@ fn stage() -> (Table, [Process; 5]) {
     let table = Table::new();
     let processes = [(); 5].map(|()| table.process());
     (table, processes)
+}
+
+/// Turns of two callers that take this long each, so that the row tells for how long holders hold the lock.
+async fn with_known_times(holder: &Process, one: &Process, turn: Duration) {
+    for _ in 0..6 {
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let waiter = waiting(one, "one");
+        sleep(turn).await;
+        lock.release().await.unwrap();
+        let (_, lock) = waiter.await.unwrap();
+        sleep(turn).await;
+        lock.release().await.unwrap();
+    }
 }
 
 fn tickets(table: &Table) -> (u64, u64) {
@@ -49,16 +63,7 @@ async fn those_in_line_are_granted_the_lock_in_the_order_in_which_they_came() {
 #[tokio::test(start_paused = true)]
 async fn behind_a_holder_of_the_usual_time_a_turn_takes_one_request_for_the_ticket_and_no_look() {
     let (table, [holder, one, ..]) = stage();
-    for _ in 0..6 {
-        let lock = acquired(&holder.locks("holder"), LEASE).await;
-        let waiter = waiting(&one, "one");
-        sleep(millis(800)).await;
-        one.take_sent();
-        lock.release().await.unwrap();
-        let (_, lock) = waiter.await.unwrap();
-        sleep(millis(800)).await;
-        lock.release().await.unwrap();
-    }
+    with_known_times(&holder, &one, millis(800)).await;
     assert_eq!(table.number("k", "heldMillis") / 100, 8);
 
     let lock = acquired(&holder.locks("holder"), LEASE).await;
@@ -246,15 +251,7 @@ async fn who_had_a_ticket_takes_a_new_one_when_the_counters_are_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_in_turn_is_applied_once_and_only_with_a_ticket_that_was_given() {
     let (table, [holder, one, ..]) = stage();
-    for _ in 0..6 {
-        let lock = acquired(&holder.locks("holder"), LEASE).await;
-        let waiter = waiting(&one, "one");
-        sleep(millis(800)).await;
-        lock.release().await.unwrap();
-        let (_, lock) = waiter.await.unwrap();
-        sleep(millis(800)).await;
-        lock.release().await.unwrap();
-    }
+    with_known_times(&holder, &one, millis(800)).await;
     let sent = one.take_sent();
     let claim = sent.iter().rfind(|sent| sent.body.contains("servedTicket = :before")).expect("a Claim in turn");
     let set = |last: u64, served: u64, released: u64| {
@@ -318,23 +315,10 @@ async fn nobody_takes_a_ticket_of_a_lock_that_is_frozen_and_free() {
     waiter.await.unwrap().1.release().await.unwrap();
 }
 
-/// Waits in line behind a holder of the usual time, which is known, until a deadline.
-async fn with_known_times(holder: &Process, one: &Process) {
-    for _ in 0..6 {
-        let lock = acquired(&holder.locks("holder"), LEASE).await;
-        let waiter = waiting(one, "one");
-        sleep(millis(500)).await;
-        lock.release().await.unwrap();
-        let (_, lock) = waiter.await.unwrap();
-        sleep(millis(500)).await;
-        lock.release().await.unwrap();
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_was_passed_is_granted_the_lock_soon_whoever_comes() {
     let (table, [holder, one, passed, ..]) = stage();
-    with_known_times(&holder, &one).await;
+    with_known_times(&holder, &one, millis(500)).await;
     let lock = acquired(&holder.locks("holder"), LEASE).await;
     let passed = waiting(&passed, "passed");
     sleep(millis(20)).await;
@@ -365,7 +349,7 @@ async fn a_caller_that_was_passed_is_granted_the_lock_soon_whoever_comes() {
 #[tokio::test(start_paused = true)]
 async fn when_the_first_in_line_is_gone_the_next_one_comes_within_slots_and_not_within_turns() {
     let (_table, [holder, gone, next, ..]) = stage();
-    with_known_times(&holder, &gone).await;
+    with_known_times(&holder, &gone, millis(500)).await;
     let lock = acquired(&holder.locks("holder"), LEASE).await;
     let dies = waiting(&gone, "gone");
     sleep(millis(50)).await;
@@ -383,7 +367,7 @@ async fn when_the_first_in_line_is_gone_the_next_one_comes_within_slots_and_not_
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_frozen_and_has_a_line_is_looked_at_as_seldom_as_any_frozen_lock() {
     let (_table, [holder, one, two, ..]) = stage();
-    with_known_times(&holder, &one).await;
+    with_known_times(&holder, &one, millis(500)).await;
     let locks = holder.locks("holder");
     let lock = acquired(&locks, LEASE).await;
     let line = [waiting(&one, "one"), waiting(&two, "two")];
@@ -408,7 +392,7 @@ async fn a_lock_that_is_frozen_and_has_a_line_is_looked_at_as_seldom_as_any_froz
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_is_looked_at_by_reads() {
     let (_table, [holder, one, ..]) = stage();
-    with_known_times(&holder, &one).await;
+    with_known_times(&holder, &one, millis(500)).await;
     let lock = acquired(&holder.locks("holder"), secs(600)).await;
     let waiter = waiting(&one, "one");
     sleep(millis(600)).await;

@@ -26,7 +26,7 @@ struct Ticket {
 pub(crate) struct Line {
     tickets: Vec<Ticket>,
     /// Since when the lock is free, or its holder can be proven dead, at the earliest.
-    pub(crate) takeable_since: Nanos,
+    takeable_since: Nanos,
     /// The newest grant was possible only because nobody came for two seconds.
     is_deserted: bool,
     /// The counters began again at this time. Order ends with the row.
@@ -35,7 +35,7 @@ pub(crate) struct Line {
 
 impl State {
     /// Whether order can be checked: nobody else writes the counters, and clocks are within their bounds.
-    pub(crate) fn has_order(&self) -> bool {
+    fn has_order(&self) -> bool {
         self.plan.peer.is_none() && self.plan.faults.spoiled == 0.0 && !self.plan.shows_clocks_behind()
     }
 

@@ -16,12 +16,16 @@
 //!  │   ├ frozen, and not to be reclaimed
 //!  │   │ while it is held .................. report the reason, or wait and Peek again
 //!  │   ├ to reclaim a saved lock ........... Take that version
-//!  │   ├ released, held by a dead holder,
-//!  │   │ or by the owner that reclaims ..... Take that version
-//!  │   │   └ ours, released before our
-//!  │   │     :now, and without attributes
-//!  │   │     to remove ..................... Claim again
-//!  │   └ held .............................. report the holder, or wait and Peek again
+//!  │   ├ held by the owner that reclaims ... Take that version
+//!  │   ├ released, or held by a dead holder
+//!  │   │   ├ nobody waits in line .......... Take that version
+//!  │   │   │   └ ours, released before our
+//!  │   │   │     :now, and without
+//!  │   │   │     attributes to remove ...... Claim again
+//!  │   │   ├ our turn, or left to those
+//!  │   │   │ ahead for long enough ......... Take that version
+//!  │   │   └ not our turn yet .............. report the holder, join, or wait and Peek again
+//!  │   └ held .............................. report the holder, join, or wait and Peek again
 //!  ├ condition failed, without a row
 //!  │   ├ of a Claim, or to reclaim ......... pause, then Peek
 //!  │   └ of a Take ......................... Claim
@@ -30,6 +34,10 @@
 //!  ├ rejected .............................. rejected
 //!  └ no response ........................... Peek: no row → Claim (to reclaim: lost); else as above
 //! ```
+//!
+//! To join is to take a ticket, behind a slow holder or after a second: see `waiter`. The first in line looks with a Claim in
+//! turn where the holder is probably done. Its responses are those of a Claim. A join without a response is followed by a
+//! Peek, and leaves the outcome of the call as it was.
 //!
 //! An attempt without a response may be applied at any time. If the call ends without a grant after one, it releases
 //! what the attempt may have got, and reports that the outcome is unknown.

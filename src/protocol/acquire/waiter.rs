@@ -221,9 +221,8 @@ impl Waiter {
         expected.max(self.gap().saturating_mul(places)).min(longest)
     }
 
-    /// The ticket with which the next look is a Claim in turn: where it is this caller's turn next, and the holder is
-    /// probably done. Elsewhere a read costs less.
-    /// Returns also whether the ticket was passed.
+    /// The ticket with which the next look is a Claim in turn, and whether it was passed. `None` where it is not this
+    /// caller's turn next, or where the holder is probably not done: there a read costs less.
     pub(super) fn claims_in_turn(&self, now: &Now, record: &Record) -> Option<(u64, bool)> {
         let ticket = self.ticket?;
         let times = self.times.filter(|times| times.spread * 2 / 3 <= GAPS.1)?;
