@@ -1,6 +1,6 @@
 //! Metrics: one line in CloudWatch's embedded metric format for each invocation that used a lock.
 //!
-//! The crate reports each operation as an event. A layer adds them up for the invocation in which they occur.
+//! The crate reports each operation as an event. They are added up for the invocation in which they occur.
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
 use lambda_lock::protocol::once;
@@ -9,9 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::Context;
+use tracing::{Event, Metadata};
 
 /// The variable with CloudWatch's namespace. Without it there are no metrics.
 pub(crate) const NAMESPACE: &str = "METRICS_NAMESPACE";
@@ -242,23 +240,18 @@ impl Visit for Operation {
     }
 }
 
-/// Adds the crate's events to the invocation in which they occur.
-pub(crate) struct Counting;
-
-impl<S: Subscriber> Layer<S> for Counting {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        // Outside of an invocation, or without metrics, nothing is counted.
-        let _ = COUNTED.try_with(|counted| {
-            let mut operation = Operation::default();
-            event.record(&mut operation);
-            counted.borrow_mut().add(&operation);
-        });
-    }
-}
-
-/// Whether this is an event that [`Counting`] counts.
+/// Whether this is an event that [`count`] counts.
 pub(crate) fn is_counted(event: &Metadata<'_>) -> bool {
     event.is_event() && event.target() == OPERATIONS
+}
+
+/// Adds an event of the crate to the invocation in which it occurs. Outside of one, or without metrics, nothing is counted.
+pub(crate) fn count(event: &Event<'_>) {
+    let _ = COUNTED.try_with(|counted| {
+        let mut operation = Operation::default();
+        event.record(&mut operation);
+        counted.borrow_mut().add(&operation);
+    });
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::environment::{optional, process};
 use crate::failure::Failure;
-use crate::metrics::{Counting, NAMESPACE, is_counted};
+use crate::metrics::{self, NAMESPACE};
 use crate::restore::restored;
 use lambda_runtime::layers::TracingLayer;
 use lambda_runtime::{LambdaEvent, Runtime, service_fn};
@@ -11,11 +11,11 @@ use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 use tracing::level_filters::LevelFilter;
-use tracing::{Level, Metadata, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Sets up the logs, reads the environment and runs the function. If the function cannot start, one log line
 /// reports why.
@@ -82,21 +82,56 @@ fn log_json() {
     let _ = tracing::subscriber::set_global_default(subscriber(level, counts, std::io::stdout));
 }
 
-/// Writes one JSON object per line. The level is never below INFO, whatever Lambda's log level is, because
-/// below INFO the runtime and the SDK log payloads.
-///
-/// Each layer says the most verbose level that it needs. Without that, each place where the runtime or the SDK could log at
-/// TRACE is looked at once, which takes time at the start. What counts operations needs DEBUG, so it is left out where there
-/// are no metrics.
+/// Writes one JSON object per line.
 fn subscriber<W>(level: LevelFilter, counts: bool, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(writer);
-    let lines =
-        lines.with_filter(level.and(filter_fn(|event| !is_of_a_handled_failure(event)).with_max_level_hint(level)));
-    let counting = counts.then(|| Counting.with_filter(filter_fn(is_counted).with_max_level_hint(LevelFilter::DEBUG)));
-    tracing_subscriber::registry().with(lines).with(counting)
+    tracing_subscriber::registry().with(lines).with(Wanted { level, counts })
+}
+
+/// What is logged, and what is counted for the metrics. One layer decides both, because a filter for each of them costs more
+/// of a cold start.
+struct Wanted {
+    /// Never below INFO, whatever Lambda's log level is, because below INFO the runtime and the SDK log payloads.
+    level: LevelFilter,
+    counts: bool,
+}
+
+impl Wanted {
+    /// The crate's spans are left out: the line of each failure names the lock.
+    fn is_logged(&self, what: &Metadata<'_>) -> bool {
+        let is_of_the_crate = what.is_span() && what.target().starts_with("lambda_lock::");
+        *what.level() <= self.level && !is_of_the_crate && !is_of_a_handled_failure(what)
+    }
+
+    fn is_wanted(&self, what: &Metadata<'_>) -> bool {
+        self.is_logged(what) || self.counts && metrics::is_counted(what)
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Wanted {
+    fn register_callsite(&self, what: &'static Metadata<'static>) -> Interest {
+        if self.is_wanted(what) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, what: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.is_wanted(what)
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        if self.counts && metrics::is_counted(event.metadata()) {
+            metrics::count(event);
+        }
+        self.is_logged(event.metadata())
+    }
+
+    /// The most verbose level of them. Without it each place where the runtime or the SDK could log at TRACE is looked at
+    /// once, which takes time at the start.
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(if self.counts { LevelFilter::DEBUG.max(self.level) } else { self.level })
+    }
 }
 
 /// The runtime logs each error of a handler at ERROR, in debug format. [`serve`] has already logged it at the
