@@ -4,6 +4,7 @@
 //! A proxy makes each request take some milliseconds, as one within a Region does.
 
 use crate::Error;
+use crate::turns::{HandOver, Turn, hand_overs, most_passed};
 use clap::Args;
 use fastrand::Rng;
 use lambda_lock::{Budget, LockClient};
@@ -23,8 +24,6 @@ const WAY: std::ops::Range<u64> = 1_000..5_000;
 /// Long enough that no lease ends, and no caller gives up.
 const LEASE: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_secs(1_800);
-/// Callers that came closer to each other than this may change places.
-const SAME_TIME: Duration = Duration::from_millis(20);
 /// In the first bursts on a key, nothing is known of how long holders hold it.
 const BURSTS: usize = 3;
 
@@ -112,13 +111,6 @@ impl Stage {
     }
 }
 
-/// A turn of a caller.
-struct Turn {
-    came: Instant,
-    granted: Instant,
-    released: Instant,
-}
-
 /// What some bursts or loops have shown.
 #[derive(Default)]
 struct Seen {
@@ -126,45 +118,30 @@ struct Seen {
     reads: u64,
     writes: u64,
     hand_overs: Vec<Duration>,
-    /// How often the caller that was passed most often was passed by those who came later.
     most_passed: usize,
     took: Duration,
 }
 
 impl Seen {
     fn add(&mut self, mut turns: Vec<Turn>, stage: &Stage) {
-        turns.sort_by_key(|turn| turn.granted);
         self.turns += turns.len();
         self.reads += stage.reads.swap(0, Ordering::Relaxed);
         self.writes += stage.writes.swap(0, Ordering::Relaxed);
-        self.hand_overs.extend(
-            turns
-                .windows(2)
-                .filter(|two| two[1].came < two[0].released)
-                .map(|two| two[1].granted.saturating_duration_since(two[0].released)),
-        );
-        for (index, turn) in turns.iter().enumerate() {
-            let passed = turns[..index].iter().filter(|other| other.came > turn.came + SAME_TIME).count();
-            self.most_passed = self.most_passed.max(passed);
-        }
+        self.hand_overs.extend(hand_overs(&mut turns));
+        self.most_passed = self.most_passed.max(most_passed(&mut turns));
         let first = turns.iter().map(|turn| turn.came).min();
         self.took += first.and_then(|first| Some(turns.last()?.released - first)).unwrap_or_default();
     }
 
-    fn hand_over(&mut self, share: f64) -> f64 {
-        self.hand_overs.sort_unstable();
-        let index = ((self.hand_overs.len() as f64 - 1.0) * share).round().max(0.0) as usize;
-        self.hand_overs.get(index).map_or(0.0, |one| one.as_secs_f64() * 1e3)
-    }
-
-    fn print(&mut self, of: &str) {
+    fn print(&self, of: &str) {
         let turns = self.turns as f64;
         let [requests, writes, reads] =
             [self.reads + self.writes, self.writes, self.reads].map(|count| count as f64 / turns);
+        let hand_over = HandOver::of(&self.hand_overs);
         println!(
             "| {of} | {requests:.1} | {writes:.1} | {reads:.1} | {:.0} | {:.0} | {} | {:.1} |",
-            self.hand_over(0.5),
-            self.hand_over(0.99),
+            hand_over.median,
+            hand_over.most,
             self.most_passed,
             self.took.as_secs_f64(),
         );
@@ -205,6 +182,7 @@ async fn scene(line: &Line, callers: usize, rounds: usize, work: Work, waiting: 
     locks.acquire("warm").within(&Budget::lasting(WAIT)).await?.release().await?;
     let (mut first, mut later) = (Seen::default(), Seen::default());
     for repeat in 0..line.repeats {
+        let began = Instant::now();
         for burst in 0..if rounds == 1 { BURSTS } else { 1 } {
             stage.reads.swap(0, Ordering::Relaxed);
             stage.writes.swap(0, Ordering::Relaxed);
@@ -212,7 +190,7 @@ async fn scene(line: &Line, callers: usize, rounds: usize, work: Work, waiting: 
             for caller in 0..callers {
                 let (locks, key) = (locks.clone(), format!("k{repeat}"));
                 let rng = Rng::with_seed((caller + 1_000 * burst) as u64);
-                all.spawn(turns(locks, key, rounds, work, waiting, rng));
+                all.spawn(turns(locks, key, rounds, work, waiting, rng, began));
             }
             let turns: Result<Vec<_>, _> = all.join_all().await.into_iter().collect();
             let seen = if burst == 0 { &mut first } else { &mut later };
@@ -234,20 +212,21 @@ async fn turns(
     work: Work,
     waiting: Waiting,
     mut rng: Rng,
+    began: Instant,
 ) -> Result<Vec<Turn>, lambda_lock::Error> {
     let mut turns = Vec::with_capacity(rounds);
     let budget = Budget::lasting(WAIT).reserve(Duration::ZERO);
     for _ in 0..rounds {
-        let came = Instant::now();
+        let came = began.elapsed();
         let acquire = locks.acquire(&key).within(&budget).lease(LEASE);
         let lock = match waiting {
             Waiting::OutOfTurn => acquire.out_of_turn().await?,
             Waiting::Default => acquire.await?,
             Waiting::InTurn => acquire.in_turn().await?,
         };
-        let granted = Instant::now();
+        let granted = began.elapsed();
         sleep(work.drawn(&mut rng)).await;
-        let released = Instant::now();
+        let released = began.elapsed();
         lock.release().await?;
         turns.push(Turn { came, granted, released });
     }

@@ -53,6 +53,14 @@ fn median(mut durations: Vec<Duration>) -> Duration {
     if durations.len().is_multiple_of(2) { (durations[middle - 1] + durations[middle]) / 2 } else { durations[middle] }
 }
 
+/// The value below which this fraction of the sorted values lies. NaN without values.
+pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let place = last as f64 * fraction;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    below + (above - below) * place.fract()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +84,12 @@ mod tests {
     fn the_interval_is_as_wide_as_the_batches_differ() {
         let (low, high) = comparison(&[(90, 100), (100, 100), (110, 100), (105, 100), (95, 100)]).interval();
         assert!(low < 1.0 && 1.0 < high, "{low} {high}");
+    }
+
+    #[test]
+    fn quantiles_lie_between_their_neighbours() {
+        let figures = [1.0, 2.0, 3.0, 10.0];
+        assert_eq!([0.0, 0.5, 1.0].map(|fraction| quantile(&figures, fraction)), [1.0, 2.5, 10.0]);
+        assert!(quantile(&[], 0.5).is_nan());
     }
 }

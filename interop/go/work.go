@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,13 +39,16 @@ func contend(client *lockClient, asked *request) (answer, error) {
 	}
 	var holders, overlaps atomic.Int32
 	failures := make(chan error, len(contenders))
+	turns := make([][][3]int64, len(contenders))
 	var all sync.WaitGroup
 	began := time.Now()
-	for _, contender := range contenders {
+	for i, contender := range contenders {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			failures <- takeTurns(contender, asked, &holders, &overlaps)
+			taken, err := takeTurns(contender, asked, &holders, &overlaps, began)
+			turns[i] = taken
+			failures <- err
 		}()
 	}
 	all.Wait()
@@ -54,22 +58,28 @@ func contend(client *lockClient, asked *request) (answer, error) {
 			return nil, err
 		}
 	}
-	return answer{"micros": took.Microseconds(), "overlaps": overlaps.Load()}, nil
+	return answer{"micros": took.Microseconds(), "overlaps": overlaps.Load(), "turns": slices.Concat(turns...)}, nil
 }
 
-func takeTurns(client *lockClient, asked *request, holders, overlaps *atomic.Int32) error {
+// Returns of each turn when its caller came, was granted the lock and began to release it, in microseconds.
+func takeTurns(client *lockClient, asked *request, holders, overlaps *atomic.Int32, began time.Time) ([][3]int64, error) {
+	turns := make([][3]int64, 0, asked.Rounds)
+	micros := func() int64 { return time.Since(began).Microseconds() }
 	for range asked.Rounds {
+		came := micros()
 		if _, err := client.acquire(asked); err != nil {
-			return err
+			return nil, err
 		}
+		granted := micros()
 		if holders.Add(1) != 1 {
 			overlaps.Add(1)
 		}
 		time.Sleep(millis(asked.WorkMillis))
 		holders.Add(-1)
+		turns = append(turns, [3]int64{came, granted, micros()})
 		if err := client.release(asked); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return turns, nil
 }

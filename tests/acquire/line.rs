@@ -390,6 +390,20 @@ async fn a_lock_that_is_frozen_and_has_a_line_is_looked_at_as_seldom_as_any_froz
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_in_line_finds_a_lock_that_is_released_much_earlier_than_usual() {
+    let (table, [holder, one, ..]) = stage();
+    with_known_times(&holder, &one, millis(500)).await;
+    let lock = acquired(&holder.locks("holder"), secs(900)).await;
+    table.set("k", json!({"heldMillis": {"N": "240000"}, "heldSpread": {"N": "1000"}}));
+    let waiter = waiting(&one, "one");
+    sleep(secs(1)).await;
+    let released = Instant::now();
+    lock.release().await.unwrap();
+    waiter.await.unwrap().1.release().await.unwrap();
+    assert!(released.elapsed() <= secs(61), "{:?}", released.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_holder_is_looked_at_by_reads() {
     let (_table, [holder, one, ..]) = stage();
     with_known_times(&holder, &one, millis(500)).await;

@@ -17,11 +17,14 @@ pub(crate) struct Contention {
     pub(crate) contenders: u32,
     rounds: u32,
     work_millis: Option<u64>,
+    /// Whether callers wait in line from the beginning.
+    #[serde(default)]
+    in_turn: bool,
     wait_millis: u64,
 }
 
-/// Lets each contender take `rounds` turns. Returns how long all turns took, and how often two contenders held the lock
-/// at once.
+/// Lets each contender take `rounds` turns. Returns how long all turns took, how often two contenders held the lock
+/// at once, and of each turn when its caller came, was granted the lock and began to release it.
 pub(crate) async fn contend(
     contenders: Vec<LockClient>,
     lease: Duration,
@@ -32,13 +35,14 @@ pub(crate) async fn contend(
     let mut turns = JoinSet::new();
     for contender in contenders {
         let (contention, holders) = (contention.clone(), Arc::clone(&holders));
-        turns.spawn(async move { take_turns(&contender, lease, &contention, &holders).await });
+        turns.spawn(async move { take_turns(&contender, lease, &contention, &holders, began).await });
     }
-    while let Some(turn) = turns.join_next().await {
-        turn??;
+    let mut taken = Vec::new();
+    while let Some(turns) = turns.join_next().await {
+        taken.extend(turns??);
     }
     let overlaps = holders.overlaps.load(Ordering::SeqCst);
-    Ok(json!({ "micros": began.elapsed().as_micros() as u64, "overlaps": overlaps }))
+    Ok(json!({ "micros": began.elapsed().as_micros() as u64, "overlaps": overlaps, "turns": taken }))
 }
 
 async fn take_turns(
@@ -46,11 +50,17 @@ async fn take_turns(
     lease: Duration,
     contention: &Contention,
     holders: &Holders,
-) -> Result<(), Error> {
+    began: Instant,
+) -> Result<Vec<[u64; 3]>, Error> {
+    let micros = || began.elapsed().as_micros() as u64;
+    let mut turns = Vec::new();
     let work = Duration::from_millis(contention.work_millis.unwrap_or_default());
     for _ in 0..contention.rounds {
         let budget = budget(Duration::from_millis(contention.wait_millis));
-        let lock = locks.acquire(&contention.key).within(&budget).lease(lease).await?;
+        let came = micros();
+        let acquire = locks.acquire(&contention.key).within(&budget).lease(lease);
+        let lock = if contention.in_turn { acquire.in_turn().await? } else { acquire.await? };
+        let granted = micros();
         holders.enter();
         if !work.is_zero() {
             // tokio's timers round up to whole milliseconds. The drivers of the other clients sleep exactly as long as
@@ -58,9 +68,10 @@ async fn take_turns(
             tokio::task::spawn_blocking(move || std::thread::sleep(work)).await?;
         }
         holders.leave();
+        turns.push([came, granted, micros()]);
         lock.release().await?;
     }
-    Ok(())
+    Ok(turns)
 }
 
 /// Counts the contenders that hold the lock, to notice two at once.

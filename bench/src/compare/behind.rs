@@ -3,14 +3,17 @@
 
 use super::client::Client::{self, BareSdk, Go, Java, Ours, Python};
 use super::contention::{BURST_CLIENTS, BURST_WORK_MILLIS, CALLERS, CONTENDERS, WORK_MILLIS};
-use super::results::{Results, quantile};
+use super::results::Results;
 use super::takeover::Arrival;
+use crate::statistics::quantile;
 
 /// Smaller differences do not count.
 const MARGIN: f64 = 1.05;
 
-const POLLS: &str = "lambda-lock polls again after 15 to 250 ms, and after 2 s at most among many contenders. The others poll \
-     after a second. Five polls a second cost less than the function that waits for that second: [Takeover](#takeover)";
+const POLLS: &str = "a caller without a ticket looks again after 15 to 250 ms, and after 2 s at most among many contenders. The \
+     others poll after a second. Five looks a second cost less than the function that waits for that second: [Takeover](#takeover)";
+const LINE: &str = "a caller that waits in line sends four requests at least: the refused one, the one for its ticket, the grant and \
+     the release. Java's callers come at most once a second, so some of them find the lock free";
 const DRIFT: &str =
     "lambda-lock waits 5 % longer than the lease, because clock rates may differ (`src/protocol/clock_bounds.rs`)";
 const COLD: &str = "the known reasons: [bench/cold-start](bench/cold-start/README.md)";
@@ -87,7 +90,7 @@ fn contention(results: &Results, found: &mut Found) {
     let mut compare = |what: String, other: Client, ours: Option<(f64, f64)>, theirs: Option<(f64, f64)>| {
         let (ours, theirs) = (ours.unzip(), theirs.unzip());
         found.compare(&format!("hand-over, {what}"), &other.to_string(), ours.0, theirs.0, UNKNOWN);
-        found.compare(&format!("requests of a turn, {what}"), &other.to_string(), ours.1, theirs.1, POLLS);
+        found.compare(&format!("requests of a turn, {what}"), &other.to_string(), ours.1, theirs.1, LINE);
     };
     for other in [Java, Go, Python] {
         for (contenders, work) in CONTENDERS.iter().flat_map(|n| WORK_MILLIS.map(|work| (*n, work))) {

@@ -1,12 +1,13 @@
-//! Many contenders for one key: the time of a hand-over, and the number of requests.
+//! Many contenders for one key: the time of a hand-over, the number of requests, and their order.
 
 use super::client::Client::{self, Go, Java, Ours};
 use super::client::LOCKS;
 use super::drivers::Drivers;
 use crate::Error;
+use crate::turns::{HandOver, Turn, hand_overs, most_passed};
 use lambda_lock_local::CountingProxy;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ pub(crate) const ROUNDS: u32 = 10;
 pub(crate) const CALLERS: [u32; 2] = [8, 32];
 pub(crate) const BURST_WORK_MILLIS: [u64; 3] = [0, 50, 500];
 pub(crate) const BURST_CLIENTS: [Client; 3] = [Ours, Java, Go];
+/// Those with an order: which of them come first after a release is measured for these.
+pub(crate) const ORDERED: [(Client, Waiting); 4] =
+    [(Ours, Waiting::Default), (Ours, Waiting::InTurn), (Java, Waiting::Default), (Go, Waiting::Default)];
 /// With more contenders, a client that sleeps for a second takes half a minute.
 const FEW: u32 = 8;
 /// Long enough that no lease ends and no caller gives up.
@@ -33,6 +37,20 @@ pub(crate) struct Scene {
     #[serde(default = "rounds")]
     pub(crate) rounds: u32,
     pub(crate) work_millis: u64,
+    #[serde(default)]
+    pub(crate) waiting: Waiting,
+    /// Whether a burst on the same key came before, so that the row tells for how long holders hold the lock.
+    #[serde(default)]
+    pub(crate) later: bool,
+}
+
+/// How callers of lambda-lock wait. Other clients have one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Waiting {
+    #[default]
+    Default,
+    InTurn,
 }
 
 fn rounds() -> u32 {
@@ -47,9 +65,29 @@ pub(crate) struct Contended {
     pub(crate) scene: Scene,
     pub(crate) micros: u64,
     pub(crate) requests: u64,
+    /// `None` in runs before it was measured, and of a client whose driver does not tell its turns.
+    #[serde(default)]
+    pub(crate) order: Option<Order>,
+}
+
+/// What the turns show.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Order {
+    pub(crate) hand_over: HandOver,
+    pub(crate) most_passed: u64,
+    /// Requests that write: a write unit each, also when their condition fails.
+    pub(crate) writes: u64,
+    /// Consistent reads: a read unit each.
+    pub(crate) reads: u64,
 }
 
 impl Scene {
+    /// A scene as the client's defaults have it.
+    pub(crate) fn new(client: Client, contenders: u32, rounds: u32, work_millis: u64) -> Self {
+        Self { client, contenders, rounds, work_millis, waiting: Waiting::Default, later: false }
+    }
+
     pub(crate) fn turns(&self) -> f64 {
         f64::from(self.contenders * self.rounds)
     }
@@ -59,20 +97,23 @@ impl Scene {
         let work = Duration::from_millis(self.work_millis);
         let (turns, start) = (self.contenders * self.rounds, Duration::from_millis(800));
         let seconds = Duration::from_secs(u64::from(self.contenders.saturating_sub(1)));
-        start
+        let one = start
             + match (self.client, self.rounds) {
                 (Ours, 1) => turns * (work * 5 / 4 + Duration::from_millis(10)),
                 (Ours, _) => turns * (work + Duration::from_millis(10)),
                 (_, 1) => seconds,
                 _ => seconds.max(turns * (work + Duration::from_millis(50)) * u32::from(self.work_millis > 0)),
-            }
+            };
+        one * if self.later { 2 } else { 1 }
     }
 }
 
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { client, contenders, rounds, work_millis } = self;
-        write!(f, "{client}: {contenders} contenders, {rounds} turns each, {work_millis} ms of work")
+        let Self { client, contenders, rounds, work_millis, waiting, later } = self;
+        write!(f, "{client}: {contenders} contenders, {rounds} turns each, {work_millis} ms of work")?;
+        f.write_str(if *waiting == Waiting::InTurn { ", in turn" } else { "" })?;
+        f.write_str(if *later { ", after an earlier burst" } else { "" })
     }
 }
 
@@ -95,14 +136,19 @@ pub(crate) fn plan(contenders: &[u32], repeats: u32) -> Vec<Scene> {
         let again = |scene: &Scene| repeat == 0 || scene.client == Ours || scene.contenders <= FEW;
         for &contenders in contenders {
             for work_millis in WORK_MILLIS {
-                let scene = |client| Scene { client, contenders, rounds: ROUNDS, work_millis };
+                let scene = |client| Scene::new(client, contenders, ROUNDS, work_millis);
                 scenes.extend(LOCKS.map(scene).into_iter().filter(again));
+                if CALLERS.contains(&contenders) {
+                    scenes.push(Scene { waiting: Waiting::InTurn, ..scene(Ours) });
+                }
             }
         }
         for contenders in CALLERS.into_iter().filter(|callers| contenders.contains(callers)) {
             for work_millis in BURST_WORK_MILLIS {
-                let scene = |client| Scene { client, contenders, rounds: 1, work_millis };
+                let scene = |client| Scene::new(client, contenders, 1, work_millis);
                 scenes.extend(BURST_CLIENTS.map(scene).into_iter().filter(again));
+                let ours = [Waiting::Default, Waiting::InTurn];
+                scenes.extend(ours.map(|waiting| Scene { waiting, later: true, ..scene(Ours) }));
             }
         }
     }
@@ -116,25 +162,45 @@ pub(crate) async fn measure(
     scene: Scene,
     repeat: usize,
 ) -> Result<Contended, Error> {
-    let Scene { client, contenders, rounds, work_millis } = scene;
+    let Scene { client, contenders, rounds, work_millis, waiting, later } = scene;
     let proxy = CountingProxy::start(endpoint).await?;
     let mut peer = drivers.start(client, proxy.endpoint(), LEASE).await?;
     // Warms up the process and its connection, so that only the contention counts.
     peer.measure("pairs", json!({ "keys": [format!("warm-{client}")], "count": 20 })).await?;
-    proxy.take();
     let options = json!({
-        "key": format!("contended-{client}-{contenders}-{rounds}-{work_millis}-{repeat}"),
+        "key": format!("contended-{client}-{contenders}-{rounds}-{work_millis}-{waiting:?}-{later}-{repeat}"),
         "contenders": contenders,
         "rounds": rounds,
         "workMillis": work_millis,
         "waitMillis": u64::try_from(WAIT.as_millis())?,
+        "inTurn": waiting == Waiting::InTurn,
     });
+    if later {
+        peer.measure("contend", options.clone()).await?;
+    }
+    proxy.take();
     let told = peer.measure("contend", options).await?;
     if told["overlaps"] != 0 {
         return Err(format!("two contenders held a lock of {client} at once: {told}").into());
     }
     let micros = told["micros"].as_u64().ok_or("the driver tells no time")?;
-    Ok(Contended { scene, micros, requests: proxy.take().total() })
+    let counts = proxy.take();
+    let of = |operation: &str| counts.requests.get(operation).copied().unwrap_or_default();
+    let order = turns(&told["turns"]).map(|mut turns| Order {
+        hand_over: HandOver::of(&hand_overs(&mut turns)),
+        most_passed: most_passed(&mut turns) as u64,
+        writes: of("UpdateItem") + of("PutItem"),
+        reads: of("GetItem"),
+    });
+    Ok(Contended { scene, micros, requests: counts.total(), order })
+}
+
+/// Reads the turns that a driver tells.
+fn turns(told: &Value) -> Option<Vec<Turn>> {
+    let micros = |value: &Value| value.as_u64().map(Duration::from_micros);
+    let turn =
+        |turn: &Value| Some(Turn { came: micros(&turn[0])?, granted: micros(&turn[1])?, released: micros(&turn[2])? });
+    told.as_array()?.iter().map(turn).collect()
 }
 
 #[cfg(test)]
@@ -145,13 +211,22 @@ mod tests {
     fn slow_scenes_of_other_clients_are_measured_once_and_all_of_ours_each_time() {
         let plan = plan(&CONTENDERS, 3);
         let times = |client, contenders, rounds, work_millis| {
-            let scene = Scene { client, contenders, rounds, work_millis };
+            let scene = Scene::new(client, contenders, rounds, work_millis);
             plan.iter().filter(|planned| **planned == scene).count()
         };
         assert_eq!([8, 32].map(|contenders| times(Java, contenders, ROUNDS, 50)), [3, 1]);
         assert_eq!([8, 32].map(|contenders| times(Ours, contenders, ROUNDS, 50)), [3, 3]);
         assert_eq!([8, 32].map(|callers| times(Ours, callers, 1, 500)), [3, 3]);
         assert_eq!([8, 32].map(|callers| times(Go, callers, 1, 500)), [3, 1]);
+        let later = Scene { later: true, waiting: Waiting::InTurn, ..Scene::new(Ours, 8, 1, 500) };
+        assert_eq!(plan.iter().filter(|planned| **planned == later).count(), 3);
+    }
+
+    #[test]
+    fn the_turns_of_a_driver_are_read_or_missing() {
+        let [came, granted, released] = [1, 2, 3].map(Duration::from_micros);
+        assert_eq!(turns(&json!([[1, 2, 3]])), Some(vec![Turn { came, granted, released }]));
+        assert_eq!([turns(&Value::Null), turns(&json!([[1, 2]]))], [None, None]);
     }
 
     #[test]

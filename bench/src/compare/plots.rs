@@ -2,8 +2,9 @@
 
 use super::client::{ALL, Client, LOCKS};
 use super::contention::CONTENDERS;
-use super::results::{Results, quantile};
+use super::results::Results;
 use crate::Error;
+use crate::statistics::quantile;
 use plotters::coord::Shift;
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;

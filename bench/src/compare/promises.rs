@@ -1,7 +1,7 @@
 //! The ratios that this crate promises in comparison with the other clients, from one run.
 
 use super::client::Client::{self, Go, Java, Ours};
-use super::contention::ROUNDS;
+use super::contention::{ROUNDS, Scene};
 use super::results::Results;
 use super::takeover::Arrival;
 
@@ -43,6 +43,12 @@ pub(crate) fn of(results: &Results) -> Vec<Promise> {
         let millis = |client: Client| eight(client, 0).map(|(hand_over, _)| hand_over);
         let what = format!("time of 8 contenders × {ROUNDS} rounds without work, next to {other}");
         promise(what, 0.1, millis(Ours), millis(other));
+    }
+    let burst = |scene| results.scene(scene).map(|(_, requests)| requests);
+    for (later, what, at_most) in [(false, "the first on its key", 1.0), (true, "a later one", 0.65)] {
+        let (ours, java) = (Scene { later, ..Scene::new(Ours, 8, 1, 500) }, Scene::new(Java, 8, 1, 500));
+        let what = format!("requests of a burst of 8 with 500 ms of work, {what}, next to Java");
+        promise(what, at_most, burst(ours), burst(java));
     }
     // The ideal: a single contender that never waits.
     let turn = |contenders| results.contended(Ours, contenders, 50).map(|(hand_over, _)| 50.0 + hand_over);

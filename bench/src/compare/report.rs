@@ -1,17 +1,20 @@
 //! Writes `BENCHMARKS.md` from the raw data of a run.
 
 use super::behind;
+use super::client::Client::{Go, Java, Ours};
 use super::client::{ALL, Client, LOCKS};
-use super::contention::{BURST_CLIENTS, BURST_WORK_MILLIS, CALLERS, CONTENDERS, ROUNDS, WORK_MILLIS};
+use super::contention::{BURST_WORK_MILLIS, CALLERS, CONTENDERS, ORDERED, Order, ROUNDS, Scene, WORK_MILLIS, Waiting};
 use super::promises;
-use super::results::{Results, quantile};
+use super::results::Results;
 use super::takeover::{Arrival, LATE, LEASE};
+use crate::statistics::quantile;
 use std::fmt::Write;
 
 /// The whole file. Every ratio is the figure of another client divided by ours, unless its heading says otherwise.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut text = String::new();
-    let parts = [introduction, promised, behind, requests, latency, takeover, contention, burst, cold_start, noise];
+    let parts =
+        [introduction, promised, behind, requests, latency, takeover, contention, burst, order, cold_start, noise];
     for part in parts {
         text.push_str(&part(results));
     }
@@ -191,36 +194,89 @@ fn contention(results: &Results) -> String {
         }
     }
     text + "\nThe caller that has just released is the first to try again, so one contender often takes several turns in \
-            a row. This is so with every client, because none keeps a queue. A turn of lambda-lock takes two requests, and \
-            at least two more if it had to wait: the one that was refused, and a poll. Among many contenders a waiter \
-            polls less often, because it shares the polling with those that it has found \
+            a row, with every client. Callers of lambda-lock wait in line behind slow holders, and always if they ask for \
+            it (see [Order](#order)). A turn takes two requests, and at least two more if it had to wait: the one that was \
+            refused, and a look. A caller without a ticket shares its looks with the contenders that it has found \
             (`src/protocol/contention.rs`).\n\n\
             ![Hand-over and requests by the number of contenders](bench/results/contention.svg)\n\n"
 }
 
 fn burst(results: &Results) -> String {
-    if results.burst(Client::Ours, CALLERS[0], 0).is_none() {
+    let scene =
+        |client, waiting, later, callers, work| Scene { waiting, later, ..Scene::new(client, callers, 1, work) };
+    let ways = [(Ours, Waiting::Default, false), (Ours, Waiting::Default, true), (Ours, Waiting::InTurn, true)];
+    let ways = ways.into_iter().chain([(Java, Waiting::Default, false), (Go, Waiting::Default, false)]);
+    let scenes = CALLERS.iter().flat_map(|callers| BURST_WORK_MILLIS.map(|work| (*callers, work))).flat_map(
+        |(callers, work)| {
+            ways.clone().map(move |(client, waiting, later)| scene(client, waiting, later, callers, work))
+        },
+    );
+    ordered(
+        results,
+        scenes,
+        "## Bursts\n\n\
+         All callers arrive at once, as if one event had started them, and take one turn each. *Later* is a second burst \
+         on the same key: the row tells for how long holders hold the lock.\n\n",
+    )
+}
+
+fn order(results: &Results) -> String {
+    let scenes =
+        CALLERS.iter().flat_map(|callers| WORK_MILLIS.map(|work| (*callers, work))).flat_map(|(callers, work)| {
+            ORDERED.map(|(client, waiting)| Scene { waiting, ..Scene::new(client, callers, ROUNDS, work) })
+        });
+    ordered(
+        results,
+        scenes,
+        &format!(
+            "## Order\n\n\
+             {ROUNDS} turns of each caller, as in [Contention](#contention). Whoever has released is the first to ask again, so \
+             others are passed, unless they wait in line.\n\n"
+        ),
+    )
+}
+
+/// A table of scenes with the order of their turns.
+fn ordered(results: &Results, scenes: impl Iterator<Item = Scene>, heading: &str) -> String {
+    let mut rows = String::new();
+    for scene in scenes {
+        let orders = results.orders(scene);
+        let (Some((_, requests)), false) = (results.scene(scene), orders.is_empty()) else { continue };
+        let middle = |figure: fn(&Order) -> f64| {
+            let mut figures: Vec<f64> = orders.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            quantile(&figures, 0.5)
+        };
+        let way = match (scene.waiting, scene.later) {
+            (Waiting::Default, false) => "",
+            (Waiting::Default, true) => ", later",
+            (Waiting::InTurn, false) => ", in turn",
+            (Waiting::InTurn, true) => ", in turn, later",
+        };
+        let most_passed = orders.iter().map(|order| order.most_passed).max().unwrap_or_default();
+        let _ = writeln!(
+            rows,
+            "| {} | {} ms | {}{way} | {requests:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {most_passed} |",
+            scene.contenders,
+            scene.work_millis,
+            scene.client,
+            middle(|order| order.writes as f64) / scene.turns(),
+            middle(|order| order.reads as f64) / scene.turns(),
+            middle(|order| order.hand_over.median),
+            middle(|order| order.hand_over.most),
+        );
+    }
+    if rows.is_empty() {
         return String::new();
     }
-    let mut text = "## Bursts\n\n\
-        All callers arrive at once, as if one event had started them, and take one turn each. The figures are the time \
-        from a release to the next grant in ms, and the requests of a turn.\n\n| callers | work "
-        .to_owned();
-    for client in BURST_CLIENTS {
-        let _ = write!(text, "| {client}: ms | requests ");
-    }
-    let _ = writeln!(text, "|\n|---|---{}|", "|---".repeat(2 * BURST_CLIENTS.len()));
-    for (callers, work) in CALLERS.iter().flat_map(|callers| BURST_WORK_MILLIS.map(|work| (*callers, work))) {
-        let _ = write!(text, "| {callers} | {work} ms ");
-        for client in BURST_CLIENTS {
-            match results.burst(client, callers, work) {
-                Some((hand_over, requests)) => _ = write!(text, "| {hand_over:.1} | {requests:.2} "),
-                None => text.push_str("| – | – "),
-            }
-        }
-        text.push_str("|\n");
-    }
-    text + "\n"
+    format!(
+        "{heading}The hand-over is the time from a release to the next grant in ms, while somebody waits. Writes and reads are \
+         those of a turn: a write is one write unit, a read one read unit. *Most passed*: how often the caller that was passed \
+         most often was passed by those who came at least 20 ms later, in the worst repetition. Otherwise the figures are \
+         medians of the repetitions.\n\n\
+         | callers | work | client | requests | writes | reads | hand-over, median | 99 % | most passed |\n\
+         |---:|---:|---|---:|---:|---:|---:|---:|---:|\n{rows}\n"
+    )
 }
 
 fn cold_start(results: &Results) -> String {

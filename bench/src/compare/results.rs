@@ -2,11 +2,11 @@
 
 use super::client::Client;
 use super::cold_start::ColdStarts;
-use super::contention::{Contended, ROUNDS, Scene};
+use super::contention::{Contended, Order, ROUNDS, Scene};
 use super::machine::Machine;
 use super::pairs::{self, Batch, Wire};
 use super::takeover::{Arrival, Takeover};
-use crate::statistics::interval;
+use crate::statistics::{interval, quantile};
 use serde::{Deserialize, Serialize};
 
 /// All measurements of a run.
@@ -112,15 +112,20 @@ impl Results {
 
     /// Milliseconds of a hand-over without the work, and requests for each turn: medians.
     pub(crate) fn contended(&self, client: Client, contenders: u32, work_millis: u64) -> Option<(f64, f64)> {
-        self.scene(Scene { client, contenders, rounds: ROUNDS, work_millis })
+        self.scene(Scene::new(client, contenders, ROUNDS, work_millis))
     }
 
     /// The same for bursts, in which each caller takes one turn.
     pub(crate) fn burst(&self, client: Client, contenders: u32, work_millis: u64) -> Option<(f64, f64)> {
-        self.scene(Scene { client, contenders, rounds: 1, work_millis })
+        self.scene(Scene::new(client, contenders, 1, work_millis))
     }
 
-    fn scene(&self, scene: Scene) -> Option<(f64, f64)> {
+    /// The order in a scene, of each time it was measured.
+    pub(crate) fn orders(&self, scene: Scene) -> Vec<Order> {
+        self.contention.iter().filter(|one| one.scene == scene).filter_map(|one| one.order).collect()
+    }
+
+    pub(crate) fn scene(&self, scene: Scene) -> Option<(f64, f64)> {
         let of = |one: &&Contended| one.scene == scene;
         let hand_over = sorted(self.contention.iter().filter(of).map(Contended::hand_over));
         let requests = sorted(self.contention.iter().filter(of).map(Contended::requests_per_turn));
@@ -144,14 +149,6 @@ fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
     figures
-}
-
-/// The value below which this fraction of the sorted values lies. NaN without values.
-pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
-    let place = last as f64 * fraction;
-    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    below + (above - below) * place.fract()
 }
 
 #[cfg(test)]
@@ -179,12 +176,5 @@ mod tests {
         results.batches[0].cpu_micros += 1_000;
         let (low, high) = results.cpu_interval(Client::Ours, Client::Go);
         assert!(low < high && high == 0.5, "{low} {high}");
-    }
-
-    #[test]
-    fn quantiles_lie_between_their_neighbours() {
-        let figures = [1.0, 2.0, 3.0, 10.0];
-        assert_eq!([0.0, 0.5, 1.0].map(|fraction| quantile(&figures, fraction)), [1.0, 2.5, 10.0]);
-        assert!(quantile(&[], 0.5).is_nan());
     }
 }

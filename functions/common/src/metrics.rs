@@ -52,6 +52,7 @@ struct Counted {
     requests: i64,
     /// The first part of the keys.
     prefix: Option<Prefix>,
+    by_prefix: bool,
     own_prefix: String,
 }
 
@@ -80,7 +81,8 @@ impl Metrics {
 
     /// Counts what the invocation does, and returns its line together with its result.
     pub(crate) async fn of<T>(&self, invocation: impl Future<Output = T>) -> (T, Option<Vec<u8>>) {
-        let counted = Counted { own_prefix: self.own_prefix.clone(), ..Counted::default() };
+        let own_prefix = if self.by_prefix { self.own_prefix.clone() } else { String::new() };
+        let counted = Counted { by_prefix: self.by_prefix, own_prefix, ..Counted::default() };
         let counting = COUNTED.scope(RefCell::new(counted), async {
             let done = invocation.await;
             (done, COUNTED.with(RefCell::take))
@@ -141,7 +143,8 @@ impl Counted {
     }
 
     fn add(&mut self, operation: &Operation) {
-        let Operation { name, key, outcome, requests, waited_ms, takeover, lease_age_ms, clock_offset_ms } = operation;
+        let Operation { name, key, outcome, requests, waited_ms, takeover, lease_age_ms, clock_offset_ms, .. } =
+            operation;
         let acquires = matches!(name.as_str(), "acquire" | "once");
         match outcome.as_str() {
             "granted" => self.acquisitions += 1,
@@ -161,6 +164,9 @@ impl Counted {
         self.lease_age_ms = self.lease_age_ms.max(*lease_age_ms);
         self.clock_offset_ms = clock_offset_ms.or(self.clock_offset_ms);
         self.requests += requests;
+        if !self.by_prefix {
+            return;
+        }
         let prefix = Prefix::of(key, &self.own_prefix);
         self.prefix = Some(match self.prefix.take() {
             Some(earlier) if earlier != prefix => Prefix::Several,
@@ -194,6 +200,8 @@ impl Prefix {
 /// One event of the crate.
 #[derive(Default)]
 struct Operation {
+    /// Whether the key is needed.
+    by_prefix: bool,
     name: String,
     key: String,
     outcome: String,
@@ -234,7 +242,7 @@ impl Visit for Operation {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "key" {
+        if field.name() == "key" && self.by_prefix {
             self.key = format!("{value:?}");
         }
     }
@@ -248,9 +256,10 @@ pub(crate) fn is_counted(event: &Metadata<'_>) -> bool {
 /// Adds an event of the crate to the invocation in which it occurs. Outside of one, or without metrics, nothing is counted.
 pub(crate) fn count(event: &Event<'_>) {
     let _ = COUNTED.try_with(|counted| {
-        let mut operation = Operation::default();
+        let mut counted = counted.borrow_mut();
+        let mut operation = Operation { by_prefix: counted.by_prefix, ..Operation::default() };
         event.record(&mut operation);
-        counted.borrow_mut().add(&operation);
+        counted.add(&operation);
     });
 }
 
@@ -271,7 +280,7 @@ mod tests {
     }
 
     fn line(by_prefix: bool, operations: &[Operation]) -> Option<Value> {
-        let mut counted = Counted { own_prefix: "team/".to_owned(), ..Counted::default() };
+        let mut counted = Counted { by_prefix, own_prefix: "team/".to_owned(), ..Counted::default() };
         operations.iter().for_each(|operation| counted.add(operation));
         let line = metrics(by_prefix).line(&counted, UNIX_EPOCH + Duration::from_millis(1_760_000_000_123))?;
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);

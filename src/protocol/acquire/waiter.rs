@@ -37,7 +37,7 @@ const LONGEST_SLOT: Duration = Duration::from_millis(600);
 const NEXT_ONES: u32 = 3;
 /// How many looks at a late holder are Claims in turn.
 const MOST_CLAIMS: u16 = 4;
-/// The longest pause of those who are not the first, unless the turns are long and regular.
+/// The longest pause, unless the turns are long and regular.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A lock that was released before this epoch millisecond is deserted: nobody in line has come for it.
@@ -191,7 +191,8 @@ impl Waiter {
         let early = if times.spread > self.round_trip { times.spread } else { Duration::ZERO };
         let due_in = times.mean.saturating_sub(early).saturating_sub(age);
         if !due_in.is_zero() {
-            return due_in;
+            // This holder may be done much sooner than the others were.
+            return due_in.min(LONGEST_PAUSE.max(times.mean / 4));
         }
         let growth = 1.5_f64.powi(self.late_looks.min(20).into());
         self.late_looks = self.late_looks.saturating_add(1);

@@ -45,32 +45,42 @@ final class Work {
         AtomicInteger overlaps = new AtomicInteger();
         ExecutorService threads = Executors.newFixedThreadPool(contenders.size());
         long began = System.nanoTime();
-        List<Future<Void>> turns = new ArrayList<>();
+        List<Future<JsonArray>> running = new ArrayList<>();
         for (LockClient contender : contenders) {
-            Callable<Void> all = () -> takeTurns(contender, request, holders, overlaps);
-            turns.add(threads.submit(all));
+            Callable<JsonArray> all = () -> takeTurns(contender, request, holders, overlaps, began);
+            running.add(threads.submit(all));
         }
-        for (Future<Void> turn : turns) {
-            turn.get();
+        JsonArray turns = new JsonArray();
+        for (Future<JsonArray> some : running) {
+            turns.addAll(some.get());
         }
         JsonObject answer = new JsonObject();
         answer.addProperty("micros", (System.nanoTime() - began) / 1000);
         answer.addProperty("overlaps", overlaps.get());
+        answer.add("turns", turns);
         threads.shutdown();
         return answer;
     }
 
-    private static Void takeTurns(LockClient client, JsonObject request, AtomicInteger holders, AtomicInteger overlaps)
+    /** Returns of each turn when its caller came, was granted the lock and began to release it, in microseconds. */
+    private static JsonArray takeTurns(
+            LockClient client, JsonObject request, AtomicInteger holders, AtomicInteger overlaps, long began)
             throws Exception {
+        JsonArray turns = new JsonArray();
         for (int round = request.get("rounds").getAsInt(); round > 0; round--) {
+            JsonArray turn = new JsonArray();
+            turn.add((System.nanoTime() - began) / 1000);
             client.acquire(request);
+            turn.add((System.nanoTime() - began) / 1000);
             if (holders.incrementAndGet() != 1) {
                 overlaps.incrementAndGet();
             }
             Thread.sleep(LockClient.number(request, "workMillis", 0));
             holders.decrementAndGet();
+            turn.add((System.nanoTime() - began) / 1000);
             client.release(request);
+            turns.add(turn);
         }
-        return null;
+        return turns;
     }
 }
