@@ -60,6 +60,8 @@ pub(crate) struct Held {
     pub(crate) renewed_at: Option<u64>,
     pub(crate) lease_ends_at: Option<u64>,
     pub(crate) fencing_token: Option<u64>,
+    /// How many wait in line, as far as the row tells.
+    pub(crate) waiting: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workflow: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +92,7 @@ impl Row {
             renewed_at: lock.renewed_at.map(epoch_millis),
             lease_ends_at: lock.lease_ends_at.map(epoch_millis),
             fencing_token: lock.fencing_token,
+            waiting: lock.waiting,
             workflow: lock.workflow.clone(),
             break_reason: lock.break_reason.clone(),
             freeze_reason: lock.freeze_reason.clone(),

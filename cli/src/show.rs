@@ -153,6 +153,11 @@ fn write_lock(
     if let Some(token) = lock.fencing_token {
         writeln!(out, "  fencing token: {token}")?;
     }
+    match lock.waiting {
+        0 => {}
+        1 => writeln!(out, "  1 caller waits in line. It may be gone.")?,
+        waiting => writeln!(out, "  {waiting} callers wait in line. Some of them may be gone.")?,
+    }
     if let Some(workflow) = &lock.workflow {
         writeln!(out, "  workflow: {}", plain(workflow))?;
     }
@@ -215,7 +220,15 @@ fn advice(lock: &PeekedLock, state: State, max_clock_skew: Option<Duration>) -> 
         .to_owned();
     }
     match (state, lock.lease_ends_at.and(max_clock_skew)) {
+        (State::Released, _) if lock.waiting > 0 => {
+            "Those in line get it first. The next acquire gets it if none of them comes within some seconds of the release."
+                .to_owned()
+        }
         (State::Released, _) => "The next acquire gets it.".to_owned(),
+        (State::Dead, _) if lock.waiting > 0 => format!(
+            "Its lease ended more than {skew} ago, so the first in line takes it over. If none of them comes within some \
+             seconds, the next acquire does. A break is not needed."
+        ),
         (State::Dead, _) => {
             format!("Its lease ended more than {skew} ago, so the next acquire takes it over. A break is not needed.")
         }

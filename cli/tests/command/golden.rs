@@ -3,12 +3,13 @@
 use crate::place::{Ended, LEASE, Place, TABLE, end};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, Error};
+use lambda_lock::{Budget, Error, Lock};
 use regex::Regex;
 use snapbox::{Assert, Data, Redactions};
 use std::path::Path;
 use std::time::Duration;
 use tokio::process::Command;
+use tokio::task::JoinHandle;
 
 /// What differs from run to run.
 pub(crate) fn redactions() -> Redactions {
@@ -126,6 +127,41 @@ async fn show() {
     }
     golden_coloured(&place, "show", &["show", "customer-1"]).await;
     golden_coloured(&place, "show-dead", &[&["show", "customer-3"], &NO_SKEW[..]].concat()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_tells_the_line() {
+    let place = Place::new().await;
+    let lock = place.held("customer-1", "host-a/17").await;
+    let first = waiter(&place, "customer-1", 1).await;
+    golden(&place, "show-line-of-one", &["show", "customer-1"]).await;
+    let second = waiter(&place, "customer-1", 2).await;
+    golden(&place, "show-line", &["show", "customer-1"]).await;
+    golden(&place, "show-line-json", &["show", "customer-1", "--json"]).await;
+    golden(&place, "ls-line-json", &["ls", "--json"]).await;
+    // Their tickets stay.
+    first.abort();
+    second.abort();
+    lock.release().await.unwrap();
+    golden(&place, "show-line-released", &["show", "customer-1"]).await;
+
+    let locks = place.locks("test");
+    let dead = locks.try_acquire("customer-2").owner("host-c/9").lease(Duration::from_secs(1));
+    let _ = dead.await.unwrap().granted().unwrap().save();
+    waiter(&place, "customer-2", 1).await.abort();
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    golden(&place, "show-line-dead", &[&["show", "customer-2"], &NO_SKEW[..]].concat()).await;
+}
+
+/// A caller that waits in line, as soon as so many do.
+async fn waiter(place: &Place, key: &'static str, waiting: u64) -> JoinHandle<Result<Lock, Error>> {
+    let locks = place.locks("waiter");
+    let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::ZERO);
+    let waiter = tokio::spawn(async move { locks.acquire(key).within(&budget).in_turn().await });
+    while place.locks("test").peek(key).await.unwrap().unwrap().waiting < waiting {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    waiter
 }
 
 #[tokio::test(flavor = "multi_thread")]
