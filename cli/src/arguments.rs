@@ -124,7 +124,7 @@ pub(crate) struct ListOptions {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) limit: Option<u64>,
     /// Stop after about so many read units. One reads 8 KB.
-    #[arg(long, value_name = "NUMBER", default_value_t = 5000.0)]
+    #[arg(long, value_name = "NUMBER", value_parser = read_units, allow_negative_numbers = true, default_value = "5000")]
     pub(crate) read_units: f64,
     #[command(flatten)]
     pub(crate) format: Format,
@@ -360,6 +360,12 @@ pub(crate) struct RunOptions {
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Reads how much a list may read. Nothing is more than NaN, so a list would never stop.
+fn read_units(text: &str) -> Result<f64, String> {
+    let units = text.parse().ok().filter(|units: &f64| units.is_finite() && *units > 0.0);
+    units.ok_or_else(|| "give a finite number above zero, such as 5000".to_owned())
 }
 
 /// Reads the pause between two looks, each of which costs.

@@ -285,6 +285,15 @@ async fn wrong_arguments_and_tables() {
     golden(&place, "error-table", &["ls", "--table", "nowhere"]).await;
     golden(&place, "error-lease", &["acquire", "k", "--lease", "5"]).await;
     golden(&place, "error-key", &["show", ""]).await;
+    golden(&place, "error-read-units", &["ls", "--read-units", "NaN"]).await;
+    for units in ["nan", "-nan", "inf", "-inf", "1e999", "-1", "0", "-0.0", "many"] {
+        let refused = place.run(&["ls", &format!("--read-units={units}")]).await;
+        assert_eq!(refused.code(), 2, "{units}: {refused:?}");
+        assert!(refused.err.contains("give a finite number above zero, such as 5000"), "{units}: {refused:?}");
+    }
+    let negative = place.run(&["ls", "--read-units", "-1"]).await;
+    assert!(negative.err.contains("give a finite number above zero"), "{negative:?}");
+    place.run(&["ls", "--read-units", "0.5"]).await.done();
     let mut nowhere = place.command();
     nowhere.env_remove("AWS_REGION").arg("ls");
     assert_golden("error-region", &end(&mut nowhere).await);
