@@ -4,8 +4,9 @@ use crate::arguments::{FreezeOptions, ThawOptions};
 use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
+use crate::row::ONCE;
 use crate::screen::{self, STRONG, plain};
-use lambda_lock::ThawOutcome;
+use lambda_lock::{LockKey, ThawOutcome};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,15 +15,28 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
     let locks = connection.open().await?;
     let key = options.key.key();
     let shown = plain(&key.to_string());
-    if !options.decision.yes {
-        let holder = match locks.peek(key.clone()).await? {
-            Some(lock) if !lock.released => format!("its holder {} may finish", plain(&lock.holder)),
-            _ => "nobody holds it".to_owned(),
-        };
-        confirm(&format!(
-            "This freezes {STRONG}{shown}{STRONG:#} of table {}: {holder}, and nobody else is granted it until it is thawed.",
-            connection.table()
-        ))?;
+    let of_work = prefix_of_work(&key);
+    if of_work.is_some() || !options.decision.yes {
+        let row = locks.peek(key.clone()).await?;
+        if let (None, Some(prefix)) = (&row, of_work) {
+            return Err(Failure::Usage(format!(
+                "{shown} has no row, and is the key of idempotent work of a client with the prefix {}/, which cannot be \
+                 frozen: if it is a lock, acquire it once before",
+                plain(prefix)
+            )));
+        }
+        if !options.decision.yes {
+            let holder = match row {
+                Some(lock) if !lock.released => format!("its holder {} may finish", plain(&lock.holder)),
+                Some(_) => "nobody holds it".to_owned(),
+                None => "it has no row yet, so this makes one".to_owned(),
+            };
+            confirm(&format!(
+                "This freezes {STRONG}{shown}{STRONG:#} of table {}: {holder}, and nobody else is granted it until it is \
+                 thawed.",
+                connection.table()
+            ))?;
+        }
     }
     locks.freeze(key.clone(), &options.decision.reason).await?;
     let mut out = anstream::stdout();
@@ -36,6 +50,12 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
         )?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The prefix of the client whose idempotent work has this key, without its slash. The crate only knows the prefix of its own
+/// client, so it would make a lock where the record of that work belongs.
+fn prefix_of_work(key: &LockKey) -> Option<&str> {
+    key.key().split_once(&format!("/{ONCE}")).map(|(prefix, _)| prefix)
 }
 
 pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions) -> Result<ExitCode, Failure> {

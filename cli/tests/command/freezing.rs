@@ -1,7 +1,7 @@
 //! `freeze`, `thaw`, and what the other commands say of a frozen lock.
 
 use crate::golden::{assert_golden, coloured, golden};
-use crate::place::{Place, end};
+use crate::place::{LEASE, Place, end};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,6 +35,29 @@ async fn freeze_and_thaw() {
         golden(&place, &format!("help-{command}"), &[command, "--help"]).await;
     }
     assert_eq!(place.run(&["run", "customer-1", "--", "echo", "ran"]).await.done(), "ran\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freeze_makes_no_row_where_a_record_of_work_belongs() {
+    let place = Place::new().await;
+    let why = ["--reason", "r"];
+    golden(&place, "freeze-no-row", &[&["freeze", "customer-1"], &why[..]].concat()).await;
+    let work = |name: &'static str, yes: &[&'static str]| [&["freeze", name], yes, &why[..]].concat();
+    golden(&place, "freeze-work-of-prefix", &work("blue/once/order-9", &["--yes"])).await;
+    for (key, yes) in [("blue/once/order-9", &[][..]), ("a/b/once/order-9/c", &["--yes"])] {
+        let refused = place.run(&work(key, yes)).await;
+        assert!(refused.code() == 2 && refused.err.contains("idempotent work"), "{key}: {refused:?}");
+        assert!(place.locks("test").peek(key).await.unwrap().is_none(), "{key}");
+    }
+    // With its row, a key is what its row says.
+    let blue = place.locks("test").prefixed("blue/").unwrap();
+    let work_begun = blue.once("order-9").owner("host-d/1").lease(LEASE).start::<()>().await.unwrap();
+    assert_eq!(place.run(&work("blue/once/order-9", &["--yes"])).await.code(), 78);
+    drop(work_begun);
+    place.held("job/once/a-month", "host-a/17").await.release().await.unwrap();
+    place.run(&work("job/once/a-month", &["--yes"])).await.done();
+    // The last part of a key is no namespace.
+    place.run(&work("job/once", &["--yes"])).await.done();
 }
 
 #[tokio::test(flavor = "multi_thread")]
