@@ -24,7 +24,7 @@ function grant(lock) {
   return grantToJson(granted.length - 1, lock, lock.remaining(), lock.data());
 }
 
-function acquiring({ key, remaining, lease, owner, workflow, data, observation, reclaimOwn }) {
+function acquiring({ key, remaining, lease, owner, workflow, data, observation, reclaimOwn, queueing }) {
   return [{ key }, {
     budget: remaining == null ? undefined : { remaining: big(remaining), reserve: 0n },
     lease: big(lease),
@@ -33,6 +33,7 @@ function acquiring({ key, remaining, lease, owner, workflow, data, observation, 
     data: dataChange(data),
     observation: observationFromJson(observation),
     reclaimOwn,
+    queueing: queueing ?? undefined,
   }];
 }
 

@@ -21,6 +21,7 @@ function wanted({ key, remaining, lease, reclaimOwn, ...options }) {
     data: dataChange(options.data),
     observation: observationFromJson(options.observation),
     reclaim: { tag: reclaimOwn ? 'same-owner' : 'nobody' },
+    queueing: options.queueing ?? undefined,
   }];
 }
 

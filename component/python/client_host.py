@@ -101,7 +101,7 @@ class ClientHost(Host):
         return (time.perf_counter_ns() - started) / count
 
 
-def acquiring(remaining, lease, owner, workflow, data, observation, reclaimOwn):
+def acquiring(remaining, lease, owner, workflow, data, observation, reclaimOwn, queueing):
     budget = None if remaining is None else {"remaining": remaining, "reserve": 0}
     return {
         "budget": budget,
@@ -111,6 +111,7 @@ def acquiring(remaining, lease, owner, workflow, data, observation, reclaimOwn):
         "data": data_change(data),
         "observation": observation_from_json(observation),
         "reclaim_own": reclaimOwn,
+        "queueing": queueing,
     }
 
 

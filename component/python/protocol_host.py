@@ -50,7 +50,7 @@ class ProtocolHost(Host):
             lock.drop()
         return (time.perf_counter_ns() - started) / count
 
-    def wanted(self, key, remaining, lease, owner, workflow, data, observation, reclaimOwn):
+    def wanted(self, key, remaining, lease, owner, workflow, data, observation, reclaimOwn, queueing):
         return {
             "key": key,
             "lease": self.locks.lease_covering(remaining) if lease is None else lease,
@@ -59,6 +59,7 @@ class ProtocolHost(Host):
             "data": data_change(data),
             "observation": observation_from_json(observation),
             "reclaim": "same-owner" if reclaimOwn else "nobody",
+            "queueing": queueing,
         }
 
 

@@ -48,8 +48,12 @@ impl GuestClient for Client {
     }
 
     fn acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<locks::Lock> {
-        let lock = run(acquiring(self.locks.acquire(key), options).into_future())?;
-        Ok(self.held(lock))
+        let in_turn = options.queueing == Some(types::Queueing::InTurn);
+        let mut request = acquiring(self.locks.acquire(key), options);
+        if in_turn {
+            request = request.in_turn();
+        }
+        Ok(self.held(run(request.into_future())?))
     }
 
     fn try_acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<Acquired> {

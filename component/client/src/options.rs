@@ -9,7 +9,7 @@ pub(crate) fn acquiring<Mode: NewHolder>(
     request: AcquireRequest<'_, Mode>,
     options: AcquireOptions,
 ) -> AcquireRequest<'_, Mode> {
-    let AcquireOptions { budget, lease, owner, workflow, data, observation, reclaim_own } = options;
+    let AcquireOptions { budget, lease, owner, workflow, data, observation, reclaim_own, queueing } = options;
     let mut request = leasing(request, budget, lease, data);
     if let Some(owner) = owner {
         request = request.owner(owner);
@@ -19,6 +19,9 @@ pub(crate) fn acquiring<Mode: NewHolder>(
     }
     if let Some(observation) = observation {
         request = request.observation(observation.into());
+    }
+    if queueing == Some(types::Queueing::OutOfTurn) {
+        request = request.out_of_turn();
     }
     if reclaim_own { request.reclaim_own() } else { request }
 }

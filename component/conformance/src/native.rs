@@ -1,7 +1,7 @@
 //! The crate itself in this process, with the same calls as the hosts.
 
 use crate::dynamodb_json;
-use crate::subject::{Acquire, Ask, Blocked, BoxFuture, Failure, Several, Subject, World};
+use crate::subject::{Acquire, Ask, Blocked, BoxFuture, Failure, Queueing, Several, Subject, World};
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
@@ -87,10 +87,12 @@ impl Opened {
         let locks = self.locks.clone().context("the first call must be open")?;
         let told = match ask {
             Ask::Open { .. } => Ok(Value::Null),
-            Ask::Acquire(acquire) => match acquiring(locks.acquire(acquire.key.as_str()), acquire)?.await {
-                Ok(lock) => Ok(self.grant(lock)),
-                Err(error) => Err(error),
-            },
+            Ask::Acquire(acquire) => {
+                let in_turn = acquire.queueing == Some(Queueing::InTurn);
+                let request = acquiring(locks.acquire(acquire.key.as_str()), acquire)?;
+                let request = if in_turn { request.in_turn() } else { request };
+                request.await.map(|lock| self.grant(lock))
+            }
             Ask::TryAcquire(acquire) => match acquiring(locks.try_acquire(acquire.key.as_str()), acquire)?.await {
                 Ok(TryAcquired::Granted(lock)) => Ok(json!({"granted": self.grant(lock)})),
                 Ok(TryAcquired::Held(seen)) => Ok(json!({"held": held(&seen)})),
@@ -278,7 +280,7 @@ fn acquiring<Mode: NewHolder>(
     request: AcquireRequest<'_, Mode>,
     acquire: Acquire,
 ) -> anyhow::Result<AcquireRequest<'_, Mode>> {
-    let Acquire { key: _, remaining, lease, owner, workflow, data, observation, reclaim_own } = acquire;
+    let Acquire { key: _, remaining, lease, owner, workflow, data, observation, reclaim_own, queueing } = acquire;
     let mut request = request;
     if let Some(remaining) = remaining {
         request = request.within(&Budget::lasting(Duration::from_millis(remaining)).reserve(Duration::ZERO));
@@ -297,6 +299,9 @@ fn acquiring<Mode: NewHolder>(
     }
     if let Some(observation) = observation {
         request = request.observation(read_observation(&observation)?);
+    }
+    if queueing == Some(Queueing::OutOfTurn) {
+        request = request.out_of_turn();
     }
     Ok(if reclaim_own { request.reclaim_own() } else { request })
 }

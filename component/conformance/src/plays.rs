@@ -2,7 +2,7 @@
 
 use crate::dynamodb_json;
 use crate::stage::{NATIVE, SUBJECT, Stage, TABLE};
-use crate::subject::{Acquire, Ask, Failure, Several, Subject};
+use crate::subject::{Acquire, Ask, Failure, Queueing, Several, Subject};
 use anyhow::{Context, bail, ensure};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Deserialize;
@@ -259,6 +259,11 @@ pub(crate) fn lease(key: &str, lease: u64) -> Acquire {
 /// Options with a waiting time and a lease for this key.
 pub(crate) fn waiting(key: &str, remaining: u64, lease: u64) -> Acquire {
     Acquire { key: key.to_owned(), remaining: Some(remaining), lease: Some(lease), ..Acquire::default() }
+}
+
+/// Options of a call that waits in line from its first look on.
+pub(crate) fn in_turn(key: &str, remaining: u64, lease: u64) -> Acquire {
+    Acquire { queueing: Some(Queueing::InTurn), ..waiting(key, remaining, lease) }
 }
 
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(told: Value) -> anyhow::Result<T> {

@@ -211,6 +211,20 @@ pub struct Acquire {
     pub observation: Option<Value>,
     /// Whether to replace a living holder of the same owner.
     pub reclaim_own: bool,
+    /// Whether to wait in line.
+    pub queueing: Option<Queueing>,
+}
+
+/// How an acquire behaves where others wait for the same lock, by the names of the WIT package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Queueing {
+    /// Takes a ticket behind a slow holder.
+    BehindSlowHolders,
+    /// Takes a ticket at once.
+    InTurn,
+    /// Does not look at the line.
+    OutOfTurn,
 }
 
 /// How to acquire several locks, or one of several places.

@@ -214,7 +214,7 @@ fn keys(keys: Vec<LockKey>) -> Value {
 }
 
 fn acquiring(acquire: Acquire) -> (LockKey, AcquireOptions) {
-    let Acquire { key, remaining, lease, owner, workflow, data, observation, reclaim_own } = acquire;
+    let Acquire { key, remaining, lease, owner, workflow, data, observation, reclaim_own, queueing } = acquire;
     let options = AcquireOptions {
         budget: remaining.map(|remaining| Budget { remaining, grace: None, reserve: Some(0) }),
         lease,
@@ -223,6 +223,7 @@ fn acquiring(acquire: Acquire) -> (LockKey, AcquireOptions) {
         data: data_change(data),
         observation: observation.map(Into::into),
         reclaim_own,
+        queueing: queueing.map(Into::into),
     };
     (lock_key(key), options)
 }

@@ -2,7 +2,7 @@
 
 use crate::bindings::locks::Blocked;
 use crate::bindings::types::{
-    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, Observation, PeekedLock,
+    AttributeValue, ConditionCheck, DataChange, Error, ErrorKind, Held, LockKey, Observation, PeekedLock, Queueing,
     ReleaseOutcome, SavedLock,
 };
 use crate::lines::{self, Failure};
@@ -14,6 +14,16 @@ pub fn lock_key(key: String) -> LockKey {
 
 pub fn data_change(data: Option<Vec<u8>>) -> DataChange {
     data.map_or(DataChange::Keep, DataChange::Set)
+}
+
+impl From<lines::Queueing> for Queueing {
+    fn from(queueing: lines::Queueing) -> Self {
+        match queueing {
+            lines::Queueing::BehindSlowHolders => Self::BehindSlowHolders,
+            lines::Queueing::InTurn => Self::InTurn,
+            lines::Queueing::OutOfTurn => Self::OutOfTurn,
+        }
+    }
 }
 
 pub fn outcome(outcome: ReleaseOutcome) -> Value {

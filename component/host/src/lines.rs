@@ -97,6 +97,15 @@ pub struct Acquire {
     pub data: Option<Vec<u8>>,
     pub observation: Option<Observation>,
     pub reclaim_own: bool,
+    pub queueing: Option<Queueing>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Queueing {
+    BehindSlowHolders,
+    InTurn,
+    OutOfTurn,
 }
 
 #[derive(Deserialize)]

@@ -135,7 +135,7 @@ impl Opened {
     }
 
     fn wanted(&mut self, acquire: Acquire) -> anyhow::Result<Wanted> {
-        let Acquire { key, remaining, lease, owner, workflow, data, observation, reclaim_own } = acquire;
+        let Acquire { key, remaining, lease, owner, workflow, data, observation, reclaim_own, queueing } = acquire;
         let lease = match lease {
             Some(lease) => lease,
             None => self.locks.lease_covering(remaining.unwrap_or_default(), GRACE)?,
@@ -149,6 +149,7 @@ impl Opened {
             data: data_change(data),
             observation: observation.map(Into::into),
             reclaim: if reclaim_own { Reclaim::SameOwner } else { Reclaim::Nobody },
+            queueing: queueing.map(Into::into),
         })
     }
 

@@ -110,7 +110,7 @@ impl Table {
             Reclaim::Only(_) => AttributesChange::Keep,
             Reclaim::Nobody | Reclaim::SameOwner => AttributesChange::default(),
         };
-        let queueing = Queueing::default();
+        let queueing = wanted.queueing.map(Queueing::from).unwrap_or_default();
         Ok(AcquireOptions { key, owner, workflow, data, attributes, reclaim, queueing, observation, commit: None })
     }
 }
@@ -126,6 +126,16 @@ fn clock_bounds(clocks: types::ClockRules) -> Result<ClockBounds> {
         return Err(invalid("the clock drift must be a fraction from 0.0 to 1.0, such as 0.05"));
     }
     Ok(ClockBounds::default().with_drift(clocks.clock_drift)?.with_max_clock_skew(skew))
+}
+
+impl From<types::Queueing> for Queueing {
+    fn from(queueing: types::Queueing) -> Self {
+        match queueing {
+            types::Queueing::BehindSlowHolders => Self::BehindSlowHolders,
+            types::Queueing::InTurn => Self::AtOnce,
+            types::Queueing::OutOfTurn => Self::Ignored,
+        }
+    }
 }
 
 impl From<types::Schema> for Schema {

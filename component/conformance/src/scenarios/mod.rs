@@ -5,6 +5,7 @@ mod errors;
 mod fencing;
 mod handing_over;
 mod holding;
+mod line;
 mod lost_answers;
 mod several;
 
@@ -83,6 +84,11 @@ pub fn all() -> Vec<Scenario> {
             a_frozen_lock_is_refused_with_the_reason_until_it_is_thawed,
             a_retried_task_gets_its_own_lock_again_with_a_larger_token,
             the_lease_covers_the_budget_its_grace_and_the_drift,
+        }
+        line: {
+            those_in_line_are_granted_the_lock_in_the_order_of_their_tickets,
+            in_turn_a_caller_takes_its_ticket_at_its_first_look,
+            a_free_lock_is_left_to_those_in_line_but_not_out_of_turn,
         }
         holding: {
             a_holder_relies_on_less_than_its_lease,
