@@ -12,7 +12,7 @@ mod several;
 use crate::native::Native;
 use crate::plays::Player;
 use crate::stage::Stage;
-use crate::subject::{BoxFuture, Subject, World};
+use crate::subject::{Ask, BoxFuture, Subject, World};
 use anyhow::Context;
 use std::time::{Duration, Instant};
 
@@ -168,6 +168,10 @@ pub struct Played {
 pub async fn play(subject: &dyn Subject, only: &str) -> anyhow::Result<Vec<Played>> {
     let stage = Stage::set().await?;
     let native = Native::default();
+    // The first request of a process that has just started can take longer than a request may.
+    for player in [Player::subject(&stage, subject).await?, Player::native(&stage, &native).await?] {
+        let _ = player.ask(Ask::Peek { key: "warm".to_owned() }).await?;
+    }
     let mut played = Vec::new();
     for scenario in all().iter().filter(|scenario| scenario.name.contains(only)) {
         let started = Instant::now();
