@@ -219,6 +219,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_line_has_the_span_of_the_invocation_and_none_of_the_crate() {
+        let lines = lines(LevelFilter::INFO, || {
+            let _invocation = tracing::info_span!("Lambda runtime invoke", requestId = "r-1").entered();
+            let _acquire = tracing::info_span!(target: "lambda_lock::lock::acquire", "lock_acquire").entered();
+            tracing::warn!("of the crate");
+        });
+        assert_eq!(lines[0]["span"], serde_json::json!({ "name": "Lambda runtime invoke", "requestId": "r-1" }));
+        assert_eq!(lines[0]["spans"].as_array().map(Vec::len), Some(1), "{}", lines[0]);
+    }
+
     /// These are log lines as the runtime writes them. The tests of `local` and of the deployed functions check
     /// its real lines.
     #[test]
