@@ -49,8 +49,8 @@ struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "record"])]
     survey: Option<PathBuf>,
 
-    /// Checks every state of two small models instead: two callers of one lock, and a caller of two locks together beside
-    /// a caller of one. A lease has two ticks.
+    /// Checks every state of three small models instead: two callers of one lock, a caller of two locks together beside
+    /// a caller of one, and two callers in line behind a holder. A lease has two ticks.
     #[arg(long, conflicts_with_all = ["seed", "survey", "record"])]
     model: bool,
 
@@ -128,7 +128,7 @@ fn surveyed(arguments: &Arguments, only: Option<Mistake>, file: &Path) -> anyhow
 }
 
 /// These bounds give more than a million states each.
-const BOUNDS: [Bounds; 2] = [
+const BOUNDS: [Bounds; 3] = [
     Bounds {
         asking: Asking::ForOneLock,
         depth: 13,
@@ -148,6 +148,16 @@ const BOUNDS: [Bounds; 2] = [
         duplicates: 1,
         conflicts: 1,
         crashes: 0,
+    },
+    Bounds {
+        asking: Asking::InLine,
+        depth: 10,
+        time: 6,
+        calls: 2,
+        messages: 2,
+        duplicates: 1,
+        conflicts: 0,
+        crashes: 1,
     },
 ];
 

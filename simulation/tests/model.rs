@@ -1,7 +1,7 @@
 //! The model must be able to find mistakes. `cargo sim --model` checks all of its states.
 
 use lambda_lock::mistakes::Mistake;
-use lambda_lock_simulation::model::{Asking, Bounds, check};
+use lambda_lock_simulation::model::{Asking, Bounds, Checked, check};
 
 const SMALL: Bounds = Bounds {
     asking: Asking::ForOneLock,
@@ -14,12 +14,14 @@ const SMALL: Bounds = Bounds {
     crashes: 1,
 };
 
-fn finds_nothing_but(mistakes: &[Mistake], bounds: Bounds) {
-    assert_eq!(check(bounds, None, 2, |_| {}).broken, Vec::<String>::new());
+fn finds_nothing_but(mistakes: &[Mistake], bounds: Bounds) -> Checked {
+    let unchanged = check(bounds, None, 2, |_| {});
+    assert_eq!(unchanged.broken, Vec::<String>::new());
     for mistake in mistakes {
         let checked = check(bounds, Some(*mistake), 2, |_| {});
         assert!(!checked.broken.is_empty(), "{mistake:?} was not noticed in {} states", checked.states);
     }
+    unchanged
 }
 
 #[test]
@@ -32,6 +34,26 @@ fn the_model_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
         Mistake::NoRecognition,
     ];
     finds_nothing_but(&mistakes, SMALL);
+}
+
+#[test]
+fn the_model_of_a_line_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
+    let mistakes = [
+        Mistake::ClaimIgnoresLine,
+        Mistake::DeadHolderIgnoresLine,
+        Mistake::GrantServesNoTicket,
+        Mistake::InTurnWhileHeld,
+        Mistake::NewcomerPasses,
+        Mistake::ReleaseServesAll,
+        Mistake::ServedGoesBack,
+        Mistake::SkipAtOnce,
+        Mistake::SkipCountsHeldTime,
+        Mistake::TakeOfAnyVersion,
+        Mistake::TakeoverIgnoresLine,
+    ];
+    let line = Bounds { asking: Asking::InLine, time: 6, calls: 2, ..SMALL };
+    let never = finds_nothing_but(&mistakes, line).sometimes.into_iter().filter(|(_, often)| *often == 0);
+    assert_eq!(never.collect::<Vec<_>>(), [], "events that never happened");
 }
 
 #[test]

@@ -28,14 +28,14 @@ impl Lock {
         mut inputs: Vec<Input>,
     ) {
         inputs.push(Input::Step(state.now));
-        let (next, print) = replay(caller, state.calls[caller], call, &held, &inputs);
+        let (next, print) = replay(self.bounds.asking, caller, state.calls[caller], call, &held, &inputs);
         let waits_for = match next {
             Next::Pauses => WaitsFor::Time,
             Next::Sends(sent) => {
                 state.sent[caller] += 1;
                 let (call, number) = (state.calls[caller], state.sent[caller]);
                 let print = print_of(&sent);
-                state.messages.push(Message { caller, call, number, sent, print });
+                state.messages.push(Message { caller, call, number, sent, print, applied: false });
                 WaitsFor::Answer(number)
             }
             Next::Acquired(acquired) => return self.acquired(state, caller, acquired),

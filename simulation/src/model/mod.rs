@@ -1,5 +1,5 @@
-//! The exhaustive model: two callers, a small abstract time, and every order of events. Either both callers ask for one
-//! key, or one of them asks for two keys together and the other for one of the two.
+//! The exhaustive model: a few callers, a small abstract time, and every order of events. Two callers ask for one key, or
+//! one of them asks for two keys together and the other for one of the two, or two wait in line behind a holder.
 //!
 //! The operations are the protocol's own, and the table evaluates the protocol's own expressions. A request may be
 //! applied with or without a response, be applied twice, or arrive at any later time. Callers time out, crash, and
@@ -9,6 +9,7 @@
 //! writes of its rows meet a conflict. A refused one may report only a part of its reasons.
 
 mod calls;
+mod line;
 mod operations;
 mod requests;
 mod sometimes;
@@ -32,10 +33,8 @@ const LEASE: Duration = Duration::from_millis(200);
 
 const EPOCH: u64 = 1_800_000_000_000;
 
-const CALLERS: usize = 2;
-
-/// The number of requests that a call may send before its time is over.
-const REQUESTS: usize = 3;
+/// The number of callers. Only the line has a third one.
+const CALLERS: usize = 3;
 
 static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     clock_bounds: ClockBounds::default().with_max_clock_skew(Some(TICK)),
@@ -49,6 +48,19 @@ pub enum Asking {
     ForOneLock,
     /// The first asks for two locks together, the second for one of them at a time.
     ForASet,
+    /// Two wait in line for a lock that a third one holds at the beginning.
+    InLine,
+}
+
+impl Asking {
+    /// The number of requests that a call may send before its time is over.
+    fn requests(self) -> usize {
+        match self {
+            Asking::ForOneLock | Asking::ForASet => 3,
+            // A Claim, a ticket, two looks and a Take, with one response lost.
+            Asking::InLine => 6,
+        }
+    }
 }
 
 /// The bounds of the model.
@@ -113,7 +125,11 @@ impl Model for Lock {
     type Action = Happening;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::new()]
+        mistakes::set(self.mistake);
+        match self.bounds.asking {
+            Asking::ForOneLock | Asking::ForASet => vec![State::new()],
+            Asking::InLine => self.lines(),
+        }
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Happening>) {
@@ -126,6 +142,9 @@ impl Model for Lock {
             match what {
                 Caller::Idle if more => {
                     actions.extend(self.asks(caller).iter().map(|call| Happening::Begins(caller, *call)));
+                }
+                Caller::Holding(_) if self.bounds.asking == Asking::InLine && room => {
+                    actions.push(Happening::Begins(caller, Call::Release));
                 }
                 Caller::Holding(_) if more => {
                     actions.extend([Call::Renew, Call::Release].map(|call| Happening::Begins(caller, call)));
@@ -149,6 +168,44 @@ impl Model for Lock {
 
     fn next_state(&self, last: &State, action: Happening) -> Option<State> {
         mistakes::set(self.mistake);
+        self.next_state_of(last, action)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no promise is broken", |_, state: &State| state.broken.is_none()),
+            Property::always("at most one guard says mine", |_, state: &State| {
+                (0..CALLERS).filter(|caller| state.says_mine(*caller)).count() <= 1
+            }),
+            Property::always("a guard that says mine has its rows", |_, state: &State| {
+                (0..CALLERS).all(|caller| state.relies_on(caller).iter().all(|holding| state.is_held_by(holding)))
+            }),
+            Property::sometimes("a guard says mine", |_, state: &State| {
+                (0..CALLERS).any(|caller| state.says_mine(caller))
+            }),
+            Property::sometimes("a holder finds its lease run out", |_, state: &State| {
+                (0..CALLERS)
+                    .any(|caller| matches!(state.callers[caller], Caller::Holding(_)) && !state.says_mine(caller))
+            }),
+            Property::sometimes("an old holder has not noticed the new one", |_, state: &State| {
+                state.callers.iter().filter(|caller| matches!(caller, Caller::Holding(_))).count() >= 2
+            }),
+        ]
+    }
+}
+
+impl Lock {
+    /// The calls that a caller without a lock may begin.
+    fn asks(&self, caller: usize) -> &'static [Call] {
+        match (self.bounds.asking, caller) {
+            (_, 2..) => &[],
+            (Asking::ForOneLock | Asking::InLine, _) => &[Call::Acquire(0)],
+            (Asking::ForASet, 0) => &[Call::AcquireAll],
+            (Asking::ForASet, _) => &[Call::Acquire(0), Call::Acquire(1)],
+        }
+    }
+
+    fn next_state_of(&self, last: &State, action: Happening) -> Option<State> {
         let mut state = last.clone();
         match action {
             Happening::Tick => state.now += 1,
@@ -196,7 +253,8 @@ impl Model for Lock {
             Happening::Doubled(index) => {
                 state.duplicates += 1;
                 let message = state.messages[index].clone();
-                self.apply(&mut state, message, false);
+                let applied = matches!(self.apply(&mut state, message, false), Some(Answer::Applied(_)));
+                state.messages[index].applied = applied;
             }
             Happening::TimesOut(caller) => {
                 // A read that nobody waits for has no effect.
@@ -210,38 +268,6 @@ impl Model for Lock {
             }
         }
         Some(state)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("no promise is broken", |_, state: &State| state.broken.is_none()),
-            Property::always("at most one guard says mine", |_, state: &State| {
-                (0..CALLERS).filter(|caller| state.says_mine(*caller)).count() <= 1
-            }),
-            Property::always("a guard that says mine has its rows", |_, state: &State| {
-                (0..CALLERS).all(|caller| state.relies_on(caller).iter().all(|holding| state.is_held_by(holding)))
-            }),
-            Property::sometimes("a guard says mine", |_, state: &State| {
-                (0..CALLERS).any(|caller| state.says_mine(caller))
-            }),
-            Property::sometimes("a holder finds its lease run out", |_, state: &State| {
-                matches!(state.callers[0], Caller::Holding(_)) && !state.says_mine(0)
-            }),
-            Property::sometimes("an old holder has not noticed the new one", |_, state: &State| {
-                matches!(state.callers, [Caller::Holding(_), Caller::Holding(_)])
-            }),
-        ]
-    }
-}
-
-impl Lock {
-    /// The calls that a caller without a lock may begin.
-    fn asks(&self, caller: usize) -> &'static [Call] {
-        match (self.bounds.asking, caller) {
-            (Asking::ForOneLock, _) => &[Call::Acquire(0)],
-            (Asking::ForASet, 0) => &[Call::AcquireAll],
-            (Asking::ForASet, _) => &[Call::Acquire(0), Call::Acquire(1)],
-        }
     }
 
     /// How a request in flight may arrive.

@@ -2,7 +2,7 @@
 //! inputs.
 
 use super::state::{Call, Input, KEYS, Sent, print_of};
-use super::{EPOCH, LEASE, REQUESTS, SETTINGS, TICK};
+use super::{Asking, EPOCH, LEASE, SETTINGS, TICK};
 use lambda_lock::protocol::{
     self, AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AttributesChange, DataChange, FailedAcquire,
     Failure, Holding, Instants, LockKey, Now, Queueing, Reclaim, ReleaseOptions, Released, Step, Steps, WallClock,
@@ -10,14 +10,14 @@ use lambda_lock::protocol::{
 };
 use std::time::Duration;
 
-/// The clocks of a caller. The second caller's wall clock is half a tick ahead, the first caller's half a tick behind.
+/// The clocks of a caller. The first caller's wall clock is half a tick behind, and those of the others half a tick ahead.
 pub(super) fn instants(caller: usize, now: u8) -> Instants {
     let ticks = TICK * u32::from(now);
     let off = if caller == 0 { TICK / 2 } else { TICK * 3 / 2 };
     Instants { monotonic: ticks, wall: Duration::from_millis(EPOCH) + ticks + off }
 }
 
-fn options(caller: usize, key: usize) -> AcquireOptions {
+fn options(asking: Asking, caller: usize, key: usize) -> AcquireOptions {
     AcquireOptions {
         key: LockKey::from(KEYS[key]),
         owner: owner(caller),
@@ -25,7 +25,7 @@ fn options(caller: usize, key: usize) -> AcquireOptions {
         data: DataChange::Keep,
         attributes: AttributesChange::default(),
         reclaim: Reclaim::Nobody,
-        queueing: Queueing::Ignored,
+        queueing: if asking == Asking::InLine { Queueing::AtOnce } else { Queueing::Ignored },
         observation: None,
         commit: None,
     }
@@ -65,12 +65,19 @@ pub(super) enum Next {
 
 /// Starts an operation again with the inputs that it had, and returns its next step and a fingerprint. Two operations
 /// with the same inputs have the same fingerprint.
-pub(super) fn replay(caller: usize, serial: u8, call: Call, held: &[Holding], inputs: &[Input]) -> (Next, u64) {
+pub(super) fn replay(
+    asking: Asking,
+    caller: usize,
+    serial: u8,
+    call: Call,
+    held: &[Holding],
+    inputs: &[Input],
+) -> (Next, u64) {
     let print = print_of(&(held, inputs));
     let mut held = held.to_vec();
     let steps = match call {
         Call::Acquire(key) => Steps::new(move |mut port| async move {
-            Next::Acquired(protocol::acquire(&mut port, &SETTINGS, options(caller, key)).await)
+            Next::Acquired(protocol::acquire(&mut port, &SETTINGS, options(asking, caller, key)).await)
         }),
         Call::AcquireAll => Steps::new(move |mut port| async move {
             Next::AcquiredAll(protocol::acquire_all(&mut port, &SETTINGS, options_for_all(caller)).await)
@@ -93,10 +100,10 @@ pub(super) fn replay(caller: usize, serial: u8, call: Call, held: &[Holding], in
             Next::Released(released)
         }),
     };
-    (drive(steps, caller, serial, inputs), print)
+    (drive(steps, asking, caller, serial, inputs), print)
 }
 
-fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) -> Next {
+fn drive(mut steps: Steps<Next>, asking: Asking, caller: usize, serial: u8, inputs: &[Input]) -> Next {
     let mut last = Next::Pauses;
     let mut requests = 0;
     for input in inputs {
@@ -104,7 +111,7 @@ fn drive(mut steps: Steps<Next>, caller: usize, serial: u8, inputs: &[Input]) ->
             Input::Answer(now, answer) => steps.answered(instants(caller, *now), answer.clone()),
             Input::Step(now) => {
                 let now = instants(caller, *now);
-                let left = if requests < REQUESTS { Duration::from_secs(10) } else { Duration::ZERO };
+                let left = if requests < asking.requests() { Duration::from_secs(10) } else { Duration::ZERO };
                 let millis = now.wall.as_millis() as u64;
                 let now = Now {
                     instants: now,

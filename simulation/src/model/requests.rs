@@ -1,8 +1,9 @@
 //! Requests that reach the table, and checks of what they wrote.
 
+use super::line::Counters;
 use super::sometimes::count;
 use super::state::{Landing, Message, Sent, State, position, print_of, sorted};
-use super::{Lock, SETTINGS};
+use super::{Asking, Lock, SETTINGS};
 use crate::expression;
 use crate::expression::Outcome;
 use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, Request, Scope, Value};
@@ -19,7 +20,7 @@ impl Lock {
                 count(&self.sometimes.conflicts);
                 Some(Answer::Throttled)
             }
-            Sent::Alone(request) => Some(self.write(state, message.caller, request, heard)),
+            Sent::Alone(request) => Some(self.write(state, &message, request, heard)),
             Sent::Read(keys) => {
                 let row = |key: &LockKey| Some(state.row(key).item.clone());
                 Some(Answer::FoundAll(keys.iter().map(row).collect()))
@@ -64,7 +65,7 @@ impl Lock {
         let Some(mut landing) = state.landing.take() else { return };
         let request = landing.left.remove(index);
         let (caller, heard) = (landing.message.caller, landing.heard);
-        if !matches!(self.write(state, caller, &request, heard), Answer::Applied(_)) {
+        if !matches!(self.write(state, &landing.message, &request, heard), Answer::Applied(_)) {
             state.breaks("a transaction was accepted, and then applied in part");
         }
         if !landing.left.is_empty() {
@@ -74,11 +75,12 @@ impl Lock {
         }
     }
 
-    fn write(&self, state: &mut State, caller: usize, request: &Request, heard: bool) -> Answer {
+    fn write(&self, state: &mut State, message: &Message, request: &Request, heard: bool) -> Answer {
         let expression = Expression::of(request, &SETTINGS.schema);
         let row = &mut state.rows[position(&request.key)];
         let (before, released) = (row.version().map(str::to_owned), row.is_released());
         let (token, alive) = (row.token(), row.item.is_some() && !released);
+        let counters = Counters::of(row);
         let outcome = expression::update(&expression, &mut row.item, || {
             let mut made = Item::default();
             made.set("key", Value::S(request.key.key().to_owned()));
@@ -91,7 +93,10 @@ impl Lock {
             return Answer::ConditionFailed(row.item.clone());
         };
         row.print = print_of(&sorted(&row.item));
-        self.note(state, caller, request, before, (token, alive));
+        self.note(state, message.caller, request, before, (token, alive));
+        if self.bounds.asking == Asking::InLine {
+            self.note_line(state, message, request, counters, alive, heard);
+        }
         if !heard && matches!(request.action, Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. }) {
             count(&self.sometimes.ghosts);
         }

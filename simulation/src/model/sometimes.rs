@@ -31,6 +31,17 @@ pub(super) struct Sometimes {
     pub(super) told_in_part: AtomicU64,
     /// Copies of an accepted transaction.
     pub(super) sent_again: AtomicU64,
+    pub(super) tickets: AtomicU64,
+    /// Tickets of which no caller was told.
+    pub(super) lost_tickets: AtomicU64,
+    /// Requests for a ticket that got two.
+    pub(super) joined_twice: AtomicU64,
+    /// Grants by a Claim in turn.
+    pub(super) in_turn: AtomicU64,
+    /// Grants that passed a smaller ticket.
+    pub(super) passed: AtomicU64,
+    /// Grants to callers that had been passed.
+    pub(super) late_tickets: AtomicU64,
 }
 
 impl Sometimes {
@@ -40,14 +51,25 @@ impl Sometimes {
             ("granted", of(&self.granted)),
             ("taken over", of(&self.takeovers)),
             ("recognised after a lost answer", of(&self.recognised)),
-            ("renewed after the lease had run out", of(&self.renewed_late)),
-            ("lost", of(&self.lost)),
             ("unknown", of(&self.unknown)),
             ("held", of(&self.held)),
             ("late requests refused", of(&self.late_refused)),
             ("grants that nobody was told of", of(&self.ghosts)),
             ("released", of(&self.released)),
         ];
+        // Nobody renews in line.
+        if asking == Asking::InLine {
+            list.extend([
+                ("tickets", of(&self.tickets)),
+                ("tickets that nobody was told of", of(&self.lost_tickets)),
+                ("two tickets for one request", of(&self.joined_twice)),
+                ("granted in turn", of(&self.in_turn)),
+                ("granted before a smaller ticket", of(&self.passed)),
+                ("granted with a ticket that was passed", of(&self.late_tickets)),
+            ]);
+        } else {
+            list.extend([("renewed after the lease had run out", of(&self.renewed_late)), ("lost", of(&self.lost))]);
+        }
         if asking == Asking::ForASet {
             list.extend([
                 ("single writes that met a transaction", of(&self.conflicts)),

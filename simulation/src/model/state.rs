@@ -1,6 +1,7 @@
 //! One state of the model, and what can be derived from it.
 
 use super::CALLERS;
+use super::line::Line;
 use super::operations::instants;
 use lambda_lock::protocol::{Action, Answer, Holding, Item, LockKey, Request, TransactionId, Value, schema};
 use std::fmt::{Debug, Write as _};
@@ -79,6 +80,8 @@ pub(super) struct Message {
     pub(super) number: u8,
     pub(super) sent: Sent,
     pub(super) print: u64,
+    /// A copy of it was applied. Only for counting, so it is no part of the state.
+    pub(super) applied: bool,
 }
 
 /// A transaction that DynamoDB has accepted, and that has not reached all of its rows.
@@ -138,6 +141,7 @@ pub struct State {
     pub(super) landing: Option<Landing>,
     /// The transactions that DynamoDB has accepted. It recognises a copy of them.
     pub(super) accepted: Vec<TransactionId>,
+    pub(super) line: Line,
     pub(super) duplicates: u8,
     pub(super) conflicts: u8,
     pub(super) crashes: u8,
@@ -147,8 +151,8 @@ pub struct State {
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let Self { now, rows, callers, calls, sent, messages, landing, accepted, .. } = self;
-        let Self { duplicates, conflicts, crashes, broken, .. } = self;
-        (now, calls, sent, duplicates, conflicts, crashes, broken).hash(hasher);
+        let Self { line, duplicates, conflicts, crashes, broken, .. } = self;
+        (now, calls, sent, line, duplicates, conflicts, crashes, broken).hash(hasher);
         for row in rows {
             (row.print, row.largest_token).hash(hasher);
         }
@@ -188,12 +192,13 @@ impl State {
         Self {
             now: 0,
             rows: Default::default(),
-            callers: [Caller::Idle, Caller::Idle],
+            callers: [const { Caller::Idle }; CALLERS],
             calls: [0; CALLERS],
             sent: [0; CALLERS],
             messages: Vec::new(),
             landing: None,
             accepted: Vec::new(),
+            line: Line::default(),
             duplicates: 0,
             conflicts: 0,
             crashes: 0,
