@@ -22,6 +22,7 @@ mod world;
 pub use batch::{Batch, Summary};
 pub use counts::Counts;
 pub use ledger::{Invariant, Violation};
+pub use plan::FIRST_CROWD;
 pub use run::{Options, Run, run};
 pub use survey::{Known, read, survey, table};
 pub use table::Rows;

@@ -7,7 +7,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use lambda_lock::mistakes::{self, Mistake};
 use lambda_lock_simulation::model::{Asking, Bounds, check};
-use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run, survey, table};
+use lambda_lock_simulation::{Batch, FIRST_CROWD, Invariant, Options, Summary, run, survey, table};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,10 @@ struct Arguments {
     /// The first seed.
     #[arg(long, default_value_t = 0, value_name = "S")]
     base: u64,
+
+    /// Runs seeds with a crowd instead: up to 16 callers that all wait in line. They are larger by 2⁴⁷.
+    #[arg(long, conflicts_with_all = ["seed", "survey", "model"])]
+    crowd: bool,
 
     /// Runs only this seed, and prints everything that happens.
     #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "base"])]
@@ -213,7 +217,8 @@ fn batch(arguments: &Arguments, mistake: Option<Mistake>) -> anyhow::Result<Exit
         bail!("--seeds must be at least 1; got 0");
     }
     let threads = arguments.threads();
-    let batch = Batch { base: arguments.base, seeds: arguments.seeds, threads, mistake, stop: mistake.map(|_| 1) };
+    let base = if arguments.crowd { FIRST_CROWD.wrapping_add(arguments.base) } else { arguments.base };
+    let batch = Batch { base, seeds: arguments.seeds, threads, mistake, stop: mistake.map(|_| 1) };
     let bar = ProgressBar::new(arguments.seeds);
     let style = "{elapsed_precise} {wide_bar} {human_pos}/{human_len} seeds, {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style)?);

@@ -1,12 +1,21 @@
 //! What one seed decides beforehand: clocks, sizes, and how strong each fault is.
 
 use crate::clocks::MOST_BEHIND;
+use crate::several;
 use fastrand::Rng;
 use lambda_lock::Dialect;
 use std::time::Duration;
 
 /// How long an idle row is kept, if rows have a TTL attribute.
 pub(crate) const RETENTION: Duration = Duration::from_secs(2);
+
+/// The seeds of crowds begin here, and end where those of sets begin. In a crowd up to 16 callers of this crate all wait in
+/// line for the same lock.
+pub const FIRST_CROWD: u64 = 1 << 47;
+
+pub(crate) fn is_crowd(seed: u64) -> bool {
+    (FIRST_CROWD..several::FIRST_SEED).contains(&seed)
+}
 
 /// The probability of a fault, from 0 to 1.
 pub(crate) type Chance = f64;
@@ -17,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) keys: usize,
     /// The number of callers of this crate that live at the same time.
     pub(crate) workers: usize,
+    /// Those callers all wait in line.
+    pub(crate) in_line: bool,
     /// The number of callers that live for one try and pass on what they saw.
     pub(crate) watchers: usize,
     pub(crate) peer: Option<Peer>,
@@ -162,6 +173,7 @@ impl Plan {
             dialect: if peer == Some(Peer::Go) { Dialect::Go } else { Dialect::Java },
             keys: if rng.u8(..8) == 0 { 2 } else { 1 },
             workers: if rng.u8(..12) == 0 { rng.usize(8..=16) } else { rng.usize(2..=4) },
+            in_line: false,
             shared: rng.u8(..3) == 0,
             sort_key: rng.u8(..4) == 0,
             ttl: rng.u8(..4) == 0,
@@ -187,6 +199,12 @@ impl Plan {
         // Not drawn, so that the other seeds run as before.
         let plan = Self { attributes: plan.lease.as_millis().is_multiple_of(3), ..plan };
         if plan.clocks.beyond_bounds || rng.u8(..12) > 0 { plan } else { plan.with_clocks_behind() }
+    }
+
+    /// The same with a crowd in line. The random numbers are others than those of the plan.
+    pub(crate) fn of_crowd(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(!seed);
+        Self { in_line: true, keys: 1, workers: rng.usize(4..=16), grants: rng.usize(24..=48), ..self }
     }
 
     fn with_clocks_behind(mut self) -> Self {

@@ -1,6 +1,7 @@
 //! Requirements on the simulation itself: it repeats its runs, much happens in it, and it can fail.
 
-use lambda_lock_simulation::{Batch, Invariant, Options, Summary, run};
+use lambda_lock::mistakes::Mistake;
+use lambda_lock_simulation::{Batch, FIRST_CROWD, Invariant, Options, Summary, run};
 
 fn batch(seeds: u64) -> Summary {
     Batch { base: 1_000_000_000, seeds, threads: 2, mistake: None, stop: None }.run(|_| {})
@@ -32,6 +33,32 @@ fn a_thousand_seeds_keep_all_promises_and_rare_events_happen() {
     // `cargo sim` checks all of the counts, in more seeds.
     for often in [counts.takeovers, counts.recovered_answers, counts.stale_effects, counts.commits, counts.settled] {
         assert!(often > 0, "{counts:?}");
+    }
+}
+
+fn crowds(seeds: u64, mistake: Option<Mistake>) -> Summary {
+    Batch { base: FIRST_CROWD, seeds, threads: 2, mistake, stop: mistake.map(|_| 1) }.run(|_| {})
+}
+
+#[test]
+fn crowds_of_sixteen_in_line_keep_all_promises() {
+    let Summary { seeds, counts, violations, .. } = crowds(300, None);
+    assert!(violations.is_empty(), "{violations:?}");
+    assert!(counts.crowds > seeds / 2 && counts.tickets / seeds >= 20, "{counts:?}");
+    assert!(counts.in_turn > 0 && counts.passed > 0, "{counts:?}");
+}
+
+#[test]
+fn crowds_in_line_notice_mistakes() {
+    let mistakes = [
+        Mistake::ClaimIgnoresLine,
+        Mistake::InTurnWhileHeld,
+        Mistake::ServedGoesBack,
+        Mistake::SkipAtOnce,
+        Mistake::SkipCountsHeldTime,
+    ];
+    for mistake in mistakes {
+        assert!(!crowds(1_500, Some(mistake)).violations.is_empty(), "{mistake:?} was not noticed");
     }
 }
 

@@ -194,7 +194,8 @@ impl Me {
     pub(crate) fn some_queueing(&self) -> Queueing {
         let mut state = self.state();
         let all = [Queueing::BehindSlowHolders, Queueing::AtOnce, Queueing::AtOnce, Queueing::Ignored];
-        let queueing = all[state.rng.usize(..4)];
+        let drawn = all[state.rng.usize(..4)];
+        let queueing = if state.plan.in_line { Queueing::AtOnce } else { drawn };
         if let Some(call) = state.processes[self.id].call {
             state.ledger.calls[call].out_of_turn = queueing == Queueing::Ignored;
         }

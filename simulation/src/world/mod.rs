@@ -12,7 +12,7 @@ use crate::clocks::{EPOCH, Nanos};
 use crate::counts::Counts;
 use crate::ledger::{Ledger, ProcessId};
 use crate::network::Slot;
-use crate::plan::{Chance, Plan, RETENTION};
+use crate::plan::{Chance, Plan, RETENTION, is_crowd};
 use crate::sdk::Engine;
 use crate::table::{Mark, Rows};
 use crate::worker::Role;
@@ -102,6 +102,7 @@ impl State {
     pub(crate) fn new(seed: u64, trace: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let plan = Plan::of(&mut rng);
+        let plan = if is_crowd(seed) { plan.of_crowd(seed) } else { plan };
         let schema = Schema {
             dialect: plan.dialect,
             sort_key_attribute: plan.sort_key.then(|| SORT.to_owned()),
