@@ -7,6 +7,7 @@ mod carried;
 mod counter;
 mod dialects;
 mod fleet;
+mod in_line;
 mod ours_holds;
 mod peer_holds;
 mod python;
@@ -52,6 +53,8 @@ promises! {
     carried::a_frozen_lock_is_granted_to_a_peer_and_is_frozen_to_us_unless_java_dropped_the_freeze, with &[Java, Go];
     carried::our_token_grows_after_a_peer_wrote_the_row, with &[Java, Go];
     carried::an_old_token_that_a_peer_wrote_back_does_not_make_ours_smaller, with &[Go];
+    in_line::two_in_line_whom_a_peer_passes_get_the_lock_one_after_the_other, with &[Java, Go];
+    in_line::a_line_counts_in_our_row_and_not_in_one_that_a_peer_wrote, with &[Java, Go];
     dialects::a_row_in_the_others_dialect_is_an_error_to_a_peer_and_stays_as_it_is, with &[Java, Go];
     dialects::both_dialects_are_read_by_us_whichever_we_write, with &[Java, Go];
     counter::a_hundred_acquisitions_shared_with_one_peer_count_exactly, with &[Java, Go];
