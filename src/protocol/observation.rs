@@ -124,7 +124,10 @@ impl HolderWatch {
     /// For how long this caller knows that the lock is free, or that its holder is dead.
     pub(crate) fn takeable_for(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
         if self.record.released {
-            return self.free_since.map_or(Duration::ZERO, |since| now.instants.shortest_since(since));
+            // Nobody holds it. So a wall clock that was set back must not make it wait.
+            return self
+                .free_since
+                .map_or(Duration::ZERO, |since| now.instants.monotonic.saturating_sub(since.monotonic));
         }
         let lease = clock_bounds.stretched(self.record.lease.duration());
         let observed = self.unchanged_for(now.instants).saturating_sub(lease);

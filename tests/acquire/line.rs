@@ -4,8 +4,10 @@ use crate::LEASE;
 use lambda_lock::Lock;
 use lambda_lock_testkit::{Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 /// Waits in line for the lock in the background, and returns its name and the lock.
@@ -401,6 +403,71 @@ async fn the_first_in_line_finds_a_lock_that_is_released_much_earlier_than_usual
     lock.release().await.unwrap();
     waiter.await.unwrap().1.release().await.unwrap();
     assert!(released.elapsed() <= secs(61), "{:?}", released.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_holders_whose_times_vary_the_first_in_line_is_passed_by_nobody() {
+    for after in [3, 7, 12, 20] {
+        let (table, [holder, one, two, ..]) = stage();
+        with_known_times(&holder, &one, millis(500)).await;
+        let lock = acquired(&holder.locks("holder"), secs(900)).await;
+        table.set("k", json!({"heldMillis": {"N": "100000"}, "heldSpread": {"N": "60000"}}));
+        let first = waiting(&one, "one");
+        sleep(millis(100)).await;
+        let second = waiting(&two, "two");
+        sleep(secs(after)).await;
+        let released = Instant::now();
+        lock.release().await.unwrap();
+        let (_, lock) = first.await.unwrap();
+        assert!(released.elapsed() < secs(1), "{:?}", released.elapsed());
+        lock.release().await.unwrap();
+        second.await.unwrap().1.release().await.unwrap();
+        assert_eq!(table.number("k", "servedTicket"), table.number("k", "lastTicket"));
+    }
+}
+
+/// Otherwise their tickets would keep the lock from everybody for seconds after each release.
+#[tokio::test(start_paused = true)]
+async fn callers_that_cannot_be_served_in_time_take_no_ticket() {
+    let (table, processes) = stage();
+    let granted = Arc::new(AtomicUsize::new(0));
+    let mut callers = JoinSet::new();
+    for caller in 0..600 {
+        let (process, granted) = (processes[caller % processes.len()].clone(), Arc::clone(&granted));
+        callers.spawn(async move {
+            let (locks, budget) = (process.locks("caller"), process.budget(millis(300)));
+            let Ok(lock) = locks.acquire("k").within(&budget).lease(LEASE).await else { return };
+            granted.fetch_add(1, Ordering::Relaxed);
+            sleep(millis(200)).await;
+            lock.release().await.unwrap();
+        });
+        sleep(millis(100)).await;
+    }
+    while callers.join_next().await.is_some() {}
+    // One holder after the other could have it 300 times in that minute.
+    let granted = granted.load(Ordering::Relaxed);
+    assert!(granted >= 240, "{granted} grants, {} tickets", table.number("k", "lastTicket"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_is_set_back_keeps_nobody_from_a_free_lock() {
+    let (_table, [holder, gone, other, ..]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let dies = waiting(&gone, "gone");
+    sleep(millis(100)).await;
+    let waiter = waiting(&other, "other");
+    sleep(millis(300)).await;
+    dies.abort();
+    other.take_sent();
+    lock.release().await.unwrap();
+    let released = Instant::now();
+    while other.take_sent().is_empty() {
+        sleep(millis(1)).await;
+    }
+    sleep(millis(10)).await;
+    other.clock.jump_wall(-300_000);
+    waiter.await.unwrap().1.release().await.unwrap();
+    assert!(released.elapsed() < secs(5), "{:?}", released.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

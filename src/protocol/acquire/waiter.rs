@@ -152,7 +152,8 @@ impl Waiter {
         let is_given = !record.released || record.believable_line().is_some_and(waits);
         // The largest ticket could not be read. And nobody comes for a ticket after so short a wait.
         let is_last = record.line.is_some_and(|line| line.last >= u64::MAX - 1);
-        if self.ticket.is_some() || !record.is_ours() || !is_given || is_last || now.wait_left < SLOW {
+        let is_hopeless = now.wait_left < SLOW || now.wait_left < self.turn_expected_in(now, record);
+        if self.ticket.is_some() || !record.is_ours() || !is_given || is_last || is_hopeless {
             return false;
         }
         match queueing {
@@ -163,6 +164,16 @@ impl Waiter {
                 waited >= PATIENCE || self.is_slow || !record.released && self.is_behind_slow_holder(now, record)
             }
         }
+    }
+
+    /// How long the holder, and those who wait already, will probably take. Whoever gives up before that would leave a ticket
+    /// that nobody comes for, and a lock that stands idle.
+    fn turn_expected_in(&self, now: &Now, record: &Record) -> Duration {
+        let Some(HoldTimes { mean, .. }) = self.times else { return Duration::ZERO };
+        let waiting = record.believable_line().map_or(0, |line| line.waiting());
+        let ahead = mean.saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX));
+        let present = if record.released { Duration::ZERO } else { mean.saturating_sub(self.age(now, record)) };
+        ahead.saturating_add(present)
     }
 
     fn is_behind_slow_holder(&self, now: &Now, record: &Record) -> bool {
@@ -191,8 +202,9 @@ impl Waiter {
         let early = if times.spread > self.round_trip { times.spread } else { Duration::ZERO };
         let due_in = times.mean.saturating_sub(early).saturating_sub(age);
         if !due_in.is_zero() {
-            // This holder may be done much sooner than the others were.
-            return due_in.min(LONGEST_PAUSE.max(times.mean / 4));
+            // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
+            let longest = if times.are_regular() { LONGEST_PAUSE.max(times.mean / 4) } else { GAPS.1 * 2 };
+            return due_in.min(longest);
         }
         let growth = 1.5_f64.powi(self.late_looks.min(20).into());
         self.late_looks = self.late_looks.saturating_add(1);
@@ -235,7 +247,8 @@ impl Waiter {
         claims.then_some((ticket, line.served >= Some(ticket)))
     }
 
-    /// For how long the holder has held the lock, as far as the caller can tell. A wrong clock costs looks, never order.
+    /// For how long the holder has held the lock, as far as the caller can tell. A wrong clock costs looks, and perhaps this
+    /// caller's turn.
     fn age(&self, now: &Now, record: &Record) -> Duration {
         let granted_at =
             record.believable_end().map(|end| end.saturating_sub(millis_rounded_up(record.lease.duration())));
