@@ -12,6 +12,11 @@ pub(super) struct Resource {
     newest: Option<usize>,
 }
 
+/// A freeze makes a row of ours that has no token yet.
+fn has_our_token(row: &Mark) -> bool {
+    row.own.is_some() && row.token.is_some()
+}
+
 impl Ledger {
     /// Where rows are deleted or written by others, this holds only as far as clocks can tell, and within an unbroken
     /// chain.
@@ -37,7 +42,7 @@ impl Ledger {
     /// The first grant of the chain that a new grant continues, if the row has one of our grants. Otherwise the new
     /// grant itself.
     pub(super) fn unbroken(&self, key: usize, before: Option<&Mark>) -> usize {
-        let current = self.current[key].filter(|_| before.is_some_and(|before| before.own.is_some()));
+        let current = self.current[key].filter(|_| before.is_some_and(has_our_token));
         current
             .map(|current| &self.grants[current])
             .filter(|one| one.grant.is_some())
@@ -51,8 +56,7 @@ impl Ledger {
         let earlier = self.grants.iter().rev().find(|one| one.key == written.key && one.grant.is_some());
         match earlier {
             Some(earlier)
-                if before.is_none_or(|before| before.own.is_none())
-                    && earlier.applied + plan.disagreement() >= written.begun =>
+                if !before.is_some_and(has_our_token) && earlier.applied + plan.disagreement() >= written.begun =>
             {
                 self.grants.len()
             }

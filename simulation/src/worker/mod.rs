@@ -138,6 +138,8 @@ impl Me {
         self.state().counts().budgets_until += 1;
         // Computed as the budget does it: from the wall clock when the budget is made.
         let left = end.saturating_sub(self.clock.now().wall);
+        // The clock may be set back between the two, and the call's limit knows only this duration.
+        let left = left.min(lasting);
         Budget::lasting_on(self.clock.clone(), left)
     }
 

@@ -128,6 +128,8 @@ impl State {
         let (line, served) = (&self.lines[written.key], before.served_ticket.unwrap_or_default());
         let own = line.tickets.iter().rfind(|ticket| ticket.call == written.call && self.slots[ticket.slot].heard);
         let own = own.map(|ticket| ticket.number).filter(|number| *number <= before.last_ticket.unwrap_or_default());
+        // A caller that was told of no row has no ticket any more.
+        let own = own.filter(|_| kind != Kind::Claim);
         self.ledger.counts.in_turn += u64::from(kind == Kind::ClaimInTurn);
         if own.is_some_and(|own| own > served) && after.served_ticket != own {
             let what = format!("{kind:?} with ticket {own:?} made {after:?} of {before:?}");

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Each place is acquired as any lock, with a grant of its own. A place whose outcome is unknown is left for good: before
-//! the call ends, its grant is released once more, in case a request was applied late.
+//! the call ends, its grant is released once more, in case a request was applied late. If that release has no response either,
+//! a call without a grant reports that its outcome is unknown.
 
 use super::candidate::Candidate;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
@@ -338,19 +339,28 @@ impl Call<'_> {
         port: &mut impl Port,
         ended: Result<AcquiredPlace, Failure>,
     ) -> Result<AcquiredPlace, Failure> {
+        let mut may_hold_one = false;
         for (place, Version { grant, stamp: up_to }) in std::mem::take(&mut self.left) {
-            for _ in 0..MOST_RELEASES {
+            for sent in 1..=MOST_RELEASES {
                 let now = port.now();
                 let ends_at_ms = now.wall.millis.max(up_to.millis() + 1);
                 let scope = Scope::Mine { grant, up_to, token: None };
                 let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None };
                 let (_, answer) = port.send(Request::alone(self.wanted.places.key(place), action)).await;
-                if !matches!(answer, Answer::Unknown | Answer::Throttled) || port.now().time_left.is_zero() {
+                if matches!(answer, Answer::Applied(_) | Answer::ConditionFailed(_)) {
+                    break;
+                }
+                let retries = matches!(answer, Answer::Unknown | Answer::Throttled) && !port.now().time_left.is_zero();
+                if !retries || sent == MOST_RELEASES {
+                    may_hold_one = true;
                     break;
                 }
             }
         }
-        ended
+        match ended {
+            Ok(AcquiredPlace::Full(_)) | Err(_) if may_hold_one => Err(Failure::OutcomeUnknown),
+            ended => ended,
+        }
     }
 
     fn candidate(&self) -> Candidate<'_> {
