@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_millis(25);
 /// The pauses between two looks of the first in line.
 const GAPS: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
+/// Where turns differ by less than this, a look before the usual time is mostly a request too many.
+const SHARP: Duration = Duration::from_millis(10);
 /// Where nothing is known of the turns, the pauses are not shorter than this, for each of those ahead and oneself.
 const UNKNOWN: Duration = Duration::from_millis(20);
 /// The time for which each of those ahead is waited for: this, with two pauses and two requests of the first in line.
@@ -199,7 +201,7 @@ impl Waiter {
     /// The first in line looks when the holder should be done, and then more and more seldom. Nobody else looks.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
         let Some(times) = self.times else { return (age / 2).clamp(UNKNOWN, GAPS.1) };
-        let early = if times.spread > self.round_trip { times.spread } else { Duration::ZERO };
+        let early = if times.spread > self.round_trip.max(SHARP) { times.spread } else { Duration::ZERO };
         let due_in = times.mean.saturating_sub(early).saturating_sub(age);
         if !due_in.is_zero() {
             // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
