@@ -109,8 +109,14 @@ impl<'a> Requests<'a> {
     pub(crate) fn release(&self) -> Result<Object, Error> {
         let Version { grant, stamp: up_to } = sample_version();
         let scope = Scope::Mine { grant, up_to, token: Some(0) };
-        let release =
-            self.rendered(Action::Release { scope, ends_at_ms: 0, data: DataChange::Keep, keep: None, line: None });
+        let release = self.rendered(Action::Release {
+            scope,
+            ends_at_ms: 0,
+            data: DataChange::Keep,
+            keep: None,
+            line: None,
+            returns_row: false,
+        });
         let values = object(&self.values(&release, For::Release)?);
         let values = format!("($ends := $max([$millis(), {}]); {values})", after_stamp());
         self.update(Key::Held, &release, release.condition.as_str(), release.update.as_str(), &values)

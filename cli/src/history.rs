@@ -62,6 +62,14 @@ async fn stream(connection: &connection::Options) -> Result<(Client, String), Fa
             }
             Ok((Client::from_conf(config.build()), arn))
         }
+        Some((_, specification)) if specification.stream_enabled => Err(Failure::Usage(format!(
+            "the table's stream has {} alone, and the history needs NEW_AND_OLD_IMAGES. DynamoDB does not change that while the \
+             stream is on. If nothing reads the stream, turn it off: aws dynamodb update-table --table-name {} \
+             --stream-specification StreamEnabled=false; then turn one on with \
+             StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES. It has another ARN, which its readers need",
+            specification.stream_view_type.as_ref().map_or("no images", |view| view.as_str()),
+            connection.table()
+        ))),
         _ => Err(Failure::Usage(format!(
             "the table has no stream with old and new images, so nobody knows its history. To switch it on: aws dynamodb \
              update-table --table-name {} --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES",

@@ -39,9 +39,7 @@ pub(crate) async fn list(connection: &connection::Options, options: &ListOptions
         let now = SystemTime::now();
         for listed in page.rows {
             let row = Row::of_listed(listed, now, connection.max_clock_skew());
-            if !is_wanted(&row, options) {
-                continue;
-            }
+            let Some(row) = row.filter(|row| is_wanted(row, options)) else { continue };
             if read.printed == most {
                 stopped = true;
                 break;

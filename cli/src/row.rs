@@ -75,14 +75,16 @@ pub(crate) struct Held {
 }
 
 impl Row {
-    pub(crate) fn of_listed(listed: Listed, now: SystemTime, max_clock_skew: Option<Duration>) -> Self {
-        match listed.row {
+    /// `None` for a row that is neither a lock nor work.
+    pub(crate) fn of_listed(listed: Listed, now: SystemTime, max_clock_skew: Option<Duration>) -> Option<Self> {
+        Some(match listed.row {
+            ListedRow::WakeItem => return None,
             ListedRow::Lock(lock) => Self::of_lock(&listed.key, &lock, State::of(&lock, now, max_clock_skew)),
             ListedRow::Invalid(error) => {
                 Self { problem: Some(error.to_string()), ..Self::bare(&listed.key, State::Invalid) }
             }
             _ => Self::bare(&listed.key, State::Settled),
-        }
+        })
     }
 
     pub(crate) fn of_lock(key: &LockKey, lock: &PeekedLock, state: State) -> Self {

@@ -83,6 +83,7 @@ counts! {
     workflows_cleaned: "locks released for a workflow that ended",
     broken: "locks broken by an operator",
     tickets: "tickets given to callers who wait in line",
+    brought_back: "tickets brought back by callers who slept between their calls",
     in_turn: "grants by a claim in turn",
     passed: "grants that passed somebody in line who did not come",
     frozen: "locks frozen by an operator",

@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) workers: usize,
     /// Those callers all wait in line.
     pub(crate) in_line: bool,
+    /// The number of callers that sleep in line between their calls.
+    pub(crate) sleepers: usize,
     /// The number of callers that live for one try and pass on what they saw.
     pub(crate) watchers: usize,
     pub(crate) peer: Option<Peer>,
@@ -174,6 +176,7 @@ impl Plan {
             keys: if rng.u8(..8) == 0 { 2 } else { 1 },
             workers: if rng.u8(..12) == 0 { rng.usize(8..=16) } else { rng.usize(2..=4) },
             in_line: false,
+            sleepers: 0,
             shared: rng.u8(..3) == 0,
             sort_key: rng.u8(..4) == 0,
             ttl: rng.u8(..4) == 0,
@@ -204,7 +207,9 @@ impl Plan {
     /// The same with a crowd in line. The random numbers are others than those of the plan.
     pub(crate) fn of_crowd(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(!seed);
-        Self { in_line: true, keys: 1, workers: rng.usize(4..=16), grants: rng.usize(24..=48), ..self }
+        let (workers, grants) = (rng.usize(4..=16), rng.usize(24..=48));
+        let sleepers = if rng.bool() { rng.usize(1..=4) } else { 0 };
+        Self { in_line: true, keys: 1, workers, grants, sleepers, ..self }
     }
 
     fn with_clocks_behind(mut self) -> Self {

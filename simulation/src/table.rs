@@ -77,7 +77,7 @@ impl Typed {
             Action::Claim { .. } => Kind::Claim,
             Action::ClaimInTurn { .. } => Kind::ClaimInTurn,
             Action::Take { .. } => Kind::Take,
-            Action::Join => Kind::Join,
+            Action::Join { .. } => Kind::Join,
             Action::Renew { .. } => Kind::Renew,
             Action::Release { .. } | Action::Break { .. } | Action::Reset { .. } => Kind::Release,
             Action::Freeze { .. } | Action::Thaw { .. } => Kind::Freeze,
@@ -310,6 +310,8 @@ pub(crate) struct Mark {
     /// The last ticket that was given, and the last one that was served.
     pub(crate) last_ticket: Option<u64>,
     pub(crate) served_ticket: Option<u64>,
+    /// The last ticket of a caller that sleeps between its calls.
+    pub(crate) last_sleeper: Option<u64>,
     /// The stored result of an idempotent work.
     pub(crate) outcome: Option<String>,
     /// The attributes token, lease, end and owner, if they cannot be read.
@@ -359,6 +361,7 @@ impl Mark {
             freeze_changed_at: number(schema::FREEZE_CHANGED_AT),
             last_ticket: number(schema::LAST_TICKET),
             served_ticket: number(schema::SERVED_TICKET),
+            last_sleeper: number(schema::LAST_SLEEPER),
             outcome: text(schema::OUTCOME),
             odd,
         }

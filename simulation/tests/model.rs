@@ -39,6 +39,9 @@ fn the_model_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
 #[test]
 fn the_model_of_a_line_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
     let mistakes = [
+        Mistake::TicketsOfLostCounters,
+        Mistake::LostCountersKept,
+        Mistake::JoinOnFreeRowSleeps,
         Mistake::ClaimIgnoresLine,
         Mistake::DeadHolderIgnoresLine,
         Mistake::GrantServesNoTicket,

@@ -45,7 +45,7 @@ fn crowds_of_sixteen_in_line_keep_all_promises() {
     let Summary { seeds, counts, violations, .. } = crowds(300, None);
     assert!(violations.is_empty(), "{violations:?}");
     assert!(counts.crowds > seeds / 2 && counts.tickets / seeds >= 20, "{counts:?}");
-    assert!(counts.in_turn > 0 && counts.passed > 0, "{counts:?}");
+    assert!(counts.in_turn > 0 && counts.passed > 0 && counts.brought_back > 0, "{counts:?}");
 }
 
 #[test]
@@ -55,6 +55,7 @@ fn crowds_in_line_notice_mistakes() {
         Mistake::InTurnWhileHeld,
         Mistake::ServedGoesBack,
         Mistake::SkipAtOnce,
+        Mistake::SleeperGetsACallersSlot,
         Mistake::SkipCountsHeldTime,
     ];
     for mistake in mistakes {

@@ -1,7 +1,7 @@
 //! The prefix of all keys of a client, so that clients that share a table can have locks of the same name.
 
 use crate::protocol::once::NAMESPACE;
-use crate::protocol::{Invalid, LONGEST_KEY, LockKey, quoted};
+use crate::protocol::{Invalid, LONGEST_KEY, LockKey, WAKE, quoted};
 
 /// The prefix of all keys of a client. It is empty, or ends with a slash.
 ///
@@ -28,6 +28,13 @@ impl KeyPrefix {
             )));
         }
         let whole = format!("{}{next}", self.0);
+        if whole.starts_with(WAKE) {
+            return Err(Invalid::new(format!(
+                "the key prefix {} begins with {WAKE:?}, which is reserved for those who sleep until they are woken: give \
+                 another name",
+                quoted(&whole)
+            )));
+        }
         if whole.len() >= LONGEST_KEY {
             return Err(Invalid::new(format!(
                 "the key prefix has {} bytes, but a key with its prefix has at most {LONGEST_KEY}: shorten it",

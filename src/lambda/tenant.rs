@@ -5,7 +5,7 @@ use lambda_runtime::Context;
 /// Returns the prefix for the keys of the tenant that this invocation is for, such as `blue/`. Returns `None` when the
 /// invocation has no tenant: the function is not in Lambda's tenant isolation mode.
 ///
-/// A `/` in the tenant id becomes `=2F` and a `=` becomes `=3D`, and the tenant `once` is `=6Fnce`. So two tenants never
+/// A `/` in the tenant id becomes `=2F` and a `=` becomes `=3D`, and the tenants `once` and `wake` are `=6Fnce` and `=77ake`. So two tenants never
 /// have the same prefix, no prefix begins another one, and each of them suits
 /// [`LockClient::prefixed`](crate::LockClient::prefixed). Without its slash, the prefix can be the value of a session
 /// tag, if the tenant id can.
@@ -26,8 +26,9 @@ pub fn tenant_prefix(context: &Context) -> Option<String> {
 
 fn encoded(tenant: &str) -> String {
     match tenant {
-        // This part of a key belongs to the records of idempotent work.
+        // These parts of a key belong to the records of idempotent work, and to those who sleep until they are woken.
         "once" => "=6Fnce".to_owned(),
+        "wake" => "=77ake".to_owned(),
         _ => tenant.replace('=', "=3D").replace('/', "=2F"),
     }
 }
@@ -68,6 +69,7 @@ mod tests {
             ("a/b", "a=2Fb/"),
             ("a=2Fb", "a=3D2Fb/"),
             ("once", "=6Fnce/"),
+            ("wake", "=77ake/"),
             ("once/", "once=2F/"),
         ] {
             assert_eq!(prefix(tenant).as_deref(), Some(expected), "{tenant}");
@@ -86,7 +88,7 @@ mod tests {
         /// As the id can be read back, no two tenants have one prefix. As the only slash is the last character, no
         /// prefix begins another one.
         #[test]
-        fn a_tenant_can_be_read_back_from_its_prefix_whose_only_slash_is_its_end(tenant in "([a-c/=026DFonce*]|\\PC){1,12}|once") {
+        fn a_tenant_can_be_read_back_from_its_prefix_whose_only_slash_is_its_end(tenant in "([a-c/=026DFonce*]|\\PC){1,12}|once|wake") {
             let prefix = prefix(&tenant).unwrap();
 
             prop_assert_eq!(prefix.find('/'), Some(prefix.len() - 1));

@@ -350,6 +350,39 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
         self
     }
 
+    /// Waits in line between calls: for a caller that sleeps, and asks again when it is woken or when its time is over, such as a
+    /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Held::observation`] has the ticket. Give the
+    /// observation to the next acquire with [`observation`](AcquireRequest::observation), which then continues to wait in the
+    /// same place. Default: the place in line is lost with the call.
+    ///
+    /// The crate wakes nobody. The release of the lock tells whose turn it is, see [`Release::with_sleeper`](crate::Release::with_sleeper).
+    /// A caller that does not come within 1.5 s after a release is passed. If its next acquire finds the lock held, it takes another
+    /// place, at the end of the line.
+    ///
+    /// # Requests
+    /// A refused acquire sends one more write (`dynamodb:UpdateItem`), the first time. An acquire that brings a ticket sends one
+    /// when it is its turn.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: &lambda_lock::LockClient, sleep: impl AsyncFn(std::time::Duration)) -> Result<(), lambda_lock::Error> {
+    /// use lambda_lock::TryAcquired;
+    /// use std::time::Duration;
+    ///
+    /// let attempt = || locks.try_acquire("customer-7").lease(Duration::from_secs(300)).between_calls();
+    /// let mut acquired = attempt().await?;
+    /// while let TryAcquired::Held(held) = acquired {
+    ///     // Somebody wakes this caller, or the time is over.
+    ///     sleep(held.retry_after).await;
+    ///     acquired = attempt().observation(held.observation).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn between_calls(mut self) -> Self {
+        self.queueing = Queueing::BetweenCalls;
+        self
+    }
+
     /// Acquires the lock even if others wait in line for it. Use this for a caller that cannot wait in line, such as one
     /// that is started every few seconds to try once. Otherwise it is refused for as long as there is a line. Default: the
     /// lock is left to those in line, see [`in_turn`](Acquire::in_turn).

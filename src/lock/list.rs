@@ -4,7 +4,7 @@ use super::peek::PeekedLock;
 use crate::engine::attributes::{self, Attributes};
 use crate::engine::error::Error;
 use crate::engine::{Engine, table};
-use crate::protocol::{LockKey, Operation, Record, is_settled};
+use crate::protocol::{LockKey, Operation, Record, WAKE, is_settled};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use std::num::NonZeroU32;
@@ -76,6 +76,8 @@ pub enum ListedRow {
     Lock(PeekedLock),
     /// The record of idempotent work that has an outcome.
     Outcome,
+    /// How to wake a caller that sleeps until it is its turn.
+    WakeItem,
     /// No lock record. The error says what is wrong with it.
     Invalid(Error),
 }
@@ -145,7 +147,9 @@ impl List {
         };
         let key = LockKey::new(text(&schema.key_attribute)?, sort_key);
         let item = attributes::item(item);
-        let row = if is_settled(&item) {
+        let row = if key.key().starts_with(WAKE) {
+            ListedRow::WakeItem
+        } else if is_settled(&item) {
             ListedRow::Outcome
         } else {
             match Record::read(item, schema) {

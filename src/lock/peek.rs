@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, Attribute, LockKey, Operation, Record, from_epoch_millis};
+use crate::protocol::{self, Attribute, Line, LockKey, OURS, Operation, Record, from_epoch_millis};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -43,6 +43,7 @@ pub struct PeekedLock {
     pub attributes: BTreeMap<String, Attribute>,
     /// The version in the row.
     pub version: String,
+    line: Option<Line>,
 }
 
 impl PeekedLock {
@@ -55,6 +56,19 @@ impl PeekedLock {
         let over = self.lease_ends_at.and_then(|end| now.duration_since(end).ok());
         !self.released && over.is_some_and(|over| over > max_clock_skew)
     }
+
+    /// Whether the lock is free, and is left to the caller with this [ticket](crate::Observation::ticket) before all others: so also
+    /// where its ticket means nothing any more, because the row was deleted or another client wrote it.
+    pub fn is_turn_of(&self, ticket: u64) -> bool {
+        self.released && self.freeze_reason.is_none() && self.line.is_none_or(|line| line.is_turn_of(ticket))
+    }
+
+    /// Whether the caller with this [ticket](crate::Observation::ticket) has a place in line. Not so when the ticket was served or
+    /// passed, or means nothing any more: then nobody wakes its caller, and its next acquire takes another place. The row of
+    /// another client does not tell, and this returns `true`.
+    pub fn has_place(&self, ticket: u64) -> bool {
+        !self.version.starts_with(OURS) || self.line.is_some_and(|line| line.has(ticket))
+    }
 }
 
 impl From<Record> for PeekedLock {
@@ -65,6 +79,7 @@ impl From<Record> for PeekedLock {
             renewed_at: record.own_version.and_then(|version| from_epoch_millis(version.stamp.millis())),
             lease_ends_at: record.believable_end().and_then(from_epoch_millis),
             fencing_token: record.token,
+            line: record.believable_line(),
             waiting: record.believable_line().map_or(0, |line| line.waiting()),
             workflow: record.believable_workflow().map(str::to_owned),
             break_reason: record.break_reason,

@@ -13,6 +13,7 @@ use crate::protocol::{
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,7 @@ impl Lock {
         }
         match self.release().outcome().await {
             Ok(Released::Lost) => Err(Error::lost_by_work(&[&key])),
-            Ok(Released::Released) => Ok(()),
+            Ok(Released::Released { .. }) => Ok(()),
             other => {
                 not_released(&key, other.err());
                 Ok(())
@@ -78,7 +79,7 @@ impl Lock {
             return Error::lost(&key);
         }
         match self.release().outcome().await {
-            Ok(Released::Released) => Error::cut_short(&[&key], true),
+            Ok(Released::Released { .. }) => Error::cut_short(&[&key], true),
             other => {
                 not_released(&key, other.err());
                 Error::cut_short(&[&key], false)
@@ -117,6 +118,27 @@ pub enum ReleaseOutcome {
     /// The row no longer has this grant. The grant was released and the lock acquired again, or it was lost before. The
     /// row does not show which. The current holder keeps its lock.
     AlreadyGone,
+}
+
+/// The caller whose turn it is to acquire a lock that was released, while somebody in line [sleeps between its
+/// calls](crate::AcquireRequest::between_calls). Perhaps it is not asleep itself: whoever wakes others knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sleeper {
+    /// The key of the lock, with its prefix.
+    pub key: LockKey,
+    /// Its [ticket](crate::Observation::ticket).
+    pub ticket: u64,
+    /// The last ticket of those who sleep in line. If the caller whose turn it is has gone, wake the next one of them: it passes
+    /// those ahead that do not come.
+    pub last: u64,
+}
+
+impl Sleeper {
+    pub(super) fn new(key: LockKey, tickets: RangeInclusive<u64>) -> Self {
+        let (ticket, last) = tickets.into_inner();
+        Self { key, ticket, last }
+    }
 }
 
 /// A release before it is awaited. Await it to get a [`ReleaseOutcome`].
@@ -230,6 +252,22 @@ impl Release {
         self
     }
 
+    /// Releases the lock, and tells whom to wake: whoever is next in line, if somebody in line [sleeps between its
+    /// calls](crate::AcquireRequest::between_calls). The response shows it, so this costs no request. Repeat a release whose
+    /// caller ended before it had woken anybody: it tells the same, as long as the lock is free.
+    ///
+    /// # Errors
+    /// Those of [`Release`].
+    pub async fn with_sleeper(self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
+        Box::pin(self.0.with_sleeper()).await
+    }
+
+    /// Asks also whom to wake.
+    pub(super) fn telling_sleeper(mut self) -> Self {
+        self.0.options.tells_sleeper = true;
+        self
+    }
+
     /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
     pub(crate) async fn outcome(self) -> Result<Released, Error> {
         self.0.outcome().await
@@ -283,6 +321,16 @@ impl ReleaseWorkflow {
     }
 }
 
+impl ReleaseWorkflow {
+    /// Releases the lock, and tells whom to wake, as [`Release::with_sleeper`] does.
+    ///
+    /// # Errors
+    /// Those of [`Release`].
+    pub async fn with_sleeper(self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
+        Box::pin(self.0.with_sleeper()).await
+    }
+}
+
 impl Releasing {
     fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
         Self { engine, what, budget, options: ReleaseOptions::default() }
@@ -290,8 +338,20 @@ impl Releasing {
 
     async fn go(self) -> Result<ReleaseOutcome, Error> {
         match self.outcome().await? {
-            Released::Released => Ok(ReleaseOutcome::Released),
+            Released::Released { .. } => Ok(ReleaseOutcome::Released),
             _ => Ok(ReleaseOutcome::AlreadyGone),
+        }
+    }
+
+    async fn with_sleeper(mut self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
+        let key = self.what.as_ref().ok().map(|what| what.key().clone());
+        self.options.tells_sleeper = true;
+        match self.outcome().await? {
+            Released::Released { to_wake } => {
+                let sleeper = key.zip(to_wake).map(|(key, tickets)| Sleeper::new(key, tickets));
+                Ok((ReleaseOutcome::Released, sleeper))
+            }
+            _ => Ok((ReleaseOutcome::AlreadyGone, None)),
         }
     }
 
@@ -327,15 +387,16 @@ impl Releasing {
         let (cause, report) = call.end();
         let released = match released {
             Ok(Released::WithoutData(reason)) => Err(Error::released_without_data(&key, &Invalid::new(reason))),
-            Ok(Released::Released) => match too_large {
+            Ok(released @ Released::Released { .. }) => match too_large {
                 Some(invalid) => Err(Error::released_without_data(&key, &invalid)),
-                None => Ok(Released::Released),
+                None => Ok(released),
             },
             Ok(gone) => Ok(gone),
             Err(failure) => Err(Error::of_failure(failure, Operation::Release, &key, cause)),
         };
         match &released {
-            Ok(released) => report.released(&key, lease_age, &format!("{released:?}")),
+            Ok(Released::Released { .. }) => report.released(&key, lease_age, "Released"),
+            Ok(gone) => report.released(&key, lease_age, &format!("{gone:?}")),
             Err(error) => report.failed("release", &key, error),
         }
         released

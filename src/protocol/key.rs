@@ -6,6 +6,10 @@ use std::fmt;
 /// The prefix of every key of idempotent work.
 pub const NAMESPACE: &str = "once/";
 
+/// The prefix of every key of a wake item: how to wake a caller that sleeps until it is its turn. Behind it stand the key of the
+/// lock and the ticket.
+pub const WAKE: &str = "wake/";
+
 /// The longest partition key that DynamoDB accepts, in bytes of UTF-8.
 pub const LONGEST_KEY: usize = 2048;
 /// The longest sort key that DynamoDB accepts, in bytes of UTF-8.

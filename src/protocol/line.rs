@@ -4,6 +4,7 @@ use super::instants::Instants;
 use super::lease::LONGEST_LEASE;
 use super::schema;
 use super::value::{Item, Value};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The tickets of a lock's line.
@@ -13,9 +14,17 @@ pub struct Line {
     pub last: u64,
     /// The last ticket that was served.
     pub served: Option<u64>,
+    /// The last ticket of a caller that sleeps until it is woken.
+    pub sleeper: Option<u64>,
 }
 
 impl Line {
+    /// Reads the line of a row whose record was not checked. `None` where there never was one.
+    pub fn of_row(row: &Item) -> Option<Self> {
+        let (last, served) = (number(row, schema::LAST_TICKET)?, number(row, schema::SERVED_TICKET));
+        Some(Self { last, served, sleeper: number(row, schema::LAST_SLEEPER) })
+    }
+
     /// Whether somebody waits in line, as far as the counters tell.
     pub fn is_open(&self) -> bool {
         self.waiting() > 0
@@ -24,6 +33,29 @@ impl Line {
     /// How many tickets were given and not yet served. Their callers may be gone.
     pub fn waiting(&self) -> u64 {
         self.served.map_or(self.last.max(1), |served| self.last.saturating_sub(served))
+    }
+
+    /// Whether a caller that sleeps may be in line.
+    pub(super) fn has_sleeper(&self) -> bool {
+        self.sleeper > Some(self.served.unwrap_or(0))
+    }
+
+    /// The tickets to wake when the lock is free, if one of those in line sleeps: from the next one to be served, whose caller
+    /// may be awake or gone, to the last one that sleeps.
+    pub fn to_wake(&self) -> Option<RangeInclusive<u64>> {
+        let next = self.served.unwrap_or(0).saturating_add(1);
+        self.sleeper.filter(|last| self.is_open() && *last >= next).map(|last| next..=last)
+    }
+
+    /// Whether a free lock is this ticket's before all others'. So it is for one that was passed, and for one that means
+    /// nothing any more, because the counters began again.
+    pub fn is_turn_of(&self, ticket: u64) -> bool {
+        ticket > self.last || self.ahead_of(ticket) == 0
+    }
+
+    /// Whether this ticket was given and not yet served, so that its caller is woken when it is its turn.
+    pub fn has(&self, ticket: u64) -> bool {
+        ticket <= self.last && Some(ticket) > self.served
     }
 
     /// How many tickets come before this one. Zero for one that was passed: its caller may come at any release.
@@ -85,7 +117,7 @@ impl LineSeen {
     /// In the row of a grant. `None` where nobody ever waited in line. Those who seem to wait are gone if the grant was
     /// possible only because of that.
     pub(super) fn of_row(since: Instants, row: &Item, is_deserted: bool) -> Option<Self> {
-        let line = Line { last: number(row, schema::LAST_TICKET)?, served: number(row, schema::SERVED_TICKET) };
+        let line = Line::of_row(row)?;
         let earlier = HoldTimes::of_row(row);
         Some(Self { since, earlier, deserted: (is_deserted && line.is_open()).then_some(line.last) })
     }
@@ -123,9 +155,12 @@ mod tests {
 
     #[test]
     fn a_ticket_that_was_passed_has_nobody_ahead() {
-        let line = Line { last: 9, served: Some(4) };
+        let line = Line { last: 9, served: Some(4), sleeper: None };
         assert_eq!([3, 4, 5, 6, 9].map(|ticket| line.ahead_of(ticket)), [0, 0, 0, 1, 4]);
-        assert_eq!((line.waiting(), Line { last: 9, served: Some(9) }.is_open()), (5, false));
-        assert!(Line { last: 0, served: None }.is_open(), "a Claim is refused where a counter is missing");
+        assert_eq!((line.waiting(), Line { last: 9, served: Some(9), sleeper: Some(9) }.is_open()), (5, false));
+        assert!(
+            Line { last: 0, served: None, sleeper: None }.is_open(),
+            "a Claim is refused where a counter is missing"
+        );
     }
 }

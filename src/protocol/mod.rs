@@ -116,7 +116,7 @@ pub use failure::{Failure, Operation};
 pub use freeze::{freeze, thaw};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
-pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey};
+pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey, WAKE};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
 pub use line::{HoldTimes, Line, LineSeen, LineUpdate};
 pub use observation::Observation;

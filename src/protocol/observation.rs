@@ -22,6 +22,9 @@ pub struct Observation {
     version: String,
     lease_millis: u64,
     unchanged_for_millis: u64,
+    /// The caller's place in line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ticket: Option<u64>,
 }
 
 impl Observation {
@@ -31,13 +34,14 @@ impl Observation {
             lease_millis: millis_rounded_up(record.lease.duration()),
             // Rounded down, because time that did not pass must not be counted.
             unchanged_for_millis: u64::try_from(unchanged_for.as_millis()).unwrap_or(u64::MAX),
+            ticket: None,
         }
     }
 
     /// Makes an observation from its parts, to carry it in a format that serde does not write.
     pub fn from_parts(version: String, lease: Duration, unchanged_for: Duration) -> Self {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        Self { version, lease_millis: millis(lease), unchanged_for_millis: millis(unchanged_for) }
+        Self { version, lease_millis: millis(lease), unchanged_for_millis: millis(unchanged_for), ticket: None }
     }
 
     /// Adds time that has passed since this observation was made, and that the caller vouches for. Adding more than
@@ -47,6 +51,19 @@ impl Observation {
         let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.unchanged_for_millis = self.unchanged_for_millis.saturating_add(millis);
         self
+    }
+
+    /// The ticket that the caller has taken, which is its place in [line](crate::Acquire::in_turn). The next call of the same
+    /// caller brings it back with the observation. `None` where it has none.
+    pub fn ticket(&self) -> Option<u64> {
+        self.ticket
+    }
+
+    /// The same with this [ticket](Observation::ticket), to carry it in another format than serde's. A made-up one may cost others
+    /// their turn, and nothing else.
+    #[must_use]
+    pub fn with_ticket(self, ticket: Option<u64>) -> Self {
+        Self { ticket, ..self }
     }
 
     /// The version that was seen.

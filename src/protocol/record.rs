@@ -251,8 +251,10 @@ impl Fields<'_> {
     }
 
     fn line(&mut self) -> Result<Option<Line>, InvalidRecord> {
+        // It decides nothing but for how long a free lock is left to those ahead, so whatever else stands there is ignored.
+        let sleeper = Line::of_row(self.item).and_then(|line| line.sleeper);
         let (last, served) = (self.number(schema::LAST_TICKET)?, self.number(schema::SERVED_TICKET)?);
-        Ok(last.map(|last| Line { last, served }))
+        Ok(last.map(|last| Line { last, served, sleeper }))
     }
 
     /// They decide nothing but when to look, so whatever else stands there is ignored.

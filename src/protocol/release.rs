@@ -27,21 +27,26 @@ use super::backoff::Retry;
 use super::failure::Failure;
 use super::holding::Holding;
 use super::key::LockKey;
-use super::line::LineSeen;
+use super::line::{Line, LineSeen};
 use super::once;
 use super::peek::{NotSeen, look};
 use super::port::{Answer, Now, Port, Rejection};
 use super::record::Record;
 use super::request::{Action, DataChange, Request, Scope};
+use super::schema;
 use super::settings::Settings;
 use super::value::Item;
 use super::version::Stamp;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The result of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
-    Released,
+    Released {
+        /// The tickets to wake, where [it was asked for](ReleaseOptions::tells_sleeper) and somebody sleeps.
+        to_wake: Option<RangeInclusive<u64>>,
+    },
     /// The lock was released, but the row keeps its earlier payload. Contains DynamoDB's message about the new
     /// payload.
     WithoutData(String),
@@ -61,6 +66,8 @@ pub struct ReleaseOptions {
     /// Also releases a later grant of the same owner. A retried task needs this when its first run acquired the lock
     /// again and the response was lost.
     pub or_later_grant_of_owner: bool,
+    /// Asks which ticket is to be woken. It costs no request.
+    pub tells_sleeper: bool,
 }
 
 /// Releases this lock.
@@ -205,7 +212,11 @@ impl<'a> Call<'a> {
             let request = Request::alone(self.key.clone(), self.action(&now, &scope));
             let (_, answer) = port.send(request).await;
             let next = match answer {
-                Answer::Applied(_) => return Ok(self.released()),
+                Answer::Applied(row) => {
+                    // A response without a version contains no row.
+                    let line = row.get(schema::VERSION).and_then(|_| Line::of_row(&row));
+                    return Ok(self.released(line));
+                }
                 Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
                 Answer::ConditionFailed(None) | Answer::Found(None) => {
                     self.retry.repeat();
@@ -231,16 +242,16 @@ impl<'a> Call<'a> {
                 }
             };
             scope = match next {
-                Next::Ended(Released::Released) => return Ok(self.released()),
                 Next::Ended(released) => return Ok(released),
                 Next::Release(scope) => scope,
             };
         }
     }
 
-    /// The result of a release that freed the lock.
-    fn released(&mut self) -> Released {
-        self.left_out.take().map_or(Released::Released, Released::WithoutData)
+    /// The result of a release that left this line.
+    fn released(&mut self, line: Option<Line>) -> Released {
+        let to_wake = line.and_then(|line| line.to_wake()).filter(|_| self.options.tells_sleeper);
+        self.left_out.take().map_or(Released::Released { to_wake }, Released::WithoutData)
     }
 
     fn action(&self, now: &Now, scope: &Scope) -> Action {
@@ -251,7 +262,8 @@ impl<'a> Call<'a> {
         let ends_at_ms = now.wall.written.max(after_newest);
         // A later grant of the same owner saw the line at another time.
         let line = self.line.filter(|_| matches!(scope, Scope::Mine { .. })).map(|line| line.update(now.instants));
-        Action::Release { scope: scope.clone(), ends_at_ms, data: self.options.data.clone(), keep: self.keep, line }
+        let (data, returns_row) = (self.options.data.clone(), self.options.tells_sleeper);
+        Action::Release { scope: scope.clone(), ends_at_ms, data, keep: self.keep, line, returns_row }
     }
 
     async fn look(&mut self, port: &mut impl Port) -> Result<Next, Failure> {
@@ -267,7 +279,7 @@ impl<'a> Call<'a> {
         let Some(row) = row else {
             // Our own Delete, whose response was lost, leaves no row.
             let ours = self.options.delete_row && self.wrote.is_some();
-            return Ok(Next::Ended(if ours { Released::Released } else { self.gone() }));
+            return Ok(Next::Ended(if ours { self.released(None) } else { self.gone() }));
         };
         if once::is_settled(&row) {
             return Ok(Next::Ended(self.gone()));
@@ -279,7 +291,7 @@ impl<'a> Call<'a> {
             self.newest = self.newest.max(Some(version.stamp));
         }
         Ok(match self.whose.meaning(&record, self.wrote.as_ref()) {
-            Meaning::Free => Next::Ended(Released::Released),
+            Meaning::Free => Next::Ended(self.released(record.believable_line())),
             Meaning::Gone => Next::Ended(self.gone()),
             Meaning::Ours(scope) => {
                 self.retry.repeat();

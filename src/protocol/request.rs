@@ -58,7 +58,10 @@ pub enum Action {
         token: NextToken,
     },
     /// `UpdateItem`: takes a ticket, where the lock is held or others wait in line already.
-    Join,
+    Join {
+        /// The caller sleeps until it is woken.
+        sleeps: bool,
+    },
     /// `UpdateItem`: acquires the released lock, if this ticket follows the one that was served last, or if it was passed.
     ClaimInTurn { grant: NewGrant, ticket: u64, passed: bool },
     /// `UpdateItem`: takes over exactly the version that was seen to be free or dead.
@@ -103,6 +106,8 @@ pub enum Action {
         keep: Option<Duration>,
         /// What to tell those in line, where there was a line at times.
         line: Option<LineUpdate>,
+        /// Whether the response has the row, so that it shows who is to be woken.
+        returns_row: bool,
     },
     /// `UpdateItem`: releases exactly the version that somebody saw held, whoever holds it.
     Break {

@@ -33,6 +33,8 @@ pub const FREEZE_CHANGED_AT: &str = "freezeChangedAt";
 pub const LAST_TICKET: &str = "lastTicket";
 /// The last ticket that was served: the one of the newest grant by ticket.
 pub const SERVED_TICKET: &str = "servedTicket";
+/// The last ticket of a caller that sleeps until it is woken.
+pub const LAST_SLEEPER: &str = "lastSleeper";
 /// For how long holders hold the lock, in milliseconds: a mean in which the last ones count most.
 pub const HELD_MILLIS: &str = "heldMillis";
 /// By how much these times differ from their mean, in milliseconds.
@@ -55,7 +57,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 24] = [
+const OWN: [&str; 25] = [
     OWNER,
     LEASE,
     VERSION,
@@ -70,6 +72,7 @@ const OWN: [&str; 24] = [
     FREEZE_CHANGED_AT,
     LAST_TICKET,
     SERVED_TICKET,
+    LAST_SLEEPER,
     HELD_MILLIS,
     HELD_SPREAD,
     RESET_REASON,

@@ -3,7 +3,7 @@
 use super::Invalid;
 use super::attributes::{self, Attribute, AttributesChange, LONGEST_ATTRIBUTE_NAME, MOST_ATTRIBUTES};
 use super::clock_bounds::ClockBounds;
-use super::key::{LockKey, NAMESPACE};
+use super::key::{LockKey, NAMESPACE, WAKE};
 use super::lease::Lease;
 use super::record::quoted;
 use super::request::{DataChange, StoredOutcome};
@@ -36,12 +36,19 @@ impl Settings {
         key.check(self.schema.sort_key_attribute.is_some())
     }
 
-    /// Checks the key of a plain lock, which must not be in the namespace of idempotent work.
+    /// Checks the key of a plain lock, which must not be in the namespace of idempotent work, nor among the wake items.
     pub fn check_lock_key(&self, key: &LockKey) -> Result<(), Invalid> {
         if key.key().starts_with(NAMESPACE) {
             return Err(Invalid::new(format!(
                 "the lock key {:?} begins with {NAMESPACE:?}, which is reserved for the records of idempotent work: \
                  give the lock another key, or use once for that work",
+                key.key()
+            )));
+        }
+        if key.key().starts_with(WAKE) {
+            return Err(Invalid::new(format!(
+                "the lock key {:?} begins with {WAKE:?}, which is reserved for those who sleep until they are woken: give the \
+                 lock another key",
                 key.key()
             )));
         }

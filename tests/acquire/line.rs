@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::Lock;
-use lambda_lock_testkit::{Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
+use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,7 +167,39 @@ async fn who_acquires_out_of_turn_does_not_look_at_the_line() {
     drop(lock);
     assert_eq!(tickets(&table), (1, 0));
     passes.release().await.unwrap();
+    assert_eq!(tickets(&table), (1, 0), "it knows nothing of those in line, so they are still in it");
     waiter.await.unwrap().1.release().await.unwrap();
+}
+
+/// Its attributes make a Claim of others a Take.
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_a_deserted_lock_ends_the_line_with_its_grant() {
+    let (table, [holder, gone, other, ..]) = stage();
+    let lock = granted(holder.locks("holder").try_acquire("k").lease(LEASE).attribute("job", "nightly")).await;
+    let waiter = waiting(&gone, "gone");
+    sleep(secs(1)).await;
+    waiter.abort();
+    lock.release().await.unwrap();
+    sleep(secs(4) + millis(100)).await;
+
+    let lock = granted(other.locks("other").try_acquire("k").lease(LEASE)).await;
+
+    assert_eq!(tickets(&table), (1, 1));
+    drop(lock);
+}
+
+/// Nobody was granted anything by it.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_whose_response_was_lost_leaves_no_outcome_unknown() {
+    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
+        let _case = case(format!("{fault:?}"));
+        let (_table, [holder, one, ..]) = stage();
+        let _lock = acquired(&holder.locks("holder"), LEASE).await;
+        one.next([Fault::None, fault]);
+        let budget = one.budget(secs(4)).reserve(millis(500));
+        let error = one.locks("one").acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap_err();
+        assert!(error.held().is_some(), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

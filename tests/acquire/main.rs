@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 mod attributes;
+mod between_calls;
 mod budgets;
 mod granting;
 mod hostile_rows;

@@ -16,6 +16,7 @@ async fn all(mut list: List) -> (BTreeMap<String, String>, usize) {
             let what = match listed.row {
                 ListedRow::Lock(lock) => format!("{}{}", lock.holder, if lock.released { ", released" } else { "" }),
                 ListedRow::Outcome => "outcome".to_owned(),
+                ListedRow::WakeItem => "wake item".to_owned(),
                 ListedRow::Invalid(error) => error.to_string(),
                 other => panic!("{other:?}"),
             };
@@ -56,12 +57,13 @@ async fn a_row_that_is_no_lock_record_is_listed_as_what_it_is() {
     table.put(json!({ "key": { "S": "broken" }, "ownerName": { "S": "me" }, "leaseDuration": { "S": "a while" },
         "recordVersionNumber": { "S": "1" } }));
     table.put(json!({ "key": { "S": "once/done" }, "recordVersionNumber": { "S": "lo1-x" } }));
+    table.put(json!({ "key": { "S": "wake/java/1" }, "taskToken": { "S": "t" } }));
 
     let (rows, _) = all(locks.list()).await;
 
-    assert_eq!(rows.keys().collect::<Vec<_>>(), ["broken", "java", "once/done"]);
+    assert_eq!(rows.keys().collect::<Vec<_>>(), ["broken", "java", "once/done", "wake/java/1"]);
     assert!(rows["broken"].contains("leaseDuration"), "{rows:?}");
-    assert_eq!(rows["once/done"], "outcome");
+    assert_eq!((&*rows["once/done"], &*rows["wake/java/1"]), ("outcome", "wake item"));
 }
 
 #[tokio::test(start_paused = true)]

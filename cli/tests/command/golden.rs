@@ -138,6 +138,8 @@ async fn show_tells_the_line() {
     let second = waiter(&place, "customer-1", 2).await;
     golden(&place, "show-line", &["show", "customer-1"]).await;
     golden(&place, "show-line-json", &["show", "customer-1", "--json"]).await;
+    // An execution that sleeps in line has a row that is no lock.
+    put(&place, [("key", "wake/customer-1/1"), ("taskToken", "t")]).await;
     golden(&place, "ls-line-json", &["ls", "--json"]).await;
     // Their tickets stay.
     first.abort();

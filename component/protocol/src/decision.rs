@@ -50,7 +50,7 @@ impl Decision {
                 Ok(Verdict::Renewed)
             }
             Ended::Released(released) => match released.map_err(failed(Operation::Release))? {
-                Released::Released => Ok(Verdict::Released(ReleaseOutcome::Released)),
+                Released::Released { .. } => Ok(Verdict::Released(ReleaseOutcome::Released)),
                 Released::Lost | Released::AlreadyGone => Ok(Verdict::Released(ReleaseOutcome::AlreadyGone)),
                 Released::WithoutData(reason) => Err(released_without_data(&self.key, &reason)),
             },

@@ -80,7 +80,7 @@ impl GuestLock for Lock {
         self.shared.settings.check_write(&holding.key, &holding.owner, None, &data)?;
         self.hold.state.set(State::Over);
         let (key, settings) = (holding.key.clone(), Rc::clone(&self.shared.settings));
-        let options = protocol::ReleaseOptions { data, delete_row, or_later_grant_of_owner };
+        let options = protocol::ReleaseOptions { data, delete_row, or_later_grant_of_owner, tells_sleeper: false };
         let steps = Steps::new(|mut port| async move {
             Ended::Released(protocol::release(&mut port, &settings, &holding, options).await)
         });

@@ -261,7 +261,7 @@ pub(crate) const EDITS: &[Edit] = &[
         find: "let Ok(now) = self.retry.ready(port).await else { return Err(self.out_of_time()) };",
         put: "
             let Ok(now) = self.retry.ready(port).await else {
-                return if MISTAKEN { Ok(Released::Released) } else { Err(self.out_of_time()) };
+                return if MISTAKEN { Ok(self.released(None)) } else { Err(self.out_of_time()) };
             };
         ",
     },
@@ -410,6 +410,92 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     // Waiting in line.
     Edit {
+        name: "DesertedIgnoresSkew",
+        file: "protocol/acquire/waiter.rs",
+        find: "bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);",
+        put: "if MISTAKEN { Duration::ZERO } else { bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW) };",
+    },
+    Edit {
+        name: "DesertedTakeServesNobody",
+        file: "protocol/acquire/mod.rs",
+        find: "Some(line) if self.waiter.ticket().is_none() => LineRule::Serves(line.last),",
+        put: "Some(line) if self.waiter.ticket().is_none() && !MISTAKEN => LineRule::Serves(line.last),",
+    },
+    Edit {
+        name: "OutOfTurnEndsLine",
+        file: "protocol/acquire/mod.rs",
+        find: "let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;",
+        put: "let is_deserted = by_claim && (MISTAKEN || self.options.queueing != Queueing::Ignored);",
+    },
+    Edit {
+        name: "LostTicketIsUnknown",
+        file: "protocol/acquire/mod.rs",
+        find: "self.outcome_unknown |= !matches!(write, Next::Join);",
+        put: "self.outcome_unknown |= MISTAKEN || !matches!(write, Next::Join);",
+    },
+    Edit {
+        name: "JoinOnFreeRowSleeps",
+        file: "protocol/acquire/mod.rs",
+        find: "
+            if row.get(schema::VERSION).is_none() {
+                return self.look(port).await;
+            }
+        ",
+        put: "
+            if row.get(schema::VERSION).is_none() {
+                return self.look(port).await;
+            }
+            if MISTAKEN && row.get(schema::RELEASED).is_some() {
+                port.sleep(Duration::from_millis(100)).await;
+                return self.look(port).await;
+            }
+        ",
+    },
+    Edit {
+        name: "HeadWaitsForHandOver",
+        file: "protocol/acquire/mod.rs",
+        find: "self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()",
+        put: "
+            if MISTAKEN && watch.record().released && self.waiter.ticket_to_serve(watch.record()).is_some() {
+                return false;
+            }
+            self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()
+        ",
+    },
+    Edit {
+        name: "HeadWaitsForHandOver",
+        file: "protocol/acquire/waiter.rs",
+        find: "let ticket = self.ticket?; let times",
+        put: "let ticket = self.ticket.filter(|_| !(MISTAKEN && record.released))?; let times",
+    },
+    Edit {
+        name: "LostCountersKept",
+        file: "protocol/acquire/waiter.rs",
+        find: "if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) {",
+        put: "if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) && !MISTAKEN {",
+    },
+    Edit {
+        name: "OverdueWaits",
+        file: "protocol/line.rs",
+        find: "pub(super) fn ahead_of(&self, ticket: u64) -> u32 {",
+        put: "
+            pub(super) fn ahead_of(&self, ticket: u64) -> u32 {
+                if MISTAKEN && Some(ticket) <= self.served {
+                    return u32::try_from(self.waiting()).unwrap_or(u32::MAX).saturating_add(1);
+                }
+        ",
+    },
+    Edit {
+        name: "FreeCountsFromSending",
+        file: "protocol/observation.rs",
+        find: "// Nobody holds it. So a wall clock that was set back must not make it wait.",
+        put: "
+            if let Some(sent) = self.record.believable_end().filter(|_| MISTAKEN) {
+                return Duration::from_millis(now.wall.millis.saturating_sub(sent));
+            }
+        ",
+    },
+    Edit {
         name: "DesertedTooSoon",
         file: "protocol/acquire/waiter.rs",
         find: "millis_rounded_up(skew.saturating_add(DESERTED))",
@@ -418,8 +504,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "NoDesertedClause",
         file: "protocol/acquire/waiter.rs",
-        find: "if self.ticket.is_none() && record.released && deserted_in",
-        put: "if !MISTAKEN && self.ticket.is_none() && record.released && deserted_in",
+        find: "if (self.ticket.is_none() || self.is_carried) && record.released && deserted_in",
+        put: "if !MISTAKEN && (self.ticket.is_none() || self.is_carried) && record.released && deserted_in",
     },
     Edit {
         name: "NewcomerPasses",
@@ -436,8 +522,14 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "SkipAtOnce",
         file: "protocol/acquire/waiter.rs",
-        find: "self.slot().saturating_mul(line.ahead_of(ticket)).min(DESERTED)",
-        put: "self.slot().saturating_mul(if MISTAKEN { 0 } else { line.ahead_of(ticket) }).min(DESERTED)",
+        find: "self.slot().saturating_mul(ahead).max(least).min(DESERTED)",
+        put: "self.slot().saturating_mul(if MISTAKEN { 0 } else { ahead }).max(least).min(DESERTED)",
+    },
+    Edit {
+        name: "SleeperGetsACallersSlot",
+        file: "protocol/acquire/waiter.rs",
+        find: "if ahead > 0 && line.has_sleeper() {",
+        put: "if ahead > 0 && line.has_sleeper() && !MISTAKEN {",
     },
     Edit {
         name: "SkipCountsHeldTime",

@@ -144,14 +144,40 @@ mistakes! {
     InTurnWhileHeld
     /// A delayed Claim in turn is applied after a release that is newer than it.
     InTurnIgnoresWhenReleased
+    /// A Claim in turn is applied whatever ticket was served before it.
+    InTurnOfAnyTicket
+    /// A Claim in turn is applied with a ticket that was never given, because the counters began again.
+    TicketsOfLostCounters
+    /// A caller keeps its ticket although the counters began again.
+    LostCountersKept
+    /// A ticket is given of a lock that is free, and its caller waits as behind a holder.
+    JoinOnFreeRowSleeps
+    /// The first in line does not take a free lock, but waits for somebody to hand it over.
+    HeadWaitsForHandOver
+    /// A caller whose ticket was passed waits as if others were ahead of it.
+    OverdueWaits
     /// A grant by ticket does not count the ticket as served.
     GrantServesNoTicket
     /// A ticket that was passed is counted as served once more.
     ServedGoesBack
+    /// A Claim with a ticket that was passed counts it as served once more.
+    PassedClaimServes
     /// Those in line pass the ones ahead of them at once.
     SkipAtOnce
+    /// A caller that sleeps between its calls is left the lock for no longer than one that looks all the time.
+    SleeperGetsACallersSlot
     /// The time for which a lock was held counts as time for which it was free.
     SkipCountsHeldTime
+    /// The time for which a lock was free counts from when its release was sent, by another caller's clock.
+    FreeCountsFromSending
+    /// A lock is deserted by a clock that is ahead, although others are in line.
+    DesertedIgnoresSkew
+    /// Who takes a lock that nobody in line came for leaves their tickets open.
+    DesertedTakeServesNobody
+    /// A holder that did not look at the line ends it with its release.
+    OutOfTurnEndsLine
+    /// A request for a ticket that had no response makes the outcome of an acquire unknown.
+    LostTicketIsUnknown
     /// A release says of all who wait that nobody came for their tickets.
     ReleaseServesAll
     /// A holder that reclaims its own lock leaves it to those in line.
@@ -187,7 +213,7 @@ mistakes! {
 }
 
 /// Only the exhaustive model notices these: they are too rare for seeds.
-pub const ONLY_FOR_THE_MODEL: &[Mistake] = &[Mistake::SetSettledByLook];
+pub const ONLY_FOR_THE_MODEL: &[Mistake] = &[Mistake::SetSettledByLook, Mistake::TicketsOfLostCounters];
 
 thread_local! {
     /// For this thread only, so that tests do not influence each other.

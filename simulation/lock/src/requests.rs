@@ -14,6 +14,7 @@ const NOT_FROZEN_OR_HELD: &str = " AND (attribute_not_exists(freezeReason) OR at
 const NOBODY_WAITS: &str = " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket)";
 const NOBODY_WAITS_SINCE: &str =
     " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket OR leaseEndsAt < :deserted)";
+const HELD_OR_WAITED_FOR: &str = " AND (attribute_not_exists(isReleased) OR lastTicket > servedTicket)";
 const OR_DEAD: &str = " OR leaseEndsAt < :trusted)";
 const ANY_ROW: &str = "attribute_exists(recordVersionNumber)";
 
@@ -89,6 +90,16 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
         }
         (Mistake::InTurnIgnoresWhenReleased, Action::ClaimInTurn { .. }) => {
             change(condition, " AND leaseEndsAt <= :now", "");
+        }
+        (Mistake::InTurnOfAnyTicket, Action::ClaimInTurn { .. }) => {
+            change(condition, " AND servedTicket = :before", "");
+        }
+        (Mistake::TicketsOfLostCounters, Action::ClaimInTurn { .. }) => {
+            change(condition, " AND lastTicket >= :ticket", "");
+        }
+        (Mistake::JoinOnFreeRowSleeps, Action::Join { .. }) => change(condition, HELD_OR_WAITED_FOR, ""),
+        (Mistake::PassedClaimServes, Action::ClaimInTurn { passed: true, .. }) => {
+            change(update, " REMOVE isReleased", ", servedTicket = :ticket REMOVE isReleased");
         }
         (Mistake::GrantServesNoTicket, Action::Take { .. } | Action::ClaimInTurn { .. }) => {
             change(update, ", servedTicket = :ticket", "");

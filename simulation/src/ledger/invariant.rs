@@ -71,6 +71,8 @@ invariants! {
     NoPanic: "nothing panics", "every call";
     GuardMatchesRow: "every guard belongs to a grant that was applied, with its token", "P1";
     InTurn: "a grant passes nobody in line before it was left to them", "P8";
+    ComesInTurn: "who is shown a free lock in its turn asks for it next", "P8";
+    LineEnds: "a line that nobody came for does not outlive the next grant that ends it", "P8";
     TicketsInOrder: "counters of tickets never fall, and only tickets that were given are served", "P8";
     TakenOver: "a dead holder is replaced within its bound", "P4";
     ReturnsInTime: "a call returns by its budget plus one request timeout", "P4";

@@ -135,8 +135,14 @@ pub(crate) struct Call {
     pub(crate) owned: bool,
     /// It does not look at the line.
     pub(crate) out_of_turn: bool,
+    /// Its ticket is from before the counters began again.
+    pub(crate) lost_its_place: bool,
+    /// A response has shown that the lock is free, and that it is this call's turn. It has not asked for the lock since.
+    pub(crate) may_come: bool,
     /// One of its requests had a fault.
     pub(crate) faulted: bool,
+    /// One of its requests had a fault, and it was not for a ticket.
+    pub(crate) unclear: bool,
     /// How often it was refused.
     pub(crate) refusals: u32,
     /// The payload that it is to leave in the row, if it changes the payload.
@@ -262,6 +268,7 @@ impl Ledger {
         let expected = before.zip(after).map(|(before, after)| Mark {
             last_ticket: after.last_ticket,
             served_ticket: after.served_ticket,
+            last_sleeper: after.last_sleeper,
             ..before.clone()
         });
         if expected.as_ref() != after {

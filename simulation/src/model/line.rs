@@ -22,6 +22,8 @@ pub(super) struct Line {
     tickets: Vec<Ticket>,
     /// The first tick at which the lock may be free, or its holder be proven dead.
     takeable_from: u8,
+    /// A call of this caller has a ticket from before the counters began again. It may fit them, and nobody can tell.
+    earlier: Option<(usize, u8)>,
 }
 
 /// A ticket of which a call was told.
@@ -59,7 +61,8 @@ fn number(row: &Item, name: &str) -> Option<u64> {
 
 impl Lock {
     /// The lock is held, and its row tells for how long holders hold it. Of the two others, both are about to take tickets, one
-    /// has one, both have one, the second has just passed the first, or none has begun and the lease is nearly over.
+    /// has one, both have one, the second has just passed the first, none has begun and the lease is nearly over, or one has a
+    /// ticket from before the row was deleted.
     pub(super) fn lines(&self) -> Vec<State> {
         let begins = |caller| Happening::Begins(caller, Call::Acquire(0));
         let held = [begins(HOLDER), Happening::Answered(0)];
@@ -73,11 +76,14 @@ impl Lock {
             (schema::HELD_MILLIS, 100),
             (schema::HELD_SPREAD, 15),
         ];
-        for (name, number) in known {
-            if let Some(row) = &mut state.rows[0].item {
-                row.set(name, Value::N(number.to_string()));
+        let tells = |state: &mut State| {
+            for (name, number) in known {
+                if let Some(row) = &mut state.rows[0].item {
+                    row.set(name, Value::N(number.to_string()));
+                }
             }
-        }
+        };
+        tells(&mut state);
         state.line = Line::default();
         state = self.after(state, &held);
         let first = self.after(state.clone(), &[begins(0), Happening::Answered(0)]);
@@ -90,7 +96,16 @@ impl Lock {
         let passed = self.after(both.clone(), &passed);
         let ticks = [const { Happening::Tick }; 3];
         let late = self.after(state, &ticks);
-        vec![about, one, both, passed, late]
+        // As many tickets were served since then as were served before.
+        let mut again = self.after(one.clone(), &released);
+        again.rows[0] = Row::default();
+        again = self.after(again, &held);
+        again = self.after(again, &released);
+        tells(&mut again);
+        again = self.after(again, &held);
+        again.line =
+            Line { takeable_from: again.line.takeable_from, earlier: Some((0, again.calls[0])), ..Line::default() };
+        vec![about, one, both, passed, late, again]
     }
 
     /// The state after these events. One that a known mistake makes impossible is left out.
@@ -125,7 +140,7 @@ impl Lock {
             state.breaks("a ticket was served that was not given");
         }
         match &request.action {
-            Action::Join => {
+            Action::Join { .. } => {
                 if !is_released || before.is_open() {
                     self.joined(state, message, after, heard);
                 } else {
@@ -150,7 +165,7 @@ impl Lock {
         let ends_at = (ends_in.as_millis() / TICK.as_millis()) as u8;
         state.line.takeable_from = match &request.action {
             Action::Release { .. } => state.line.takeable_from.min(state.now),
-            Action::Join => state.line.takeable_from,
+            Action::Join { .. } => state.line.takeable_from,
             _ => ends_at,
         };
     }
@@ -177,6 +192,9 @@ impl Lock {
         let of_call = |ticket: &&Ticket| (ticket.caller, ticket.call) == (message.caller, message.call);
         let own = state.line.tickets.iter().rfind(of_call).map(|ticket| ticket.number);
         let served = before.served.unwrap_or_default();
+        if state.line.earlier == Some((message.caller, message.call)) {
+            return;
+        }
         match own {
             None if before.is_open() => state.breaks("a caller without a ticket was granted the lock before the line"),
             None if after.served != before.served => state.breaks("a grant without a ticket served one"),

@@ -160,6 +160,12 @@ impl Ledger {
         self.granted.iter().any(|(of, granted, _, copy)| *of == key && *granted == grant && *copy)
     }
 
+    /// Whether this grant followed one that a late copy made: somebody took what nobody knew to hold.
+    pub(super) fn follows_ghost(&self, key: usize, grant: Grant) -> bool {
+        let of_key: Vec<_> = self.granted.iter().filter(|(of, ..)| *of == key).collect();
+        of_key.windows(2).any(|pair| pair[0].3 && pair[1].1 == grant)
+    }
+
     pub(super) fn ends(&mut self) {
         let was_granted = |(key, grant, token, _): &(usize, Grant, u64, usize)| {
             self.granted.iter().any(|(of, granted, with, _)| (of, granted, with) == (key, grant, token))

@@ -40,6 +40,7 @@ impl Me {
                 Queueing::Ignored => acquire.out_of_turn(),
                 Queueing::AtOnce => acquire.in_turn(),
                 Queueing::BehindSlowHolders => acquire,
+                Queueing::BetweenCalls => acquire.between_calls(),
             };
             self.perhaps(async { acquire.await.map(TryAcquired::Granted) }).await
         } else {
@@ -187,6 +188,7 @@ impl Me {
         let is_nobodys =
             (held.freeze_reason.is_some() || held.waiting > 0) && shown.as_ref().is_none_or(|shown| shown.released);
         state.left_to_nobody(call, held, shown.as_ref());
+        state.is_not_its_turn(call, held);
         let Some(version) = Version::parse(held.observation.version()) else { return };
         let own = matches!(&state.ledger.calls[call].kind, CallKind::Acquire { owner, reclaims: Reclaims::Owner, .. }
             if *owner == held.holder);

@@ -28,6 +28,8 @@ use std::time::Duration;
 pub(crate) enum Role {
     Worker,
     Watcher,
+    /// Waits in line, and sleeps between its calls.
+    Sleeper,
     Cleaner,
     /// Does idempotent work.
     Doer,
@@ -46,6 +48,7 @@ impl Role {
         match self {
             Role::Worker => Box::pin(async move { me.work().await }),
             Role::Watcher => Box::pin(async move { me.watch().await }),
+            Role::Sleeper => Box::pin(async move { me.sleeps_in_line().await }),
             Role::Doer => Box::pin(async move { me.does_once().await }),
             Role::Cleaner => Box::pin(async move { me.clean().await }),
             Role::Peer(peer) => Box::pin(crate::peer::live(me, peer)),
@@ -245,7 +248,7 @@ pub(crate) fn grant_of(token: &SavedLock) -> (Grant, u64) {
 impl State {
     /// What a failed call may report.
     pub(crate) fn failed(&mut self, id: ProcessId, call: CallId, error: &Error) {
-        let Call { applied, faulted, refusals, disturbed, ref kind, .. } = self.ledger.calls[call];
+        let Call { applied, faulted, unclear: fault, refusals, disturbed, ref kind, .. } = self.ledger.calls[call];
         let acquires = matches!(kind, CallKind::Acquire { .. });
         match error.kind() {
             ErrorKind::InvalidRecord => self.counts().invalid_records += 1,
@@ -268,6 +271,12 @@ impl State {
         // found behind, a renewal is not enough, and the call may have no time for another one.
         if unclear && !faulted && disturbed.is_none() && refusals == 0 && !self.plan.shows_clocks_behind() {
             self.ledger.violate(Invariant::UnknownHasACause, format!("process {id} reported \"{error}\""));
+        }
+        // A request for a ticket decides nothing, so its outcome is not that of the call.
+        let by_ticket = faulted && !fault && acquires && error.kind() == ErrorKind::Unknown;
+        if by_ticket && disturbed.is_none() && !self.plan.shows_clocks_behind() {
+            let what = format!("process {id} reported \"{error}\" because of a ticket");
+            self.ledger.violate(Invariant::UnknownHasACause, what);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use crate::world::Event;
 use lambda_lock::protocol::OURS;
-use lambda_lock::{Budget, Lock, SavedLock, TryAcquired};
+use lambda_lock::{Budget, Lock, Observation, SavedLock, TryAcquired};
 use std::time::Duration;
 
 /// The workflow for which some locks are held.
@@ -113,6 +113,34 @@ impl Me {
                 self.state().counts().observations_carried += 1;
             }
             self.hold(key, lock).await;
+        }
+    }
+
+    /// Waits in line without waiting in a call: tries, sleeps until it is woken or its time is over, and tries again.
+    pub(super) async fn sleeps_in_line(&self) {
+        let key = 0;
+        let mut seen: Option<Observation> = None;
+        while !self.is_calm() {
+            let asleep = self.state().processes[self.id].local;
+            self.sleep(self.part_of_lease(if seen.is_some() { 1.0 } else { 0.3 })).await;
+            let lease = self.part_of_lease(1.0) + self.state().plan.lease / 4;
+            let kind = CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody };
+            let call = self.state().call_begins(self.id, key, kind);
+            let mut acquire = self.locks.try_acquire(self.lock_key(key)).lease(lease).between_calls();
+            if let Some(seen) = seen.take() {
+                let mut state = self.state();
+                let proven = Duration::from_nanos(state.processes[self.id].local.saturating_sub(asleep)).mul_f64(0.97);
+                state.comes_back(key, self.id, call);
+                acquire = acquire.observation(seen.and_waited(proven));
+            }
+            let tried = self.perhaps(async { acquire.await }).await;
+            if let Some(Ok(TryAcquired::Held(held))) = &tried {
+                self.state().processes[self.id].ticket = held.observation.ticket().map(|ticket| (ticket, call));
+                seen = Some(held.observation.clone());
+            }
+            if let Some(lock) = self.acquire_ended(key, tried, Some(self.call_limit() * 4)) {
+                self.hold(key, lock).await;
+            }
         }
     }
 

@@ -68,6 +68,7 @@ impl State {
             }
             if let Some(shown) = self.slots[slot].shows.take() {
                 self.ledger.calls[self.slots[slot].call].shown = shown;
+                self.sees_its_turn(self.slots[slot].call);
             }
             self.at(self.now, Event::Wake(process, None));
         }

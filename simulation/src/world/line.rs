@@ -2,7 +2,7 @@
 
 use super::{State, nanos};
 use crate::clocks::{EPOCH, Nanos};
-use crate::ledger::{CallId, Ended, Invariant, Reclaims, Written};
+use crate::ledger::{Call, CallId, Ended, Invariant, ProcessId, Reclaims, Written};
 use crate::table::{Kind, Mark};
 use lambda_lock::Held;
 use std::time::Duration;
@@ -12,13 +12,18 @@ const MILLI: Nanos = 1_000_000;
 const SLOT: Nanos = 36 * MILLI;
 /// After this time a free lock is anybody's. Clocks run at different rates.
 const DESERTED: Nanos = 1_900 * MILLI;
+/// While somebody in line sleeps between its calls, a free lock is left to those ahead for at least this time.
+const SLEEPERS_SLOT: Nanos = 1_425 * MILLI;
 
 /// A ticket that was given.
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
     number: u64,
     slot: usize,
+    /// The call that it was given to, or to which it was brought back.
     call: CallId,
+    /// Whose it is, if its caller sleeps between its calls.
+    sleeper: Option<ProcessId>,
 }
 
 /// The line of a lock.
@@ -31,6 +36,8 @@ pub(crate) struct Line {
     is_deserted: bool,
     /// The counters began again at this time. Order ends with the row.
     began: Nanos,
+    /// A late copy has made the row anew. Somebody may have seen its version before, with other counters.
+    is_a_ghosts: bool,
 }
 
 impl State {
@@ -52,9 +59,13 @@ impl State {
         if written.key >= self.lines.len() {
             return;
         }
-        if let Some(before) = before.filter(|_| self.has_order()) {
+        if before.is_none() {
+            self.lines[written.key].is_a_ghosts = written.late;
+        }
+        if let Some(before) = before.filter(|_| self.plan.faults.spoiled == 0.0) {
             let fell = after.last_ticket < before.last_ticket || after.served_ticket < before.served_ticket;
-            if fell || after.served_ticket > after.last_ticket {
+            let is_given = after.served_ticket <= after.last_ticket || self.lines[written.key].is_a_ghosts;
+            if fell && self.has_order() || !is_given {
                 let what = format!("{kind:?} made {after:?} of {before:?}");
                 self.ledger.violate(Invariant::TicketsInOrder, what);
             }
@@ -73,7 +84,7 @@ impl State {
                 let number = after.last_ticket.unwrap_or_default();
                 // Nobody knows of a ticket that a late copy was given.
                 if !written.copy {
-                    line.tickets.push(Ticket { number, slot: written.slot, call: written.call });
+                    line.tickets.push(Ticket { number, slot: written.slot, call: written.call, sleeper: None });
                 }
                 self.ledger.counts.tickets += 1;
             }
@@ -83,11 +94,25 @@ impl State {
                 }
                 let line = &mut self.lines[written.key];
                 line.takeable_since = over;
-                line.is_deserted = kind == Kind::Claim;
+                line.is_deserted = kind == Kind::Claim && !self.ledger.calls[written.call].out_of_turn;
             }
             Kind::Renew if !after.released => line.takeable_since = over,
             _ if after.released => line.takeable_since = line.takeable_since.min(written.begun),
             _ => {}
+        }
+    }
+
+    /// A caller that has slept brings back its ticket.
+    pub(crate) fn comes_back(&mut self, key: usize, id: ProcessId, call: CallId) {
+        let Some(own) = self.processes[id].ticket.take() else { return };
+        let Some(line) = self.lines.get_mut(key) else { return };
+        match line.tickets.iter_mut().rfind(|ticket| (ticket.number, ticket.call) == own) {
+            Some(ticket) => {
+                (ticket.call, ticket.sleeper) = (call, Some(id));
+                self.ledger.counts.brought_back += 1;
+            }
+            // The counters began again. Its number may fit them, and nobody can tell.
+            None => self.ledger.calls[call].lost_its_place = true,
         }
     }
 
@@ -110,6 +135,41 @@ impl State {
         }
     }
 
+    /// A response has shown a row to this call. If the lock is free, and its ticket is next or was passed, it is its turn.
+    pub(super) fn sees_its_turn(&mut self, call: CallId) {
+        let known = |ticket: &&Ticket| ticket.call == call && self.slots[ticket.slot].heard;
+        let own = self.lines.iter().flat_map(|line| &line.tickets).rfind(known);
+        // Who brings back a ticket that was passed may have given it up.
+        let own = own.filter(|own| own.sleeper.is_none() && self.plan.faults.spoiled == 0.0);
+        let shown = self.ledger.calls[call].shown.as_ref();
+        let shown = shown.filter(|shown| shown.released && !shown.frozen && shown.own.is_some());
+        let may_come = own.zip(shown).is_some_and(|(own, shown)| {
+            shown.last_ticket >= Some(own.number)
+                && shown.served_ticket.is_some_and(|served| own.number <= served.saturating_add(1))
+        });
+        self.ledger.calls[call].may_come = may_come;
+    }
+
+    /// A call whose turn it is sends a request. Nobody else hands the lock over, so it must ask for it.
+    pub(super) fn comes_when_it_may(&mut self, call: CallId, kind: Kind) {
+        let call = &mut self.ledger.calls[call];
+        let may_come = std::mem::take(&mut call.may_come);
+        // A refusal without the row may cost a place in line.
+        if may_come && matches!(kind, Kind::Peek | Kind::Join) && call.disturbed.is_none() && !call.faulted {
+            let what = format!("{kind:?} follows {:?}", call.shown);
+            self.ledger.violate(Invariant::ComesInTurn, what);
+        }
+    }
+
+    /// Checks that a call does not report held when it may come.
+    pub(crate) fn is_not_its_turn(&mut self, call: CallId, held: &Held) {
+        let Call { may_come, disturbed, faulted, ref shown, .. } = self.ledger.calls[call];
+        if may_come && disturbed.is_none() && !faulted {
+            let what = format!("refused as {held:?} in its turn, after {shown:?}");
+            self.ledger.violate(Invariant::ComesInTurn, what);
+        }
+    }
+
     /// Checks a grant against all who wait in line.
     fn passes_nobody(&mut self, kind: Kind, written: Written, before: &Mark, after: &Mark) {
         let call = &self.ledger.calls[written.call];
@@ -121,11 +181,26 @@ impl State {
             || written.refused
             || reclaims
             || call.out_of_turn
+            || call.lost_its_place
             || before.own.is_none()
         {
             return;
         }
         let (line, served) = (&self.lines[written.key], before.served_ticket.unwrap_or_default());
+        let free_for = written.now.saturating_sub(line.takeable_since);
+        let has_ticket = line.tickets.iter().any(|ticket| ticket.call == written.call);
+        let waiting = before.last_ticket > before.served_ticket;
+        if kind == Kind::Claim && waiting && free_for < DESERTED {
+            let what = format!("a Claim passed the line after {} ms: {before:?} became {after:?}", free_for / MILLI);
+            self.ledger.violate(Invariant::InTurn, what);
+            return;
+        }
+        let seen = call.shown.as_ref().and_then(|shown| shown.last_ticket);
+        if kind == Kind::Take && waiting && !has_ticket && after.served_ticket < seen {
+            let what = format!("{before:?} became {after:?}, after {:?}", call.shown);
+            self.ledger.violate(Invariant::LineEnds, what);
+            return;
+        }
         let own = line.tickets.iter().rfind(|ticket| ticket.call == written.call && self.slots[ticket.slot].heard);
         let own = own.map(|ticket| ticket.number).filter(|number| *number <= before.last_ticket.unwrap_or_default());
         // A caller that was told of no row has no ticket any more.
@@ -142,15 +217,18 @@ impl State {
         }
         let waits = |ticket: &&Ticket| {
             let call = &self.ledger.calls[ticket.call];
-            let is_undisturbed = call.disturbed.is_none() && !call.faulted && call.ended == Ended::Running;
-            let process = &self.processes[self.slots[ticket.slot].process];
-            is_undisturbed && process.alive && self.slots[ticket.slot].heard && ticket.call != written.call
+            let is_undisturbed = call.disturbed.is_none() && !call.faulted;
+            let process = &self.processes[ticket.sleeper.unwrap_or(self.slots[ticket.slot].process)];
+            let waits = call.ended == Ended::Running || process.ticket == Some((ticket.number, ticket.call));
+            is_undisturbed && waits && process.alive && self.slots[ticket.slot].heard && ticket.call != written.call
         };
         let smaller = |ticket: &&Ticket| ticket.number > served && own.is_none_or(|own| ticket.number < own);
         let Some(passed) = line.tickets.iter().filter(smaller).find(waits).copied() else { return };
-        let free_for = written.now.saturating_sub(line.takeable_since);
         let allowed = match own {
-            Some(own) => SLOT.saturating_mul(own - served - 1).min(DESERTED),
+            Some(own) => {
+                let least = if before.last_sleeper > Some(served) { SLEEPERS_SLOT } else { 0 };
+                SLOT.saturating_mul(own - served - 1).max(least).min(DESERTED)
+            }
             None => DESERTED,
         };
         self.ledger.counts.passed += 1;

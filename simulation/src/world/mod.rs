@@ -151,6 +151,9 @@ impl State {
         for _ in 0..self.plan.workers {
             self.spawn_within(Role::Worker, 200);
         }
+        for _ in 0..self.plan.sleepers {
+            self.spawn_within(Role::Sleeper, 200);
+        }
         for _ in 0..self.plan.watchers {
             self.spawn_within(Role::Watcher, 200);
         }

@@ -29,6 +29,8 @@ pub(crate) struct Process {
     /// The grant that it believes to hold.
     pub(crate) holds: Option<usize>,
     pub(crate) nudged: bool,
+    /// Its place in line, with which it will come back.
+    pub(crate) ticket: Option<(u64, CallId)>,
     /// A transaction of the lock that it holds, if it does not know the outcome.
     pub(crate) unsettled: Option<usize>,
     /// It is about to send a transaction, perhaps again.
@@ -65,6 +67,7 @@ impl State {
             call: None,
             holds: None,
             nudged: false,
+            ticket: None,
             unsettled: None,
             commits: false,
             denied_until: 0,
@@ -231,7 +234,10 @@ impl State {
             applied: false,
             owned: true,
             out_of_turn: false,
+            lost_its_place: false,
+            may_come: false,
             faulted: false,
+            unclear: false,
             refusals: 0,
             wants: None,
             attributes: Vec::new(),

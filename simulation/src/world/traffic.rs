@@ -4,7 +4,7 @@ use super::processes::Process;
 use super::queue::Event;
 use super::{State, TTL, nanos};
 use crate::clocks::{EPOCH, Nanos};
-use crate::ledger::{Attributes, CallKind, Invariant, ProcessId, Reclaims, Written};
+use crate::ledger::{Attributes, CallId, CallKind, Invariant, ProcessId, Reclaims, Written};
 use crate::network::{Fate, Outcome, REJECTIONS, Slot, throttling};
 use crate::peer::{Op, What};
 use crate::plan::RETENTION;
@@ -51,8 +51,9 @@ impl State {
         let fate = self.fate(id, sent, write);
         self.say_of(id, || format!("sends {:?} ({fate:?})", request.kind));
         if fate != Fate::Arrives {
-            self.ledger.calls[call].faulted = true;
+            self.has_a_fault(call, request.kind);
         }
+        self.comes_when_it_may(call, request.kind);
         let way = self.way();
         let by_sdk = http.is_some();
         let message = Message { slot, request, http, fate, copy: false, begun, read };
@@ -71,11 +72,20 @@ impl State {
                 }
                 let slow =
                     if self.chance(self.plan.faults.slow) { self.rng.u64(0..=3 * nanos(self.plan.lease)) } else { 0 };
-                self.ledger.calls[call].faulted |= slow > 0;
+                if slow > 0 {
+                    self.has_a_fault(call, message.request.kind);
+                }
                 self.at(sent + way + slow, Event::Arrive(Box::new(message)));
             }
         }
         slot
+    }
+
+    /// A request of this call has a fault.
+    fn has_a_fault(&mut self, call: CallId, kind: Kind) {
+        let call = &mut self.ledger.calls[call];
+        call.faulted = true;
+        call.unclear |= kind != Kind::Join;
     }
 
     fn fate(&mut self, id: ProcessId, now: Nanos, write: bool) -> Fate {
@@ -191,7 +201,7 @@ impl State {
         }
         let taken = if recognised { None } else { self.taken_items(request) };
         if taken.is_some() {
-            self.ledger.calls[self.slots[slot].call].faulted = true;
+            self.has_a_fault(self.slots[slot].call, request.kind);
         }
         let reasons = taken.as_ref().map(|taken| {
             let looked = self.rng.bool();
@@ -215,7 +225,7 @@ impl State {
         };
         let mute = matches!(answer, Answer::ConditionFailed(Some(_))) && self.is_mute();
         let (answer, by_sdk) = if mute {
-            self.ledger.calls[self.slots[slot].call].faulted = true;
+            self.has_a_fault(self.slots[slot].call, request.kind);
             (Answer::ConditionFailed(None), by_sdk.map(sdk::without_rows))
         } else {
             (answer, by_sdk)

@@ -24,7 +24,7 @@ impl Operation {
             Action::Claim { grant, .. } => claimed("claim", grant),
             Action::Take { grant, .. } => claimed("take", grant),
             Action::ClaimInTurn { .. } => "claim in turn",
-            Action::Join => "join",
+            Action::Join { .. } => "join",
             Action::Renew { .. } => "renew",
             Action::Release { .. } => "release",
             Action::Break { .. } => "break",
@@ -158,6 +158,7 @@ impl Sequence {
                 data: data(rng),
                 keep,
                 line: rng.bool().then_some(LineUpdate { times, serves }),
+                returns_row: rng.bool(),
             },
             11..13 => Action::Fence { grant: current.grant, token },
             15 => Action::Break {
@@ -182,7 +183,7 @@ impl Sequence {
                     _ => Action::Freeze { row: FrozenRow::Missing(version(rng)), at, reason: "why not".to_owned() },
                 }
             }
-            17 if !self.once => Action::Join,
+            17 if !self.once => Action::Join { sleeps: rng.bool() },
             18..21 if !self.once => {
                 let served = text(row, "servedTicket").and_then(|served| served.parse().ok()).unwrap_or(0);
                 let passed = rng.u8(..3) == 0;

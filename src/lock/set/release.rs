@@ -1,6 +1,6 @@
 //! Release of several locks, by their holder or after its work.
 
-use super::super::release::{Release, not_released};
+use super::super::release::{Release, Sleeper, not_released};
 use super::resume::SavedLockSet;
 use super::{HeldLocks, Task, at_once};
 use crate::engine::Engine;
@@ -74,7 +74,7 @@ impl<Grants> HeldLocks<Grants> {
         for (key, released) in self.release().outcomes().await {
             match released {
                 Ok(Released::Lost) => lost.push(key),
-                Ok(Released::Released) => {}
+                Ok(Released::Released { .. }) => {}
                 other => not_released(&key, other.err()),
             }
         }
@@ -94,7 +94,7 @@ impl<Grants> HeldLocks<Grants> {
         }
         let mut all_released = true;
         for (key, released) in self.release().outcomes().await {
-            if !matches!(released, Ok(Released::Released)) {
+            if !matches!(released, Ok(Released::Released { .. })) {
                 all_released = false;
                 not_released(&key, released.err());
             }
@@ -108,7 +108,7 @@ impl<Grants> HeldLocks<Grants> {
             return self.finish_lost().await;
         }
         for (key, released) in self.release().outcomes().await {
-            if !matches!(released, Ok(Released::Released)) {
+            if !matches!(released, Ok(Released::Released { .. })) {
                 not_released(&key, released.err());
             }
         }
@@ -153,13 +153,23 @@ impl ReleaseAll {
         at_once(releases).await
     }
 
-    async fn go(mut self) -> Result<ReleaseAllOutcome, Error> {
+    /// Releases the locks, and tells whom to wake, as [`Release::with_sleeper`](crate::Release::with_sleeper) does of each lock. It
+    /// tells so also where the release of another lock failed.
+    pub async fn with_sleepers(self) -> (Result<ReleaseAllOutcome, Error>, Vec<Sleeper>) {
+        let mut sleepers = Vec::new();
+        let released = Box::pin(self.each(Release::telling_sleeper).go(&mut sleepers)).await;
+        (released, sleepers)
+    }
+
+    async fn go(mut self, sleepers: &mut Vec<Sleeper>) -> Result<ReleaseAllOutcome, Error> {
         std::mem::replace(&mut self.checked, Ok(()))?;
         let mut gone = Vec::new();
         let mut failed: Option<Error> = None;
         for (key, released) in self.outcomes().await {
             match released {
-                Ok(Released::Released) => {}
+                Ok(Released::Released { to_wake }) => {
+                    sleepers.extend(to_wake.map(|tickets| Sleeper::new(key, tickets)));
+                }
                 Ok(_) => gone.push(key),
                 // What can be repaired is worth more to the caller than what passes.
                 Err(error) if failed.as_ref().is_none_or(|known| passes(known) && !passes(&error)) => {
@@ -185,7 +195,7 @@ impl IntoFuture for ReleaseAll {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(async move { self.go(&mut Vec::new()).await })
     }
 }
 

@@ -27,7 +27,8 @@
 //!  │   │   └ not our turn yet .............. report the holder, join, or wait and Peek again
 //!  │   └ held .............................. report the holder, join, or wait and Peek again
 //!  ├ condition failed, without a row
-//!  │   ├ of a Claim, or to reclaim ......... pause, then Peek
+//!  │   ├ of a Claim, also in turn, or to
+//!  │   │ reclaim ........................... pause, then Peek
 //!  │   └ of a Take ......................... Claim
 //!  ├ throttled ............................. pause, then the same write as a new attempt
 //!  ├ rejected as invalid ................... Peek: our grant → granted; else rejected
@@ -63,7 +64,7 @@ use super::failure::Failure;
 use super::holding::{Holding, PendingCommit};
 use super::instants::{Instants, millis_rounded_up};
 use super::line::{Line, LineSeen};
-use super::observation::HolderWatch;
+use super::observation::{HolderWatch, Observation};
 use super::port::{Answer, Now, Port, Rejection};
 use super::purpose::{Look, PlainLock, Purpose};
 use super::record::{InvalidRecord, Record};
@@ -169,6 +170,8 @@ type Seen = (Instants, Option<Item>);
 
 impl<'a, U: Purpose> Call<'a, U> {
     fn new(settings: &'a Settings, options: AcquireOptions, purpose: &'a mut U) -> Self {
+        let ticket = options.observation.as_ref().and_then(Observation::ticket);
+        let waiter = Waiter::with_ticket(ticket.filter(|_| options.queueing != Queueing::Ignored));
         Self {
             settings,
             options,
@@ -178,7 +181,7 @@ impl<'a, U: Purpose> Call<'a, U> {
             watch: None,
             poll: Backoff::behind_a_holder(),
             contention: Contention::default(),
-            waiter: Waiter::default(),
+            waiter,
             retry: Retry::new(),
             refused_as_invalid: None,
             follow_ups: 0,
@@ -188,6 +191,10 @@ impl<'a, U: Purpose> Call<'a, U> {
     async fn until_end(&mut self, port: &mut impl Port, seen: Option<Seen>) -> Flow<U::Settled, Infallible> {
         let mut next = match (seen, &self.options.reclaim) {
             (Some(seen), _) => self.next(port, seen).await?,
+            (None, Reclaim::Nobody | Reclaim::SameOwner) if self.waiter.ticket().is_some() => {
+                let ticket = self.waiter.ticket().unwrap_or_default();
+                Next::ClaimInTurn { ticket, passed: false }
+            }
             (None, Reclaim::Only(version)) => Next::Grant(Write::reclaim(version)),
             (None, Reclaim::Nobody | Reclaim::SameOwner) => Next::Grant(Write::Claim),
         };
@@ -367,11 +374,11 @@ impl<'a, U: Purpose> Call<'a, U> {
             let write = if claim { Write::Claim } else { self.take(record, now) };
             return self.follow_up(Next::Grant(write));
         }
-        if now.wait_left.is_zero() {
-            return ControlFlow::Break(End::Held(self.holder(now, watch)));
-        }
         if self.waiter.joins(self.options.queueing, now, record) {
             return self.follow_up(Next::Join);
+        }
+        if now.wait_left.is_zero() {
+            return ControlFlow::Break(End::Held(self.holder(now, watch)));
         }
         self.follow_ups = 0;
         ControlFlow::Continue(None)
@@ -407,10 +414,14 @@ impl<'a, U: Purpose> Call<'a, U> {
     /// The holder of the row, and when to look again.
     fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
         let seen = self.candidate().holder(now, watch);
-        // It may be free, and be left to others in line.
-        let is_left = watch.record().released && self.candidate().would_take(now, watch);
-        let free_in = is_left.then(|| deserted_in(now, watch.record(), &self.settings.clock_bounds)).flatten();
-        HolderSeen { retry_after: free_in.unwrap_or(seen.retry_after), ..seen }
+        // It may be free, or its holder dead, and be left to others in line.
+        let free_in = match watch.record().released {
+            _ if !self.candidate().would_take(now, watch) => None,
+            true => deserted_in(now, watch.record(), &self.settings.clock_bounds),
+            false => Some(self.turn_in(now, watch)),
+        };
+        let observation = seen.observation.with_ticket(self.waiter.ticket());
+        HolderSeen { retry_after: free_in.unwrap_or(seen.retry_after), observation, ..seen }
     }
 
     /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
@@ -539,7 +550,11 @@ impl<'a, U: Purpose> Call<'a, U> {
         let Version { grant, stamp: up_to } = attempt.version;
         let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
-        self.send(port, Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None }).await;
+        self.send(
+            port,
+            Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None, returns_row: false },
+        )
+        .await;
     }
 
     async fn send(&mut self, port: &mut impl Port, action: Action) -> (Instants, Answer) {
@@ -566,7 +581,7 @@ impl<'a, U: Purpose> Call<'a, U> {
                 let grant = self.new_grant(port, now, Vec::new());
                 Action::ClaimInTurn { grant, ticket: *ticket, passed: *passed }
             }
-            Next::Join => Action::Join,
+            Next::Join => Action::Join { sleeps: self.options.queueing == Queueing::BetweenCalls },
         }
     }
 
@@ -577,7 +592,7 @@ impl<'a, U: Purpose> Call<'a, U> {
             Some(ticket) => LineRule::Serves(ticket),
             None => match record.believable_line().filter(Line::is_open) {
                 // Nobody came for these tickets. They must not keep others from the lock again.
-                Some(line) if self.waiter.is_without_ticket() => LineRule::Serves(line.last),
+                Some(line) if self.waiter.ticket().is_none() => LineRule::Serves(line.last),
                 Some(_) => LineRule::Ignored,
                 // A line may have been opened since this call saw the dead holder.
                 None if record.is_ours() && !record.released => LineRule::NobodyWaits,
@@ -611,9 +626,10 @@ impl<'a, U: Purpose> Call<'a, U> {
         }
     }
 
-    /// Whether a refusal without a row tells too little, so that the row must be read.
+    /// Whether a refusal without a row tells too little, so that the row must be read. A place in line is not given up for it.
     fn has_to_look(&self, write: &Next) -> bool {
-        matches!(write, Next::Grant(Write::Claim)) || matches!(self.options.reclaim, Reclaim::Only(_))
+        matches!(write, Next::Grant(Write::Claim) | Next::ClaimInTurn { .. })
+            || matches!(self.options.reclaim, Reclaim::Only(_))
     }
 
     /// Behind a holder: how long to wait before the next read. Longer when many contenders wait, but never beyond the

@@ -345,7 +345,14 @@ impl Call<'_> {
                 let now = port.now();
                 let ends_at_ms = now.wall.millis.max(up_to.millis() + 1);
                 let scope = Scope::Mine { grant, up_to, token: None };
-                let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None };
+                let action = Action::Release {
+                    scope,
+                    ends_at_ms,
+                    data: DataChange::Keep,
+                    keep: None,
+                    line: None,
+                    returns_row: false,
+                };
                 let (_, answer) = port.send(Request::alone(self.wanted.places.key(place), action)).await;
                 if matches!(answer, Answer::Applied(_) | Answer::ConditionFailed(_)) {
                     break;

@@ -19,7 +19,7 @@ pub struct AcquireOptions {
     pub attributes: AttributesChange,
     pub reclaim: Reclaim,
     pub queueing: Queueing,
-    /// The observation that an earlier call returned.
+    /// The observation that an earlier call returned, with the ticket of the caller if it has one.
     pub observation: Option<Observation>,
     /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is unknown.
     pub commit: Option<PendingCommit>,
@@ -33,6 +33,9 @@ pub enum Queueing {
     BehindSlowHolders,
     /// Takes a ticket at once, whoever holds the lock.
     AtOnce,
+    /// Takes a ticket at once, also without time to wait. The caller sleeps between its calls, and each brings the ticket
+    /// of the one before.
+    BetweenCalls,
     /// Does not look at the line. For calls that cannot wait in it.
     Ignored,
 }

@@ -530,7 +530,14 @@ impl Call<'_> {
         for lock in &self.options.locks {
             let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
             let scope = Scope::Mine { grant, up_to, token: None };
-            let action = Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None };
+            let action = Action::Release {
+                scope,
+                ends_at_ms,
+                data: DataChange::Keep,
+                keep: None,
+                line: None,
+                returns_row: false,
+            };
             let (_, answer) = port.send(Request::alone(lock.key.clone(), action)).await;
             if answer == Answer::Unknown && port.now().time_left.is_zero() {
                 return;

@@ -35,6 +35,9 @@ const UNKNOWN: Duration = Duration::from_millis(20);
 /// The time for which each of those ahead is waited for: this, with two pauses and two requests of the first in line.
 const SLOT: Duration = Duration::from_millis(30);
 const LONGEST_SLOT: Duration = Duration::from_millis(600);
+/// While a caller that sleeps is in line, a free lock is left to those ahead for at least this time: enough to wake it, for the
+/// next step of its workflow, and for a cold start.
+const SLEEPERS_SLOT: Duration = Duration::from_millis(1_500);
 /// How many of those behind the first one look after each turn.
 const NEXT_ONES: u32 = 3;
 /// How many looks at a late holder are Claims in turn.
@@ -58,6 +61,8 @@ pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> O
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiter {
     ticket: Option<u64>,
+    /// The ticket is from an earlier call. This one may be too short to see that others do not come.
+    is_carried: bool,
     /// The first look.
     since: Option<Instants>,
     /// The token of the newest grant that was seen, and the first look that showed it.
@@ -73,6 +78,11 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
+    /// A waiter with the ticket of an earlier call, if there is one.
+    pub(super) fn with_ticket(ticket: Option<u64>) -> Self {
+        Self { ticket, is_carried: ticket.is_some(), ..Self::default() }
+    }
+
     /// Records how long a request took.
     pub(super) fn answered(&mut self, took: Duration) {
         let took = took.min(LONGEST_PAUSE);
@@ -99,6 +109,12 @@ impl Waiter {
         if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) {
             self.ticket = None;
         }
+        // Nobody wakes a caller for a ticket that was passed. It takes another one, unless it finds the lock free now.
+        let is_free = record.released && record.freeze_reason.is_none();
+        let served = record.believable_line().and_then(|line| line.served);
+        if self.is_carried && !is_free && self.ticket.is_some() && served >= self.ticket {
+            (self.ticket, self.is_carried) = (None, false);
+        }
     }
 
     /// Reads the ticket that this caller was given, from the row as it was written.
@@ -114,8 +130,8 @@ impl Waiter {
         self.ticket = None;
     }
 
-    pub(super) fn is_without_ticket(&self) -> bool {
-        self.ticket.is_none()
+    pub(super) fn ticket(&self) -> Option<u64> {
+        self.ticket
     }
 
     /// The ticket that a grant serves. `None` without one, and with one that was passed.
@@ -132,7 +148,10 @@ impl Waiter {
     /// How much longer a lock must be free, or its holder dead, until this caller may take it.
     pub(super) fn turn_in(&self, now: &Now, watch: &HolderWatch, bounds: &ClockBounds) -> Duration {
         let record = watch.record();
-        if self.ticket.is_none() && record.released && deserted_in(now, record, bounds) == Some(Duration::ZERO) {
+        if (self.ticket.is_none() || self.is_carried)
+            && record.released
+            && deserted_in(now, record, bounds) == Some(Duration::ZERO)
+        {
             return Duration::ZERO;
         }
         bounds.stretched(self.allowance(watch.record())).saturating_sub(watch.takeable_for(now, bounds))
@@ -142,7 +161,11 @@ impl Waiter {
     fn allowance(&self, record: &Record) -> Duration {
         let Some(line) = record.believable_line() else { return Duration::ZERO };
         match self.ticket {
-            Some(ticket) => self.slot().saturating_mul(line.ahead_of(ticket)).min(DESERTED),
+            Some(ticket) => {
+                let ahead = line.ahead_of(ticket);
+                let least = if ahead > 0 && line.has_sleeper() { SLEEPERS_SLOT } else { Duration::ZERO };
+                self.slot().saturating_mul(ahead).max(least).min(DESERTED)
+            }
             None if line.is_open() => DESERTED,
             None => Duration::ZERO,
         }
@@ -154,13 +177,14 @@ impl Waiter {
         let is_given = !record.released || record.believable_line().is_some_and(waits);
         // The largest ticket could not be read. And nobody comes for a ticket after so short a wait.
         let is_last = record.line.is_some_and(|line| line.last >= u64::MAX - 1);
-        let is_hopeless = now.wait_left < SLOW || now.wait_left < self.turn_expected_in(now, record);
+        let is_hopeless = queueing != Queueing::BetweenCalls
+            && (now.wait_left < SLOW || now.wait_left < self.turn_expected_in(now, record));
         if self.ticket.is_some() || !record.is_ours() || !is_given || is_last || is_hopeless {
             return false;
         }
         match queueing {
             Queueing::Ignored => false,
-            Queueing::AtOnce => true,
+            Queueing::AtOnce | Queueing::BetweenCalls => true,
             Queueing::BehindSlowHolders => {
                 let waited = self.since.map_or(Duration::ZERO, |since| now.instants.longest_since(since));
                 waited >= PATIENCE || self.is_slow || !record.released && self.is_behind_slow_holder(now, record)

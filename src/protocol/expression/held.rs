@@ -108,6 +108,7 @@ mod tests {
             data: DataChange::Remove,
             keep: None,
             line: None,
+            returns_row: false,
         };
         let release = rendered(release, &schema);
         assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
@@ -125,7 +126,14 @@ mod tests {
 
         let cleanup = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
         let cleanup = rendered(
-            Action::Release { scope: cleanup, ends_at_ms: 6_000, data: DataChange::Keep, keep: None, line: None },
+            Action::Release {
+                scope: cleanup,
+                ends_at_ms: 6_000,
+                data: DataChange::Keep,
+                keep: None,
+                line: None,
+                returns_row: false,
+            },
             &schema,
         );
         assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
@@ -203,6 +211,7 @@ mod tests {
             data: DataChange::Keep,
             keep: None,
             line: None,
+            returns_row: false,
         });
         assert_eq!(
             finish.condition,
@@ -252,6 +261,7 @@ mod tests {
             data: DataChange::Keep,
             keep: None,
             line: None,
+            returns_row: false,
         };
         let by_owner = rendered(exactly(None), &Schema::default());
         assert_eq!(by_owner.condition, "recordVersionNumber = :seen");

@@ -14,13 +14,16 @@ const NOBODY_WAITS_SINCE: &str =
 impl Expression {
     /// Takes a ticket exactly where a Claim is refused: of a lock that is held, or that others wait for. So nobody takes
     /// a ticket of a lock that is free, and then waits for it.
-    pub(super) fn join(&mut self) {
+    pub(super) fn join(&mut self, sleeps: bool) {
         self.condition.push_str(
             "begins_with(recordVersionNumber, :ours) AND (attribute_not_exists(isReleased) OR lastTicket > servedTicket)",
         );
         self.update.push_str(
             "SET lastTicket = if_not_exists(lastTicket, :zero) + :one, servedTicket = if_not_exists(servedTicket, :zero)",
         );
+        if sleeps {
+            self.update.push_str(", lastSleeper = if_not_exists(lastTicket, :zero) + :one");
+        }
         self.text(":ours", OURS);
         self.number(":zero", 0);
         self.number(":one", 1);
@@ -63,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_ticket_is_given_behind_a_holder_and_where_others_wait() {
-        let join = rendered(Action::Join, &Schema::default());
+        let join = rendered(Action::Join { sleeps: false }, &Schema::default());
         assert_eq!(
             join.condition,
             "begins_with(recordVersionNumber, :ours) AND (attribute_not_exists(isReleased) OR lastTicket > servedTicket)"
@@ -74,6 +77,12 @@ mod tests {
         );
         assert_eq!(join.returns, Returns::AllNew);
         assert_closed(&join);
+
+        let asleep = rendered(Action::Join { sleeps: true }, &Schema::default());
+        assert_eq!(asleep.condition, join.condition);
+        let sleeper = ", lastSleeper = if_not_exists(lastTicket, :zero) + :one";
+        assert_eq!(asleep.update, format!("{}{sleeper}", join.update));
+        assert_closed(&asleep);
     }
 
     #[test]
@@ -156,7 +165,10 @@ mod tests {
             let scope = Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) };
             let times = HoldTimes { mean: Duration::from_millis(500), spread: Duration::from_micros(40_900) };
             let (data, line) = (DataChange::Keep, Some(LineUpdate { times, serves }));
-            rendered(Action::Release { scope, ends_at_ms: 6_000, data, keep: None, line }, &Schema::default())
+            rendered(
+                Action::Release { scope, ends_at_ms: 6_000, data, keep: None, line, returns_row: false },
+                &Schema::default(),
+            )
         };
         let usual = release(None);
         assert_eq!(

@@ -57,7 +57,7 @@ impl Expression {
             Action::Claim { grant, trusted, deserted, token } => {
                 out.claim(grant, *trusted, *deserted, *token, schema);
             }
-            Action::Join => out.join(),
+            Action::Join { sleeps } => out.join(*sleeps),
             Action::ClaimInTurn { grant, ticket, passed } => out.claim_in_turn(grant, *ticket, *passed, schema),
             Action::Take { grant, seen, held, reclaims, line, token, names } => {
                 out.as_seen(seen, *held, *reclaims, grant.once.is_some());
@@ -86,7 +86,7 @@ impl Expression {
                 // Writes in a transaction return no attributes.
                 out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
-            Action::Release { scope, ends_at_ms, data, keep, line } => {
+            Action::Release { scope, ends_at_ms, data, keep, line, returns_row } => {
                 out.scope(scope);
                 if request.transaction.is_some() {
                     // A release alone may be applied twice. The caller's writes may not.
@@ -99,6 +99,10 @@ impl Expression {
                 out.kept(*ends_at_ms, *keep, schema);
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);
+                // Writes in a transaction return no attributes.
+                if *returns_row && request.transaction.is_none() {
+                    out.returns = Returns::AllNew;
+                }
             }
             Action::Break { seen, ends_at_ms, reason } => {
                 // A release keeps the version.
