@@ -40,6 +40,7 @@ os.environ.update(MINISTACK_REGION=REGION, MINISTACK_ACCOUNT_ID=ACCOUNT, LOG_LEV
 from ministack.core.responses import error_response_json, json_response
 from ministack.services import stepfunctions as sfn
 
+import callback
 from walk import Failure, Run
 
 # Which names an error of DynamoDB begins with, for each of the two integrations.
@@ -168,6 +169,7 @@ def history(request):
 
 ACTIONS = {
     "CreateStateMachine": create, "StopExecution": stop, "RedriveExecution": redrive, "GetExecutionHistory": history,
+    **callback.ACTIONS,
 }
 
 

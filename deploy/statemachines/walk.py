@@ -2,9 +2,10 @@
 redrives.
 
 MiniStack brings the API, the store, JSONata, and the services that a task may call. Its own walk through a definition
-differs from Step Functions (errors that nothing can catch, quotas, timeouts, stops, redrives, variables of a Map), so the
-walk is written here. Sources are in the guide https://docs.aws.amazon.com/step-functions/latest/dg/: the pages
-concepts-error-handling, service-quotas, transforming-data, workflow-variables and redrive-executions.
+differs from Step Functions (errors that nothing can catch, quotas, timeouts, stops, redrives, variables of a Map, tasks
+that wait for a callback), so the walk is written here. Sources are in the guide
+https://docs.aws.amazon.com/step-functions/latest/dg/: the pages concepts-error-handling, service-quotas,
+transforming-data, workflow-variables, redrive-executions and connect-to-resource. `callback.py` has the task tokens.
 """
 
 import contextvars
@@ -19,11 +20,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ministack.services import stepfunctions as sfn
 
+from callback import Callback
+
 # Bytes of a payload, as JSON in UTF-8.
 LARGEST_PAYLOAD = 256 * 1024
 LONGEST_HISTORY = 25_000
 # The timeout of a task or an execution that was given none.
 FOREVER = 99_999_999
+# The end of the resource of a task that waits for a callback.
+WAITS = ".waitForTaskToken"
 Failure = sfn._ExecutionError
 
 
@@ -53,6 +58,9 @@ class Cancel:
             wait.put(None)
         for one in inner:
             one.cancel()
+
+    def is_over(self):
+        return self._over
 
     def check(self):
         if self._over:
@@ -113,7 +121,7 @@ class Run:
     def end(self, status, event, error=None, cause=None, output=None):
         """Ends the execution, unless it has ended. What still runs has no effect any more."""
         with self._lock:
-            if not self._is_running():
+            if not self.is_running():
                 return
             self.record.update(status=status, error=error, cause=cause, stopDate=sfn.now_iso())
             self.record["output"] = None if output is None else json.dumps(output)
@@ -125,10 +133,10 @@ class Run:
             # The last event is that of the end.
             if len(self.record["events"]) >= LONGEST_HISTORY - 1:
                 raise Failure("States.Runtime", f"the execution reached the maximum number of history events ({LONGEST_HISTORY})")
-            if self._is_running():
+            if self.is_running():
                 sfn._add_event(self.record, kind, details)
 
-    def _is_running(self):
+    def is_running(self):
         """Whether nothing has ended this run, and no redrive has begun another one."""
         return self.record["status"] == "RUNNING" and self.record["run"] is self
 
@@ -188,6 +196,14 @@ class Walk:
         for place in inner:
             del self._run.frames[place]
 
+    def machine(self):
+        """The name of the state machine."""
+        return self._run.machine["name"]
+
+    def goes_on(self):
+        """Whether nothing has ended the execution or this way through it."""
+        return self._run.is_running() and not self._cancel.is_over()
+
     def _event(self, kind, **details):
         if self._loud:
             self._run.event(kind, **details)
@@ -198,7 +214,7 @@ class Visit:
 
     def __init__(self, walk, name, state, given, variables):
         self._walk, self._name, self._state, self._given, self._variables = walk, name, state, given, variables
-        self._retries, self._entered, self._token = 0, sfn.now_iso(), None
+        self._retries, self._entered, self._callback = 0, sfn.now_iso(), None
 
     def execute(self):
         """Returns the output, the variables after the state, and the name of the next state."""
@@ -289,24 +305,36 @@ class Visit:
 
     def _attempt(self):
         """Runs a task once. It has no effect on the execution any more when it answers too late."""
-        state, resource = self._state, self._state["Resource"]
-        if ".waitForTaskToken" in resource:
-            self._token = str(uuid.uuid4())
+        if not self._state["Resource"].endswith(WAITS):
+            return self._run_task()
+        # A token belongs to one attempt. A retry and a redrive give another one.
+        self._callback = Callback(self._walk.machine(), self._walk.goes_on)
+        try:
+            return self._run_task(self._callback)
+        finally:
+            self._callback.close()
+
+    def _run_task(self, callback=None):
         arguments = self._arguments()
         seconds = self._timeout()
-        details = {"resource": resource}
+        details = {"resource": self._state["Resource"]}
         self._walk._event("TaskScheduled", taskScheduledEventDetails=details)
         self._walk._event("TaskStarted", taskStartedEventDetails=details)
 
         def begin(answer):
-            scope = contextvars.copy_context()
-            threading.Thread(target=scope.run, args=(self._call, resource, arguments, answer), daemon=True).start()
+            if callback:
+                callback.begin(answer)
+            scope, call = contextvars.copy_context(), self._call_and_wait if callback else self._call
+            threading.Thread(target=scope.run, args=(call, arguments, callback or answer), daemon=True).start()
 
         try:
             result = self._walk._cancel.result(begin, seconds)
         except queue.Empty:
-            self._walk._event("TaskTimedOut", taskTimedOutEventDetails=details)
-            raise Failure("States.Timeout", "") from None
+            # An outcome that was accepted in the last moment counts.
+            if not callback or callback.close():
+                self._walk._event("TaskTimedOut", taskTimedOutEventDetails=details)
+                raise Failure("States.Timeout", "") from None
+            result = callback.outcome
         try:
             if isinstance(result, Failure):
                 raise result
@@ -319,18 +347,32 @@ class Visit:
         self._walk._event("TaskSucceeded", taskSucceededEventDetails={**details, "output": json.dumps(result)})
         return result
 
-    def _call(self, resource, arguments, answer):
+    def _call(self, arguments, answer):
+        answer.put(self._called(self._state["Resource"], arguments))
+
+    def _call_and_wait(self, arguments, callback):
+        """Calls, and leaves the result to the callback. A failure ends the task at once. An answer only shows that it began."""
+        resource = self._state["Resource"]
+        answer = self._called(resource.removesuffix(WAITS), arguments)
         try:
-            if self._token:
-                answer.put(sfn._invoke_with_callback(resource, arguments, self._token, self._state))
-            else:
-                answer.put(sfn._invoke_resource(resource, arguments))
+            if isinstance(answer, Failure):
+                raise answer
+            if callback.is_open():
+                details = {"resource": resource, "output": json.dumps(answer)}
+                self._walk._event("TaskSubmitted", taskSubmittedEventDetails=details)
+        except Failure as failure:
+            callback.settle(failure)
+
+    def _called(self, resource, arguments):
+        """Returns the answer, or a Failure."""
+        try:
+            return sfn._invoke_resource(resource, arguments)
         except Failure as failure:
             if "startExecution.sync" in resource:
-                failure = Failure("States.TaskFailed", json.dumps({"Error": failure.error, "Cause": failure.cause}))
-            answer.put(failure)
+                return Failure("States.TaskFailed", json.dumps({"Error": failure.error, "Cause": failure.cause}))
+            return failure
         except Exception as bug:
-            answer.put(Failure("States.TaskFailed", repr(bug)))
+            return Failure("States.TaskFailed", repr(bug))
 
     def _timeout(self):
         seconds = self._value(self._state.get("TimeoutSeconds", FOREVER))
@@ -446,8 +488,8 @@ class Visit:
             "State": {"EnteredTime": self._entered, "Name": self._name, "RetryCount": self._retries},
             "StateMachine": {"Id": run.machine["stateMachineArn"], "Name": run.machine["name"]},
         }
-        if self._token:
-            context["Task"] = {"Token": self._token}
+        if self._callback:
+            context["Task"] = {"Token": self._callback.token}
         item = item or self._walk._item
         if item:
             context["Map"] = {"Item": item}

@@ -1,8 +1,8 @@
-"""Which alarms begin? python deploy/template/alarms.py TEMPLATE
+"""Which alarms begin? python deploy/template/alarms.py TEMPLATE [--write]
 
 Feeds the alarms of the expanded template with log lines as the functions write them, and with values of AWS's own metrics.
-Each must begin the alarms that it is expected to begin, and no others, and each alarm must begin at least once. The table of
-alarms in docs/operations.md has to list the same alarms.
+Each must begin the alarms that it is expected to begin, and no others, and each alarm must begin at least once. Fails if the
+table of alarms in docs/operations.md is not that of the template; with --write it becomes so.
 """
 
 import json
@@ -20,7 +20,7 @@ def line(level, **fields):
     return json.dumps({"timestamp": "2026-07-01T12:56:02.629070Z", "level": level, "message": "…", **fields})
 
 
-TASK, CLEANER = "LockTaskLogs", "LockCleanerLogs"
+TASK, CLEANER, WAKER = "LockTaskLogs", "LockCleanerLogs", "LockWakerLogs"
 # What the functions log, for how many periods of five minutes, and which alarms begin.
 LOGGED = [
     (TASK, line("INFO", error_type="LockHeld"), 3, []),
@@ -31,6 +31,9 @@ LOGGED = [
     (TASK, line("ERROR", error_type="InvalidRecord"), 1, ["RepairNeeded"]),
     (TASK, line("ERROR", error_type="LockTableError"), 1, ["RepairNeeded"]),
     (CLEANER, line("ERROR", error_type="LockTableError"), 1, ["RepairNeeded"]),
+    (WAKER, line("ERROR", error_type="InvalidRecord"), 1, ["RepairNeeded"]),
+    # Nobody was woken. Who sleeps looks by itself.
+    (WAKER, line("WARN", ticket=1, failure="…"), 3, []),
     (CLEANER, line("INFO", execution="arn", released=1, failed=0), 3, []),
     (TASK, line("WARN", offset_millis=-4000), 1, ["ClocksApart"]),
     (CLEANER, line("WARN", offset_millis=4000), 1, ["ClocksApart"]),
@@ -57,6 +60,9 @@ MEASURED = [
 STATISTICS = {"ApproximateNumberOfMessagesVisible": "Maximum", "Duration": "p99"}
 # How titles of widgets begin, and the function that they show.
 ABOUT = {"lock-task: ": "LockTask", "lock-cleaner: ": "LockCleaner", "Locks: ": "LockTask"}
+PAGE = pathlib.Path("docs/operations.md")
+HEAD = "| alarm | begins when | what it means, and what to do |\n|---|---|---|\n"
+TABLE_OF_ALARMS = re.compile(re.escape(HEAD) + r"(?:\|.*\n)*")
 TERM = re.compile(r'\(?\$\.(\w+) = ("[^"]*"|\*)\)?')
 
 
@@ -108,8 +114,36 @@ class Alarms:
                 yield from self.beginning(namespace, transformation["MetricName"], None, 1, periods)
 
 
+def table(path):
+    """The table of the page."""
+    alarms = Alarms(Expansion(path))
+    rows = []
+    for name, alarm in alarms.alarms.items():
+        namespace, metric = alarms.text(alarm["Namespace"]).replace(NAMESPACE, "LambdaLock/STACK"), alarm["MetricName"]
+        of = "".join(f" of `{alarms.text(one['Value'])}`" for one in alarm.get("Dimensions", []))
+        statistic = (alarm.get("Statistic") or alarm["ExtendedStatistic"]).lower()
+        threshold = alarm["Threshold"]
+        # A parameter may change it.
+        above = f"`{threshold['Ref']}`" if isinstance(threshold, dict) else f"{threshold:,}"
+        periods = alarm["DatapointsToAlarm"]
+        when = f"{statistic} of `{namespace}` `{metric}`{of} above {above}, {'once' if periods == 1 else f'{periods} times in a row'}"
+        rows.append(f"| `{name}` | {when} | {alarm['AlarmDescription']} |\n")
+    return HEAD + "".join(rows)
+
+
+def page_findings(path, how):
+    page = PAGE.read_text()
+    found = TABLE_OF_ALARMS.search(page)
+    if not found:
+        yield f"{PAGE} has no table of alarms with this head:\n{HEAD}"
+    elif how == "--write":
+        PAGE.write_text(page[: found.start()] + table(path) + page[found.end() :])
+    elif found[0] != table(path):
+        yield f"{PAGE} does not have the alarms of {path}: run python deploy/template/alarms.py {path} --write"
+
+
 def findings(path):
-    alarms, seen = Alarms(Expansion(path)), set()
+    alarms, seen = Alarms(Expansion(path, WakeByStream="true")), set()
     for group, text, periods, expected in LOGGED:
         begun = list(alarms.logged(group, text, periods))
         seen.update(begun)
@@ -125,10 +159,6 @@ def findings(path):
         yield f"LockTaskSlow is not nine tenths of lock-task's timeout of {timeout} s"
     for name in sorted(set(alarms.alarms) - seen):
         yield f"{name} never begins"
-    page = pathlib.Path("docs/operations.md").read_text().partition("\n## Alarms\n")[2].partition("\n## ")[0]
-    on_the_page = set(re.findall(r"^\| `(\w+)` \|", page, re.M))
-    for name in sorted(on_the_page ^ set(alarms.alarms)):
-        yield f"{name} is {'only on the page' if name in on_the_page else 'not'} in the table of docs/operations.md"
     topic = "arn:aws:sns:eu-central-1:123456789012:operators"
     told = Expansion(path, AlarmTopicArn=topic)
     for name, alarm in told.of_type("AWS::CloudWatch::Alarm").items():
@@ -169,8 +199,8 @@ def dashboard_findings(path):
             yield f"two widgets overlap at {next_x}, {next_y}"
 
 
-def main(path):
-    found = [*findings(path), *dashboard_findings(path)]
+def main(path, how=None):
+    found = [*findings(path), *dashboard_findings(path), *page_findings(path, how)]
     for finding in found:
         print(finding, file=sys.stderr)
     if found:
@@ -179,4 +209,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

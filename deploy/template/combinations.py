@@ -24,6 +24,8 @@ OPTIONS = [
     {"Alarms": "false", "SampleWithoutLockTask": "true", "CleansExecutionsOfPrefix": "arn:aws:states:eu-central-1:123456789012:stateMachine:", "CleansDurableExecutions": "true"},
     {"Tracing": "Active", "LogStateMachines": "ALL", "Metrics": "prefix"},
     {"LockKeyPrefix": "orders/", "HmacKeysSecret": "keys", "Metrics": "none", "LockTaskConcurrency": "5"},
+    {"WakeByStream": "true", "ExistingLockTableStream": "2026-07-01T12:00:00.000"},
+    {"WakeByStream": "true", "ExistingLockTableStream": "2026-07-01T12:00:00.000", "Alarms": "false", "Tracing": "Active", "LockKeyPrefix": "orders/"},
 ]
 PARTITIONS = {"eu-central-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}
 PSEUDO = {f"AWS::{name}" for name in ("Region", "AccountId", "Partition", "StackName", "NoValue", "URLSuffix")}

@@ -18,6 +18,8 @@ from samtranslator.yaml_helper import yaml_parse
 REGION = "eu-central-1"
 ACCOUNT = "123456789012"
 SERVICES = {"AWS::DynamoDB::Table": "dynamodb:{}:{}:table/{}", "AWS::SQS::Queue": "sqs:{}:{}:{}"}
+# How ARNs end. That of a stream has the time at which it began.
+ENDS = {"Arn": "", "StreamArn": "/stream/2026-07-01T12:00:00.000"}
 # What CreateTable takes of a table's properties.
 CREATE_TABLE = ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"]
 
@@ -47,6 +49,9 @@ class Expansion:
         # A condition comes after those that it names.
         for name, one in source["Conditions"].items():
             self.conditions[name] = self.is_true(one)
+        for name, rule in source.get("Rules", {}).items():
+            if self.is_true(rule["RuleCondition"]) and not all(self.is_true(one["Assert"]) for one in rule["Assertions"]):
+                raise ValueError(f"CloudFormation would refuse these parameters by the rule {name}")
         self.binaries = {}
         for name, resource in source["Resources"].items():
             if resource["Type"] == "AWS::Serverless::Function":
@@ -103,6 +108,14 @@ class Expansion:
     def of_type(self, kind):
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}
 
+    def mappings(self):
+        """What Lambda delivers to functions: the mappings of queues, and those of streams of tables."""
+        queues, streams = [], []
+        for mapping in self.of_type("AWS::Lambda::EventSourceMapping").values():
+            source = mapping["EventSourceArn"].get("Fn::GetAtt", [None])[0]
+            (queues if source in self.of_type("AWS::SQS::Queue") else streams).append(mapping)
+        return queues, streams
+
     def role_of(self, name):
         """The properties of the own role of a function or a state machine, which the translator names after it."""
         return self.of_type("AWS::IAM::Role")[f"{name}Role"]
@@ -146,9 +159,9 @@ class Expansion:
 
     def attribute(self, name, attribute):
         kind = self.resources[name]["Type"]
-        if attribute != "Arn" or kind not in SERVICES:
+        if attribute not in ENDS or kind not in SERVICES:
             raise ValueError(f"{attribute} of {name} cannot be resolved here")
-        return "arn:aws:" + SERVICES[kind].format(REGION, ACCOUNT, self.name(name))
+        return "arn:aws:" + SERVICES[kind].format(REGION, ACCOUNT, self.name(name)) + ENDS[attribute]
 
 
 def is_allowed(described, value):
@@ -222,13 +235,14 @@ def table(expansion, name, properties):
 def main(path, *parameters):
     expansion = Expansion(path, **dict(one.split("=", 1) for one in parameters))
     tables = expansion.of_type("AWS::DynamoDB::Table").items()
+    created = {name: binary for name, binary in expansion.binaries.items() if name in expansion.resources}
     expanded = {
-        "functions": {binary: function(expansion, name) for name, binary in expansion.binaries.items()},
+        "functions": {binary: function(expansion, name) for name, binary in created.items()},
         "stateMachines": {
             name: allows(expansion, name, "dynamodb:") for name in expansion.of_type("AWS::StepFunctions::StateMachine")
         },
         "tables": [table(expansion, name, properties) for name, properties in tables],
-        "queues": [queue(expansion, one) for one in expansion.of_type("AWS::Lambda::EventSourceMapping").values()],
+        "queues": [queue(expansion, one) for one in expansion.mappings()[0]],
     }
     json.dump(expanded, sys.stdout, indent=2)
     print()

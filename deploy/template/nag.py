@@ -16,6 +16,7 @@ from expansion import Expansion
 EVERYTHING = {
     "SampleWithoutLockTask": "true",
     "CleansDurableExecutions": "true",
+    "WakeByStream": "true",
     "Tracing": "Active",
     "LogStateMachines": "ALL",
     "Metrics": "prefix",
@@ -29,7 +30,7 @@ ACCEPTED = {
     "AwsSolutions-SQS3": "The queue is where EventBridge and Lambda send what failed. The rule knows only queues that a queue sends to.",
     "Serverless-SQSRedrivePolicy": "Dead letters stay where they are until somebody looks at them.",
     "Serverless-LambdaDLQ": "Asynchronous invocations have a destination for what failed, which the rule does not see. The others are synchronous.",
-    "Serverless-LambdaEventSourceMappingDestination": "A queue has its dead-letter queue. Lambda has destinations of mappings for streams alone.",
+    "Serverless-LambdaEventSourceMappingDestination": "A queue has its dead-letter queue. Of the stream nothing is kept: who was not woken looks by itself.",
 }
 
 

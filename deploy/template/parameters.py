@@ -1,8 +1,8 @@
 """What does each parameter change? python deploy/template/parameters.py TEMPLATE
 
 Gives each parameter another value, and compares what the template expands to. It changes what EFFECTS says, as EFFECTS says,
-and nothing else. Each parameter has a constraint, by which CloudFormation refuses the value in REFUSED. samconfig.toml gives
-the parameters that docs/deploy.md says.
+and nothing else. Each parameter has a constraint, by which CloudFormation refuses the value in REFUSED, and a rule refuses
+REFUSED_TOGETHER. samconfig.toml gives the parameters that docs/deploy.md says.
 """
 
 import pathlib
@@ -12,20 +12,22 @@ import tomllib
 
 from expansion import ACCOUNT, REGION, Expansion
 
-FUNCTIONS = ["CallGateway", "ChargeOrder", "LockCleaner", "LockTask", "OrderQueue", "SampleWork", "ScheduledJob", "Transfer"]
+FUNCTIONS = ["CallGateway", "ChargeOrder", "LockCleaner", "LockTask", "LockWaker", "OrderQueue", "SampleWork", "ScheduledJob", "Transfer"]
 MACHINES = ["AtMostN", "ExclusiveWork", "FanOut", "SkipIfRunning"]
 ROLES = [f"{name}Role" for name in FUNCTIONS + MACHINES]
 # Those whose rows somebody may want back.
 TABLES = ["AccountsTable", "LockTable", "OrdersTable", "TransfersTable"]
-OF_LOCKS = ["LockTask", "LockCleaner"]
+OF_LOCKS = ["LockTask", "LockCleaner", "LockWaker"]
 ALARMS = ["CleanupsFailed", "ClocksApart", "JobFailed", "LockCleanerFails", "LockTableThrottled", "LockTaskSlow"]
 ALARMS += ["LockTaskThrottled", "LocksContended", "LocksLostOrUnknown", "OrdersFailed", "RepairNeeded"]
 FILTERS = ["LockCleanerClocksApart", "LockCleanerRepairNeeded", "LockTaskClocksApart", "LockTaskLostOrUnknown", "LockTaskRepairNeeded"]
+FILTERS += ["LockWakerRepairNeeded"]
 EXISTS = "exists"
 # Another check looks at these values.
 ANY = object()
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:operators"
 BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
+LABEL, OTHER_LABEL = "2026-07-01T12:00:00.000", "2026-07-02T12:00:00.000"
 MACHINE = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
 VERSION = "1" * 36
 
@@ -42,6 +44,11 @@ def left_out(*resources):
     return EXISTS, resources, True, None
 
 
+def stream(label):
+    arn = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/locks/stream/"
+    return {"Fn::Sub": arn + label}
+
+
 # Parameter: another value than the default, and what changes: the property or variable, of which resources, from, to.
 EFFECTS = {
     "ExistingLockTable": ("locks", [
@@ -49,6 +56,14 @@ EFFECTS = {
         ("Policies", [f"{name}Role" for name in FUNCTIONS if name != "SampleWork"], ANY, ANY),
         ("Dimensions", ["LockTableThrottled", "LocksContended"], ANY, [{"Name": "TableName", "Value": "locks"}]),
         ("DashboardBody", ["LockDashboard"], ANY, ANY),
+        ("EventSourceArn", ["LockWakerChanges"], {"Fn::GetAtt": ["LockTable", "StreamArn"]}, stream(LABEL)),
+    ]),
+    "ExistingLockTableStream": (OTHER_LABEL, [
+        ("EventSourceArn", ["LockWakerChanges"], stream(LABEL), stream(OTHER_LABEL)), ("Policies", ["LockWakerRole"], ANY, ANY),
+    ]),
+    "WakeByStream": ("true", [
+        created("LockWaker", "LockWakerRole", "LockWakerLogs", "LockWakerChanges", "LockWakerRepairNeeded"),
+        ("StreamSpecification", ["LockTable"], None, {"StreamViewType": "NEW_AND_OLD_IMAGES"}),
     ]),
     "KeepTable": ("false", [(policy, TABLES, "Retain", "Delete") for policy in ("DeletionPolicy", "UpdateReplacePolicy")]),
     "TableDeletionProtection": ("true", [("DeletionProtectionEnabled", TABLES, False, True)]),
@@ -111,7 +126,13 @@ EFFECTS = {
     "GatewayConnections": ("7", [variable("GATEWAY_CONNECTIONS", ["CallGateway"], 5, "7")]),
 }
 # With which other parameters, where it changes nothing, or less, by itself.
-WITH = {"HmacKeysVersion": {"HmacKeysSecret": "keys"}, "LogRetentionDays": {"LogStateMachines": "ALL"}}
+WITH = {
+    "HmacKeysVersion": {"HmacKeysSecret": "keys"}, "LogRetentionDays": {"LogStateMachines": "ALL"},
+    "WakeByStream": {"WakeByStream": "false"}, "ExistingLockTable": {"ExistingLockTableStream": LABEL},
+    "ExistingLockTableStream": {"ExistingLockTable": "locks", "ExistingLockTableStream": LABEL},
+}
+# A parameter is looked at with all functions.
+ALL_FUNCTIONS = {"WakeByStream": "true"}
 # What the samples are, other checks say. A value of its own has a variable of METRICS_BY_PREFIX.
 BY_PREFIX = ("prefix", [variable("METRICS_BY_PREFIX", FUNCTIONS, "false", "true")])
 # A value of each parameter that CloudFormation refuses.
@@ -125,8 +146,15 @@ REFUSED = {
     "CleansExecutionsOf": "orders", "CleansExecutionsOfPrefix": f"arn:aws:states:{REGION}:{ACCOUNT}:", "LockKeyPrefix": "orders",
     "CleansDurableExecutions": "yes", "SampleWithoutLockTask": "yes", "JobName": "", "ScheduleExpression": "hourly",
     "ScheduleState": "off", "OncePerTick": "yes", "PaymentGatewayUrl": "http://pay.example.com", "GatewayUrl": "gateway",
-    "GatewayConnections": "1001",
+    "GatewayConnections": "1001", "WakeByStream": "yes", "ExistingLockTableStream": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/locks/stream/{LABEL}",
 }
+# Values that a rule refuses, because they belong together and one is missing.
+REFUSED_TOGETHER = [{"WakeByStream": "true", "ExistingLockTable": "locks"}]
+# What changes nothing without another parameter.
+WITHOUT_EFFECT = [
+    {"HmacKeysVersion": VERSION}, {"ExistingLockTableStream": LABEL},
+    {"ExistingLockTableStream": LABEL, "WakeByStream": "true"},
+]
 
 
 def parts(expansion):
@@ -154,8 +182,8 @@ def changes(before, after):
 
 def findings(path):
     for parameter, (value, effects) in [*EFFECTS.items(), ("Metrics", BY_PREFIX)]:
-        others = WITH.get(parameter, {})
-        before, after = parts(Expansion(path, **others)), parts(Expansion(path, **others, **{parameter: value}))
+        others = ALL_FUNCTIONS | WITH.get(parameter, {})
+        before, after = parts(Expansion(path, **others)), parts(Expansion(path, **others | {parameter: value}))
         expected = {(name, part): of for part, resources, *of in effects for name in resources}
         found = changes(before, after)
         for name, part in sorted(found ^ expected.keys()):
@@ -164,17 +192,19 @@ def findings(path):
             for is_, should in zip((before.get(at), after.get(at)), expected[at]):
                 if should is not ANY and is_ != should:
                     yield f"{parameter}={value}: {at[1]} of {at[0]} is {is_!r}, expected {should!r}"
-    if changes(parts(Expansion(path)), parts(Expansion(path, HmacKeysVersion=VERSION))):
-        yield "HmacKeysVersion changes something without HmacKeysSecret"
+    for given in WITHOUT_EFFECT:
+        others = {name: value for name, value in given.items() if name in ALL_FUNCTIONS}
+        if changes(parts(Expansion(path, **others)), parts(Expansion(path, **given))):
+            yield f"{given} changes something without the other parameter"
     known = set(Expansion(path).parameters)
     for parameter in sorted(known ^ (EFFECTS.keys() | {"Samples"})):
         yield f"{parameter} is not a parameter, or nobody says what it changes"
     for parameter in sorted(known ^ REFUSED.keys()):
         yield f"{parameter} is not a parameter, or no value of it is refused"
-    for parameter, value in REFUSED.items():
+    for refused in [*({parameter: value} for parameter, value in REFUSED.items()), *REFUSED_TOGETHER]:
         try:
-            Expansion(path, **{parameter: value})
-            yield f"{parameter}={value} is not refused"
+            Expansion(path, **refused)
+            yield f"{refused} is not refused"
         except ValueError:
             pass
 

@@ -2,7 +2,7 @@
 
 Holds every role of the expanded template against the list below: these actions, on these resources,
 and nothing else, with a lock table of the stack's own and with one that exists already, without and with a prefix for
-the keys of lock-task. A role that is not listed fails, as does a function that runs another program than the one
+the keys of lock-task, without and with lock-waker. A role that is not listed fails, as does a function that runs another program than the one
 of its own name: beside order-queue there is one that writes without fences, for a test to compare with.
 The table of actions in docs/settings.md has to be the same list.
 """
@@ -25,6 +25,14 @@ INVOKE = [("lambda:InvokeFunction", {"Fn::GetAtt": [name, "Arn"]}) for name in (
 # Several locks, or one of several places, are read at once.
 LOOK = ("dynamodb:BatchGetItem", TABLE)
 SEVERAL = [*LOCK, LOOK]
+# The wake items of executions that wait in line, and their end.
+SLEEP, END_OF_SLEEP = ("dynamodb:PutItem", TABLE), ("dynamodb:DeleteItem", TABLE)
+# Whoever has a task token names the state machine with it, so this is about all of the account.
+OF_ALL_MACHINES = {"Fn::Sub": "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:*"}
+WAKE = ("states:SendTaskSuccess", OF_ALL_MACHINES)
+# What Lambda does on the table's stream in the function's name.
+STREAM = {"Fn::GetAtt": ["LockTable", "StreamArn"]}
+READ_STREAM = [(f"dynamodb:{action}", STREAM) for action in ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")]
 ORDER = [*LOCK, ("dynamodb:UpdateItem", {"Fn::GetAtt": ["OrdersTable", "Arn"]})]
 TRANSFER = [
     (f"dynamodb:{action}", {"Fn::GetAtt": [f"{table}Table", "Arn"]})
@@ -45,8 +53,9 @@ EXPECTED = {
     "ExclusiveWorkRole": INVOKE,
     "ExclusiveWorkWithoutLockTaskRole": [*LOCK, INVOKE[1]],
     "FanOutRole": INVOKE,
-    "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), DEAD_LETTERS],
-    "LockTaskRole": SEVERAL,
+    "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), END_OF_SLEEP, WAKE, DEAD_LETTERS],
+    "LockTaskRole": [*SEVERAL, SLEEP, END_OF_SLEEP, WAKE],
+    "LockWakerRole": [END_OF_SLEEP, WAKE, *READ_STREAM],
     "OrderQueueRole": [*ORDER, *POLL],
     "SampleWorkRole": [("dynamodb:UpdateItem", {"Fn::GetAtt": ["WorkTable", "Arn"]})],
     "ScheduledJobRole": [*LOCK, JOB_DEAD_LETTERS],
@@ -54,18 +63,24 @@ EXPECTED = {
     "TransferRole": [LOCK[1], LOOK, *TRANSFER],
 }
 # The roles without the samples.
-OF_THE_LOCK = ["LockCleanerRole", "LockTaskRole"]
+OF_THE_LOCK = ["LockCleanerRole", "LockTaskRole", "LockWakerRole"]
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 # What stands in the place of the stack's own lock table and its index when the table exists already.
 ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingLockTable}"
-EXISTING = [(TABLE, {"Fn::Sub": ARN}), (INDEX, {"Fn::Sub": f"{ARN}/index/byWorkflow"})]
+EXISTING = [
+    (TABLE, {"Fn::Sub": ARN}), (INDEX, {"Fn::Sub": f"{ARN}/index/byWorkflow"}),
+    (STREAM, {"Fn::Sub": ARN + "/stream/${ExistingLockTableStream}"}),
+]
+LABEL = "2026-07-01T12:00:00.000"
 # In docs/settings.md the four state machines are one line.
 STATE_MACHINES = ["AtMostNRole", "ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
 
 
 # Roles that may only use keys with the prefix: where there is one, and always.
-CONFINED, ALWAYS_CONFINED = ["LockCleanerRole", "LockTaskRole"], ["ExclusiveWorkWithoutLockTaskRole"]
+CONFINED, ALWAYS_CONFINED = OF_THE_LOCK, ["ExclusiveWorkWithoutLockTaskRole"]
+# An index and a stream have the keys of all locks.
+OF_ALL_KEYS = ["dynamodb:Query", *(action for action, _ in READ_STREAM)]
 PREFIX = "orders/"
 # A state machine without lock-task names the attributes of a lock record, and no others.
 OF_RECORD = [
@@ -80,14 +95,20 @@ OF_ATTRIBUTES = {
 }
 
 
-def condition_of(name, action, prefix):
-    """For which keys a role may do this on the lock table. None: for all."""
-    if action == "dynamodb:Query" or not action.startswith("dynamodb:") or not (name in ALWAYS_CONFINED or prefix and name in CONFINED):
-        return None
-    of_keys = {
+def keys_beginning(prefix):
+    return {
         "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]},
         "Null": {"dynamodb:LeadingKeys": "false"},
     }
+
+
+def condition_of(name, action, prefix):
+    """For which keys a role may do this on the lock table. None: for all."""
+    if name in CONFINED and action in (SLEEP[0], END_OF_SLEEP[0]):
+        return keys_beginning(f"wake/{prefix}")
+    if action in OF_ALL_KEYS or not action.startswith("dynamodb:") or not (name in ALWAYS_CONFINED or prefix and name in CONFINED):
+        return None
+    of_keys = keys_beginning(prefix)
     return {**of_keys, **OF_ATTRIBUTES} if name in ALWAYS_CONFINED else of_keys
 
 
@@ -150,7 +171,7 @@ def findings(expansion, expected):
                 yield f"{name} may do {action} under the condition {expansion.resolve(other)}, expected {condition}"
             if "*" in action:
                 yield f"{name} may do {action}"
-            if resource == "*" or "*" in str(resource):
+            if "*" in str(resource) and (action, resource) != WAKE:
                 yield f"{name} may do {action} on {resource}"
         if sorted(found, key=str) != sorted(expected[name], key=str):
             yield f"{name} may do {found}, expected {expected[name]}"
@@ -197,18 +218,19 @@ def own_name(function):
 
 def main(path):
     found = list(findings_on_the_page())
-    for prefix, sample in itertools.product(("", PREFIX), ("false", "true")):
-        parameters = {"LockKeyPrefix": prefix, "SampleWithoutLockTask": sample}
-        expected = {name: granted for name, granted in EXPECTED.items() if sample == "true" or name not in ALWAYS_CONFINED}
+    for prefix, sample, wakes in itertools.product(("", PREFIX), ("false", "true"), ("false", "true")):
+        parameters = {"LockKeyPrefix": prefix, "SampleWithoutLockTask": sample, "WakeByStream": wakes}
+        left_out = {*(ALWAYS_CONFINED if sample == "false" else []), *(["LockWakerRole"] if wakes == "false" else [])}
+        expected = {name: granted for name, granted in EXPECTED.items() if name not in left_out}
         on_existing = {name: on_existing_table(granted) for name, granted in expected.items()}
-        existing = Expansion(path, **parameters, ExistingLockTable="locks")
+        existing = Expansion(path, **parameters, ExistingLockTable="locks", ExistingLockTableStream=LABEL)
         found += [*findings(Expansion(path, **parameters), expected), *findings(existing, on_existing)]
         if "LockTable" in existing.resources:
             found.append("LockTable is created although there is an existing lock table")
         alone = Expansion(path, **parameters, Samples="false")
-        found += findings(alone, {name: EXPECTED[name] for name in OF_THE_LOCK})
+        found += findings(alone, {name: granted for name, granted in expected.items() if name in OF_THE_LOCK})
         found += bounded(Expansion(path, **parameters, PermissionsBoundary=BOUNDARY))
-    found += observation(Expansion(path, Tracing="Active", LogStateMachines="ERROR"))
+    found += observation(Expansion(path, Tracing="Active", LogStateMachines="ERROR", WakeByStream="true"))
     for finding in found:
         print(finding, file=sys.stderr)
     if found:

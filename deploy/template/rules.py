@@ -1,7 +1,8 @@
-"""Which events invoke lock-cleaner? python deploy/template/rules.py TEMPLATE
+"""Which events invoke lock-cleaner, and which changes of the lock table lock-waker? python deploy/template/rules.py TEMPLATE
 
 Holds events as AWS documents them (functions/lock-cleaner/tests/events), with each status and of several state machines,
-against the rules of the expanded template, for the values of the parameters that decide about them.
+against the rules of the expanded template, for the values of the parameters that decide about them. Holds changes of rows in
+a record of a stream (functions/lock-waker/tests/events) against the filter of the stream.
 """
 
 import json
@@ -18,6 +19,17 @@ DURABLE_ENDED = {"FAILED", "TIMED_OUT", "STOPPED"}
 MACHINES = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
 SAMPLES = ["ExclusiveWork", "SkipIfRunning", "FanOut", "AtMostN"]
 ORDERS, BILLING, SAMPLE, WITHOUT = "orders-nightly", "billing", "ExclusiveWork", "ExclusiveWorkWithoutLockTask"
+CHANGE = pathlib.Path("functions/lock-waker/tests/events/stream.json")
+# A change of the row in that record, and whether it invokes lock-waker. None is no attribute.
+CHANGES = [
+    ("a release", {}, True),
+    ("a grant", {"isReleased": None}, False),
+    ("a release for which nobody has ever slept", {"lastSleeper": None}, False),
+    ("a release for which nobody has ever waited", {"lastSleeper": None, "lastTicket": None, "servedTicket": None}, False),
+    ("a frozen lock, which the function looks at itself,", {"freezeReason": {"S": "a deployment"}}, True),
+    ("a wake item", {"isReleased": None, "lastSleeper": None, "taskToken": {"S": "token"}}, False),
+    ("a deleted row", None, False),
+]
 # How often and for how many seconds EventBridge tries to deliver. A tick is of no use when the next one is near.
 RETRIES = {
     "ExecutionEnded": {"MaximumRetryAttempts": 10, "MaximumEventAgeInSeconds": 3600},
@@ -50,6 +62,8 @@ def matches(pattern, event):
 
     def is_it(value):
         if isinstance(value, dict):
+            if value == {"exists": True}:
+                return event is not None
             assert set(value) == {"prefix"}, value
             return isinstance(event, str) and event.startswith(value["prefix"])
         return value == event
@@ -131,6 +145,37 @@ def queue_findings(expansion):
             yield f"the policy of {queue} is {policies.get(queue)}, expected {expected}"
 
 
+def of_change(change):
+    """The record of this change of the image that functions/lock-waker/tests/events has. None: the row was deleted."""
+    (record,) = json.loads(CHANGE.read_text())["Records"]
+    image = record["dynamodb"].pop("NewImage")
+    if change is not None:
+        changed = {name: value for name, value in (image | change).items() if value is not None}
+        record["dynamodb"]["NewImage"] = changed
+    return record
+
+
+def change_findings(expansion):
+    """Exactly the changes that CHANGES says invoke lock-waker, with the table's own stream."""
+    (mapping,) = expansion.mappings()[1]
+    (one,) = mapping["FilterCriteria"]["Filters"]
+    pattern = json.loads(one["Pattern"])
+    for says, change, invokes in CHANGES:
+        if matches(pattern, of_change(change)) != invokes:
+            yield f"{says} {'does not invoke' if invokes else 'invokes'} lock-waker"
+    if mapping["EventSourceArn"] != {"Fn::GetAtt": ["LockTable", "StreamArn"]}:
+        yield f"lock-waker reads {mapping['EventSourceArn']}"
+    # Old changes wake nobody who still sleeps for them, and a batch that fails must not hold up the later ones.
+    for setting, expected in {
+        "StartingPosition": "LATEST", "MaximumBatchingWindowInSeconds": 0, "MaximumRetryAttempts": 2,
+        "MaximumRecordAgeInSeconds": 300,
+    }.items():
+        if mapping.get(setting) != expected:
+            yield f"the {setting} of lock-waker is {mapping.get(setting)}, expected {expected}"
+    if expansion.resources["LockTable"]["Properties"].get("StreamSpecification") != {"StreamViewType": "NEW_AND_OLD_IMAGES"}:
+        yield "the stream of the lock table does not have the images that lock-waker and `lambda-lock history` need"
+
+
 def arn_of(name):
     return {"Fn::GetAtt": [name, "Arn"]}
 
@@ -141,12 +186,14 @@ def main(path):
         for parameters, cleaned in CASES
         for finding in findings(Expansion(path, **parameters), cleaned)
     ]
+    found += change_findings(Expansion(path, WakeByStream="true"))
     for finding in found:
         print(finding, file=sys.stderr)
     if found:
         sys.exit(1)
     for parameters, cleaned in CASES:
         print(f"{parameters}: {', '.join(machine or 'durable executions' for machine in cleaned) or 'none'}")
+    print(f"lock-waker: {', '.join(says for says, _, invokes in CHANGES if invokes)}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from expansion import Expansion
 
 def main(path, of_table):
     found = []
-    for protection, expires in itertools.product(("true", "false"), repeat=2):
-        parameters = {"TableDeletionProtection": protection, "TimeToLive": expires}
+    for protection, expires, stream in itertools.product(("true", "false"), repeat=3):
+        parameters = {"TableDeletionProtection": protection, "TimeToLive": expires, "WakeByStream": stream}
         one, other = (Expansion(template, **parameters).resources["LockTable"]["Properties"] for template in (path, of_table))
         for name in sorted(set(one) | set(other) - {"TableName"}):
             if one.get(name) != other.get(name):

@@ -1,7 +1,7 @@
 """Does what belongs together meet? python deploy/template/wiring.py TEMPLATE
 
-Each function logs into its own group, what is invoked asynchronously or by a queue has the limits below, and outputs are what
-their names say.
+Each function logs into its own group, what is invoked asynchronously, by a queue or by a stream has the limits below, and
+outputs are what their names say.
 """
 
 import re
@@ -15,6 +15,12 @@ from expansion import Expansion
 ASYNCHRONOUS = {"LockCleaner": (2, 3600, "CleanupDeadLetters"), "ScheduledJob": (2, 600, "JobDeadLetters")}
 # How many batches of a queue are under way at once.
 AT_ONCE = {"OrderQueue": 10}
+# What is invoked by a stream: how many changes at once, which of them, and for how long they are tried. None of them is kept
+# for later, because a wake-up that comes after minutes is of no use.
+BY_STREAM = {"LockWaker": {
+    "StartingPosition": "LATEST", "BatchSize": 100, "MaximumBatchingWindowInSeconds": 0, "BisectBatchOnFunctionError": True,
+    "MaximumRetryAttempts": 2, "MaximumRecordAgeInSeconds": 300,
+}}
 # How long messages wait for somebody to look at them, as docs/operations.md says, in seconds.
 DEAD_LETTERS_ARE_KEPT = 14 * 24 * 3600
 # A message is not delivered again before so many times the timeout of its function, as AWS recommends.
@@ -48,7 +54,8 @@ def outputs(path):
 
 
 def findings(path):
-    expansion = Expansion(path)
+    expansion = Expansion(path, WakeByStream="true")
+    from_queues, from_streams = expansion.mappings()
     for name, function in expansion.of_type("AWS::Lambda::Function").items():
         if function.get("LoggingConfig", {}).get("LogGroup") != {"Ref": f"{name}Logs"}:
             yield f"{name} logs into {function.get('LoggingConfig')}"
@@ -63,16 +70,24 @@ def findings(path):
     if found != ASYNCHRONOUS:
         yield f"asynchronous invocations have {found}, expected {ASYNCHRONOUS}"
     found = {
-        one["FunctionName"]["Ref"]: one.get("ScalingConfig", {}).get("MaximumConcurrency")
-        for one in expansion.of_type("AWS::Lambda::EventSourceMapping").values()
+        one["FunctionName"]["Ref"]: one.get("ScalingConfig", {}).get("MaximumConcurrency") for one in from_queues
     }
     if found != AT_ONCE:
         yield f"batches of queues at once: {found}, expected {AT_ONCE}"
+    # Which changes these are and of which table, other checks look at.
+    found = {
+        one["FunctionName"]["Ref"]: {
+            name: one[name] for name in one if name not in ("FunctionName", "EventSourceArn", "FilterCriteria")
+        }
+        for one in from_streams
+    }
+    if found != BY_STREAM:
+        yield f"changes in streams are delivered as {found}, expected {BY_STREAM}"
     queues = expansion.of_type("AWS::SQS::Queue")
     for name, queue in queues.items():
         if name.endswith("DeadLetters") and queue["MessageRetentionPeriod"] != DEAD_LETTERS_ARE_KEPT:
             yield f"{name} keeps messages for {queue['MessageRetentionPeriod']} s, expected {DEAD_LETTERS_ARE_KEPT}"
-    for one in expansion.of_type("AWS::Lambda::EventSourceMapping").values():
+    for one in from_queues:
         name, function = one["EventSourceArn"]["Fn::GetAtt"][0], one["FunctionName"]["Ref"]
         least = TIMEOUTS_UNTIL_REDELIVERY * expansion.of_type("AWS::Lambda::Function")[function]["Timeout"]
         if queues[name]["VisibilityTimeout"] < least:

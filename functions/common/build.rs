@@ -25,12 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (Some(certificate), None) = (found.next(), found.next()) else {
             return Err(format!("{subject:?} is not the subject of exactly one root certificate of Mozilla").into());
         };
-        pem.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in BASE64_STANDARD.encode(certificate).as_bytes().chunks(64) {
-            pem.push_str(std::str::from_utf8(line)?);
-            pem.push('\n');
-        }
-        pem.push_str("-----END CERTIFICATE-----\n");
+        // On one line, because a function reads line by line at its start.
+        let line = BASE64_STANDARD.encode(certificate);
+        pem.push_str(&format!("-----BEGIN CERTIFICATE-----\n{line}\n-----END CERTIFICATE-----\n"));
     }
     let target = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     std::fs::write(Path::new(&target).join("amazon-roots.pem"), pem)?;

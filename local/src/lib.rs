@@ -42,6 +42,7 @@ pub mod queue;
 mod sample;
 mod server;
 pub mod states;
+mod task_tokens;
 mod tools;
 
 pub use crate::client::{client, config};
@@ -57,6 +58,7 @@ pub use crate::multi_region::{MultiRegion, Refusals};
 pub use crate::queue::Queue;
 pub use crate::sample::Sample;
 pub use crate::server::LocalDynamoDb;
+pub use crate::task_tokens::TaskTokens;
 pub use crate::tools::python_with_boto3;
 
 /// Compiles the examples of the page with the doc tests.

@@ -17,7 +17,8 @@ use std::time::Duration;
 pub struct Sample {
     /// The functions, by the names of their binaries.
     pub lambda: Lambda,
-    /// The proxy in front of DynamoDB. A function's access key id there is its name.
+    /// The proxy in front of DynamoDB, and of Step Functions once it is told where that is. A function's access key id
+    /// there is its name.
     pub proxy: AuthorizingProxy,
     /// The embedded DynamoDB without the proxy. It does not check permissions.
     pub dynamodb: LocalDynamoDb,
@@ -50,6 +51,7 @@ fn deployed(name: &str, binary: &Path, expanded: &ExpandedFunction, endpoint: &s
     let [secret, session] = Sample::SECRETS;
     let lambda_sets = [
         ("AWS_ENDPOINT_URL_DYNAMODB", endpoint),
+        ("AWS_ENDPOINT_URL_SFN", endpoint),
         ("AWS_ACCESS_KEY_ID", name),
         ("AWS_SECRET_ACCESS_KEY", secret),
         ("AWS_SESSION_TOKEN", session),

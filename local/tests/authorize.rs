@@ -8,15 +8,27 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
 use lambda_lock::once::Started;
 use lambda_lock::{Budget, Error, Lock, LockClient};
-use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
+use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role, task_token};
 use lambda_lock_local::{LocalDynamoDb, client, config};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::net::TcpListener;
 
 fn on(table: &str, action: &str) -> Grant {
     Grant::new(format!("dynamodb:{action}"), format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{table}"))
@@ -290,4 +302,132 @@ async fn the_partition_key_is_that_of_the_table_and_the_sort_key_does_not_count(
 
     assert!(refused.is_denied(), "{refused}");
     granted.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_condition_on_the_partition_key_is_about_the_item_of_a_put_and_the_key_of_a_delete() {
+    let (_dynamodb, proxy) = proxy(&[]).await;
+    let condition = json!({
+        "ForAllValues:StringLike": { "dynamodb:LeadingKeys": "wake/*" }, "Null": { "dynamodb:LeadingKeys": "false" },
+    });
+    let condition = Some(serde_json::from_value(condition).unwrap());
+    let grants = ["PutItem", "DeleteItem"].map(|action| Grant { condition: condition.clone(), ..on("locks", action) });
+    proxy.allow("a-function", Role::from(grants.clone()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = Arc::clone(&seen);
+    proxy.decide(move |call| {
+        sees.lock().unwrap().extend(call.needs[0].keys("key").map(str::to_owned));
+        Fate::Answered
+    });
+    let client = through(&proxy, "a-function");
+    let key = |text: &str| AttributeValue::S(text.to_owned());
+
+    for (text, permitted) in [("wake/k", true), ("k", false)] {
+        let put = client.put_item().table_name("locks").item("key", key(text)).send().await;
+        let delete = client.delete_item().table_name("locks").key("key", key(text)).send().await;
+        let denied = [
+            put.err().map(|error| error.code().map(str::to_owned)),
+            delete.err().map(|error| error.code().map(str::to_owned)),
+        ];
+        let expected = if permitted { None } else { Some(Some("AccessDeniedException".to_owned())) };
+        assert_eq!(denied, [expected.clone(), expected], "{text}");
+    }
+
+    assert_eq!(proxy.used("a-function"), Role::from(grants));
+    assert_eq!(*seen.lock().unwrap(), ["wake/k", "wake/k"]);
+}
+
+/// What a Step Functions has got.
+type Got = Arc<Mutex<Vec<Value>>>;
+
+/// A Step Functions that takes everything.
+async fn states() -> (String, Got) {
+    let got = Got::default();
+    let take = async |State(got): State<Got>, headers: HeaderMap, body: Bytes| {
+        assert_eq!(headers["x-amz-target"], "AWSStepFunctions.SendTaskSuccess");
+        got.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        "{}"
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let routes = Router::new().route("/", post(take)).with_state(Arc::clone(&got));
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    (endpoint, got)
+}
+
+/// Sends SendTaskSuccess with this token, and returns the status and the body, or nothing if there is no response.
+async fn succeed(proxy: &AuthorizingProxy, token: &str) -> Option<(StatusCode, String)> {
+    let now = DateTime::from(SystemTime::now()).fmt(DateTimeFormat::DateTime).unwrap();
+    let date = format!("{}Z", now[..19].replace(['-', ':'], ""));
+    let scope = "a-function/20260701/eu-central-1/states/aws4_request";
+    let request = Request::post(proxy.endpoint())
+        .header("content-type", "application/x-amz-json-1.0")
+        .header("x-amz-target", "AWSStepFunctions.SendTaskSuccess")
+        .header("x-amz-date", date)
+        .header("authorization", format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=00"))
+        .body(Full::new(Bytes::from(json!({ "taskToken": token, "output": "{}" }).to_string())))
+        .unwrap();
+    let response = HttpClient::builder(TokioExecutor::new()).build_http().request(request).await.ok()?;
+    let (head, body) = response.into_parts();
+    Some((head.status, String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()))
+}
+
+fn on_machine(name: &str) -> Grant {
+    let resource = format!("arn:aws:states:eu-central-1:123456789012:stateMachine:{name}");
+    Grant::new("states:SendTaskSuccess", resource)
+}
+
+#[tokio::test]
+async fn an_answer_to_a_task_is_permitted_on_the_state_machines_of_the_role_only() {
+    let (endpoint, got) = states().await;
+    for (granted, permitted) in
+        [("work", true), ("*", true), ("wor*", true), ("wor", false), ("other", false), ("work-2", false)]
+    {
+        let (_dynamodb, proxy) = proxy(&[on("locks", "GetItem"), on_machine(granted)]).await;
+        proxy.forward_states_to(&endpoint).unwrap();
+        let token = task_token("work");
+
+        let (status, body) = succeed(&proxy, &token).await.unwrap();
+
+        let got = got.lock().unwrap().split_off(0);
+        if permitted {
+            assert_eq!((status, &*body), (StatusCode::OK, "{}"), "{granted}");
+            assert_eq!(got, [json!({ "taskToken": token, "output": "{}" })], "{granted}");
+            assert_eq!(proxy.used("a-function"), Role::from([on_machine(granted)]));
+        } else {
+            let said = "a-function is not authorized to perform: states:SendTaskSuccess on resource: \
+                        arn:aws:states:eu-central-1:123456789012:stateMachine:work because";
+            assert!(body.contains("AccessDeniedException") && body.contains(said), "{granted}: {body}");
+            assert_eq!((status, got), (StatusCode::BAD_REQUEST, vec![]), "{granted}");
+            assert!(proxy.used("a-function").is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_a_task_can_be_lost_before_and_after_step_functions_has_it() {
+    let (endpoint, got) = states().await;
+    let (_dynamodb, proxy) = proxy(&[on_machine("*")]).await;
+    proxy.forward_states_to(&endpoint).unwrap();
+    for (fate, arrives) in [(Fate::RequestLost, 0), (Fate::AnswerLost, 1)] {
+        proxy.decide(move |call| if call.needs[0].action == "states:SendTaskSuccess" { fate } else { Fate::Answered });
+
+        let answer = succeed(&proxy, &task_token("work")).await;
+
+        assert_eq!((answer, got.lock().unwrap().split_off(0).len()), (None, arrives), "{fate:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_a_task_needs_a_token_and_a_step_functions() {
+    let (endpoint, got) = states().await;
+    let (_dynamodb, proxy) = proxy(&[on_machine("*")]).await;
+
+    let (status, body) = succeed(&proxy, &task_token("work")).await.unwrap();
+    assert!(status == StatusCode::BAD_REQUEST && body.contains("where Step Functions is"), "{body}");
+
+    proxy.forward_states_to(&endpoint).unwrap();
+    let (status, body) = succeed(&proxy, "no token").await.unwrap();
+    assert!(status == StatusCode::BAD_REQUEST && body.contains("InvalidToken"), "{body}");
+    assert!(got.lock().unwrap().is_empty());
 }

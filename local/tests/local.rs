@@ -53,9 +53,13 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // No process is left after a failed test.
+        // A function that is not frozen would outlive a killed server.
+        let functions = children(self.process.id());
         let _ = self.process.kill();
         let _ = self.process.wait();
+        for function in functions {
+            let _ = kill_process(Pid::from_raw(function.cast_signed()).unwrap(), Signal::KILL);
+        }
     }
 }
 

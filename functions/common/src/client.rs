@@ -13,7 +13,9 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
+use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use lambda_lock::LockClient;
 use lambda_lock::protocol::Schema;
 use std::time::Duration;
@@ -81,7 +83,7 @@ impl Config {
 }
 
 fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::config::Builder, ConfigError> {
-    let http = http(config.roots.as_deref().unwrap_or(AMAZON_ROOTS))?;
+    let http = http(config)?;
     let mut builder = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(config.region.clone())
@@ -95,11 +97,27 @@ fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::config::Builder, Conf
 
 /// Also allows plain HTTP, to an endpoint that begins with `http://`. So the same binary runs in Lambda and on a
 /// developer's machine.
-fn http(roots: &str) -> Result<SharedHttpClient, ConfigError> {
-    let roots = TrustStore::empty().with_pem_certificate(roots);
+pub(crate) fn http(config: &Config) -> Result<SharedHttpClient, ConfigError> {
+    let roots = TrustStore::empty().with_pem_certificate(config.roots.as_deref().unwrap_or(AMAZON_ROOTS));
     let context = TlsContext::builder().with_trust_store(roots).build();
     let context = context.map_err(|error| ConfigError::new(format!("TLS cannot be set up: {error}")))?;
-    Ok(Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https())
+    let client = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https();
+    Ok(SharedHttpClient::new(Unchecked(client)))
+}
+
+/// An HTTP client that is not checked before its first request. For the check, the SDK's own one would make a connector and
+/// drop it, and the first request would make another: 8 % of the instructions of a cold start.
+#[derive(Debug)]
+struct Unchecked(SharedHttpClient);
+
+impl HttpClient for Unchecked {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        self.0.http_connector(settings, components)
+    }
+
+    fn connector_metadata(&self) -> Option<ConnectorMetadata> {
+        self.0.connector_metadata()
+    }
 }
 
 #[cfg(test)]
@@ -107,10 +125,11 @@ mod tests {
     use super::*;
     use aws_sdk_dynamodb::config::Credentials;
     use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
-    use aws_smithy_runtime_api::client::http::{
-        HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
-    };
+    use aws_smithy_runtime_api::box_error::BoxError;
+    use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, http_client_fn};
     use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+    use aws_smithy_runtime_api::client::runtime_components::RuntimeComponentsBuilder;
+    use aws_smithy_types::config_bag::ConfigBag;
     use std::sync::{Arc, Mutex};
 
     #[test]
@@ -140,6 +159,26 @@ mod tests {
         let once = config.retry_config(RetryConfig::disabled()).build();
         let refused = Client::from_conf(once).list_tables().send().await;
         assert!(matches!(refused, Err(SdkError::DispatchFailure(_))), "{refused:?}");
+    }
+
+    /// Refuses the check that the SDK's own client would make a connector for.
+    #[derive(Debug)]
+    struct Checked;
+
+    impl HttpClient for Checked {
+        fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+            unreachable!("nothing is sent")
+        }
+
+        fn validate_base_client_config(&self, _: &RuntimeComponentsBuilder, _: &ConfigBag) -> Result<(), BoxError> {
+            Err("a connector was made".into())
+        }
+    }
+
+    #[test]
+    fn a_client_is_made_without_a_connector() {
+        let unchecked = Unchecked(SharedHttpClient::new(Checked));
+        Client::from_conf(configured(&[]).http_client(unchecked).build());
     }
 
     /// Remembers the host, and answers nothing that could be used.

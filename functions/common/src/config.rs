@@ -10,7 +10,7 @@ use lambda_lock::{Dialect, LockClient};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The configuration of a function.
@@ -36,6 +36,7 @@ use std::time::Duration;
 /// | `AWS_ENDPOINT_URL_DYNAMODB`, else `AWS_ENDPOINT_URL` | AWS's own | the endpoint of DynamoDB |
 ///
 /// An empty variable counts as not set, so that a template can pass on an empty parameter.
+#[derive(Clone)]
 pub struct Config {
     pub(crate) table: String,
     pub(crate) max_clock_skew: Option<Duration>,
@@ -48,7 +49,7 @@ pub struct Config {
     /// Other root certificates than Amazon's, as PEM.
     pub(crate) roots: Option<String>,
     /// `None` where no metrics are written.
-    pub(crate) metrics: Option<Metrics>,
+    pub(crate) metrics: Option<Arc<Metrics>>,
     /// What [`locks`](Config::locks) or [`prefixed_locks`](Config::prefixed_locks) has made.
     pub(crate) locks: OnceLock<LockClient>,
 }
@@ -68,10 +69,10 @@ impl Config {
             region: region(environment)?,
             credentials: credentials(environment)?,
             account_id_endpoint_mode: account_id_endpoint_mode(environment)?,
-            endpoint: endpoint(environment)?,
+            endpoint: endpoint(environment, "AWS_ENDPOINT_URL_DYNAMODB")?,
             fips: flag(environment, "AWS_USE_FIPS_ENDPOINT")?.unwrap_or(false),
             roots: roots(environment)?,
-            metrics: Metrics::read(environment)?,
+            metrics: Metrics::read(environment)?.map(Arc::new),
             locks: OnceLock::new(),
         })
     }
@@ -187,8 +188,9 @@ fn account_id_endpoint_mode(environment: &Environment<'_>) -> Result<AccountIdEn
     }
 }
 
-fn endpoint(environment: &Environment<'_>) -> Result<Option<String>, ConfigError> {
-    for name in ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"] {
+/// The endpoint of a service, by the service's own variable or by the one for all of them.
+pub(crate) fn endpoint(environment: &Environment<'_>, of_service: &str) -> Result<Option<String>, ConfigError> {
+    for name in [of_service, "AWS_ENDPOINT_URL"] {
         let Some(url) = optional(environment, name)? else { continue };
         if !is_http(&url) {
             return Err(ConfigError::new(format!(

@@ -12,6 +12,7 @@
 //! | `quote` | shortens texts of other clients in errors |
 //! | `restore` | what is done after a restore from a snapshot |
 //! | `start` | logs, configuration, and the runtime |
+//! | `wake` | wakes executions that sleep until it is their turn |
 //! | `web` | HTTP to servers other than AWS |
 
 mod client;
@@ -26,6 +27,8 @@ mod restore;
 mod start;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+#[cfg(feature = "wake")]
+mod wake;
 mod web;
 
 pub use config::Config;
@@ -34,4 +37,6 @@ pub use event::{Event, Fields, seconds_json};
 pub use failure::{AfterWork, Failure, LONGEST_MESSAGE};
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
 pub use start::{serve, start};
+#[cfg(feature = "wake")]
+pub use wake::{LONGEST_TASK_TOKEN, Waker, WithoutItem};
 pub use web::{Answered, NoAnswer, Web};

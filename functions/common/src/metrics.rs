@@ -21,7 +21,8 @@ const OPERATIONS: &str = "lambda_lock::operation";
 const LONGEST_PREFIX: usize = 64;
 
 tokio::task_local! {
-    static COUNTED: RefCell<Counted>;
+    /// In a box, because it is moved in and out each time that the invocation is polled.
+    static COUNTED: Box<RefCell<Counted>>;
 }
 
 /// Where metrics go, and how they are divided.
@@ -29,9 +30,9 @@ tokio::task_local! {
 pub(crate) struct Metrics {
     namespace: String,
     function: String,
-    by_prefix: bool,
-    /// What all keys of the function begin with. It divides nothing.
-    own_prefix: String,
+    /// Where metrics are divided by the first part of the keys: what all keys of the function begin with. It divides
+    /// nothing.
+    own_prefix: Option<String>,
 }
 
 /// What the operations of one invocation did.
@@ -52,8 +53,7 @@ struct Counted {
     requests: i64,
     /// The first part of the keys.
     prefix: Option<Prefix>,
-    by_prefix: bool,
-    own_prefix: String,
+    own_prefix: Option<String>,
 }
 
 /// The first part of the keys of an invocation.
@@ -74,18 +74,19 @@ impl Metrics {
             )));
         }
         let function = required(environment, "AWS_LAMBDA_FUNCTION_NAME", "the function's name, as Lambda does")?;
-        let by_prefix = flag(environment, "METRICS_BY_PREFIX")?.unwrap_or(false);
-        let own_prefix = optional(environment, "LOCK_KEY_PREFIX")?.unwrap_or_default();
-        Ok(Some(Self { namespace, function, by_prefix, own_prefix }))
+        let own_prefix = match flag(environment, "METRICS_BY_PREFIX")? {
+            Some(true) => Some(optional(environment, "LOCK_KEY_PREFIX")?.unwrap_or_default()),
+            None | Some(false) => None,
+        };
+        Ok(Some(Self { namespace, function, own_prefix }))
     }
 
     /// Counts what the invocation does, and returns its line together with its result.
     pub(crate) async fn of<T>(&self, invocation: impl Future<Output = T>) -> (T, Option<Vec<u8>>) {
-        let own_prefix = if self.by_prefix { self.own_prefix.clone() } else { String::new() };
-        let counted = Counted { by_prefix: self.by_prefix, own_prefix, ..Counted::default() };
-        let counting = COUNTED.scope(RefCell::new(counted), async {
+        let counted = Counted { own_prefix: self.own_prefix.clone(), ..Counted::default() };
+        let counting = COUNTED.scope(Box::new(RefCell::new(counted)), async {
             let done = invocation.await;
-            (done, COUNTED.with(RefCell::take))
+            (done, COUNTED.with(|counted| counted.take()))
         });
         let (done, counted) = counting.await;
         (done, self.line(&counted, SystemTime::now()))
@@ -94,29 +95,31 @@ impl Metrics {
     /// One line in the [embedded metric
     /// format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
     fn line(&self, counted: &Counted, at: SystemTime) -> Option<Vec<u8>> {
+        counted.values().next()?;
         // Written as text, because a tree of JSON values costs 2 % of a cold start. What stands between quotation marks here
         // needs no escapes.
-        let [mut metrics, mut values] = [512, 256].map(String::with_capacity);
-        for (name, unit, value) in counted.values() {
-            let comma = if metrics.is_empty() { "" } else { "," };
-            metrics.extend([comma, r#"{"Name":""#, name, r#"","Unit":""#, unit, r#""}"#]);
-            values.extend([r#",""#, name, r#"":"#, &value.to_string()]);
-        }
-        if metrics.is_empty() {
-            return None;
-        }
-        let (dimensions, prefix) = if self.by_prefix {
-            let prefix = counted.prefix.as_ref().map_or("none", Prefix::text);
-            (r#"["FunctionName"],["FunctionName","KeyPrefix"]"#, format!(r#","KeyPrefix":{}"#, Value::from(prefix)))
-        } else {
-            (r#"["FunctionName"]"#, String::new())
-        };
-        let (namespace, function) = (&self.namespace, Value::from(&*self.function));
+        let mut line = String::with_capacity(1024);
         let millis = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let directive = format!(r#"{{"Namespace":"{namespace}","Dimensions":[{dimensions}],"Metrics":[{metrics}]}}"#);
-        let aws =
-            format!(r#"{{"_aws":{{"Timestamp":{millis},"CloudWatchMetrics":[{directive}]}},"FunctionName":{function}"#);
-        Some([aws, prefix, values, "}\n".to_owned()].concat().into_bytes())
+        line.extend([r#"{"_aws":{"Timestamp":"#, &millis.to_string(), r#","CloudWatchMetrics":[{"Namespace":""#]);
+        line.extend([&self.namespace, r#"","Dimensions":[["FunctionName"]"#]);
+        if self.own_prefix.is_some() {
+            line += r#",["FunctionName","KeyPrefix"]"#;
+        }
+        let mut separator = r#"],"Metrics":["#;
+        for (name, unit, _) in counted.values() {
+            line.extend([separator, r#"{"Name":""#, name, r#"","Unit":""#, unit, r#""}"#]);
+            separator = ",";
+        }
+        line.extend([r#"]}]},"FunctionName":"#, &Value::from(&*self.function).to_string()]);
+        if self.own_prefix.is_some() {
+            let prefix = counted.prefix.as_ref().map_or("none", Prefix::text);
+            line.extend([r#","KeyPrefix":"#, &Value::from(prefix).to_string()]);
+        }
+        for (name, _, value) in counted.values() {
+            line.extend([r#",""#, name, r#"":"#, &value.to_string()]);
+        }
+        line += "}\n";
+        Some(line.into_bytes())
     }
 }
 
@@ -143,8 +146,7 @@ impl Counted {
     }
 
     fn add(&mut self, operation: &Operation) {
-        let Operation { name, key, outcome, requests, waited_ms, takeover, lease_age_ms, clock_offset_ms, .. } =
-            operation;
+        let Operation { name, key, outcome, requests, waited_ms, takeover, lease_age_ms, clock_offset_ms } = operation;
         let acquires = matches!(name.as_str(), "acquire" | "once");
         match outcome.as_str() {
             "granted" => self.acquisitions += 1,
@@ -164,10 +166,8 @@ impl Counted {
         self.lease_age_ms = self.lease_age_ms.max(*lease_age_ms);
         self.clock_offset_ms = clock_offset_ms.or(self.clock_offset_ms);
         self.requests += requests;
-        if !self.by_prefix {
-            return;
-        }
-        let prefix = Prefix::of(key, &self.own_prefix);
+        let (Some(key), Some(own_prefix)) = (key, &self.own_prefix) else { return };
+        let prefix = Prefix::of(key, own_prefix);
         self.prefix = Some(match self.prefix.take() {
             Some(earlier) if earlier != prefix => Prefix::Several,
             _ => prefix,
@@ -200,10 +200,9 @@ impl Prefix {
 /// One event of the crate.
 #[derive(Default)]
 struct Operation {
-    /// Whether the key is needed.
-    by_prefix: bool,
     name: String,
-    key: String,
+    /// `None` where nobody asks for it.
+    key: Option<String>,
     outcome: String,
     requests: i64,
     waited_ms: i64,
@@ -242,8 +241,8 @@ impl Visit for Operation {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "key" && self.by_prefix {
-            self.key = format!("{value:?}");
+        if let ("key", Some(key)) = (field.name(), &mut self.key) {
+            *key = format!("{value:?}");
         }
     }
 }
@@ -257,7 +256,8 @@ pub(crate) fn is_counted(event: &Metadata<'_>) -> bool {
 pub(crate) fn count(event: &Event<'_>) {
     let _ = COUNTED.try_with(|counted| {
         let mut counted = counted.borrow_mut();
-        let mut operation = Operation { by_prefix: counted.by_prefix, ..Operation::default() };
+        let key = counted.own_prefix.as_ref().map(|_| String::new());
+        let mut operation = Operation { key, ..Operation::default() };
         event.record(&mut operation);
         counted.add(&operation);
     });
@@ -271,18 +271,19 @@ mod tests {
 
     fn metrics(by_prefix: bool) -> Metrics {
         let [namespace, function, own_prefix] = ["Locks", "lock-task", "team/"].map(str::to_owned);
-        Metrics { namespace, function, by_prefix, own_prefix }
+        Metrics { namespace, function, own_prefix: by_prefix.then_some(own_prefix) }
     }
 
     fn operation(name: &str, key: &str, outcome: &str) -> Operation {
         let [name, key, outcome] = [name, key, outcome].map(str::to_owned);
-        Operation { name, key, outcome, requests: 1, ..Operation::default() }
+        Operation { name, key: Some(key), outcome, requests: 1, ..Operation::default() }
     }
 
     fn line(by_prefix: bool, operations: &[Operation]) -> Option<Value> {
-        let mut counted = Counted { by_prefix, own_prefix: "team/".to_owned(), ..Counted::default() };
+        let metrics = metrics(by_prefix);
+        let mut counted = Counted { own_prefix: metrics.own_prefix.clone(), ..Counted::default() };
         operations.iter().for_each(|operation| counted.add(operation));
-        let line = metrics(by_prefix).line(&counted, UNIX_EPOCH + Duration::from_millis(1_760_000_000_123))?;
+        let line = metrics.line(&counted, UNIX_EPOCH + Duration::from_millis(1_760_000_000_123))?;
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
         Some(serde_json::from_slice(&line).unwrap())
     }

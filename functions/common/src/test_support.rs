@@ -55,6 +55,11 @@ impl DynamoDb {
         server
     }
 
+    /// The server's URL.
+    pub fn endpoint(&self) -> &str {
+        &self.url
+    }
+
     /// Returns the configuration of a function that uses this server. Variables in `environment`
     /// override the defaults.
     pub fn config(&self, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {

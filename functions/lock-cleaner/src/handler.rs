@@ -2,8 +2,9 @@
 
 use crate::ended::Ended;
 use crate::index::Index;
-use lambda_lock::{Budget, LockClient, LockKey, ReleaseOutcome};
-use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, Fields, optional};
+use lambda_lock::protocol::WAKE;
+use lambda_lock::{Budget, LockClient, LockKey, ReleaseOutcome, Sleeper};
+use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, Fields, Waker, optional};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use std::time::Duration;
 const DEFAULT_SECOND_LOOK: Duration = Duration::from_secs(5);
 /// The part of the invocation that is reserved for the second look.
 const TO_LOOK: Duration = Duration::from_secs(3);
+/// The part of the invocation in which it ends, however many wake items are left.
+const TO_END: Duration = Duration::from_secs(1);
 
 /// Clients and settings that all invocations of a process share.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub(crate) struct Deps {
     second_look: Duration,
     /// What the keys of its locks begin with. The role may allow no others.
     prefix: String,
+    waker: Waker,
 }
 
 impl Deps {
@@ -33,7 +37,8 @@ impl Deps {
             return Err(ConfigError::new(format!("LOCK_KEY_PREFIX cannot be used: {error}")));
         }
         let (index, second_look) = (Index::new(config)?, second_look(environment)?);
-        Ok(Self { locks, index, second_look, prefix: prefix.unwrap_or_default() })
+        let waker = Waker::new(config, environment)?;
+        Ok(Self { locks, index, second_look, prefix: prefix.unwrap_or_default(), waker })
     }
 }
 
@@ -53,6 +58,8 @@ struct Look {
     /// How many locks could not be released, and why the first of them could not.
     failed: u64,
     failure: Option<Failure>,
+    /// The wake items of the execution.
+    wake_items: Vec<LockKey>,
 }
 
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
@@ -69,6 +76,8 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
         look = deps.look(&ended).await;
         released += look.released;
     }
+    // They keep nobody from a lock, so the second look does not wait for them.
+    deps.forget(&mut look, &budget).await;
     tracing::info!(execution = ended.execution, released, failed = look.failed, "cleaned up");
     match look.failure {
         None => Ok(json!({ "released": released })),
@@ -94,11 +103,16 @@ impl Deps {
             Ok(keys) => keys,
             Err(failure) => return Look { failure: Some(failure), ..look },
         };
+        let (wake_items, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.key().starts_with(WAKE));
+        let mut sleepers = Vec::new();
         for key in keys.into_iter().filter(|key| key.key().starts_with(&self.prefix)) {
             match self.release(key.clone(), ended).await {
-                Ok(ReleaseOutcome::Released) => look.released += 1,
+                Ok((ReleaseOutcome::Released, sleeper)) => {
+                    look.released += 1;
+                    sleepers.extend(sleeper);
+                }
                 // The index was late: the lock is free by now, or another holder has it.
-                Ok(ReleaseOutcome::AlreadyGone) => {}
+                Ok((ReleaseOutcome::AlreadyGone, _)) => {}
                 Err(failure) => {
                     tracing::warn!(%key, %failure, "a lock was not released; its lease frees it");
                     look.failed += 1;
@@ -106,12 +120,37 @@ impl Deps {
                 }
             }
         }
+        // Only when all locks are free: Step Functions may be slow to answer.
+        self.waker.wake_all(&sleepers, None).await;
+        let is_own = |item: &LockKey| item.key().strip_prefix(WAKE).is_some_and(|lock| lock.starts_with(&self.prefix));
+        look.wake_items = wake_items.into_iter().filter(is_own).collect();
         look
     }
 
-    async fn release(&self, key: LockKey, ended: &Ended) -> Result<ReleaseOutcome, Failure> {
+    /// Deletes the wake items that the look has found, as far as the time allows.
+    #[expect(clippy::disallowed_methods, reason = "the locks are released")]
+    async fn forget(&self, look: &mut Look, budget: &Budget) {
+        let time = budget.remaining().unwrap_or(Duration::MAX).saturating_sub(TO_END);
+        let all = async {
+            for item in std::mem::take(&mut look.wake_items) {
+                // If the execution was redriven since, it is woken, and sleeps again.
+                if let Err(failure) = self.waker.wake(&item).await {
+                    tracing::warn!(key = %item, %failure, "a wake item was not deleted");
+                    look.failed += 1;
+                    look.failure.get_or_insert(failure);
+                }
+            }
+        };
+        if tokio::time::timeout(time, all).await.is_err() {
+            look.failed += 1;
+            look.failure.get_or_insert(Failure::unknown("the time was over before all wake items were deleted"));
+        }
+    }
+
+    async fn release(&self, key: LockKey, ended: &Ended) -> Result<(ReleaseOutcome, Option<Sleeper>), Failure> {
         let spares = ended.clone();
         let release = self.locks.release_workflow(key, &ended.execution);
-        Ok(release.sparing_owners(move |owner| spares.is_outlived_by(owner)).await?)
+        let release = release.sparing_owners(move |owner| spares.is_outlived_by(owner));
+        Ok(release.with_sleeper().await?)
     }
 }

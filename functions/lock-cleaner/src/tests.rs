@@ -8,8 +8,9 @@ use aws_sdk_dynamodb::types::{
 use lambda_lock::{LockClient, LockKey};
 use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event, pause};
 use lambda_lock_functions::{ConfigError, Failure};
+use lambda_lock_local::TaskTokens;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ENDED: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
 const OTHER: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:8";
@@ -348,4 +349,65 @@ async fn an_invalid_time_of_the_second_look_stops_the_start() {
         assert!(error.starts_with("CLEANUP_SECOND_LOOK_SECONDS is "), "{error}");
     }
     assert!(deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "")]).is_ok());
+}
+
+/// An execution was stopped while it held one lock and waited in line for another one. A third one waits for the first lock.
+#[tokio::test]
+async fn whoever_waits_for_a_lock_of_the_ended_execution_is_woken_and_its_own_wake_item_is_deleted() {
+    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+    let locks = server.locks(&[]);
+    leave(&locks, "a", "me", Some(ENDED)).await;
+    let refused = locks.try_acquire("a").lease(LEASE).between_calls().await.unwrap();
+    assert_eq!(refused.held().unwrap().observation.ticket(), Some(1));
+    let item = |key: &'static str, token: &'static str, workflow: &'static str| {
+        [("key", key), ("taskToken", token), ("workflow", workflow)]
+    };
+    server.put(&item("wake/a/1", "of the other", OTHER)).await;
+    server.put(&item("wake/b/4", "of the ended", ENDED)).await;
+    server.put(&item("wake/c/4", "of another", OTHER)).await;
+    tokens.close("of the ended");
+    let deps = deps(&server, &[ONE_LOOK, ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())]).unwrap();
+
+    assert_eq!(clean_up(&deps, "ABORTED").await.unwrap(), json!({ "released": 1 }));
+
+    assert_eq!(tokens.take_woken(), ["of the other"]);
+    for (key, is_left) in [("wake/a/1", false), ("wake/b/4", false), ("wake/c/4", true)] {
+        assert_eq!(server.row(key).await.is_some(), is_left, "{key}");
+    }
+}
+
+/// It has its ARN still, and waits again.
+#[tokio::test]
+async fn an_execution_that_was_redriven_since_is_woken() {
+    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+    server.put(&[("key", "wake/orders/b/4"), ("taskToken", "redriven"), ("workflow", ENDED)]).await;
+    server.put(&[("key", "wake/billing/b/4"), ("taskToken", "of others"), ("workflow", ENDED)]).await;
+    let environment = [ONE_LOOK, ("LOCK_KEY_PREFIX", "orders/"), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
+    let deps = deps(&server, &environment).unwrap();
+
+    assert_eq!(clean_up(&deps, "ABORTED").await.unwrap(), json!({ "released": 0 }));
+
+    assert_eq!(tokens.take_woken(), ["redriven"]);
+}
+
+/// The items of a Map may have waited for many locks.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
+async fn many_wake_items_do_not_delay_the_second_look_although_step_functions_does_not_answer() {
+    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+    for n in 0..12 {
+        server.put(&[("key", format!("wake/{n}/1").as_str()), ("taskToken", "mine"), ("workflow", ENDED)]).await;
+    }
+    tokens.fall_silent();
+    let environment = [("CLEANUP_SECOND_LOOK_SECONDS", "1"), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
+    let (deps, locks) = (deps(&server, &environment).unwrap(), server.locks(&[]));
+    let started = Instant::now();
+    let status_change = status_change("ABORTED", json!({}));
+    let (cleaned_up, ()) = tokio::join!(handler(event(&status_change, 8.0), &deps), async {
+        pause(Duration::from_millis(500)).await;
+        leave(&locks, "late", "me", Some(ENDED)).await;
+    });
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(is_free(&locks, "late").await);
+    assert_failure(cleaned_up, "LockUnknown", "1 were");
 }

@@ -4,12 +4,13 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::{Lock, LockClient};
-use lambda_lock_local::authorize::{Call, Fate, Role};
+use lambda_lock_local::authorize::{Call, Fate, Role, task_token};
 use lambda_lock_local::deployed::{
     Answer, MARK, assert_error, assert_tells_nothing, metrics, template, template_for_existing_table,
 };
-use lambda_lock_local::{Expansion, Sample, client};
+use lambda_lock_local::{Expansion, Sample, TaskTokens, client};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -48,6 +49,20 @@ fn durable_status_change(status: &str) -> Value {
     event
 }
 
+/// This execution waited in line for another lock when it ended. Returns what answers for its task token.
+async fn waited_in_line(sample: &Sample, key: &str, execution: &str) -> TaskTokens {
+    let tokens = TaskTokens::start().await.unwrap();
+    sample.proxy.forward_states_to(tokens.endpoint()).unwrap();
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let dynamodb = client(sample.dynamodb.endpoint());
+    let tables = dynamodb.list_tables().send().await.unwrap();
+    let table = tables.table_names().iter().find(|name| ["LockTable", "locks"].contains(&name.as_str())).unwrap();
+    let put = dynamodb.put_item().table_name(table).item("key", text(&format!("wake/{key}/7")));
+    let put = put.item("workflow", text(execution)).item("taskToken", text(&task_token("exclusive-work")));
+    put.send().await.unwrap();
+    tokens
+}
+
 async fn clean_up(sample: &Sample) -> Answer {
     let detail = json!({ "executionArn": ENDED, "status": "ABORTED", "redriveCount": 0, "input": MARK });
     sample.ask(NAME, &json!({ "source": "aws.states", "detail": detail })).await
@@ -75,7 +90,7 @@ async fn until(seen: &Mutex<Vec<String>>, operation: &str) {
 
 /// Returns the actions of the function itself. Lambda sends to the dead-letter queue.
 fn own(role: &Role) -> Role {
-    role.iter().filter(|grant| grant.action.starts_with("dynamodb:")).cloned().collect()
+    role.iter().filter(|grant| !grant.action.starts_with("sqs:")).cloned().collect()
 }
 
 #[tokio::test]
@@ -86,6 +101,7 @@ async fn a_clean_up_works_with_exactly_what_the_template_allows() {
     let sample = deploy(&template).await;
     let locks = locks(&sample);
     let lock = held_by(&locks, "k", ENDED).await.save();
+    let _tokens = waited_in_line(&sample, "other", ENDED).await;
     assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
     assert!(is_free(&locks, "k").await);
     assert!(locks.resume(lock).await.unwrap_err().is_lost());
@@ -99,6 +115,7 @@ async fn a_clean_up_works_on_a_table_that_exists_already() {
     let sample = deploy(&template).await;
     let locks = LockClient::builder(client(sample.dynamodb.endpoint()), "locks").build().unwrap();
     let _ = held_by(&locks, "k", ENDED).await.save();
+    let _tokens = waited_in_line(&sample, "other", ENDED).await;
     assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
     assert!(is_free(&locks, "k").await);
     assert_eq!(sample.proxy.used(NAME), own(template.allows(NAME)), "used and allowed actions differ");
@@ -113,6 +130,8 @@ async fn with_a_key_prefix_a_clean_up_frees_the_locks_that_its_role_allows_and_d
     for key in ["orders/k", "billing/k"] {
         let _ = held_by(&locks, key, ENDED).await.save();
     }
+    let _tokens = waited_in_line(&sample, "orders/other", ENDED).await;
+    let _tokens_of_others = waited_in_line(&sample, "billing/other", ENDED).await;
 
     assert_eq!(clean_up(&sample).await, Ok(json!({ "released": 1 })));
 
@@ -133,6 +152,7 @@ async fn the_end_of_a_durable_execution_frees_its_locks_with_the_same_permission
     let durable = ended["detail"]["durableExecutionArn"].as_str().unwrap();
     let lock = held_by(&locks, "k", durable).await.save();
     let _ = held_by(&locks, "other", OTHER).await.save();
+    let _tokens = waited_in_line(&sample, "another", durable).await;
 
     assert_eq!(sample.ask(NAME, &durable_status_change("SUCCEEDED")).await, Ok(json!({ "released": 0 })));
     assert_eq!(sample.ask(NAME, &ended).await, Ok(json!({ "released": 1 })));
@@ -146,10 +166,11 @@ async fn the_end_of_a_durable_execution_frees_its_locks_with_the_same_permission
 async fn without_any_one_of_its_permissions_a_clean_up_fails() {
     let Some(template) = template() else { return };
     let allows = own(template.allows(NAME));
-    assert_eq!(allows.len(), 3);
+    assert_eq!(allows.len(), 5);
     for missing in &allows {
         let sample = deploy(&template.without(NAME, missing)).await;
         let _ = held_by(&locks(&sample), "k", ENDED).await.save();
+        let _tokens = waited_in_line(&sample, "other", ENDED).await;
         assert_error(clean_up(&sample).await, "LockTableError", &missing.action);
     }
 }

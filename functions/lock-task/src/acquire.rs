@@ -7,8 +7,8 @@ use crate::refusal::WhenHeld;
 use crate::time::Time;
 use crate::wanted::Wanted;
 use lambda_lock::protocol::LONGEST_NAME;
-use lambda_lock::{Attribute, Lock, LockKey, LockSet};
-use lambda_lock_functions::{Failure, Fields};
+use lambda_lock::{Attribute, Lock, LockKey, LockSet, Observation};
+use lambda_lock_functions::{Failure, Fields, Waker};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) struct Request {
     owner: String,
     /// Whether a living holder of the same name is this caller. The response to its first request was lost.
     reclaim: bool,
+    /// Whether the caller takes a place in line, and comes back for the lock.
+    in_line: bool,
     lease: Duration,
     wait: Duration,
     when_held: WhenHeld,
@@ -40,6 +42,7 @@ impl Request {
         let request = Self {
             owner: fields.name("owner", LONGEST_NAME)?,
             reclaim: fields.flag("reclaim")?,
+            in_line: fields.flag("inLine")?,
             lease: lease(&mut fields, deps.trust.longest_lease)?,
             wait: fields.optional_seconds("waitSeconds")?.unwrap_or_default(),
             when_held: WhenHeld::read(&mut fields)?,
@@ -49,6 +52,14 @@ impl Request {
             observed: Observed::read(&mut fields, &wanted, deps)?,
             wanted,
         };
+        match &request.wanted {
+            // Whoever is to be woken needs a wake item.
+            Wanted::Lock(key) if request.in_line => Waker::item_key(&deps.row(key), u64::MAX).map(drop)?,
+            Wanted::Place { .. } | Wanted::Set(_) if request.in_line => {
+                return Err(fields.malformed("inLine", "it is for one lock; leave it out"));
+            }
+            _ => {}
+        }
         if matches!(request.wanted, Wanted::Set(_)) && (request.data.is_some() || !request.attributes.is_empty()) {
             return Err(fields.malformed("keys", "data and attributes are for one lock; leave them out"));
         }
@@ -108,10 +119,12 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
 }
 
 async fn one(key: LockKey, request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    let Request { owner, reclaim, lease, wait, when_held, data, attributes, execution, observed, .. } = request;
+    let Request { owner, reclaim, in_line, lease, wait, when_held, data, attributes, execution, observed, .. } =
+        request;
     let budget = time.waiting(wait, lease);
-    // A workflow calls again after seconds, so it cannot wait in line.
-    let acquire = deps.locks.acquire(&key).out_of_turn();
+    let acquire = deps.locks.acquire(&key);
+    // Without a place in line, a caller that comes back after seconds would be refused for as long as others wait.
+    let acquire = if in_line { acquire.between_calls() } else { acquire.out_of_turn() };
     let mut acquire = acquire.owner(&owner).lease(lease).within(&budget).attributes(attributes);
     if reclaim {
         acquire = acquire.reclaim_own();
@@ -122,10 +135,19 @@ async fn one(key: LockKey, request: Request, time: &Time, deps: &Deps) -> Result
     if let Some(data) = data {
         acquire = acquire.data(data);
     }
+    // A caller that was woken has no wake item any more.
+    let slept_with = observed.one.as_ref().filter(|_| observed.has_waited && in_line).and_then(Observation::ticket);
     if let Some(observation) = observed.one {
         acquire = acquire.observation(observation);
     }
-    match acquire.await {
+    let acquired = acquire.await;
+    // With the lock it needs no place any more, and whoever was passed has another one by now.
+    let place = acquired.as_ref().err().map(|error| error.held().and_then(|held| held.observation.ticket()));
+    let left_behind = slept_with.filter(|_| place.is_none_or(|place| place.is_some() && place != slept_with));
+    if let Some(item) = left_behind.and_then(|ticket| Waker::item_key(&deps.row(&key), ticket).ok()) {
+        deps.waker.forget(&item, budget.remaining()).await;
+    }
+    match acquired {
         Ok(lock) => Ok(granted(lock, deps)),
         Err(error) => match error.held() {
             Some(held) => when_held.refusal(&key, held, &owner, deps),
@@ -139,7 +161,9 @@ fn granted(lock: Lock, deps: &Deps) -> Value {
     let data = on_row.and_then(answerable);
     let omitted = on_row.is_some() && data.is_none();
     let lock = Locks::One(LockJson { token: lock.save(), data }).json(deps);
-    let mut answer = json!({ "acquired": true, "lock": lock });
+    let mut answer = json!({ "acquired": true });
+    // Inside of `json!` it would be copied.
+    answer["lock"] = lock;
     if omitted {
         answer["dataOmitted"] = true.into();
     }
@@ -148,7 +172,7 @@ fn granted(lock: Lock, deps: &Deps) -> Value {
 
 /// Acquires one of several places, or all locks of a set.
 async fn several(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    let Request { wanted, owner, reclaim, lease, wait, when_held, data, attributes, execution, observed } = request;
+    let Request { wanted, owner, reclaim, lease, wait, when_held, data, attributes, execution, observed, .. } = request;
     let budget = time.waiting(wait, lease);
     let observations = observed.several;
     let acquired = match &wanted {

@@ -4,7 +4,7 @@ use crate::trust::Trust;
 use lambda_lock::lambda::tenant_prefix;
 use lambda_lock::protocol::LONGEST_KEY;
 use lambda_lock::{LockClient, LockKey};
-use lambda_lock_functions::{Config, ConfigError, Environment, Failure, flag, optional};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, Waker, flag, optional};
 use lambda_runtime::Context;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub(crate) struct Deps {
     pub(crate) max_clock_skew: Option<Duration>,
     /// How far requests are believed.
     pub(crate) trust: Arc<Trust>,
+    /// Wakes executions that wait in line.
+    pub(crate) waker: Arc<Waker>,
 }
 
 impl Deps {
@@ -36,6 +38,7 @@ impl Deps {
             per_tenant: flag(environment, "LOCK_PER_TENANT")?.unwrap_or(false),
             max_clock_skew: config.max_clock_skew(),
             trust: Arc::new(Trust::read(environment)?),
+            waker: Arc::new(Waker::new(config, environment)?),
         })
     }
 

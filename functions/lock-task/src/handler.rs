@@ -2,7 +2,7 @@
 
 use crate::deps::Deps;
 use crate::time::Time;
-use crate::{acquire, peek, release, renew};
+use crate::{acquire, peek, release, renew, wait};
 use lambda_lock::{LockKey, MOST_LOCKS};
 use lambda_lock_functions::{Event, Failure, Fields};
 use lambda_runtime::LambdaEvent;
@@ -25,8 +25,9 @@ async fn run(mut fields: Fields, time: &Time, deps: &Deps) -> Result<Value, Fail
         "acquire" => acquire::run(acquire::Request::read(fields, deps)?, time, deps).await,
         "renew" => renew::run(renew::Request::read(fields, deps)?, time, deps).await,
         "release" => release::run(release::Request::read(fields, deps)?, time, deps).await,
+        "wait" => wait::run(wait::Request::read(fields, deps)?, deps).await,
         "peek" => peek::run(peek::Request::read(fields, deps)?, deps).await,
-        _ => Err(fields.malformed("action", "give acquire, renew, release or peek")),
+        _ => Err(fields.malformed("action", "give acquire, wait, renew, release or peek")),
     }
 }
 

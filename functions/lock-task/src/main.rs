@@ -14,6 +14,7 @@ mod renew;
 mod tests;
 mod time;
 mod trust;
+mod wait;
 mod wanted;
 
 use crate::deps::Deps;

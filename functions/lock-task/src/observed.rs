@@ -14,6 +14,8 @@ pub(crate) struct Observed {
     pub(crate) one: Option<Observation>,
     /// Of places, or of the locks of a set.
     pub(crate) several: Vec<(LockKey, Observation)>,
+    /// Whether the caller has waited since then until its time was over.
+    pub(crate) has_waited: bool,
 }
 
 impl Observed {
@@ -40,12 +42,13 @@ impl Observed {
         };
         let observed = match (wanted, seen) {
             (Wanted::Lock(key), Value::Object(seen)) => {
-                one(key, seen, waited, deps).map(|one| Self { one: Some(one), several: Vec::new() })
+                let has_waited = !waited.is_zero();
+                one(key, seen, waited, deps).map(|one| Self { one: Some(one), several: Vec::new(), has_waited })
             }
             (Wanted::Place { .. } | Wanted::Set(_), Value::Array(list)) => {
                 let each = list.into_iter().map(|seen| one_of_several(wanted, seen, waited, deps));
                 each.collect::<Option<Vec<_>>>()
-                    .map(|several| Self { one: None, several: several.into_iter().flatten().collect() })
+                    .map(|several| Self { several: several.into_iter().flatten().collect(), ..Self::default() })
             }
             _ => None,
         };

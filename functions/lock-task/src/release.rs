@@ -3,7 +3,7 @@
 use crate::deps::Deps;
 use crate::lock::{LockJson, Locks, saved_set};
 use crate::time::Time;
-use lambda_lock::{ReleaseAllOutcome, ReleaseOutcome};
+use lambda_lock::{Error, ReleaseAllOutcome, ReleaseOutcome};
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -27,17 +27,21 @@ impl Request {
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     let budget = time.waiting(Duration::ZERO, Duration::ZERO);
     // A retried task has acquired the lock again if its first response was lost. `reclaim` releases that grant as well.
-    let is_released = match request.lock {
+    let (is_released, sleepers): (Result<bool, Error>, _) = match request.lock {
         Locks::One(LockJson { token, .. }) => {
             let release = deps.locks.release(token).within(&budget);
             let release = if request.reclaim { release.or_later_grant_of_owner() } else { release };
-            release.await? == ReleaseOutcome::Released
+            let (outcome, sleeper) = release.with_sleeper().await?;
+            (Ok(outcome == ReleaseOutcome::Released), Vec::from_iter(sleeper))
         }
         Locks::Set(locks) => {
             let release = deps.locks.release_all(saved_set(locks)).within(&budget);
             let release = if request.reclaim { release.or_later_grant_of_owner() } else { release };
-            release.await? == ReleaseAllOutcome::Released
+            let (outcome, sleepers) = release.with_sleepers().await;
+            (outcome.map(|outcome| outcome == ReleaseAllOutcome::Released), sleepers)
         }
     };
+    deps.waker.wake_all(&sleepers, budget.remaining()).await;
+    let is_released = is_released?;
     Ok(if is_released { json!({ "released": true }) } else { json!({ "released": false, "reason": "gone" }) })
 }

@@ -92,7 +92,7 @@ impl Trust {
             return told;
         }
         let unchanged_for = told.unchanged_for().min(self.longest_waited);
-        Observation::from_parts(told.version().to_owned(), told.lease(), unchanged_for)
+        Observation::from_parts(told.version().to_owned(), told.lease(), unchanged_for).with_ticket(told.ticket())
     }
 
     /// When a response hands something out, by the wall clock in epoch milliseconds. `None` without a key.

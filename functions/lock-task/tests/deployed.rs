@@ -6,14 +6,15 @@
 mod snapstart;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_local::authorize::Fate;
+use lambda_lock_local::authorize::{Call, Fate, task_token};
 use lambda_lock_local::deployed::{
     Answer, MARK, answered, assert_does_not_start, assert_error, assert_tells_nothing, first_answer_lost, metrics,
     template, template_for_existing_table,
 };
-use lambda_lock_local::{Expansion, Sample, client, python_with_boto3};
+use lambda_lock_local::{Expansion, Sample, TaskTokens, client, python_with_boto3};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use tokio::process::Command;
 
 const NAME: &str = "lock-task";
@@ -54,10 +55,35 @@ async fn everything(sample: &Sample) -> Result<(), (String, String)> {
     assert_eq!(ask(sample, release(&renewed["lock"])).await?, json!({ "released": true }));
     let place = ask(sample, acquire_and("p", "a", json!({ "permits": 1, "reclaim": true }))).await?;
     assert_eq!((&place["place"], &place["lock"]["key"]), (&json!(0), &json!("p/0")));
+    an_execution_is_woken(sample).await?;
     sample.proxy.decide(first_answer_lost());
     let again = ask(sample, acquire_and("k", "c", json!({ "attributes": attributes }))).await?;
     assert_eq!(again["acquired"], true);
     Ok(())
+}
+
+/// An execution waits in line, and the release of the holder ends its wait.
+async fn an_execution_is_woken(sample: &Sample) -> Result<(), (String, String)> {
+    let tokens = TaskTokens::start().await.unwrap();
+    sample.proxy.forward_states_to(tokens.endpoint()).unwrap();
+    let granted = ask(sample, acquire("l", "a")).await?;
+    let held = ask(sample, acquire_and("l", "b", json!({ "inLine": true, "whenHeld": "report" }))).await?;
+    let wait = json!({
+        "action": "wait", "key": "l", "observation": held["observation"], "waitedSeconds": 0,
+        "taskToken": task_token("exclusive-work"),
+    });
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&sent);
+    sample.proxy.decide(move |call: &Call| {
+        noted.lock().unwrap().push(call.needs[0].action.clone());
+        Fate::Answered
+    });
+    assert_eq!(ask(sample, wait).await?, json!({ "waits": true }));
+    // A release before the look is seen by it, and one after it finds the item.
+    assert_eq!(*sent.lock().unwrap(), ["dynamodb:PutItem", "dynamodb:GetItem"]);
+    assert_eq!(ask(sample, release(&granted["lock"])).await?, json!({ "released": true }));
+    let woken = tokens.take_woken().len();
+    if woken == 1 { Ok(()) } else { Err(("NobodyWoken".to_owned(), format!("{woken} were woken"))) }
 }
 
 #[tokio::test]
@@ -75,7 +101,12 @@ async fn without_any_one_of_its_permissions_it_fails() {
     let Some(template) = template() else { return };
     for missing in template.allows(NAME) {
         let less = template.without(NAME, missing);
-        assert_error(everything(&deploy(&less).await).await.map(Value::from), "LockTableError", &missing.action);
+        let done = everything(&deploy(&less).await).await.map(Value::from);
+        match &*missing.action {
+            // A release does not fail because of them.
+            "states:SendTaskSuccess" | "dynamodb:DeleteItem" => assert_error(done, "NobodyWoken", ""),
+            action => assert_error(done, "LockTableError", action),
+        }
     }
 }
 
@@ -98,7 +129,7 @@ async fn with_a_key_prefix_every_action_works_and_the_role_allows_no_other_key()
     let rows = client(sample.dynamodb.endpoint()).scan().table_name(TABLE).send().await.unwrap();
     let mut keys: Vec<_> = rows.items().iter().map(|row| row["key"].as_s().unwrap().as_str()).collect();
     keys.sort_unstable();
-    assert_eq!(keys, ["orders/k", "orders/p/0"]);
+    assert_eq!(keys, ["orders/k", "orders/l", "orders/p/0"]);
 
     // The role confines the function, whatever prefix it puts before its keys.
     let without = deploy(&template.with(NAME, &[("LOCK_KEY_PREFIX", "")])).await;
@@ -112,11 +143,11 @@ fn the_template_refuses_a_prefix_that_the_function_refuses() {
     if template().is_none() {
         return;
     }
-    for prefix in ["orders", "once/", "orders/once/", "/", "orders//", "*/"] {
+    for prefix in ["orders", "once/", "orders/once/", "wake/", "wake/orders/", "/", "orders//", "*/"] {
         let error = Expansion::expand_with(&[&format!("LockKeyPrefix={prefix}")]).unwrap_err();
         assert!(error.to_string().contains("would refuse LockKeyPrefix"), "{prefix}: {error:#}");
     }
-    for prefix in ["", "orders/", "orders/once-more/", "a/b@c/"] {
+    for prefix in ["", "orders/", "orders/once-more/", "orders/wake/", "awake/", "a/b@c/"] {
         Expansion::expand_with(&[&format!("LockKeyPrefix={prefix}")]).unwrap();
     }
 }

@@ -5,7 +5,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::LockClient;
-use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
+use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, TaskTokens, client};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -14,19 +14,24 @@ const TABLE: &str = "locks";
 /// The real function, three times: with its table, without a table, and without a DynamoDB.
 struct Stage {
     dynamodb: LocalDynamoDb,
+    tokens: TaskTokens,
     lambda: Lambda,
 }
 
 impl Stage {
     async fn new() -> Self {
-        let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
+        let (dynamodb, tokens) = (LocalDynamoDb::in_memory().await.unwrap(), TaskTokens::start().await.unwrap());
         LockClient::builder(client(dynamodb.endpoint()), TABLE).build().unwrap().create_table().await.unwrap();
         let function = |name: &str, table: &str, endpoint: &str| Function {
             name: name.to_owned(),
             binary: env!("CARGO_BIN_EXE_lock-task").into(),
-            environment: [("LOCK_TABLE", table), ("AWS_ENDPOINT_URL_DYNAMODB", endpoint)]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
+            environment: [
+                ("LOCK_TABLE", table),
+                ("AWS_ENDPOINT_URL_DYNAMODB", endpoint),
+                ("AWS_ENDPOINT_URL_SFN", tokens.endpoint()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
             timeout: Duration::from_secs(3),
             memory_mb: 128,
             ..Function::default()
@@ -36,7 +41,7 @@ impl Stage {
             function("without-table", "missing", dynamodb.endpoint()),
             function("without-dynamodb", TABLE, "http://127.0.0.1:1"),
         ];
-        Self { lambda: Lambda::start(functions).await.unwrap(), dynamodb }
+        Self { lambda: Lambda::start(functions).await.unwrap(), dynamodb, tokens }
     }
 
     async fn invoke(&self, function: &str, request: &Value) -> Invocation {
@@ -89,4 +94,32 @@ async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_right_le
         assert_eq!((line["message"].as_str(), line["key"].as_str()), (Some(message.as_str()), key), "{line}");
         assert!(!failed.logs.contains("Failure"), "{}", failed.logs);
     }
+}
+
+/// Without that permission nobody would ever be woken, and every release would succeed.
+#[tokio::test]
+async fn a_release_that_may_wake_nobody_says_that_the_role_has_to_be_repaired() {
+    let stage = Stage::new().await;
+    let lock = stage.lock("k").await;
+    let in_line = json!({ "inLine": true, "whenHeld": "report" });
+    let mut ask = acquire("k", "me");
+    ask.as_object_mut().unwrap().extend(in_line.as_object().unwrap().clone());
+    let Outcome::Answer(report) = stage.invoke("lock-task", &ask).await.outcome else { panic!("no report") };
+    let observation = serde_json::from_str::<Value>(&report).unwrap()["observation"].clone();
+    let wait = json!({
+        "action": "wait", "key": "k", "observation": observation, "waitedSeconds": 0, "taskToken": "mine",
+    });
+    assert!(matches!(stage.invoke("lock-task", &wait).await.outcome, Outcome::Answer(_)));
+    stage.tokens.refuse("AccessDeniedException");
+
+    let released = stage.invoke("lock-task", &json!({ "action": "release", "lock": lock })).await;
+
+    assert!(matches!(&released.outcome, Outcome::Answer(answer) if answer.contains("true")), "{released:?}");
+    let lines = lines(&released);
+    let [line] = lines.as_slice() else { panic!("{lines:#?}") };
+    assert_eq!(
+        (&line["error_type"], &line["level"], &line["key"]),
+        (&json!("LockTableError"), &json!("ERROR"), &json!("k"))
+    );
+    assert!(line["message"].as_str().unwrap().contains("states:SendTaskSuccess"), "{line}");
 }

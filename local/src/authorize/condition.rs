@@ -107,7 +107,8 @@ fn test(operator: &str, key: Key, values: Values) -> anyhow::Result<Test> {
     }
 }
 
-fn is_like(text: &str, pattern: &str) -> bool {
+/// Whether the text is like the pattern, in which `*` is any text and `?` any character.
+pub(super) fn is_like(text: &str, pattern: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
         None => text.is_empty(),

@@ -1,7 +1,8 @@
 //! The actions and resources that a request needs, and those that a role grants.
 
 use super::Condition;
-use super::named::Named;
+use super::condition::is_like;
+use super::named::{Named, item};
 use crate::lambda::ACCOUNT;
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -15,7 +16,8 @@ use std::fmt;
 pub struct Grant {
     /// Service and action, such as `dynamodb:GetItem`.
     pub action: String,
-    /// The ARN of the resource. It must be the exact ARN; wildcards have no effect.
+    /// The ARN of the resource. In that of a state machine, `*` is any text. All others must be the exact ARN, so that a
+    /// wildcard on tables has no effect.
     pub resource: String,
     /// For which requests. Without one, for all.
     #[serde(default)]
@@ -39,7 +41,7 @@ pub struct Need {
 impl Need {
     /// The string keys of the rows that the request names, by the name of the partition key's attribute.
     pub fn keys<'a>(&'a self, partition_key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.requests.iter().filter_map(move |part| part["Key"][partition_key]["S"].as_str())
+        self.requests.iter().filter_map(move |part| item(part)?[partition_key]["S"].as_str())
     }
 }
 
@@ -51,13 +53,24 @@ impl Grant {
 
     /// Whether it is about that action on that resource.
     pub(super) fn is_about(&self, need: &Need) -> bool {
-        (&self.action, &self.resource) == (&need.action, &need.resource)
+        let covers = self.resource == need.resource || need.is_of_states() && is_like(&need.resource, &self.resource);
+        self.action == need.action && covers
     }
 }
 
 impl Need {
     fn new(action: &str, resource: String, requests: Vec<Value>) -> Self {
         Self { action: format!("dynamodb:{action}"), resource, requests }
+    }
+
+    /// An action of Step Functions on a state machine.
+    pub(super) fn of_states(action: &str, resource: String) -> Self {
+        Self { action: format!("states:{action}"), resource, requests: Vec::new() }
+    }
+
+    /// Whether it is about Step Functions. Everything else is about DynamoDB.
+    pub(super) fn is_of_states(&self) -> bool {
+        self.action.starts_with("states:")
     }
 
     /// The name of the table.
@@ -210,6 +223,7 @@ mod tests {
         for (operation, request, expected) in [
             ("GetItem", json!({"TableName": "t", "Key": key("a")}), vec!["a"]),
             ("PutItem", json!({"TableName": "t", "Item": key("a")}), vec!["a"]),
+            ("DeleteItem", json!({"TableName": "t", "Key": key("a")}), vec!["a"]),
             ("UpdateItem", json!({"TableName": "t", "Key": {"id": {"N": "7"}}}), vec!["7"]),
             ("Scan", json!({"TableName": "t"}), vec![]),
             ("BatchGetItem", json!({"RequestItems": {"t": {"Keys": [key("a"), key("b")]}}}), vec!["a", "b"]),

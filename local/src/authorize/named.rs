@@ -83,7 +83,7 @@ impl Named<'_> {
 }
 
 /// The key or the item that a request or its part names, if it names one.
-fn item(request: &Value) -> Option<&Value> {
+pub(super) fn item(request: &Value) -> Option<&Value> {
     request.get("Key").or_else(|| request.get("Item"))
 }
 

@@ -2,7 +2,7 @@
 //! to the response.
 
 use super::grant::{Grant, Need, Role, needed};
-use super::refusal;
+use super::{callback, refusal};
 use crate::aws_json;
 use crate::proxy::{self, Answer, Handle, Serving, Upstream};
 use anyhow::Context;
@@ -64,11 +64,16 @@ pub enum Fate {
 /// this after the time in their signature.
 const OLDEST_SIGNATURE: Duration = Duration::from_secs(5 * 60);
 
+/// What the target of a call of Step Functions begins with.
+const STATES: &str = "AWSStepFunctions";
+
 type Decide = Box<dyn Fn(&Call) -> Fate + Send + Sync>;
 
 struct Shared {
     endpoint: String,
     upstream: Arc<Upstream>,
+    /// Step Functions, once somebody has said where it is.
+    states: Mutex<Option<Arc<Upstream>>>,
     /// The name of each table's partition key, once it was asked for.
     partition_keys: Mutex<BTreeMap<String, String>>,
     errors: Arc<Mutex<BTreeMap<String, u64>>>,
@@ -88,6 +93,7 @@ impl AuthorizingProxy {
         let shared = Arc::new(Shared {
             endpoint: upstream.to_owned(),
             upstream: Arc::new(Upstream::new(upstream)?),
+            states: Mutex::default(),
             partition_keys: Mutex::default(),
             errors: Arc::default(),
             roles: Mutex::new(roles),
@@ -108,7 +114,17 @@ impl AuthorizingProxy {
         lock(&self.shared.used).get(caller).cloned().unwrap_or_default()
     }
 
-    /// Returns how often DynamoDB itself returned an error, by the error's name.
+    /// Forwards calls of Step Functions to this endpoint from now on, such as that of an [`Engine`](crate::states::Engine).
+    /// Before that, those that the role permits are answered with an error.
+    ///
+    /// # Errors
+    /// Returns an error if the endpoint is not valid.
+    pub fn forward_states_to(&self, endpoint: &str) -> anyhow::Result<()> {
+        *lock(&self.shared.states) = Some(Arc::new(Upstream::new(endpoint)?));
+        Ok(())
+    }
+
+    /// Returns how often DynamoDB or Step Functions itself returned an error, by the error's name.
     pub fn errors(&self) -> BTreeMap<String, u64> {
         lock(&self.shared.errors).clone()
     }
@@ -148,6 +164,9 @@ impl Handle for Shared {
             };
         }
         lock(&self.used).entry(call.caller.clone()).or_default().append(&mut used);
+        let Some(upstream) = self.upstream_of(&call) else {
+            return Ok(refusal::not_understood("nobody has said where Step Functions is"));
+        };
         let fate = lock(&self.decide)(&call);
         match fate {
             Fate::Swallowed => return std::future::pending().await,
@@ -159,13 +178,13 @@ impl Handle for Shared {
             }
             Fate::RequestLost => anyhow::bail!("the request is lost on purpose"),
             Fate::AppliedLate(delay) => {
-                self.apply_after(delay, headers, body);
+                self.apply_after(delay, upstream, headers, body);
                 return std::future::pending().await;
             }
-            Fate::AppliedAgain(delay) => self.apply_after(delay, headers.clone(), body.clone()),
+            Fate::AppliedAgain(delay) => self.apply_after(delay, Arc::clone(&upstream), headers.clone(), body.clone()),
             Fate::Answered | Fate::AnsweredAfter(_) | Fate::AnswerLost | Fate::AppliedButFails => {}
         }
-        let answer = note(&self.errors, self.upstream.forward(headers, body).await?).await;
+        let answer = note(&self.errors, upstream.forward(headers, body).await?).await;
         match fate {
             Fate::AnswerLost => anyhow::bail!("the response is lost on purpose"),
             Fate::AppliedButFails => return Ok(refusal::failed()),
@@ -177,6 +196,14 @@ impl Handle for Shared {
 }
 
 impl Shared {
+    /// Returns what answers this call.
+    fn upstream_of(&self, call: &Call) -> Option<Arc<Upstream>> {
+        if call.needs.iter().any(Need::is_of_states) {
+            return lock(&self.states).clone();
+        }
+        Some(Arc::clone(&self.upstream))
+    }
+
     /// Returns the part of the role that permits this, if there is one.
     async fn grant<'r>(&self, role: &'r Role, need: &Need) -> anyhow::Result<Option<&'r Grant>> {
         for grant in role.iter().filter(|grant| grant.is_about(need)) {
@@ -205,8 +232,8 @@ impl Shared {
     }
 
     /// Applies the request later, even if the caller has ended.
-    fn apply_after(&self, delay: Duration, headers: HeaderMap, body: Bytes) {
-        let (upstream, errors) = (Arc::clone(&self.upstream), Arc::clone(&self.errors));
+    fn apply_after(&self, delay: Duration, upstream: Arc<Upstream>, headers: HeaderMap, body: Bytes) {
+        let errors = Arc::clone(&self.errors);
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             if let Ok(answer) = upstream.forward(headers, body).await {
@@ -241,10 +268,14 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<Call, Box<Answer>> {
         return Err(Box::new(refusal::signed_at_another_time()));
     }
     let target = text("x-amz-target").unwrap_or_default();
-    let operation = target.split_once('.').map_or(target, |(_, operation)| operation);
-    let request = serde_json::from_slice(body).map_err(anyhow::Error::from);
-    let needs = request.and_then(|request| needed(operation, &request, region));
-    let needs = needs.map_err(|error| Box::new(refusal::not_understood(&format!("{operation}: {error:#}"))))?;
+    let (service, operation) = target.split_once('.').unwrap_or(("", target));
+    let not_understood = |error| Box::new(refusal::not_understood(&format!("{operation}: {error:#}")));
+    let request = serde_json::from_slice(body).map_err(|error| not_understood(error.into()))?;
+    let needs = match service {
+        STATES => callback::needed(operation, &request, region).map_err(not_understood)?.map(|need| vec![need]),
+        _ => Some(needed(operation, &request, region).map_err(not_understood)?),
+    };
+    let needs = needs.ok_or_else(|| Box::new(refusal::no_token()))?;
     Ok(Call { caller: caller.to_owned(), needs })
 }
 

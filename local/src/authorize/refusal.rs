@@ -42,6 +42,11 @@ pub(crate) fn not_understood(reason: &str) -> Answer {
     refusal("com.amazon.coral.validate#ValidationException", "message", reason)
 }
 
+/// The task token was not made by Step Functions.
+pub(super) fn no_token() -> Answer {
+    refusal("InvalidToken", "message", "The provided token is not valid.")
+}
+
 /// The table or the account gets too many requests.
 pub(super) fn throttled() -> Answer {
     let name = "com.amazon.coral.availability#ThrottlingException";

@@ -58,7 +58,8 @@ impl Template {
     /// template names them.
     ///
     /// `built` has the paths of the binaries. `dynamodb` is the endpoint that the functions get as
-    /// `AWS_ENDPOINT_URL_DYNAMODB`.
+    /// `AWS_ENDPOINT_URL_DYNAMODB`. They get it as `AWS_ENDPOINT_URL_SFN` too: it refuses what it does not know, and no
+    /// request leaves this machine.
     ///
     /// # Errors
     /// Returns an error if a value cannot be resolved here.
@@ -67,7 +68,9 @@ impl Template {
         for (id, resource) in self.of_type(FUNCTION) {
             let Some(binary) = built.get(&binary(id, resource)?) else { continue };
             let mut environment = self.environment(&resource["Properties"]).with_context(|| id.to_owned())?;
-            environment.insert("AWS_ENDPOINT_URL_DYNAMODB".to_owned(), dynamodb.to_owned());
+            for service in ["DYNAMODB", "SFN"] {
+                environment.insert(format!("AWS_ENDPOINT_URL_{service}"), dynamodb.to_owned());
+            }
             // Nothing here charges anybody.
             environment.insert("ALLOW_SIMULATE".to_owned(), "true".to_owned());
             functions.push(Function {
@@ -350,6 +353,7 @@ Resources:
         assert_eq!(second.environment["STAGE"], "test");
         assert_eq!(second.environment["LOCK_TABLE"], "Locks");
         assert_eq!(second.environment["AWS_ENDPOINT_URL_DYNAMODB"], "http://here");
+        assert_eq!(second.environment["AWS_ENDPOINT_URL_SFN"], "http://here");
         let locks = "arn:aws:dynamodb:eu-central-1:123456789012:table/Locks";
         assert_eq!(first.environment["STAGE"], format!("test/{locks}/${{Literal}}/eu-central-1"));
         assert_eq!(first.environment["OTHER"], arn("the-second-one"));

@@ -46,7 +46,13 @@ impl Definition {
     #[must_use]
     pub fn with_lease(mut self, seconds: f64) -> Self {
         set(&mut self.document, "leaseSeconds", &json!(seconds));
-        set(&mut self.document, "maxRetryAfterSeconds", &json!(1));
+        self.with_longest_wait(1)
+    }
+
+    /// Sets the longest pause between two looks at a held lock.
+    #[must_use]
+    pub fn with_longest_wait(mut self, seconds: u32) -> Self {
+        set(&mut self.document, "maxRetryAfterSeconds", &json!(seconds));
         self
     }
 

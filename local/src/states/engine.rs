@@ -107,6 +107,11 @@ impl Engine {
         Ok(Self { endpoint: format!("http://127.0.0.1:{port}"), _process: process })
     }
 
+    /// The endpoint's URL.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     /// Creates the state machine, and starts its execution. The state machine has the definition's own name, or
     /// else this one.
     ///
@@ -144,6 +149,31 @@ impl Engine {
     /// Returns an error if there is no such execution.
     pub async fn stop(&self, execution: &Execution) -> anyhow::Result<()> {
         self.call("StopExecution", json!({ "executionArn": execution.arn })).await.map(drop)
+    }
+
+    /// Ends the wait of a task with `.waitForTaskToken`, with this JSON as its result.
+    ///
+    /// # Errors
+    /// Returns an error if no task waits with this token, or if the output is not JSON.
+    pub async fn succeed(&self, token: &str, output: &str) -> anyhow::Result<()> {
+        self.call("SendTaskSuccess", json!({ "taskToken": token, "output": output })).await.map(drop)
+    }
+
+    /// Ends the wait of a task with `.waitForTaskToken`. The task fails with this error.
+    ///
+    /// # Errors
+    /// Returns an error if no task waits with this token.
+    pub async fn fail(&self, token: &str, error: &str, cause: &str) -> anyhow::Result<()> {
+        self.call("SendTaskFailure", json!({ "taskToken": token, "error": error, "cause": cause })).await.map(drop)
+    }
+
+    /// Says that the work of a task with `.waitForTaskToken` goes on. It lengthens nothing: `HeartbeatSeconds` is not
+    /// executed.
+    ///
+    /// # Errors
+    /// Returns an error if no task waits with this token.
+    pub async fn beat(&self, token: &str) -> anyhow::Result<()> {
+        self.call("SendTaskHeartbeat", json!({ "taskToken": token })).await.map(drop)
     }
 
     /// Returns how an execution ended, if it has ended.

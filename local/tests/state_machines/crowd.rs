@@ -1,6 +1,6 @@
 //! Twenty executions use three keys while everything goes wrong at once. A third of them hold their locks without
-//! lock-task. The counter is exact, every lock is free at the end, and no execution waits for longer than a lease and
-//! one look. The other state machines run at the same time, two of them on the same keys.
+//! lock-task. The counter is exact, every lock is free at the end, and no execution waits for longer than a lease, a
+//! slot and one look. The other state machines run at the same time, two of them on the same keys.
 
 use crate::grants::{Grants, SLACK};
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, definition};

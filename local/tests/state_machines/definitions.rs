@@ -64,7 +64,7 @@ const NUMBER: usize = 20;
 const NAME: usize = 2_048;
 
 /// The most bytes that an expression hands on, by its form.
-const LARGEST: [(&str, usize); 25] = [
+const LARGEST: [(&str, usize); 28] = [
     ("$states.context.Execution.Input", INPUT),
     ("$states.input.item", INPUT),
     ("$states.input", INPUT + REPORT),
@@ -74,6 +74,10 @@ const LARGEST: [(&str, usize); 25] = [
     ("$number($states.result.Payload.value)", NUMBER),
     // DynamoDB refuses a larger key before anything is held.
     ("$states.input.key", NAME),
+    // `Lock` has got an answer to this key.
+    ("$states.context.Execution.Input.key", NAME),
+    ("$states.input.item.key", NAME),
+    ("$states.context.Task.Token", NAME),
     (
         "$merge([$lock, {'version': $states.result.Attributes.#.S, 'leaseEndsAt': $number($states.result.Attributes.#.N)}])",
         4 * NAME,
@@ -274,7 +278,9 @@ fn names_after<'a>(expression: &'a str, text: &'a str) -> impl Iterator<Item = &
 fn a_failure_under_a_lock_leads_to_its_release_or_to_the_end_of_its_lease() {
     let mut steps = 0;
     for group in groups() {
-        for (name, state) in group.tasks().filter(|(_, state)| !matches!(action(state), Some("acquire" | "release"))) {
+        for (name, state) in
+            group.tasks().filter(|(_, state)| !matches!(action(state), Some("acquire" | "wait" | "release")))
+        {
             let here = format!("{}: {name}", group.name);
             let releases = |next: &str| action(&group.states[next]) == Some("release");
             let catchers = catchers(state);
@@ -297,7 +303,7 @@ fn a_failure_under_a_lock_leads_to_its_release_or_to_the_end_of_its_lease() {
 #[test]
 fn lock_task_is_repeated_after_every_error_of_lambda_and_the_work_only_if_it_has_not_begun() {
     for group in groups() {
-        for (name, state) in group.tasks() {
+        for (name, state) in group.tasks().filter(|(_, state)| action(state) != Some("wait")) {
             let here = format!("{}: {name}", group.name);
             let [retrier] = &state["Retry"].as_array().unwrap()[..] else { panic!("{here}: one retrier") };
             let retried = names(&retrier["ErrorEquals"]);
@@ -316,6 +322,43 @@ fn lock_task_is_repeated_after_every_error_of_lambda_and_the_work_only_if_it_has
             assert!(state["TimeoutSeconds"].as_u64() > Some(30), "{here}: no shorter than its function's timeout");
         }
     }
+}
+
+/// A timeout proves that its seconds have passed, and to be woken proves nothing.
+#[test]
+fn whoever_sleeps_in_line_looks_again_and_counts_only_the_seconds_of_a_timeout() {
+    let mut sleeping = 0;
+    for group in groups() {
+        for (name, state) in group.tasks().filter(|(_, state)| action(state) == Some("wait")) {
+            let here = format!("{}: {name}", group.name);
+            assert_eq!(state["Retry"], Value::Null, "{here}: the next attempt is a look");
+            // An item has the report of its lock in a field of its own.
+            let (held, output) = match &state["Output"]["held"] {
+                Value::Null => ("", &state["Output"]),
+                output => ("held.", output),
+            };
+            assert_eq!(state["TimeoutSeconds"], format!("{{% $states.input.{held}retryAfterSeconds %}}"), "{here}");
+            let expected = [(vec!["States.Timeout"], "Lock"), (vec!["States.ALL"], "WaitForHolder")];
+            assert_eq!(catchers(state), expected, "{here}");
+            assert_eq!((&state["Next"], &output["retryAfterSeconds"]), (&"Lock".into(), &0.into()), "{here}");
+            assert_eq!(group.states["Lock"]["Arguments"]["Payload"]["inLine"], true, "{here}");
+            // What is handed on of the time is what has passed.
+            assert_eq!(group.states["WaitForHolder"]["Seconds"], state["TimeoutSeconds"], "{here}");
+            for catcher in state["Catch"].as_array().unwrap() {
+                let output = if held.is_empty() { &catcher["Output"] } else { &catcher["Output"]["held"] };
+                assert_eq!(output["retryAfterSeconds"], state["TimeoutSeconds"], "{here}");
+            }
+            let (payload, lock) = (&state["Arguments"]["Payload"], &group.states["Lock"]["Arguments"]["Payload"]);
+            assert_eq!(payload["waitedSeconds"], 0, "{here}");
+            // Without its place nobody would wake it, and without its name its wake item would be left behind.
+            assert_eq!(payload["observation"], format!("{{% $states.input.{held}observation %}}"), "{here}");
+            assert_eq!(payload["execution"], lock["execution"], "{here}");
+            // The manual promises a look this often where nobody wakes.
+            assert_eq!(lock["maxRetryAfterSeconds"], 60, "{here}");
+            sleeping += 1;
+        }
+    }
+    assert!(sleeping > 2);
 }
 
 #[test]

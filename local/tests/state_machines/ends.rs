@@ -2,7 +2,7 @@
 //! and without it.
 
 use crate::grants::SLACK;
-use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, actions, definition};
+use crate::scene::{LEASE, PATIENCE, POLL, SKEW, Scene, actions, definition, where_it_waits};
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::{Before, Definition};
 use serde_json::{Value, json};
@@ -13,9 +13,9 @@ const MACHINE: &str = "exclusive-work";
 /// Redrives an execution of this state machine twice that was stopped while it waited for the lock.
 pub(crate) async fn redriven_while_it_waited(scene: &Scene, machine: &Definition) {
     let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
-    let stopped = scene.stopped_in("stopped", machine, "WaitForHolder").await;
+    let stopped = scene.stopped_in("stopped", machine, where_it_waits(machine)).await;
     let again = scene.engine.redrive(&stopped).await.unwrap();
-    scene.until_in(&again, "WaitForHolder").await;
+    scene.until_in(&again, where_it_waits(machine)).await;
     scene.engine.stop(&again).await.unwrap();
     other.release().await.unwrap();
     let mut held = scene.hold_step("read");
@@ -36,11 +36,12 @@ pub(crate) async fn redriven_while_it_waited(scene: &Scene, machine: &Definition
 /// A redriven execution has the ARN of its first attempt. What that attempt has left behind is not its own.
 pub(crate) async fn redriven_beside_a_lock_of_its_first_attempt(scene: &Scene, machine: &Definition) {
     let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
-    let stopped = scene.stopped_in("stopped", machine, "WaitForHolder").await;
+    let stopped = scene.stopped_in("stopped", machine, where_it_waits(machine)).await;
     other.release().await.unwrap();
     // A late request of the first attempt.
-    let first = scene.locks().try_acquire("k").owner(format!("{}/0", stopped.arn)).lease(LEASE).await.unwrap();
-    let first = first.granted().unwrap();
+    let (locks, owner) = (scene.locks(), format!("{}/0", stopped.arn));
+    let late = locks.try_acquire("k").out_of_turn().owner(owner).lease(LEASE).await.unwrap();
+    let first = late.granted().unwrap();
     let redriven = scene.engine.redrive(&stopped).await.unwrap();
 
     let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();

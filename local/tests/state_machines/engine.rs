@@ -2,10 +2,12 @@
 //! table, whose last column names these tests.
 
 use crate::scene::{PATIENCE, Scene};
-use lambda_lock_local::states::{Definition, End, Engine, Execution, Instead};
+use lambda_lock_local::authorize::task_token;
+use lambda_lock_local::states::{Before, Definition, End, Engine, Execution, Instead};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// An engine whose functions cannot be reached.
 async fn engine() -> Option<Engine> {
@@ -196,4 +198,154 @@ async fn an_item_of_a_distributed_map_is_an_execution_of_its_own() {
     let [first, second] = [&end.output[0], &end.output[1]];
     assert!(first[0] != second[0] && first[0].as_str() != Some(&*execution.arn), "{end:?}");
     assert_eq!((&first[1], &second[1]), (&json!(false), &json!(false)));
+}
+
+/// A task that waits for a callback with the token that it gives to the function.
+fn waiting(more: Value) -> Value {
+    let mut task = unreachable(json!({
+        "Resource": "arn:aws:states:::lambda:invoke.waitForTaskToken", "End": true,
+        "Arguments": { "FunctionName": "f", "Payload": { "token": "{% $states.context.Task.Token %}" } },
+    }));
+    task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    task
+}
+
+/// Lets this happen to the functions from now on, and returns the tokens that they get.
+fn tokens(scene: &Scene, happens: Instead) -> UnboundedReceiver<String> {
+    let (given, tokens) = unbounded_channel();
+    scene.router.instead(move |_, request| {
+        // Nobody may wait for it any more.
+        let _ = given.send(request["token"].as_str().unwrap().to_owned());
+        Some(happens.clone())
+    });
+    tokens
+}
+
+/// A function that has answered at once.
+const ANSWERED: Instead = Instead::Answer(Value::Null);
+
+async fn assert_refused(engine: &Engine, token: &str, error: &str) {
+    for refused in [engine.succeed(token, "1").await, engine.fail(token, "E", "").await, engine.beat(token).await] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(error), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_callback_ends_its_task_and_its_output_is_the_result() {
+    let Some(scene) = Scene::new().await else { return };
+    let mut tokens = tokens(&scene, Instead::Answer(json!("of the function")));
+    let machine = machine(json!({ "A": waiting(json!({ "Output": "{% [$states.result] %}" })) }));
+    let execution = scene.engine.execute("one", &machine, &json!({})).await.unwrap();
+    let token = tokens.recv().await.unwrap();
+
+    let has_answered = |event: &Value| event["type"] == "TaskSubmitted";
+    scene.until(async || scene.engine.history(&execution).await.unwrap().iter().any(has_answered)).await;
+    let invalid = scene.engine.succeed(&token, "NaN").await.unwrap_err().to_string();
+    scene.engine.beat(&token).await.unwrap();
+    assert!(scene.engine.end(&execution).await.unwrap().is_none(), "the answer of the function ends nothing");
+    scene.engine.succeed(&token, r#"{"of":"the callback"}"#).await.unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    assert!(invalid.contains("InvalidOutput"), "{invalid}");
+    assert_eq!(end.output, json!([{ "of": "the callback" }]), "{end:?}");
+    assert_refused(&scene.engine, &token, "TaskTimedOut").await;
+}
+
+#[tokio::test]
+async fn a_callback_may_come_before_the_answer_of_the_function() {
+    let Some(scene) = Scene::new().await else { return };
+    let mut tokens = tokens(&scene, Instead::Failure("TooLate"));
+    let wait = json!({ "Type": "Wait", "Seconds": 1, "End": true });
+    let (given, mut held_tokens) = unbounded_channel();
+    let held = scene.router.hold(Before::Request, move |_, request| given.send(request["token"].clone()).is_ok());
+    let machine = machine(json!({ "A": waiting(json!({ "Next": "B", "End": false })), "B": wait }));
+    let execution = scene.engine.execute("one", &machine, &json!({})).await.unwrap();
+    let token = held_tokens.recv().await.unwrap();
+
+    scene.engine.succeed(token.as_str().unwrap(), "7").await.unwrap();
+    scene.until_in(&execution, "B").await;
+    drop(held);
+    tokens.recv().await.unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    assert_eq!((&*end.status, end.output), ("SUCCEEDED", json!(7)));
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_a_callback_fails_at_once_with_its_function() {
+    let Some(scene) = Scene::new().await else { return };
+    let mut tokens = tokens(&scene, Instead::Failure("Broken"));
+    let retry = json!([{ "ErrorEquals": ["Broken"], "MaxAttempts": 1, "IntervalSeconds": 0.01 }]);
+    let machine = machine(json!({ "A": waiting(json!({ "Retry": retry })) }));
+
+    let (_, end) = run(&scene.engine, "one", &machine, json!({})).await;
+
+    assert_eq!(end.error.as_deref(), Some("Broken"), "{end:?}");
+    let [first, second] = [tokens.recv().await.unwrap(), tokens.recv().await.unwrap()];
+    assert_ne!(first, second, "a retry has a token of its own");
+    assert_refused(&scene.engine, &first, "TaskTimedOut").await;
+    assert_refused(&scene.engine, &second, "TaskTimedOut").await;
+}
+
+#[tokio::test]
+async fn a_callback_can_fail_its_task_and_a_catch_sees_the_error() {
+    let Some(scene) = Scene::new().await else { return };
+    let mut tokens = tokens(&scene, ANSWERED);
+    let catch = json!([{ "ErrorEquals": ["Refused"], "Output": "{% $states.errorOutput %}", "Next": "B" }]);
+    let machine = machine(json!({ "A": waiting(json!({ "Catch": catch })), "B": { "Type": "Succeed" } }));
+    let execution = scene.engine.execute("one", &machine, &json!({})).await.unwrap();
+
+    scene.engine.fail(&tokens.recv().await.unwrap(), "Refused", "no").await.unwrap();
+    let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
+
+    assert_eq!(end.output, json!({ "Error": "Refused", "Cause": "no" }), "{end:?}");
+}
+
+#[tokio::test]
+async fn the_timeout_of_a_task_covers_its_wait_for_a_callback_and_closes_the_token() {
+    let Some(scene) = Scene::new().await else { return };
+    let mut tokens = tokens(&scene, ANSWERED);
+    let catch = json!([{ "ErrorEquals": ["States.Timeout"], "Next": "B" }]);
+    let task = waiting(json!({ "TimeoutSeconds": "{% $states.input.seconds %}", "Catch": catch }));
+    let wait = json!({ "Type": "Wait", "Seconds": 60, "End": true });
+    let machine = machine(json!({ "A": task, "B": wait }));
+    let execution = scene.engine.execute("one", &machine, &json!({ "seconds": 1 })).await.unwrap();
+
+    scene.until_in(&execution, "B").await;
+
+    assert_refused(&scene.engine, &tokens.recv().await.unwrap(), "TaskTimedOut").await;
+}
+
+#[tokio::test]
+async fn the_end_of_an_execution_closes_its_tokens_and_a_redrive_gives_another_one() {
+    let Some(scene) = Scene::new().await else { return };
+    let mut tokens = tokens(&scene, ANSWERED);
+    let machine = machine(json!({ "A": waiting(json!({})) }));
+    let stopped = scene.engine.execute("stopped", &machine, &json!({})).await.unwrap();
+    let of_stopped = tokens.recv().await.unwrap();
+    let (_, timed_out) = run(&scene.engine, "timed", &machine.clone().with_timeout(1), json!({})).await;
+    let of_timed_out = tokens.recv().await.unwrap();
+
+    scene.engine.stop(&stopped).await.unwrap();
+    assert_refused(&scene.engine, &of_stopped, "TaskTimedOut").await;
+    let redriven = scene.engine.redrive(&stopped).await.unwrap();
+    let of_redriven = tokens.recv().await.unwrap();
+    assert_refused(&scene.engine, &of_stopped, "TaskTimedOut").await;
+    scene.engine.succeed(&of_redriven, "7").await.unwrap();
+    let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
+
+    assert_eq!(timed_out.status, "TIMED_OUT");
+    assert_refused(&scene.engine, &of_timed_out, "TaskTimedOut").await;
+    assert_eq!(end.output, json!(7), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_was_never_given_is_told_from_what_is_no_token() {
+    let Some(engine) = engine().await else { return };
+
+    assert_refused(&engine, &task_token("a-machine"), "TaskDoesNotExist").await;
+    for text in ["", "no token", "e30="] {
+        assert_refused(&engine, text, "InvalidToken").await;
+    }
 }

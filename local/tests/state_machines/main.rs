@@ -15,6 +15,7 @@ mod engine;
 mod exclusive_work;
 mod fan_out;
 mod grants;
+mod line;
 mod paths;
 mod redriven;
 mod scene;

@@ -44,10 +44,10 @@ const FAILED: Then = Then("Failed", Some("WorkFailed"), 0);
 const ITEMS_FAILED: Then = Then("Failed", Some("ItemsFailed"), 0);
 
 /// What a step has done is done again. A read and a write of a value may be repeated.
-const EXCLUSIVE_WORK: [Row; 14] = {
+const EXCLUSIVE_WORK: [Row; 15] = {
     use At::{End, Request, Response, Wait};
     const WHOLE: Then = Then("Lock FirstStep Renew SecondStep Unlock", None, 1);
-    const FROM_WAIT: Then = Then("WaitForHolder Lock FirstStep Renew SecondStep Unlock", None, 1);
+    const FROM_WAIT: Then = Then("WaitForTurn Lock FirstStep Renew SecondStep Unlock", None, 1);
     const FROM_FIRST: Then = Then("FirstStep Renew SecondStep Unlock", None, 1);
     const LOST_IN_FIRST: Then = Then("FirstStep Renew UnlockAfterFailure Failed", Some("LockLost"), 0);
     const FROM_RENEW: Then = Then("Renew SecondStep Unlock", None, 1);
@@ -56,8 +56,9 @@ const EXCLUSIVE_WORK: [Row; 14] = {
     [
         ("Lock", Request, WHOLE, WHOLE),
         // The lock is that of the attempt that was stopped.
-        ("Lock", Response, Then("Lock WaitForHolder Lock FirstStep Renew SecondStep Unlock", None, 1), WHOLE),
-        ("WaitForHolder", Wait, FROM_WAIT, FROM_WAIT),
+        ("Lock", Response, Then("Lock WaitForTurn Lock FirstStep Renew SecondStep Unlock", None, 1), WHOLE),
+        ("WaitForTurn", Request, FROM_WAIT, FROM_WAIT),
+        ("WaitForTurn", Wait, FROM_WAIT, FROM_WAIT),
         ("FirstStep", Request, FROM_FIRST, LOST_IN_FIRST),
         ("FirstStep", Response, FROM_FIRST, LOST_IN_FIRST),
         ("Renew", Request, FROM_RENEW, LOST),
@@ -118,8 +119,8 @@ const AT_MOST_N: [Row; 10] = {
 const FAN_OUT: [Row; 11] = {
     use At::{End, Request, Response, Wait};
     const WHOLE: Then = Then("EachItem Lock Work Unlock IsAnyFailed Done", None, 1);
-    const WAITING: Then = Then("EachItem Lock WaitForHolder Lock Work Unlock IsAnyFailed Done", None, 1);
-    const FROM_WAIT: Then = Then("EachItem WaitForHolder Lock Work Unlock IsAnyFailed Done", None, 1);
+    const WAITING: Then = Then("EachItem Lock WaitForTurn Lock Work Unlock IsAnyFailed Done", None, 1);
+    const FROM_WAIT: Then = Then("EachItem WaitForTurn Lock Work Unlock IsAnyFailed Done", None, 1);
     const AGAIN: Then = Then("EachItem Work Unlock IsAnyFailed Done", None, 2);
     const UNLOCK: Then = Then("EachItem Unlock IsAnyFailed Done", None, 1);
     const FAILING: Then = Then("EachItem UnlockAfterFailure ItemFailed IsAnyFailed Failed", Some("ItemsFailed"), 0);
@@ -128,7 +129,7 @@ const FAN_OUT: [Row; 11] = {
     [
         ("Lock", Request, WHOLE, WHOLE),
         ("Lock", Response, WAITING, WHOLE),
-        ("WaitForHolder", Wait, FROM_WAIT, FROM_WAIT),
+        ("WaitForTurn", Wait, FROM_WAIT, FROM_WAIT),
         ("Work", Request, AGAIN, AGAIN),
         ("Work", Response, AGAIN, AGAIN),
         ("Unlock", Request, UNLOCK, UNLOCK),
@@ -161,7 +162,7 @@ const FAN_OUT_MANY: [Row; 9] = {
 
 #[tokio::test]
 async fn exclusive_work_is_stopped_and_redriven_in_every_state() {
-    all("exclusive-work", &EXCLUSIVE_WORK, &[]).await;
+    all("exclusive-work", &EXCLUSIVE_WORK, &["WaitForHolder"]).await;
 }
 
 #[tokio::test]
@@ -176,12 +177,12 @@ async fn at_most_n_is_stopped_and_redriven_in_every_state() {
 
 #[tokio::test]
 async fn fan_out_is_stopped_and_redriven_in_every_state() {
-    all("fan-out", &FAN_OUT, &[]).await;
+    all("fan-out", &FAN_OUT, &["WaitForHolder"]).await;
 }
 
 #[tokio::test]
 async fn fan_out_many_is_stopped_and_redriven_in_every_state_that_calls_a_function() {
-    all("fan-out-many", &FAN_OUT_MANY, &["WaitForHolder", "LeftToItsLease"]).await;
+    all("fan-out-many", &FAN_OUT_MANY, &["WaitForTurn", "WaitForHolder", "LeftToItsLease"]).await;
 }
 
 async fn all(machine: &'static str, rows: &'static [Row], left_out: &[&str]) {
@@ -231,6 +232,7 @@ fn is_of_second_item(request: &Value) -> bool {
 fn is_call_of(state: &str, key: &str, request: &Value) -> bool {
     let (field, value) = match state {
         "Lock" => ("action", "acquire"),
+        "WaitForTurn" => ("action", "wait"),
         "Renew" => ("action", "renew"),
         "Unlock" | "UnlockAfterFailure" => ("action", "release"),
         "FirstStep" => ("step", "read"),
@@ -269,7 +271,7 @@ async fn one(scene: &Scene, machine: &str, (state, at, without, after): &Row, is
     // Every execution finds the same place.
     let definition = definition(machine).with_permits(1).renamed(&name);
     let other = match *state {
-        "WaitForHolder" => scene.locks().try_acquire(&*key).lease(PATIENCE).await.unwrap().granted(),
+        "WaitForHolder" | "WaitForTurn" => scene.locks().try_acquire(&*key).lease(PATIENCE).await.unwrap().granted(),
         _ => None,
     };
 
@@ -314,6 +316,7 @@ async fn one(scene: &Scene, machine: &str, (state, at, without, after): &Row, is
         let latest = if *state == "Lock" { SystemTime::now() + LEASE } else { ended };
         assert!(is_of_the_stopped_attempt && lock.lease_ends_at.unwrap() <= latest, "{name}: {lock:?}");
     }
+    assert_eq!(scene.wake_items(&key).await, [""; 0], "{name}: whoever waited is gone");
     let budget = Budget::lasting(PATIENCE).reserve(Duration::ZERO);
     scene.locks().acquire(&*key).lease(LEASE).within(&budget).await.unwrap().release().await.unwrap();
 }
@@ -375,9 +378,12 @@ async fn clean_up(scene: &Scene, execution: &Execution, key: &str) {
 
 /// Returns the names with spaces between them. Of looks that follow each other only the first is there.
 fn in_short(states: &[String]) -> String {
-    let (mut text, again) = (states.join(" "), "WaitForHolder Lock WaitForHolder Lock");
-    while text.contains(again) {
-        text = text.replace(again, "WaitForHolder Lock");
+    let mut text = states.join(" ");
+    for look in ["WaitForHolder Lock", "WaitForTurn Lock"] {
+        let again = format!("{look} {look}");
+        while text.contains(&again) {
+            text = text.replace(&again, look);
+        }
     }
     text
 }

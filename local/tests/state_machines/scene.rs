@@ -48,6 +48,7 @@ impl Scene {
     /// Starts everything with these variables for lock-task.
     pub(crate) async fn with(lock_task: &[(&str, &str)]) -> Option<Self> {
         let template = deployed::template()?
+            .with_history("LockTable")
             .with("lock-task", &[("LOCK_MAX_CLOCK_SKEW_MS", "300")])
             .with("lock-task", lock_task)
             .with("sample-work", &[("ALLOW_SIMULATE", "true")])
@@ -56,6 +57,7 @@ impl Scene {
         let sample = Sample::deploy(&template, &paths).await.unwrap();
         let router = Router::start(&sample.lambda).await.unwrap();
         let engine = Engine::start(router.endpoint()).await.unwrap()?;
+        sample.proxy.forward_states_to(engine.endpoint()).unwrap();
         Some(Self { sample, router, engine })
     }
 
@@ -107,7 +109,21 @@ impl Scene {
     /// Returns how often an execution has found the lock held, and waited.
     pub(crate) async fn looks(&self, execution: &Execution) -> usize {
         let states = self.engine.states(execution).await.unwrap();
-        states.iter().filter(|state| *state == "WaitForHolder").count()
+        states.iter().filter(|state| ["WaitForHolder", "WaitForTurn"].contains(&&***state)).count()
+    }
+
+    /// Whether an execution waits for its task token, and lock-task has let it sleep.
+    pub(crate) async fn sleeps(&self, execution: &Execution) -> bool {
+        let events = self.engine.history(execution).await.unwrap();
+        events.last().is_some_and(|event| event["type"] == "TaskSubmitted")
+    }
+
+    /// Returns the keys of the wake items of those who wait for this lock.
+    pub(crate) async fn wake_items(&self, key: &str) -> Vec<String> {
+        let dynamodb = client(self.sample.dynamodb.endpoint());
+        let items = dynamodb.scan().table_name("LockTable").consistent_read(true).send().await.unwrap().items.unwrap();
+        let keys = items.iter().map(|item| item["key"].as_s().unwrap().clone());
+        keys.filter(|item| item.starts_with(&format!("wake/{key}/"))).collect()
     }
 
     /// Starts a process of lock-task, so that the next call finds one.
@@ -161,6 +177,11 @@ impl Scene {
         });
         noted
     }
+}
+
+/// Returns the state in which an execution waits for its turn, or for the holder.
+pub(crate) fn where_it_waits(machine: &Definition) -> &'static str {
+    if machine.document()["States"]["WaitForTurn"].is_object() { "WaitForTurn" } else { "WaitForHolder" }
 }
 
 /// Returns a state machine of the repository, with short leases.

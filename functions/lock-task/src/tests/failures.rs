@@ -1,4 +1,4 @@
-use super::{Function, acquire, trusting};
+use super::{Function, acquire, trusting, waker};
 use crate::deps::Deps;
 use crate::handler::handler;
 use lambda_lock::LockClient;
@@ -16,7 +16,8 @@ async fn every_action() -> [Value; 3] {
 }
 
 async fn all_fail(locks: LockClient, error_type: &str, contains: &str) {
-    let deps = Deps { locks, sort_key: false, per_tenant: false, max_clock_skew: None, trust: trusting() };
+    let deps =
+        Deps { locks, sort_key: false, per_tenant: false, max_clock_skew: None, trust: trusting(), waker: waker() };
     for request in every_action().await {
         assert_failure(handler(event(&request, 1.2), &deps).await, error_type, contains);
     }

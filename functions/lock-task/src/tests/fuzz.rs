@@ -1,6 +1,6 @@
 //! Random events and rows. `LAMBDA_LOCK_FUZZ=20` draws twenty times as many as usual.
 
-use super::{Function, acquire, trusting, with};
+use super::{Function, acquire, trusting, waker, with};
 use crate::deps::Deps;
 use crate::handler::handler;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -46,6 +46,7 @@ fn refused() -> Deps {
         per_tenant: false,
         max_clock_skew: None,
         trust: trusting(),
+        waker: waker(),
     }
 }
 

@@ -6,6 +6,7 @@ mod bounds;
 mod failures;
 mod frozen;
 mod fuzz;
+mod line;
 mod malformed;
 mod peek;
 mod reclaim;
@@ -19,8 +20,8 @@ mod workflows;
 use crate::deps::Deps;
 use crate::handler::handler;
 use crate::trust::Trust;
-use lambda_lock_functions::test_support::{DynamoDb, event};
-use lambda_lock_functions::{ConfigError, Failure};
+use lambda_lock_functions::test_support::{DynamoDb, TABLE, event};
+use lambda_lock_functions::{Config, ConfigError, Failure, Waker};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -67,6 +68,18 @@ fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigE
 /// The trust of an empty environment.
 fn trusting() -> Arc<Trust> {
     Arc::new(Trust::read(&|_| Ok(None)).unwrap())
+}
+
+/// Whoever needs it finds no Step Functions.
+fn waker() -> Arc<Waker> {
+    let environment =
+        [("LOCK_TABLE", TABLE), ("AWS_REGION", "eu-central-1"), ("AWS_ENDPOINT_URL", "http://127.0.0.1:1")];
+    let credentials = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")];
+    let value = |name: &str| {
+        let found = environment.iter().chain(&credentials).find(|(known, _)| *known == name);
+        Ok(found.map(|(_, value)| (*value).to_owned()))
+    };
+    Arc::new(Waker::new(&Config::read(&value).unwrap(), &value).unwrap())
 }
 
 fn acquire(owner: &str) -> Value {

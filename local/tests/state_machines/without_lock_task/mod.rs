@@ -49,6 +49,7 @@ pub(crate) async fn scene() -> Option<Scene> {
     sample.proxy.allow(ENGINE, role);
     let router = Router::start(&sample.lambda).await.unwrap();
     let engine = Engine::start_with_dynamodb(router.endpoint(), sample.proxy.endpoint()).await.unwrap()?;
+    sample.proxy.forward_states_to(engine.endpoint()).unwrap();
     Some(Scene { sample, router, engine })
 }
 
