@@ -1,6 +1,6 @@
 //! What a lock costs: `docs/cost.md` has what the history of the engine and the proxy in front of DynamoDB count.
 
-use crate::scene::{PATIENCE, Scene, definition};
+use crate::scene::{PATIENCE, Scene, definition, where_it_waits};
 use crate::without_lock_task;
 use lambda_lock::Lock;
 use lambda_lock_asl::Poll;
@@ -46,6 +46,10 @@ async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, places: usi
         let execution = scene.engine.execute(&name, machine, &input).await.unwrap();
         if *looks > 0 {
             scene.until(async || scene.looks(&execution).await == *looks).await;
+            // The last look of `wait` would see a release before it, and end the wait without an event of its answer.
+            if where_it_waits(machine) == "WaitForTurn" {
+                scene.until(async || scene.sleeps(&execution).await).await;
+            }
             release(others).await;
         }
         let is_released_by_lock_task = of_lock_task.is_some();
