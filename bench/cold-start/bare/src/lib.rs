@@ -104,7 +104,8 @@ impl Bare {
             .expression_attribute_values(":first", AttributeValue::S(format!("{grant}-0")))
             .expression_attribute_values(":rvn", AttributeValue::S(version.to_owned()))
             .expression_attribute_values(":token", AttributeValue::N(lock["fencingToken"].to_string()))
-            .return_values(ReturnValue::None)
+            // The row shows lock-task who sleeps in line.
+            .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
             .await?;
