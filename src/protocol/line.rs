@@ -163,4 +163,20 @@ mod tests {
             "a Claim is refused where a counter is missing"
         );
     }
+
+    #[test]
+    fn those_to_wake_are_in_line_up_to_the_last_one_that_sleeps() {
+        for (last, served, sleeper, to_wake) in [
+            (9, Some(4), Some(7), Some(5..=7)),
+            (9, None, Some(2), Some(1..=2)),
+            (9, Some(4), Some(5), Some(5..=5)),
+            (9, Some(4), Some(4), None),
+            (9, Some(4), None, None),
+            // The row was written by hand: nobody is in line.
+            (4, Some(4), Some(7), None),
+        ] {
+            let line = Line { last, served, sleeper };
+            assert_eq!(line.to_wake(), to_wake, "{line:?}");
+        }
+    }
 }
