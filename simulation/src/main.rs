@@ -239,7 +239,6 @@ fn batch(arguments: &Arguments, mistake: Option<Mistake>) -> anyhow::Result<Exit
     Ok(verdict(&summary, mistake))
 }
 
-/// The events that did not happen at all.
 /// What never happened, although it should. Only crowds have callers that sleep between their calls.
 fn never(summary: &Summary, crowd: bool) -> Vec<&'static str> {
     let is_expected = |what: &str| crowd || !what.starts_with("tickets brought back");
