@@ -54,8 +54,8 @@ struct Arguments {
     survey: Option<PathBuf>,
 
     /// Checks every state of three small models instead: two callers of one lock, a caller of two locks together beside
-    /// a caller of one, and two callers in line behind a holder. A lease has two ticks.
-    #[arg(long, conflicts_with_all = ["seed", "survey", "record"])]
+    /// a caller of one, and two callers in line behind a holder. A lease has two ticks. It takes one thread, and 8 GB of memory.
+    #[arg(long, conflicts_with_all = ["seed", "survey", "record", "threads"])]
     model: bool,
 
     /// The number of threads. Default: one for each core.
@@ -83,7 +83,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let mistake = arguments.mistake.as_deref().map(mistake).transpose()?;
     if arguments.model {
-        return modelled(mistake, arguments.threads());
+        return modelled(mistake);
     }
     if let Some(file) = &arguments.survey {
         return surveyed(&arguments, mistake, file);
@@ -165,19 +165,19 @@ const BOUNDS: [Bounds; 3] = [
     },
 ];
 
-fn modelled(mistake: Option<Mistake>, threads: usize) -> anyhow::Result<ExitCode> {
+fn modelled(mistake: Option<Mistake>) -> anyhow::Result<ExitCode> {
     let mut good = true;
     for bounds in BOUNDS {
-        good &= modelled_within(bounds, mistake, threads)?;
+        good &= modelled_within(bounds, mistake)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn modelled_within(bounds: Bounds, mistake: Option<Mistake>, threads: usize) -> anyhow::Result<bool> {
+fn modelled_within(bounds: Bounds, mistake: Option<Mistake>) -> anyhow::Result<bool> {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {human_pos} states, {per_sec}")?);
     let started = std::time::Instant::now();
-    let checked = check(bounds, mistake, threads, |states| bar.set_position(states as u64));
+    let checked = check(bounds, mistake, |states| bar.set_position(states as u64));
     bar.finish_and_clear();
     println!("{bounds:?}: {} different states in {:.0} s", checked.states, started.elapsed().as_secs_f64());
     for (what, often) in &checked.sometimes {

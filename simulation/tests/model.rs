@@ -15,10 +15,10 @@ const SMALL: Bounds = Bounds {
 };
 
 fn finds_nothing_but(mistakes: &[Mistake], bounds: Bounds) -> Checked {
-    let unchanged = check(bounds, None, 2, |_| {});
+    let unchanged = check(bounds, None, |_| {});
     assert_eq!(unchanged.broken, Vec::<String>::new());
     for mistake in mistakes {
-        let checked = check(bounds, Some(*mistake), 2, |_| {});
+        let checked = check(bounds, Some(*mistake), |_| {});
         assert!(!checked.broken.is_empty(), "{mistake:?} was not noticed in {} states", checked.states);
     }
     unchanged

@@ -3,14 +3,15 @@
 use super::Lock;
 use super::operations::{Next, grant_of, owner, replay};
 use super::sometimes::count;
-use super::state::{Call, Caller, Input, KEYS, Message, Row, Sent, State, WaitsFor, print_of};
+use super::state::{Call, Caller, Input, KEYS, Message, Sent, State, WaitsFor, print_of};
 use lambda_lock::protocol::{
     Acquired, AcquiredAll, Answer, FailedAcquire, Failure, HolderSeen, Holding, Item, Released, Value, schema,
 };
+use std::sync::Arc;
 
 impl Lock {
     pub(super) fn begin(&self, state: &mut State, caller: usize, call: Call) {
-        let held = match std::mem::replace(&mut state.callers[caller], Caller::Idle) {
+        let held = match state.take(caller) {
             Caller::Holding(held) => held,
             _ => Vec::new(),
         };
@@ -35,7 +36,7 @@ impl Lock {
                 state.sent[caller] += 1;
                 let (call, number) = (state.calls[caller], state.sent[caller]);
                 let print = print_of(&sent);
-                state.messages.push(Message { caller, call, number, sent, print, applied: false });
+                state.messages.push(Arc::new(Message { caller, call, number, sent, print, applied: false }));
                 WaitsFor::Answer(number)
             }
             Next::Acquired(acquired) => return self.acquired(state, caller, acquired),
@@ -43,15 +44,11 @@ impl Lock {
             Next::Renewed(renewed, after) => return self.renewed(state, caller, &renewed, &held, after),
             Next::Released(released) => return self.given_back(state, &released, &held),
         };
-        state.callers[caller] = Caller::Calling { call, held, inputs, waits_for, print };
+        state.set(caller, Caller::Calling { call, held, inputs, waits_for, print });
     }
 
     pub(super) fn answer(&self, state: &mut State, caller: usize, answer: Answer) {
-        let Caller::Calling { call, held, mut inputs, .. } =
-            std::mem::replace(&mut state.callers[caller], Caller::Idle)
-        else {
-            return;
-        };
+        let Caller::Calling { call, held, mut inputs, .. } = state.take(caller) else { return };
         let grant = grant_of(caller, state.calls[caller]);
         let is_ours =
             |row: &Item| matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(&grant));
@@ -64,7 +61,7 @@ impl Lock {
 
     fn acquired(&self, state: &mut State, caller: usize, acquired: Result<Acquired, Failure>) {
         match acquired {
-            Ok(Acquired::Granted { holding, .. }) => state.callers[caller] = Caller::Holding(vec![*holding]),
+            Ok(Acquired::Granted { holding, .. }) => state.set(caller, Caller::Holding(vec![*holding])),
             Ok(Acquired::Held(seen)) => self.held(state, caller, &seen),
             Err(Failure::OutcomeUnknown) => count(&self.sometimes.unknown),
             Err(_) => {}
@@ -88,7 +85,7 @@ impl Lock {
                 if !keys.eq(KEYS) || !holdings.iter().all(one) {
                     state.breaks("a set that is not whole");
                 }
-                state.callers[caller] = Caller::Holding(holdings);
+                state.set(caller, Caller::Holding(holdings));
             }
             Ok(AcquiredAll::Held(blocked)) => {
                 if blocked.by.is_empty() {
@@ -108,11 +105,11 @@ impl Lock {
     fn has_nothing(&self, state: &mut State, caller: usize) {
         let call = state.calls[caller];
         let grant = grant_of(caller, call);
-        let claims = |message: &Message| {
+        let claims = |message: &Arc<Message>| {
             (message.caller, message.call) == (caller, call) && matches!(message.sent, Sent::Together(_))
         };
         let still_comes = state.messages.iter().chain(state.landing.as_ref().map(|of| &of.message)).any(claims);
-        if still_comes || state.rows.iter().any(|row: &Row| row.is_held_by(&grant)) {
+        if still_comes || state.rows.iter().any(|row| row.is_held_by(&grant)) {
             state.breaks("a call that reported that it has nothing may have the locks");
         }
     }
@@ -138,7 +135,7 @@ impl Lock {
             }
         }
         if !renewed.contains(&Err(Failure::Lost)) {
-            state.callers[caller] = Caller::Holding(after);
+            state.set(caller, Caller::Holding(after));
         }
     }
 

@@ -10,6 +10,7 @@ use super::state::{Call, Message, Row, State};
 use super::{EPOCH, Happening, Lock, TICK};
 use lambda_lock::protocol::{Action, Item, Request, Value, schema};
 use stateright::Model;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The caller who holds the lock at the beginning. It asks for nothing afterwards.
@@ -78,7 +79,7 @@ impl Lock {
         ];
         let tells = |state: &mut State| {
             for (name, number) in known {
-                if let Some(row) = &mut state.rows[0].item {
+                if let Some(row) = &mut Arc::make_mut(&mut state.rows[0]).item {
                     row.set(name, Value::N(number.to_string()));
                 }
             }
@@ -98,7 +99,7 @@ impl Lock {
         let late = self.after(state, &ticks);
         // As many tickets were served since then as were served before.
         let mut again = self.after(one.clone(), &released);
-        again.rows[0] = Row::default();
+        again.rows[0] = Arc::default();
         again = self.after(again, &held);
         again = self.after(again, &released);
         tells(&mut again);

@@ -2,16 +2,17 @@
 
 use super::line::Counters;
 use super::sometimes::count;
-use super::state::{Landing, Message, Sent, State, position, print_of, sorted};
+use super::state::{Landing, Message, Sent, State, print_of, sorted};
 use super::{Asking, Lock, SETTINGS};
 use crate::expression;
 use crate::expression::Outcome;
 use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, Request, Scope, Value};
+use std::sync::Arc;
 
 impl Lock {
     /// A request reaches the table. Returns its response, but for a transaction that is accepted: its response follows
     /// when it has reached all of its rows.
-    pub(super) fn apply(&self, state: &mut State, message: Message, heard: bool) -> Option<Answer> {
+    pub(super) fn apply(&self, state: &mut State, message: Arc<Message>, heard: bool) -> Option<Answer> {
         match &message.sent {
             Sent::Alone(request) if request.action == Action::Peek => {
                 Some(Answer::Found(state.row(&request.key).item.clone()))
@@ -33,7 +34,7 @@ impl Lock {
     }
 
     /// DynamoDB accepts a transaction, or refuses it.
-    fn decide(&self, state: &mut State, message: Message, requests: Vec<Request>, heard: bool) -> Option<Answer> {
+    fn decide(&self, state: &mut State, message: Arc<Message>, requests: Vec<Request>, heard: bool) -> Option<Answer> {
         let id = requests.first().and_then(|request| request.transaction.clone())?;
         if state.landing.is_some() {
             // DynamoDB reports that a copy is in progress.
@@ -56,7 +57,7 @@ impl Lock {
             return Some(Answer::Refused(reasons));
         }
         state.accepted.push(id);
-        state.landing = Some(Landing { message, left: requests, heard });
+        state.landing = Some(Box::new(Landing { message, left: requests, heard }));
         None
     }
 
@@ -77,7 +78,7 @@ impl Lock {
 
     fn write(&self, state: &mut State, message: &Message, request: &Request, heard: bool) -> Answer {
         let expression = Expression::of(request, &SETTINGS.schema);
-        let row = &mut state.rows[position(&request.key)];
+        let row = state.row_mut(&request.key);
         let (before, released) = (row.version().map(str::to_owned), row.is_released());
         let (token, alive) = (row.token(), row.item.is_some() && !released);
         let counters = Counters::of(row);
@@ -119,7 +120,7 @@ impl Lock {
                 if alive {
                     count(&self.sometimes.takeovers);
                 }
-                let row = &mut state.rows[position(&request.key)];
+                let row = state.row_mut(&request.key);
                 let new = row.token();
                 let grows = new > row.largest_token;
                 row.largest_token = row.largest_token.max(new);

@@ -6,6 +6,7 @@ use super::operations::instants;
 use lambda_lock::protocol::{Action, Answer, Holding, Item, LockKey, Request, TransactionId, Value, schema};
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 /// The keys of the locks. The model of single locks has only the first.
 pub(super) const KEYS: [&str; 2] = ["k0", "k1"];
@@ -87,7 +88,7 @@ pub(super) struct Message {
 /// A transaction that DynamoDB has accepted, and that has not reached all of its rows.
 #[derive(Clone, Debug)]
 pub(super) struct Landing {
-    pub(super) message: Message,
+    pub(super) message: Arc<Message>,
     /// The writes that have not reached their rows.
     pub(super) left: Vec<Request>,
     /// Whether its response may reach the caller.
@@ -128,17 +129,18 @@ impl Row {
     }
 }
 
-/// The whole state at one moment.
+/// The whole state at one moment. Its parts are shared with the states before and after it, because millions of states wait in
+/// memory for what follows them.
 #[derive(Clone, Debug)]
 pub struct State {
     pub(super) now: u8,
-    pub(super) rows: [Row; KEYS.len()],
-    pub(super) callers: [Caller; CALLERS],
+    pub(super) rows: [Arc<Row>; KEYS.len()],
+    pub(super) callers: [Arc<Caller>; CALLERS],
     pub(super) calls: [u8; CALLERS],
     /// The number of requests that each caller has sent. It numbers the requests and seeds their random numbers.
     pub(super) sent: [u8; CALLERS],
-    pub(super) messages: Vec<Message>,
-    pub(super) landing: Option<Landing>,
+    pub(super) messages: Vec<Arc<Message>>,
+    pub(super) landing: Option<Box<Landing>>,
     /// The transactions that DynamoDB has accepted. It recognises a copy of them.
     pub(super) accepted: Vec<TransactionId>,
     pub(super) line: Line,
@@ -157,7 +159,7 @@ impl Hash for State {
             (row.print, row.largest_token).hash(hasher);
         }
         for caller in callers {
-            match caller {
+            match &**caller {
                 Caller::Idle => 0.hash(hasher),
                 Caller::Calling { call, waits_for, print, .. } => (1, call, waits_for, print).hash(hasher),
                 Caller::Holding(holdings) => (2, print_of(holdings)).hash(hasher),
@@ -167,7 +169,7 @@ impl Hash for State {
             messages.iter().map(|message| (message.caller, message.number, message.print)).collect();
         prints.sort_unstable();
         prints.hash(hasher);
-        let landing = landing.as_ref().map(|Landing { message, left, heard }| {
+        let landing = landing.as_deref().map(|Landing { message, left, heard }| {
             let left: Vec<usize> = left.iter().map(|request| position(&request.key)).collect();
             (message.number, message.print, left, heard)
         });
@@ -192,7 +194,7 @@ impl State {
         Self {
             now: 0,
             rows: Default::default(),
-            callers: [const { Caller::Idle }; CALLERS],
+            callers: [(); CALLERS].map(|()| Arc::new(Caller::Idle)),
             calls: [0; CALLERS],
             sent: [0; CALLERS],
             messages: Vec::new(),
@@ -206,9 +208,22 @@ impl State {
         }
     }
 
+    /// What a caller does. It is idle from here on.
+    pub(super) fn take(&mut self, caller: usize) -> Caller {
+        Arc::unwrap_or_clone(std::mem::replace(&mut self.callers[caller], Arc::new(Caller::Idle)))
+    }
+
+    pub(super) fn set(&mut self, caller: usize, to: Caller) {
+        self.callers[caller] = Arc::new(to);
+    }
+
+    pub(super) fn row_mut(&mut self, key: &LockKey) -> &mut Row {
+        Arc::make_mut(&mut self.rows[position(key)])
+    }
+
     /// The locks that the caller relies on now.
     pub(super) fn relies_on(&self, caller: usize) -> &[Holding] {
-        let held = match &self.callers[caller] {
+        let held = match &*self.callers[caller] {
             Caller::Holding(held) => held,
             // A renewal does not change the guard until its response arrives.
             Caller::Calling { call: Call::Renew, held, .. } => held,
@@ -225,7 +240,7 @@ impl State {
 
     /// Whether its caller still waits for the response to this request.
     pub(super) fn waits_for(&self, message: &Message) -> bool {
-        matches!(&self.callers[message.caller],
+        matches!(&*self.callers[message.caller],
             Caller::Calling { waits_for: WaitsFor::Answer(number), .. } if *number == message.number)
     }
 
