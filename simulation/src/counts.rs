@@ -30,6 +30,9 @@ macro_rules! counts {
     };
 }
 
+/// So many of the counts, the first ones, are of runs with sets and places. A crowd has neither.
+pub const OF_SETS: usize = 13;
+
 counts! {
     runs_with_sets: "runs with sets and places",
     sets_granted: "sets granted",

@@ -20,7 +20,7 @@ mod worker;
 mod world;
 
 pub use batch::{Batch, Summary};
-pub use counts::Counts;
+pub use counts::{Counts, OF_SETS};
 pub use ledger::{Invariant, Violation};
 pub use plan::FIRST_CROWD;
 pub use run::{Options, Run, run};
