@@ -4,9 +4,14 @@
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
 use lambda_lock::protocol::once;
+use lambda_runtime::{LambdaInvocation, Service};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata};
@@ -81,15 +86,19 @@ impl Metrics {
         Ok(Some(Self { namespace, function, own_prefix }))
     }
 
-    /// Counts what the invocation does, and returns its line together with its result.
-    pub(crate) async fn of<T>(&self, invocation: impl Future<Output = T>) -> (T, Option<Vec<u8>>) {
+    /// Counts what the invocation does until its response has been sent, and writes its line then.
+    async fn of<T>(&self, invocation: impl Future<Output = T>) -> T {
         let counted = Counted { own_prefix: self.own_prefix.clone(), ..Counted::default() };
         let counting = COUNTED.scope(Box::new(RefCell::new(counted)), async {
             let done = invocation.await;
             (done, COUNTED.with(|counted| counted.take()))
         });
         let (done, counted) = counting.await;
-        (done, self.line(&counted, SystemTime::now()))
+        if let Some(line) = self.line(&counted, SystemTime::now()) {
+            // One write, so that it is one line. Whether it arrives does not change what the function did.
+            let _ = std::io::stdout().lock().write_all(&line);
+        }
+        done
     }
 
     /// One line in the [embedded metric
@@ -193,6 +202,36 @@ impl Prefix {
         match self {
             Self::One(text) => text,
             Self::Several => "several",
+        }
+    }
+}
+
+/// Writes the line of each invocation when its response has been sent, so that the response does not wait for it. Lambda
+/// [freezes](https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html) the process only when it asks for the
+/// next invocation.
+#[derive(Clone)]
+pub(crate) struct MetricsService<S> {
+    pub(crate) metrics: Option<Arc<Metrics>>,
+    pub(crate) inner: S,
+}
+
+impl<S> Service<LambdaInvocation> for MetricsService<S>
+where
+    S: Service<LambdaInvocation, Future: Send + 'static>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, invocation: LambdaInvocation) -> Self::Future {
+        let response = self.inner.call(invocation);
+        match self.metrics.clone() {
+            None => Box::pin(response),
+            Some(metrics) => Box::pin(async move { metrics.of(response).await }),
         }
     }
 }

@@ -3,12 +3,12 @@
 use crate::config::Config;
 use crate::environment::{optional, process};
 use crate::failure::Failure;
-use crate::metrics::{self, NAMESPACE};
+use crate::metrics::{self, MetricsService, NAMESPACE};
 use crate::restore::restored;
 use lambda_runtime::layers::TracingLayer;
+use lambda_runtime::tower::layer::layer_fn;
 use lambda_runtime::{LambdaEvent, Runtime, service_fn};
 use serde::Serialize;
-use std::io::Write;
 use std::process::ExitCode;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
@@ -51,23 +51,12 @@ where
     let metrics = config.metrics.clone();
     let handler = service_fn(move |event| {
         // The futures around it, the runtime's too, are moved several times until they are polled. The box is all they hold.
-        let (done, metrics) = (Box::pin(handler(event)), metrics.clone());
-        async move {
-            let (done, line) = match metrics {
-                Some(metrics) => metrics.of(done).await,
-                None => (done.await, None),
-            };
-            if let Err(failure) = &done {
-                failure.log(None);
-            }
-            if let Some(line) = line {
-                // One write, so that it is one line. Whether it arrives does not change what the function did.
-                let _ = std::io::stdout().lock().write_all(&line);
-            }
-            done
-        }
+        let done = Box::pin(handler(event));
+        async move { done.await.inspect_err(|failure| failure.log(None)) }
     });
-    let runtime = Runtime::new(handler).layer(TracingLayer::new());
+    let runtime = Runtime::new(handler)
+        .layer(TracingLayer::new())
+        .layer(layer_fn(|inner| MetricsService { metrics: metrics.clone(), inner }));
     runtime.register_snapstart_resource(restored(config)).run_concurrent().await
 }
 
