@@ -255,7 +255,7 @@ impl LockClient {
     /// See [`Release`] for errors and cancel safety. The call sends one consistent read (`dynamodb:GetItem`), then one
     /// write if the lock is held (`dynamodb:UpdateItem`).
     pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> ReleaseWorkflow {
-        ReleaseWorkflow::new(&self.engine, self.row_of(key), workflow.into())
+        ReleaseWorkflow::of_workflow(&self.engine, self.row_of(key), workflow.into())
     }
 
     /// Reads who holds a lock, until when, and with which token. Returns `None` when the lock has no row.
@@ -444,7 +444,7 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped, all locks may have been taken, or none.
     pub fn reclaim_all(&self, saved: SavedLockSet) -> ReclaimAll<'_> {
-        ReclaimAll::new(&self.engine, saved)
+        ReclaimAll::set(&self.engine, saved)
     }
 
     /// A semaphore: at most this many callers at once. Each of its places is an ordinary lock, with a lease and a fencing

@@ -2,11 +2,13 @@
 
 use super::Engine;
 use super::deadline::Deadline;
-use super::error::BoxError;
+use super::error::{BoxError, Error};
 use super::report::Report;
 use super::transaction::Transaction;
 use super::transport::{Responding, Response, Transport};
-use crate::protocol::{Action, Answer, Instants, LockKey, Now, Port, Rejection, Request, ServerTime};
+use crate::protocol::{
+    Action, Answer, Failure, Instants, LockKey, Now, Operation, Port, Rejection, Request, ServerTime,
+};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -80,6 +82,23 @@ impl<'a> Call<'a> {
     pub(crate) fn end(self) -> (Option<BoxError>, Report) {
         let Self { span, requests, waited, takes_over, clock_offset_millis, cause, .. } = self;
         (cause, Report { span: span.clone(), requests, waited, takes_over, clock_offset_millis })
+    }
+
+    /// Ends an operation that grants nothing. Reports what its result is called, or how it failed.
+    pub(crate) fn ended<T, O: AsRef<str>>(
+        self,
+        name: &str,
+        (operation, key): (Operation, &LockKey),
+        result: Result<T, Failure>,
+        outcome: impl FnOnce(&T) -> O,
+    ) -> Result<T, Error> {
+        let (cause, report) = self.end();
+        let result = result.map_err(|failure| Error::of_failure(failure, operation, key, cause));
+        match &result {
+            Ok(done) => report.ended(name, key, outcome(done).as_ref()),
+            Err(error) => report.failed(name, key, error),
+        }
+        result
     }
 
     fn note(&mut self, request: &Request) {

@@ -308,6 +308,14 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         }
         acquired
     }
+
+    /// Returns the lock. It is an error if another caller holds it.
+    async fn or_held(mut self, wait: impl FnOnce(&Self) -> Result<Duration, Error>) -> Result<Lock, Error> {
+        match self.go(wait).await? {
+            TryAcquired::Granted(lock) => Ok(lock),
+            TryAcquired::Held(held) => Err(Error::from_held(&self.key, held)),
+        }
+    }
 }
 
 impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
@@ -491,14 +499,10 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let mut request = self;
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
-            request.wait()?;
-            match request.go(Acquire::wait).await? {
-                TryAcquired::Granted(lock) => Ok(lock),
-                TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
-            }
+            self.wait()?;
+            self.or_held(Acquire::wait).await
         })
     }
 }
@@ -508,13 +512,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Reclaiming> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let mut request = self;
-        Box::pin(async move {
-            match request.go(|_| Ok(Duration::ZERO)).await? {
-                TryAcquired::Granted(lock) => Ok(lock),
-                TryAcquired::Held(held) => Err(Error::from_held(&request.key, held)),
-            }
-        })
+        Box::pin(self.or_held(|_| Ok(Duration::ZERO)))
     }
 }
 
@@ -522,9 +520,8 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
     type Output = Result<TryAcquired, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        let mut request = self;
-        Box::pin(async move { request.go(|_| Ok(Duration::ZERO)).await })
+    fn into_future(mut self) -> Self::IntoFuture {
+        Box::pin(async move { self.go(|_| Ok(Duration::ZERO)).await })
     }
 }
 

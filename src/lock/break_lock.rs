@@ -20,12 +20,7 @@ pub(crate) async fn break_lock(
     let span = tracing::info_span!("lock_break", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
     let mut call = Call::new(engine, &deadline, &span);
     let broken = protocol::break_lock(&mut call, &key, seen, reason).await;
-    let (cause, report) = call.end();
-    let broken = broken.map_err(|failure| Error::of_failure(failure, Operation::Break, &key, cause));
-    match &broken {
-        Ok(broken) => report.ended("break", &key, &format!("{broken:?}")),
-        Err(error) => report.failed("break", &key, error),
-    }
+    let broken = call.ended("break", (Operation::Break, &key), broken, |broken| format!("{broken:?}"));
     Ok(match broken? {
         Broken::Free => ReleaseOutcome::Released,
         Broken::Changed => ReleaseOutcome::AlreadyGone,

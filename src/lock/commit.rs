@@ -4,13 +4,12 @@ use super::guard::Lock;
 use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
-use crate::engine::error::{BoxError, Error};
-use crate::engine::report::Report;
+use crate::engine::error::Error;
 use crate::engine::transaction;
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
 use crate::protocol::{
-    self, Action, DataChange, Failure, Holding, Invalid, LockKey, Operation, PendingCommit, Request,
+    self, Action, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Operation, PendingCommit, Request,
 };
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
@@ -41,20 +40,27 @@ pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteI
 }
 
 /// A commit before it is awaited. See [`Lock::commit`] for errors, requests and cancel safety.
-#[must_use = "a commit does nothing until it is awaited"]
-pub struct Commit<'a> {
-    lock: &'a mut Lock,
+pub type Commit<'a> = CommitRequest<&'a mut Lock>;
+
+/// A commit and release before it is awaited. See [`Lock::commit_and_release`] for errors, requests
+/// and cancel safety.
+pub type CommitAndRelease = CommitRequest<Lock>;
+
+/// A [`Commit`], which borrows the lock, or a [`CommitAndRelease`], which takes it.
+#[must_use = "a commit does nothing until it is awaited, and until then the lock stays taken"]
+pub struct CommitRequest<L> {
+    lock: L,
     writes: Vec<TransactWriteItem>,
     data: DataChange,
 }
 
-impl<'a> Commit<'a> {
-    pub(crate) fn new(lock: &'a mut Lock, writes: Vec<TransactWriteItem>) -> Self {
-        Self { lock, writes, data: DataChange::Keep }
+impl<L> CommitRequest<L> {
+    fn new(lock: L, writes: impl IntoIterator<Item = TransactWriteItem>) -> Self {
+        Self { lock, writes: writes.into_iter().collect(), data: DataChange::Keep }
     }
 
     /// Replaces the payload in the lock's row in the same transaction, for example by the progress that the writes
-    /// make. Default: the row keeps its payload.
+    /// make, or by what the next holder needs. Default: the row keeps its payload.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = DataChange::Set(data.into());
         self
@@ -65,7 +71,9 @@ impl<'a> Commit<'a> {
         self.data = DataChange::Remove;
         self
     }
+}
 
+impl Commit<'_> {
     async fn go(self) -> Result<(), Error> {
         let Self { lock, writes, data } = self;
         lock.check_commit(&writes, &data)?;
@@ -74,73 +82,34 @@ impl<'a> Commit<'a> {
         let span = span(lock.key(), &writes);
         let mut call = Call::with_writes(&lock.engine, &deadline, &span, &writes);
         let committed = protocol::commit(&mut call, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
-        let call = call.end();
-        let committed = committed.map_err(|failed| failed.failure);
         match &committed {
             Ok(()) => lock.is_held(),
-            Err(Failure::Lost) => lock.lose(),
+            Err(failed) if failed.failure == Failure::Lost => {}
             Err(_) => lock.passes_on_its_end(),
         }
-        ended(lock.key(), call, committed, Operation::Commit)
+        ended(lock, call, committed, Operation::Commit)
     }
-}
-
-impl<'a> IntoFuture for Commit<'a> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
-    }
-}
-
-impl fmt::Debug for Commit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Leaves out the writes, because they are the caller's data and do not belong in logs.
-        f.debug_struct("Commit").field("lock", &self.lock).field("writes", &self.writes.len()).finish_non_exhaustive()
-    }
-}
-
-/// A commit and release before it is awaited. See [`Lock::commit_and_release`] for errors, requests
-/// and cancel safety.
-#[must_use = "a commit does nothing until it is awaited, and until then the lock stays taken"]
-pub struct CommitAndRelease {
-    lock: Lock,
-    writes: Vec<TransactWriteItem>,
-    data: DataChange,
 }
 
 impl CommitAndRelease {
-    pub(crate) fn new(lock: Lock, writes: Vec<TransactWriteItem>) -> Self {
-        Self { lock, writes, data: DataChange::Keep }
-    }
-
-    /// Leaves a payload in the row for the next holder. Default: the row keeps its payload.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = DataChange::Set(data.into());
-        self
-    }
-
-    /// Removes the payload from the row.
-    pub fn remove_data(mut self) -> Self {
-        self.data = DataChange::Remove;
-        self
-    }
-
     async fn go(self) -> Result<(), Error> {
         let Self { mut lock, writes, data } = self;
         let committed = match lock.check_commit(&writes, &data) {
             Ok(()) => release_with(&mut lock, data, &writes).await,
             Err(error) => Err(error),
         };
-        match &committed {
-            Ok(()) => lock.abandon(),
-            // This is also done when the outcome is unknown: a released row refuses a transaction that may still
-            // arrive.
-            Err(_) => lock.finish().await,
-        }
-        committed
+        end(lock, committed).await
     }
+}
+
+/// Ends the guard after a transaction that ends its grant.
+async fn end(lock: Lock, committed: Result<(), Error>) -> Result<(), Error> {
+    match &committed {
+        Ok(()) => lock.abandon(),
+        // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
+        Err(_) => lock.finish().await,
+    }
+    committed
 }
 
 async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
@@ -151,8 +120,7 @@ async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWrite
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
     let holdings: &mut [&mut Holding] = &mut [&mut lock.hold.holding];
     let committed = protocol::commit_and_release(&mut call, lock.engine.settings(), holdings, data).await;
-    let call = call.end();
-    over(lock, call, committed.map_err(|failed| failed.failure), Operation::Commit)
+    ended(lock, call, committed, Operation::Commit)
 }
 
 /// Stores the outcome of idempotent work, with the caller's writes if there are any. This ends the grant of its lock.
@@ -166,11 +134,7 @@ pub(crate) async fn settle(
         Ok(outcome) => settle_with(&mut lock, outcome, &writes).await,
         Err(invalid) => Err(invalid.into()),
     };
-    match &settled {
-        Ok(()) => lock.abandon(),
-        Err(_) => lock.finish().await,
-    }
-    settled
+    end(lock, settled).await
 }
 
 #[cfg(feature = "once")]
@@ -185,8 +149,16 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
     let (holding, alone) = (&mut lock.hold.holding, writes.is_empty());
     let settled = protocol::settle(&mut call, lock.engine.settings(), holding, result, alone).await;
-    let call = call.end();
-    over(lock, call, settled.map_err(|failed| failed.failure), Operation::Settle)
+    ended(lock, call, settled, Operation::Settle)
+}
+
+impl<'a> IntoFuture for Commit<'a> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.go())
+    }
 }
 
 impl IntoFuture for CommitAndRelease {
@@ -198,10 +170,11 @@ impl IntoFuture for CommitAndRelease {
     }
 }
 
-impl fmt::Debug for CommitAndRelease {
+impl<L: fmt::Debug> fmt::Debug for CommitRequest<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Leaves out the writes, because they are the caller's data and do not belong in logs.
         let (lock, writes) = (&self.lock, self.writes.len());
-        f.debug_struct("CommitAndRelease").field("lock", lock).field("writes", &writes).finish_non_exhaustive()
+        f.debug_struct("CommitRequest").field("lock", lock).field("writes", &writes).finish_non_exhaustive()
     }
 }
 
@@ -279,7 +252,7 @@ impl Lock {
     /// If the future is dropped, everything may have been applied, or nothing. [`settle_commit`](Lock::settle_commit)
     /// finds out which.
     pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
-        Commit::new(self, writes.into_iter().collect())
+        Commit::new(self, writes)
     }
 
     /// Applies your writes and releases the lock in one transaction. Everything is applied while the lock is ours, or
@@ -304,7 +277,7 @@ impl Lock {
     /// # Cancel safety
     /// If the future is dropped, everything may have been applied, or nothing. The lease frees the lock.
     pub fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> CommitAndRelease {
-        CommitAndRelease::new(self, writes.into_iter().collect())
+        CommitAndRelease::new(self, writes)
     }
 
     fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
@@ -362,33 +335,12 @@ pub(super) fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
     )
 }
 
-/// Reports the end of a transaction that ends the guard.
-fn over(
-    lock: &mut Lock,
-    call: (Option<BoxError>, Report),
-    ended: Result<(), Failure>,
-    operation: Operation,
-) -> Result<(), Error> {
-    if ended == Err(Failure::Lost) {
+/// Reports the end of a transaction, and that the lock is lost.
+fn ended(lock: &Lock, call: Call<'_>, committed: Result<(), FailedCommit>, operation: Operation) -> Result<(), Error> {
+    let committed = committed.map_err(|failed| failed.failure);
+    if committed == Err(Failure::Lost) {
         lock.lose();
+        tracing::warn!(key = %lock.key(), "the lock was lost; the transaction was not applied");
     }
-    self::ended(lock.key(), call, ended, operation)
-}
-
-fn ended(
-    key: &LockKey,
-    (cause, report): (Option<BoxError>, Report),
-    ended: Result<(), Failure>,
-    operation: Operation,
-) -> Result<(), Error> {
-    let Err(failure) = ended else {
-        report.ended("commit", key, "committed");
-        return Ok(());
-    };
-    if failure == Failure::Lost {
-        tracing::warn!(%key, "the lock was lost; the transaction was not applied");
-    }
-    let error = Error::of_failure(failure, operation, key, cause);
-    report.failed("commit", key, &error);
-    Err(error)
+    call.ended("commit", (operation, lock.key()), committed, |()| "committed")
 }

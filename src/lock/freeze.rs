@@ -3,9 +3,8 @@
 use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
-use crate::engine::error::{BoxError, Error};
-use crate::engine::report::Report;
-use crate::protocol::{self, Failure, LockKey, Operation};
+use crate::engine::error::Error;
+use crate::protocol::{self, LockKey, Operation};
 use tracing::field::Empty;
 
 /// The result of a [thaw](crate::LockClient::thaw).
@@ -24,7 +23,7 @@ pub(crate) async fn freeze(engine: &Engine, key: LockKey, reason: &str) -> Resul
     let span = tracing::info_span!("lock_freeze", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
     let mut call = Call::new(engine, &deadline, &span);
     let frozen = protocol::freeze(&mut call, engine.settings(), &key, reason).await;
-    ended(frozen, Operation::Freeze, &key, call.end(), |()| "frozen")
+    call.ended("freeze", (Operation::Freeze, &key), frozen, |()| "frozen")
 }
 
 pub(crate) async fn thaw(engine: &Engine, key: LockKey) -> Result<ThawOutcome, Error> {
@@ -33,23 +32,7 @@ pub(crate) async fn thaw(engine: &Engine, key: LockKey) -> Result<ThawOutcome, E
     let span = tracing::info_span!("lock_thaw", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
     let mut call = Call::new(engine, &deadline, &span);
     let thawed = protocol::thaw(&mut call, engine.settings(), &key).await;
-    let was_frozen =
-        ended(thawed, Operation::Thaw, &key, call.end(), |was| if *was { "thawed" } else { "not frozen" })?;
+    let outcome = |was_frozen: &bool| if *was_frozen { "thawed" } else { "not frozen" };
+    let was_frozen = call.ended("thaw", (Operation::Thaw, &key), thawed, outcome)?;
     Ok(if was_frozen { ThawOutcome::Thawed } else { ThawOutcome::NotFrozen })
-}
-
-fn ended<T>(
-    result: Result<T, Failure>,
-    operation: Operation,
-    key: &LockKey,
-    (cause, report): (Option<BoxError>, Report),
-    outcome: impl Fn(&T) -> &'static str,
-) -> Result<T, Error> {
-    let name = if operation == Operation::Freeze { "freeze" } else { "thaw" };
-    let result = result.map_err(|failure| Error::of_failure(failure, operation, key, cause));
-    match &result {
-        Ok(done) => report.ended(name, key, outcome(done)),
-        Err(error) => report.failed(name, key, error),
-    }
-    result
 }

@@ -119,11 +119,7 @@ pub(crate) async fn peek(engine: &Engine, key: LockKey) -> Result<Option<PeekedL
     let span = tracing::info_span!("lock_peek", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
     let mut call = Call::new(engine, &deadline, &span);
     let record = protocol::peek(&mut call, engine.settings(), &key).await;
-    let (cause, report) = call.end();
-    let record = record.map_err(|failure| Error::of_failure(failure, Operation::Read, &key, cause));
-    match &record {
-        Ok(record) => report.ended("peek", &key, if record.is_some() { "found" } else { "no row" }),
-        Err(error) => report.failed("peek", &key, error),
-    }
-    Ok(record?.map(PeekedLock::from))
+    let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
+    let record = call.ended("peek", (Operation::Read, &key), record, outcome)?;
+    Ok(record.map(PeekedLock::from))
 }

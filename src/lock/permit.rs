@@ -4,6 +4,7 @@ use super::acquire::{AcquireRequest, Trying, Waiting};
 use super::guard::Lock;
 use super::peek::PeekedLock;
 use super::release::{Release, ReleaseOutcome, ReleaseWorkflow};
+use super::set::acquire::check_distinct;
 use super::validity::Validity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -167,13 +168,7 @@ impl<'a> Semaphore<'a> {
         );
         let mut call = Call::new(self.engine, &deadline, &span);
         let records = protocol::peek_all(&mut call, self.engine.settings(), &keys).await;
-        let (cause, report) = call.end();
-        let records = records.map_err(|failure| Error::of_failure(failure, Operation::Read, &self.name, cause));
-        match &records {
-            Ok(_) => report.ended("peek", &self.name, "read"),
-            Err(error) => report.failed("peek", &self.name, error),
-        }
-        let records = records?;
+        let records = call.ended("peek", (Operation::Read, &self.name), records, |_| "read")?;
         Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
     }
 
@@ -205,7 +200,7 @@ impl<'a> Semaphore<'a> {
     /// # Requests, IAM actions and cancel safety
     /// They are those of [`release_workflow`](crate::LockClient::release_workflow).
     pub async fn reopen(&self, place: u32) -> Result<ReleaseOutcome, Error> {
-        ReleaseWorkflow::new(self.engine, self.key_of(place)?, CLOSING.to_owned()).await
+        ReleaseWorkflow::of_workflow(self.engine, self.key_of(place)?, CLOSING.to_owned()).await
     }
 
     fn places(&self) -> Places {
@@ -242,15 +237,7 @@ fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Res
     match places {
         // The last one has the longest key.
         Places::Numbered { .. } => Ok(engine.check_lock_key(&places.key(count - 1))?),
-        Places::Named(keys) => {
-            for (index, key) in keys.iter().enumerate() {
-                engine.check_lock_key(key)?;
-                if keys[..index].contains(key) {
-                    return Err(Invalid::new(format!("the key {key} was given twice: give each key once")).into());
-                }
-            }
-            Ok(())
-        }
+        Places::Named(keys) => check_distinct(engine, keys),
     }
 }
 
@@ -264,12 +251,6 @@ pub struct PermitRequest<'a, Mode> {
     name: Option<LockKey>,
     observations: Vec<(LockKey, Observation)>,
     request: AcquireRequest<'a, Mode>,
-}
-
-/// What the request got: a permit, or the holders of all places.
-enum Acquired {
-    Granted(Permit),
-    Full(Vec<Blocked>),
 }
 
 impl<'a, Mode> PermitRequest<'a, Mode> {
@@ -326,7 +307,7 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
     async fn go(
         mut self,
         wait: impl FnOnce(&AcquireRequest<'a, Mode>) -> Result<Duration, Error>,
-    ) -> Result<Acquired, Error> {
+    ) -> Result<TryAcquiredPermit, Error> {
         check_places(self.engine, &self.places, self.name.as_ref())?;
         let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
         let (options, deadline) = self.request.prepared(wait)?;
@@ -341,20 +322,20 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
         let ended = match acquired {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
                 let lock = self.request.guarded(holding, data, renew_first, &span).await;
-                lock.map(|lock| Acquired::Granted(Permit { lock, place, name: self.name.clone() }))
+                lock.map(|lock| TryAcquiredPermit::Granted(Permit { lock, place, name: self.name.clone() }))
             }
             Ok(AcquiredPlace::Full(holders)) => {
                 let blocked = |(place, seen): (usize, protocol::HolderSeen)| Blocked {
                     key: self.places.key(place),
                     held: seen.into(),
                 };
-                Ok(Acquired::Full(holders.into_iter().map(blocked).collect()))
+                Ok(TryAcquiredPermit::Full(holders.into_iter().map(blocked).collect()))
             }
             Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &of, cause)),
         };
         match &ended {
-            Ok(Acquired::Granted(permit)) => report.granted("acquire", &of, permit.fencing_token()),
-            Ok(Acquired::Full(_)) => report.ended("acquire", &of, "held"),
+            Ok(TryAcquiredPermit::Granted(permit)) => report.granted("acquire", &of, permit.fencing_token()),
+            Ok(TryAcquiredPermit::Full(_)) => report.ended("acquire", &of, "held"),
             Err(error) => report.failed("acquire", &of, error),
         }
         ended
@@ -413,8 +394,8 @@ impl<'a> IntoFuture for PermitRequest<'a, Waiting> {
             self.request.wait()?;
             let name = self.name.clone();
             match self.go(AcquireRequest::wait).await? {
-                Acquired::Granted(permit) => Ok(permit),
-                Acquired::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
+                TryAcquiredPermit::Granted(permit) => Ok(permit),
+                TryAcquiredPermit::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
             }
         })
     }
@@ -425,12 +406,7 @@ impl<'a> IntoFuture for PermitRequest<'a, Trying> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            Ok(match self.go(|_| Ok(Duration::ZERO)).await? {
-                Acquired::Granted(permit) => TryAcquiredPermit::Granted(permit),
-                Acquired::Full(blocked) => TryAcquiredPermit::Full(blocked),
-            })
-        })
+        Box::pin(self.go(|_| Ok(Duration::ZERO)))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::protocol::{
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -141,14 +142,30 @@ impl Sleeper {
     }
 }
 
-/// A release before it is awaited. Await it to get a [`ReleaseOutcome`].
+/// A release of a lock that is held or saved. Await it to get a [`ReleaseOutcome`].
+pub type Release = ReleaseRequest<OfGrant>;
+
+/// A release for a workflow. Await it to get a [`ReleaseOutcome`]. See
+/// [`LockClient::release_workflow`](crate::LockClient::release_workflow) for requests, and [`ReleaseRequest`] for errors
+/// and cancel safety.
+pub type ReleaseWorkflow = ReleaseRequest<OfWorkflow>;
+
+/// Marks the release of a grant.
+#[derive(Debug)]
+pub enum OfGrant {}
+
+/// Marks the release of what a workflow holds.
+#[derive(Debug)]
+pub enum OfWorkflow {}
+
+/// A release before it is awaited.
 ///
 /// # Errors
 /// Returns [`Unknown`](crate::ErrorKind::Unknown): the lock is free at the latest when its lease ends. Returns
 /// `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied`.
 ///
 /// # Requests and IAM actions
-/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](Release::delete_row). It
+/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](ReleaseRequest::delete_row). It
 /// sends a second write after a response was lost, or when a copy of the lock renewed it in another process. It sends
 /// one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write and returns no row.
 ///
@@ -156,20 +173,12 @@ impl Sleeper {
 /// If the future is dropped, the lock may or may not be released, and its lease frees it. A release of a [saved
 /// lock](crate::LockClient::release) is safe to repeat.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
-pub struct Release(Releasing);
-
-/// A release for a workflow before it is awaited. Await it to get a [`ReleaseOutcome`]. See
-/// [`LockClient::release_workflow`](crate::LockClient::release_workflow) for requests, and [`Release`] for errors and
-/// cancel safety.
-#[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
-pub struct ReleaseWorkflow(Releasing);
-
-/// What [`Release`] and [`ReleaseWorkflow`] have in common.
-struct Releasing {
+pub struct ReleaseRequest<Of> {
     engine: Arc<Engine>,
     what: Result<What, Error>,
     budget: Option<Budget>,
     options: ReleaseOptions,
+    of: PhantomData<fn() -> Of>,
 }
 
 /// Returns whether a release for a workflow leaves the lock of this owner alone.
@@ -205,35 +214,27 @@ impl What {
     }
 }
 
-impl Release {
-    pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
-        Self(Releasing::new(engine, Ok(What::Held(hold)), budget))
-    }
-
-    pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
-        let settings = engine.settings();
-        let clock = engine.clock();
-        let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
-        let what = holding.map(|holding| What::Held(Hold::of_nobody(clock.clone(), holding))).map_err(Error::from);
-        Self(Releasing::new(engine.clone(), what, None))
+impl<Of> ReleaseRequest<Of> {
+    fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
+        Self { engine, what, budget, options: ReleaseOptions::default(), of: PhantomData }
     }
 
     /// Sets the time that the release may take. Default: the budget of the lock, or else three request timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.0.budget = Some(budget.on(self.0.engine.clock()));
+        self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
     /// Leaves a payload in the row for the next holder. Default: the row keeps its payload. If the payload does not fit
     /// into a row, the lock is released without it, and the release returns the error `InvalidRequest`.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.0.options.data = DataChange::Set(data.into());
+        self.options.data = DataChange::Set(data.into());
         self
     }
 
     /// Removes the payload from the row.
     pub fn remove_data(mut self) -> Self {
-        self.0.options.data = DataChange::Remove;
+        self.options.data = DataChange::Remove;
         self
     }
 
@@ -241,14 +242,7 @@ impl Release {
     /// larger only as far as the clocks agree, and a delayed copy of an old request may be applied to the missing row.
     /// A [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
     pub fn delete_row(mut self) -> Self {
-        self.0.options.delete_row = true;
-        self
-    }
-
-    /// Also releases a *later* grant of the same owner. A retried task then releases the lock that its first run had
-    /// acquired again, if the response of that run was lost. Use this only with owners that name one holder.
-    pub fn or_later_grant_of_owner(mut self) -> Self {
-        self.0.options.or_later_grant_of_owner = true;
+        self.options.delete_row = true;
         self
     }
 
@@ -257,83 +251,22 @@ impl Release {
     /// caller ended before it had woken anybody: it tells the same, as long as the lock is free.
     ///
     /// # Errors
-    /// Those of [`Release`].
+    /// Those of [`ReleaseRequest`].
     pub async fn with_sleeper(self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
-        Box::pin(self.0.with_sleeper()).await
+        let key = self.what.as_ref().ok().map(|what| what.key().clone());
+        match Box::pin(self.telling_sleeper().outcome()).await? {
+            Released::Released { to_wake } => {
+                let sleeper = key.zip(to_wake).map(|(key, tickets)| Sleeper::new(key, tickets));
+                Ok((ReleaseOutcome::Released, sleeper))
+            }
+            _ => Ok((ReleaseOutcome::AlreadyGone, None)),
+        }
     }
 
     /// Asks also whom to wake.
     pub(super) fn telling_sleeper(mut self) -> Self {
-        self.0.options.tells_sleeper = true;
+        self.options.tells_sleeper = true;
         self
-    }
-
-    /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
-    pub(crate) async fn outcome(self) -> Result<Released, Error> {
-        self.0.outcome().await
-    }
-}
-
-impl ReleaseWorkflow {
-    pub(crate) fn new(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
-        let settings = engine.settings();
-        let checked = engine
-            .check_lock_key(&key)
-            .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
-        let what =
-            checked.map(|()| What::Workflows { key, workflow, spared: Box::new(|_| false) }).map_err(Error::from);
-        Self(Releasing::new(engine.clone(), what, None))
-    }
-
-    /// Sets the time that the release may take. Default: three request timeouts.
-    pub fn within(mut self, budget: &Budget) -> Self {
-        self.0.budget = Some(budget.on(self.0.engine.clock()));
-        self
-    }
-
-    /// Leaves a payload in the row, as [`Release::data`] does.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.0.options.data = DataChange::Set(data.into());
-        self
-    }
-
-    /// Removes the payload from the row.
-    pub fn remove_data(mut self) -> Self {
-        self.0.options.data = DataChange::Remove;
-        self
-    }
-
-    /// Deletes the row, as [`Release::delete_row`] does.
-    pub fn delete_row(mut self) -> Self {
-        self.0.options.delete_row = true;
-        self
-    }
-
-    /// Leaves the lock alone when this function returns `true` for its owner. A Step Functions execution that was
-    /// redriven keeps its old ARN. If owners name the attempt that they belong to, a late clean-up of an earlier
-    /// attempt can spare those of the later attempt. The decision is made on exactly the version that would be
-    /// released. Default: no owner is spared.
-    pub fn sparing_owners(mut self, those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        if let Ok(What::Workflows { spared, .. }) = &mut self.0.what {
-            *spared = Box::new(those);
-        }
-        self
-    }
-}
-
-impl ReleaseWorkflow {
-    /// Releases the lock, and tells whom to wake, as [`Release::with_sleeper`] does.
-    ///
-    /// # Errors
-    /// Those of [`Release`].
-    pub async fn with_sleeper(self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
-        Box::pin(self.0.with_sleeper()).await
-    }
-}
-
-impl Releasing {
-    fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
-        Self { engine, what, budget, options: ReleaseOptions::default() }
     }
 
     async fn go(self) -> Result<ReleaseOutcome, Error> {
@@ -343,19 +276,8 @@ impl Releasing {
         }
     }
 
-    async fn with_sleeper(mut self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
-        let key = self.what.as_ref().ok().map(|what| what.key().clone());
-        self.options.tells_sleeper = true;
-        match self.outcome().await? {
-            Released::Released { to_wake } => {
-                let sleeper = key.zip(to_wake).map(|(key, tickets)| Sleeper::new(key, tickets));
-                Ok((ReleaseOutcome::Released, sleeper))
-            }
-            _ => Ok((ReleaseOutcome::AlreadyGone, None)),
-        }
-    }
-
-    async fn outcome(mut self) -> Result<Released, Error> {
+    /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
+    pub(crate) async fn outcome(mut self) -> Result<Released, Error> {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.engine.settings();
@@ -403,40 +325,64 @@ impl Releasing {
     }
 }
 
-impl IntoFuture for Release {
+impl Release {
+    pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
+        Self::new(engine, Ok(What::Held(hold)), budget)
+    }
+
+    pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
+        let settings = engine.settings();
+        let clock = engine.clock();
+        let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
+        let what = holding.map(|holding| What::Held(Hold::of_nobody(clock.clone(), holding))).map_err(Error::from);
+        Self::new(engine.clone(), what, None)
+    }
+
+    /// Also releases a *later* grant of the same owner. A retried task then releases the lock that its first run had
+    /// acquired again, if the response of that run was lost. Use this only with owners that name one holder.
+    pub fn or_later_grant_of_owner(mut self) -> Self {
+        self.options.or_later_grant_of_owner = true;
+        self
+    }
+}
+
+impl ReleaseWorkflow {
+    pub(crate) fn of_workflow(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
+        let settings = engine.settings();
+        let checked = engine
+            .check_lock_key(&key)
+            .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
+        let what =
+            checked.map(|()| What::Workflows { key, workflow, spared: Box::new(|_| false) }).map_err(Error::from);
+        Self::new(engine.clone(), what, None)
+    }
+
+    /// Leaves the lock alone when this function returns `true` for its owner. A Step Functions execution that was
+    /// redriven keeps its old ARN. If owners name the attempt that they belong to, a late clean-up of an earlier
+    /// attempt can spare those of the later attempt. The decision is made on exactly the version that would be
+    /// released. Default: no owner is spared.
+    pub fn sparing_owners(mut self, those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        if let Ok(What::Workflows { spared, .. }) = &mut self.what {
+            *spared = Box::new(those);
+        }
+        self
+    }
+}
+
+impl<Of: 'static> IntoFuture for ReleaseRequest<Of> {
     type Output = Result<ReleaseOutcome, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.0.go())
+        Box::pin(self.go())
     }
 }
 
-impl IntoFuture for ReleaseWorkflow {
-    type Output = Result<ReleaseOutcome, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.0.go())
-    }
-}
-
-impl Releasing {
-    fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl<Of> fmt::Debug for ReleaseRequest<Of> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.what.as_ref().map(What::key).ok();
-        f.debug_struct(name).field("key", &key).field("delete_row", &self.options.delete_row).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Release {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt("Release", f)
-    }
-}
-
-impl fmt::Debug for ReleaseWorkflow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt("ReleaseWorkflow", f)
+        let delete_row = self.options.delete_row;
+        f.debug_struct("ReleaseRequest").field("key", &key).field("delete_row", &delete_row).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Renew: extends the lease, by a checkpoint between two steps or while a future runs.
 
-use super::guard::{Hold, Lock};
+use super::guard::Lock;
 use super::validity::{SharedValidity, Validity};
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
@@ -78,32 +78,19 @@ impl Lock {
             return Err(Error::lost(self.key()));
         }
         let deadline = self.engine.deadline(lease, self.budget.as_ref());
-        let Self { engine, hold: Hold { holding, .. }, .. } = self;
-        let key = holding.key.clone();
-        let span = tracing::info_span!(
-            "lock_renew", %key, token = holding.token, attempts = Empty, waited_ms = Empty, outcome = Empty
-        );
-        let mut call = Call::new(engine, &deadline, &span);
-        let renewed = protocol::renew(&mut call, engine.settings(), holding, data).await;
-        let (cause, report) = call.end();
-        match renewed {
-            Ok(()) => {
-                self.is_held();
-                report.ended("renew", &key, "renewed");
-                Ok(())
+        let (key, token) = (self.key(), self.fencing_token());
+        let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        let mut call = Call::new(&self.engine, &deadline, &span);
+        let renewed = protocol::renew(&mut call, self.engine.settings(), &mut self.hold.holding, data).await;
+        match &renewed {
+            Ok(()) => self.is_held(),
+            Err(Failure::Lost) => {
+                self.lose();
+                tracing::warn!(key = %self.key(), token, "the lock was lost");
             }
-            Err(failure) => {
-                if failure == Failure::Lost {
-                    self.lose();
-                    tracing::warn!(%key, token = self.fencing_token(), "the lock was lost");
-                } else {
-                    self.passes_on_its_end();
-                }
-                let error = Error::of_failure(failure, Operation::Renew, &key, cause);
-                report.failed("renew", &key, &error);
-                Err(error)
-            }
+            Err(_) => self.passes_on_its_end(),
         }
+        call.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
     }
 }
 

@@ -43,12 +43,7 @@ impl Once<'_> {
         let span = tracing::info_span!("once_reset", key = %name, attempts = Empty, waited_ms = Empty, outcome = Empty);
         let mut call = Call::new(engine, &deadline, &span);
         let reset = protocol::reset(&mut call, &row, reason).await;
-        let (cause, report) = call.end();
-        let reset = reset.map_err(|failure| Error::of_failure(failure, Operation::Reset, &name, cause));
-        match &reset {
-            Ok(reset) => report.ended("reset", &name, &format!("{reset:?}")),
-            Err(error) => report.failed("reset", &name, error),
-        }
+        let reset = call.ended("reset", (Operation::Reset, &name), reset, |reset| format!("{reset:?}"));
         Ok(match reset? {
             WorkReset::Open => ResetOutcome::Open,
             WorkReset::NotFailed => ResetOutcome::NotFailed,

@@ -61,11 +61,7 @@ pub(super) async fn read(engine: &Engine, name: &LockKey, key: LockKey) -> Resul
     let span = Span::none();
     let mut call = Call::new(engine, &deadline, &span);
     let record = protocol::peek_once(&mut call, engine.settings(), &key).await;
-    let (cause, report) = call.end();
-    let record = record.map_err(|failure| Error::of_failure(failure, Operation::Read, name, cause));
-    match &record {
-        Ok(record) => report.ended("peek", name, if record.is_some() { "found" } else { "no row" }),
-        Err(error) => report.failed("peek", name, error),
-    }
-    Ok(record?.map(OnceStatus::from))
+    let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
+    let record = call.ended("peek", (Operation::Read, name), record, outcome)?;
+    Ok(record.map(OnceStatus::from))
 }

@@ -171,9 +171,23 @@ pub(super) enum TryAcquired {
     Blocked(Vec<Blocked>, u32),
 }
 
+impl TryAcquired {
+    pub(super) fn granted(self) -> Result<LockSet, Error> {
+        match self {
+            TryAcquired::Granted(set) => Ok(set),
+            TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
+        }
+    }
+}
+
 /// Checks how many keys there are, and that no two of them are the same.
 pub(super) fn check_keys(engine: &Engine, keys: &[LockKey]) -> Result<(), Error> {
     check_count(keys.len())?;
+    check_distinct(engine, keys)
+}
+
+/// Checks the keys, and that no two of them are the same.
+pub(in crate::lock) fn check_distinct(engine: &Engine, keys: &[LockKey]) -> Result<(), Error> {
     for (index, key) in keys.iter().enumerate() {
         engine.check_lock_key(key)?;
         if keys[..index].contains(key) {
@@ -320,10 +334,7 @@ impl<'a> IntoFuture for AcquireAllRequest<'a, Waiting> {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
             self.wait()?;
-            match self.go(true).await? {
-                TryAcquired::Granted(set) => Ok(set),
-                TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
-            }
+            self.go(true).await?.granted()
         })
     }
 }

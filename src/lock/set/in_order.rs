@@ -7,7 +7,7 @@ use super::acquire::{AcquireAll, AcquireAllRequest};
 use super::{LockChain, Task, at_once};
 use crate::engine::budget::Budget;
 use crate::engine::deadline::lease_policy;
-use crate::engine::error::{Blocked, Error, Held};
+use crate::engine::error::{Blocked, Error};
 use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting};
 use crate::lock::guard::Lock;
 use crate::protocol::{LockKey, Observation};
@@ -46,15 +46,11 @@ impl<'a> AcquireAll<'a> {
     /// transactions. It holds the locks that it has while it waits for the next one, and renews them meanwhile. It never
     /// waits for a key before one that it holds, so callers in order cannot block each other for ever.
     pub fn in_order(self) -> AcquireInOrder<'a> {
-        AcquireInOrder::new(self)
+        AcquireInOrder(self)
     }
 }
 
-impl<'a> AcquireInOrder<'a> {
-    pub(super) fn new(request: AcquireAllRequest<'a, Waiting>) -> Self {
-        Self(request)
-    }
-
+impl AcquireInOrder<'_> {
     /// Acquires the locks, runs the work and releases the locks, as [`with_locks`](crate::LockClient::with_locks) does.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
@@ -89,7 +85,8 @@ impl<'a> AcquireInOrder<'a> {
                             return self.unless_lost(locks, error).await;
                         }
                         if self.0.wait()?.is_zero() {
-                            return Err(self.given_up(locks, blocked(key, held)).await);
+                            let error = Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1);
+                            return Err(self.given_up(locks, error).await);
                         }
                         *seen = Some(held.observation);
                     }
@@ -165,10 +162,6 @@ async fn renewed(lock: &mut Lock) -> Result<(), Error> {
         Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
         Err(_) => Ok(()),
     }
-}
-
-fn blocked(key: &LockKey, held: Held) -> Error {
-    Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1)
 }
 
 impl<'a> IntoFuture for AcquireInOrder<'a> {

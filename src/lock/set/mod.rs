@@ -29,11 +29,11 @@ pub const MOST_LOCKS: usize = 25;
 const MOST_IN_FLIGHT: usize = 8;
 
 /// Marks locks that one transaction acquired, all or none.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Together {}
 
 /// Marks locks that were acquired one after the other.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum InOrder {}
 
 /// Several held locks that were acquired together, with one fencing token. See
@@ -178,8 +178,7 @@ impl<Grants> HeldLocks<Grants> {
 
     /// Names the locks that are lost.
     fn lost_error(&self) -> Error {
-        let lost: Vec<_> = self.locks.iter().filter(|lock| lock.is_lost()).map(Lock::key).collect();
-        Error::lost_locks(&lost)
+        Error::lost_locks(&self.lost())
     }
 
     /// Gives the other locks back when one of them is lost, and reports that one.

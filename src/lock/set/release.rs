@@ -92,14 +92,7 @@ impl<Grants> HeldLocks<Grants> {
             self.finish_lost().await;
             return error;
         }
-        let mut all_released = true;
-        for (key, released) in self.release().outcomes().await {
-            if !matches!(released, Ok(Released::Released { .. })) {
-                all_released = false;
-                not_released(&key, released.err());
-            }
-        }
-        Error::cut_short(&named, all_released)
+        Error::cut_short(&named, self.release_all().await)
     }
 
     /// Releases the locks. A failure is only logged, because the leases free the locks.
@@ -107,11 +100,19 @@ impl<Grants> HeldLocks<Grants> {
         if self.is_lost() {
             return self.finish_lost().await;
         }
+        self.release_all().await;
+    }
+
+    /// Releases the locks, and returns whether all of them were released. Failures are logged.
+    async fn release_all(self) -> bool {
+        let mut all_released = true;
         for (key, released) in self.release().outcomes().await {
             if !matches!(released, Ok(Released::Released { .. })) {
+                all_released = false;
                 not_released(&key, released.err());
             }
         }
+        all_released
     }
 
     /// Gives the others back where one lock is known to be lost, unless that was done already.
@@ -120,7 +121,7 @@ impl<Grants> HeldLocks<Grants> {
         self.locks.iter().for_each(Lock::abandon);
     }
 
-    fn lost(&self) -> Vec<&LockKey> {
+    pub(super) fn lost(&self) -> Vec<&LockKey> {
         self.locks.iter().filter(|lock| lock.is_lost()).map(Lock::key).collect()
     }
 }

@@ -1,10 +1,11 @@
 //! Handing over: several locks as data, and how to go on with them.
 
-use super::acquire::{self, TryAcquired, check_count, check_keys};
+use super::acquire::{self, check_count, check_keys};
 use super::{HeldLocks, InOrder, LockSet, Task, Together, at_once};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
+use crate::lock::acquire::Reclaiming;
 use crate::lock::guard::Lock;
 use crate::lock::release::{Release, not_released};
 use crate::lock::resume::Resume;
@@ -25,7 +26,7 @@ pub type SavedLockChain = SavedLocks<InOrder>;
 
 /// Several held locks as data: a [`SavedLockSet`] or a [`SavedLockChain`]. As JSON it reads `{"locks":[…]}`, with one
 /// [`SavedLock`] for each lock.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedLocks<Grants> {
     locks: Vec<SavedLock>,
@@ -95,42 +96,57 @@ impl<Grants> HeldLocks<Grants> {
 
 /// A resume of several saved locks before it is awaited. See [`LockClient::resume_all`](crate::LockClient::resume_all) and
 /// [`LockClient::resume_chain`](crate::LockClient::resume_chain) for errors, requests and cancel safety.
-#[must_use = "a resume does nothing until it is awaited"]
-pub struct ResumeAll<'a, Grants> {
+pub type ResumeAll<'a, Grants> = SavedLocksRequest<'a, Grants, Resuming>;
+
+/// A reclaim of a saved set before it is awaited. Await it to get a [`LockSet`]. See
+/// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
+pub type ReclaimAll<'a> = SavedLocksRequest<'a, Together, Reclaiming>;
+
+/// Marks a resume.
+#[derive(Debug)]
+pub enum Resuming {}
+
+/// A [`ResumeAll`] or a [`ReclaimAll`].
+#[must_use = "no lock is resumed or reclaimed until it is awaited"]
+pub struct SavedLocksRequest<'a, Grants, Mode> {
     engine: &'a Arc<Engine>,
     saved: SavedLocks<Grants>,
     checked: Result<(), Error>,
     lease: Option<Duration>,
     budget: Option<Budget>,
+    mode: PhantomData<fn() -> Mode>,
 }
 
-impl<'a> ResumeAll<'a, Together> {
+impl<'a, Mode> SavedLocksRequest<'a, Together, Mode> {
     pub(crate) fn set(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
         let checked = saved.check(engine).and_then(|()| saved.check_token());
-        Self { engine, saved, checked, lease: None, budget: None }
+        Self { engine, saved, checked, lease: None, budget: None, mode: PhantomData }
     }
 }
 
 impl<'a> ResumeAll<'a, InOrder> {
     pub(crate) fn chain(engine: &'a Arc<Engine>, saved: SavedLockChain) -> Self {
         let checked = saved.check(engine);
-        Self { engine, saved, checked, lease: None, budget: None }
+        Self { engine, saved, checked, lease: None, budget: None, mode: PhantomData }
     }
 }
 
-impl<Grants> ResumeAll<'_, Grants> {
-    /// Sets the budget of the work that the locks are resumed for, as [`Resume::within`] does.
+impl<Grants, Mode> SavedLocksRequest<'_, Grants, Mode> {
+    /// Sets the budget of the work that the locks are for, as [`Resume::within`] and [`within`](crate::Acquire::within) do for
+    /// one lock.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
-    /// Sets a longer lease than that of the saved locks. A shorter one is ignored.
+    /// Sets the lease of each lock. Default: what the budget needs. A resume ignores it where that of the saved lock is longer.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
+}
 
+impl<Grants> ResumeAll<'_, Grants> {
     async fn go(self) -> Result<HeldLocks<Grants>, Error> {
         self.checked?;
         let Self { engine, saved, lease, budget, .. } = self;
@@ -191,38 +207,10 @@ impl<'a, Grants: 'a> IntoFuture for ResumeAll<'a, Grants> {
     }
 }
 
-/// A reclaim of a saved set before it is awaited. Await it to get a [`LockSet`]. See
-/// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
-#[must_use = "a reclaim does nothing until it is awaited"]
-pub struct ReclaimAll<'a> {
-    engine: &'a Arc<Engine>,
-    saved: SavedLockSet,
-    lease: Option<Duration>,
-    budget: Option<Budget>,
-}
-
-impl<'a> ReclaimAll<'a> {
-    pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
-        Self { engine, saved, lease: None, budget: None }
-    }
-
-    /// Sets the budget of the work that the locks are reclaimed for, as [`within`](crate::Acquire::within) does for one
-    /// lock.
-    pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.on(self.engine.clock()));
-        self
-    }
-
-    /// Sets the lease of each lock. Default: what the budget needs.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
+impl ReclaimAll<'_> {
     async fn go(self) -> Result<LockSet, Error> {
-        let Self { engine, saved, lease, budget } = self;
-        saved.check(engine)?;
-        saved.check_token()?;
+        self.checked?;
+        let Self { engine, saved, lease, budget, .. } = self;
         let wanted = |saved: &SavedLock| {
             Ok(WantedLock {
                 key: saved.key(),
@@ -238,10 +226,7 @@ impl<'a> ReclaimAll<'a> {
             workflow: saved.locks[0].workflow().map(str::to_owned),
             keeps_attributes: true,
         };
-        match acquire::acquire(engine, options, lease, budget, false).await? {
-            TryAcquired::Granted(set) => Ok(set),
-            TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
-        }
+        acquire::acquire(engine, options, lease, budget, false).await?.granted()
     }
 }
 
@@ -254,32 +239,8 @@ impl<'a> IntoFuture for ReclaimAll<'a> {
     }
 }
 
-impl<Grants> Clone for SavedLocks<Grants> {
-    fn clone(&self) -> Self {
-        Self::from_locks(self.locks.clone())
-    }
-}
-
-impl<Grants> PartialEq for SavedLocks<Grants> {
-    fn eq(&self, other: &Self) -> bool {
-        self.locks == other.locks
-    }
-}
-
-impl<Grants> fmt::Debug for SavedLocks<Grants> {
+impl<Grants, Mode> fmt::Debug for SavedLocksRequest<'_, Grants, Mode> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SavedLocks").field("locks", &self.locks).finish()
-    }
-}
-
-impl<Grants> fmt::Debug for ResumeAll<'_, Grants> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResumeAll").field("saved", &self.saved).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ReclaimAll<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReclaimAll").field("saved", &self.saved).finish_non_exhaustive()
+        f.debug_struct("SavedLocksRequest").field("saved", &self.saved.locks).finish_non_exhaustive()
     }
 }

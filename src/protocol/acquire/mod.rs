@@ -68,7 +68,7 @@ use super::observation::{HolderWatch, Observation};
 use super::port::{Answer, Now, Port, Rejection};
 use super::purpose::{Look, PlainLock, Purpose};
 use super::record::{InvalidRecord, Record};
-use super::request::{Action, DataChange, LineRule, NewGrant, NextToken, Request, Scope};
+use super::request::{Action, LineRule, NewGrant, NextToken, Request};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
@@ -547,14 +547,8 @@ impl<'a, U: Purpose> Call<'a, U> {
     /// Releases the lock in case an attempt without a response was applied, or still will be.
     async fn release(&mut self, port: &mut impl Port) {
         let Some(attempt) = self.attempts.last() else { return };
-        let Version { grant, stamp: up_to } = attempt.version;
-        let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
-        let scope = Scope::Mine { grant, up_to, token: None };
-        self.send(
-            port,
-            Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None, returns_row: false },
-        )
-        .await;
+        let action = Action::release_of_attempt(attempt.version, port.now().wall.millis);
+        self.send(port, action).await;
     }
 
     async fn send(&mut self, port: &mut impl Port, action: Action) -> (Instants, Answer) {

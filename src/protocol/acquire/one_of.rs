@@ -29,7 +29,7 @@ use crate::protocol::observation::{HolderWatch, Observation};
 use crate::protocol::peek::read_rows;
 use crate::protocol::port::{Answer, Now, Port};
 use crate::protocol::record::{InvalidRecord, Record};
-use crate::protocol::request::{Action, DataChange, Request, Scope};
+use crate::protocol::request::{Action, Request};
 use crate::protocol::settings::Settings;
 use crate::protocol::value::Item;
 use crate::protocol::version::Version;
@@ -340,19 +340,9 @@ impl Call<'_> {
         ended: Result<AcquiredPlace, Failure>,
     ) -> Result<AcquiredPlace, Failure> {
         let mut may_hold_one = false;
-        for (place, Version { grant, stamp: up_to }) in std::mem::take(&mut self.left) {
+        for (place, attempt) in std::mem::take(&mut self.left) {
             for sent in 1..=MOST_RELEASES {
-                let now = port.now();
-                let ends_at_ms = now.wall.millis.max(up_to.millis() + 1);
-                let scope = Scope::Mine { grant, up_to, token: None };
-                let action = Action::Release {
-                    scope,
-                    ends_at_ms,
-                    data: DataChange::Keep,
-                    keep: None,
-                    line: None,
-                    returns_row: false,
-                };
+                let action = Action::release_of_attempt(attempt, port.now().wall.millis);
                 let (_, answer) = port.send(Request::alone(self.wanted.places.key(place), action)).await;
                 if matches!(answer, Answer::Applied(_) | Answer::ConditionFailed(_)) {
                     break;

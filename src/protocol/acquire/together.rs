@@ -39,7 +39,7 @@ use crate::protocol::observation::{HolderWatch, Observation};
 use crate::protocol::peek::read_rows;
 use crate::protocol::port::{Answer, Now, Port, Rejection};
 use crate::protocol::record::{InvalidRecord, Record};
-use crate::protocol::request::{Action, DataChange, LineRule, NewGrant, NextToken, Request, Scope, TransactionId};
+use crate::protocol::request::{Action, DataChange, LineRule, NewGrant, NextToken, Request, TransactionId};
 use crate::protocol::settings::Settings;
 use crate::protocol::value::Item;
 use crate::protocol::version::{Stamp, Version};
@@ -526,18 +526,8 @@ impl Call<'_> {
     /// over and DynamoDB does not respond, the leases have to free the rest.
     async fn release(&mut self, port: &mut impl Port) {
         let Some(attempt) = self.attempts.last() else { return };
-        let Version { grant, stamp: up_to } = attempt.version;
         for lock in &self.options.locks {
-            let ends_at_ms = port.now().wall.millis.max(up_to.millis() + 1);
-            let scope = Scope::Mine { grant, up_to, token: None };
-            let action = Action::Release {
-                scope,
-                ends_at_ms,
-                data: DataChange::Keep,
-                keep: None,
-                line: None,
-                returns_row: false,
-            };
+            let action = Action::release_of_attempt(attempt.version, port.now().wall.millis);
             let (_, answer) = port.send(Request::alone(lock.key.clone(), action)).await;
             if answer == Answer::Unknown && port.now().time_left.is_zero() {
                 return;
