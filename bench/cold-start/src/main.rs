@@ -59,7 +59,7 @@ const PROMISES: [(&str, &str, f64); 6] = [
     (FIRST_ANSWER, "bare-defaults", 0.45),
     (SECOND_ANSWER, "bare-lean", 1.05),
     (SECOND_ANSWER, "bare-defaults", 0.45),
-    (MEMORY, "bare-lean", 1.15),
+    (MEMORY, "bare-lean", 1.25),
     (MEMORY, "bare-defaults", 0.5),
 ];
 
