@@ -108,7 +108,7 @@ pub use crate::{
     lock::list::{List, Listed, ListedPage, ListedRow},
     lock::peek::PeekedLock,
     lock::permit::{AcquirePermit, MOST_PLACES, Permit, PermitRequest, Semaphore, TryAcquirePermit, TryAcquiredPermit},
-    lock::release::{OfGrant, OfWorkflow, Release, ReleaseOutcome, ReleaseRequest, ReleaseWorkflow, Sleeper},
+    lock::release::{ForHolder, ForWorkflow, Release, ReleaseOutcome, ReleaseRequest, ReleaseWorkflow, Sleeper},
     lock::renew::Renew,
     lock::resume::Resume,
     lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll, TryAcquiredAll},

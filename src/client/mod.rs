@@ -241,7 +241,7 @@ impl LockClient {
 
     /// Releases a saved lock without renewing it first.
     ///
-    /// The call is safe to repeat. See [`Release`] for errors, requests and cancel safety.
+    /// The call is safe to repeat. See [`ReleaseRequest`](crate::ReleaseRequest) for errors, requests and cancel safety.
     pub fn release(&self, saved: SavedLock) -> Release {
         Release::of_saved(&self.engine, saved)
     }
@@ -252,7 +252,7 @@ impl LockClient {
     /// Functions of the workflow that still run are not notified: only fencing stops them. A workflow that was started
     /// again under its old name may hold the lock again: see [`sparing_owners`](ReleaseWorkflow::sparing_owners).
     ///
-    /// See [`Release`] for errors and cancel safety. The call sends one consistent read (`dynamodb:GetItem`), then one
+    /// See [`ReleaseRequest`](crate::ReleaseRequest) for errors and cancel safety. The call sends one consistent read (`dynamodb:GetItem`), then one
     /// write if the lock is held (`dynamodb:UpdateItem`).
     pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> ReleaseWorkflow {
         ReleaseWorkflow::of_workflow(&self.engine, self.row_of(key), workflow.into())
@@ -411,7 +411,7 @@ impl LockClient {
     /// # Cancel safety
     /// It is cancel safe, because the saved set still represents the locks.
     pub fn resume_all(&self, saved: SavedLockSet) -> ResumeAll<'_, Together> {
-        ResumeAll::set(&self.engine, saved)
+        ResumeAll::of_set(&self.engine, saved)
     }
 
     /// Continues to hold a saved [chain](crate::LockChain), as [`resume_all`](LockClient::resume_all) does with a set.
@@ -419,7 +419,7 @@ impl LockClient {
     /// # Errors, requests, IAM actions and cancel safety
     /// They are those of [`resume_all`](LockClient::resume_all).
     pub fn resume_chain(&self, saved: SavedLockChain) -> ResumeAll<'_, InOrder> {
-        ResumeAll::chain(&self.engine, saved)
+        ResumeAll::of_chain(&self.engine, saved)
     }
 
     /// Releases the locks of a saved set, as [`release`](LockClient::release) does with one lock.
@@ -444,7 +444,7 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped, all locks may have been taken, or none.
     pub fn reclaim_all(&self, saved: SavedLockSet) -> ReclaimAll<'_> {
-        ReclaimAll::set(&self.engine, saved)
+        ReclaimAll::of_set(&self.engine, saved)
     }
 
     /// A semaphore: at most this many callers at once. Each of its places is an ordinary lock, with a lease and a fencing

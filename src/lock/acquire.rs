@@ -540,13 +540,18 @@ impl Lock {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let key = self.key().clone();
         self.finish().await;
-        Err(match error.kind() {
-            ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
-                let cause: BoxError = Box::new(error);
-                Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, &key, cause)
-            }
-            _ => error,
-        })
+        Err(not_renewed(error, &[&key]))
+    }
+}
+
+/// The error of an acquire whose grants were found late, and could not be renewed.
+pub(super) fn not_renewed(error: Error, keys: &[&LockKey]) -> Error {
+    match error.kind() {
+        ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
+            let cause: BoxError = Box::new(error);
+            Error::of_failed_locks(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
+        }
+        _ => error,
     }
 }
 

@@ -46,8 +46,9 @@ pub type Commit<'a> = CommitRequest<&'a mut Lock>;
 /// and cancel safety.
 pub type CommitAndRelease = CommitRequest<Lock>;
 
-/// A [`Commit`], which borrows the lock, or a [`CommitAndRelease`], which takes it.
-#[must_use = "a commit does nothing until it is awaited, and until then the lock stays taken"]
+/// A [`Commit`], which borrows the lock, or a [`CommitAndRelease`], which takes it. See [`Lock::commit`] and
+/// [`Lock::commit_and_release`] for errors, requests and cancel safety.
+#[must_use = "a commit does nothing until it is awaited"]
 pub struct CommitRequest<L> {
     lock: L,
     writes: Vec<TransactWriteItem>,
@@ -98,12 +99,12 @@ impl CommitAndRelease {
             Ok(()) => release_with(&mut lock, data, &writes).await,
             Err(error) => Err(error),
         };
-        end(lock, committed).await
+        end_guard(lock, committed).await
     }
 }
 
 /// Ends the guard after a transaction that ends its grant.
-async fn end(lock: Lock, committed: Result<(), Error>) -> Result<(), Error> {
+async fn end_guard(lock: Lock, committed: Result<(), Error>) -> Result<(), Error> {
     match &committed {
         Ok(()) => lock.abandon(),
         // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
@@ -134,7 +135,7 @@ pub(crate) async fn settle(
         Ok(outcome) => settle_with(&mut lock, outcome, &writes).await,
         Err(invalid) => Err(invalid.into()),
     };
-    end(lock, settled).await
+    end_guard(lock, settled).await
 }
 
 #[cfg(feature = "once")]
@@ -152,7 +153,7 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     ended(lock, call, settled, Operation::Settle)
 }
 
-impl<'a> IntoFuture for Commit<'a> {
+impl<'a> IntoFuture for CommitRequest<&'a mut Lock> {
     type Output = Result<(), Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -161,7 +162,7 @@ impl<'a> IntoFuture for Commit<'a> {
     }
 }
 
-impl IntoFuture for CommitAndRelease {
+impl IntoFuture for CommitRequest<Lock> {
     type Output = Result<(), Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
@@ -335,7 +336,7 @@ pub(super) fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
     )
 }
 
-/// Reports the end of a transaction, and that the lock is lost.
+/// Reports the end of a transaction. Marks the lock as lost where it is.
 fn ended(lock: &Lock, call: Call<'_>, committed: Result<(), FailedCommit>, operation: Operation) -> Result<(), Error> {
     let committed = committed.map_err(|failed| failed.failure);
     if committed == Err(Failure::Lost) {

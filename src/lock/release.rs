@@ -142,23 +142,24 @@ impl Sleeper {
     }
 }
 
-/// A release of a lock that is held or saved. Await it to get a [`ReleaseOutcome`].
-pub type Release = ReleaseRequest<OfGrant>;
+/// A release of a lock that is held or saved. Await it to get a [`ReleaseOutcome`]. See [`ReleaseRequest`] for errors,
+/// requests and cancel safety.
+pub type Release = ReleaseRequest<ForHolder>;
 
 /// A release for a workflow. Await it to get a [`ReleaseOutcome`]. See
 /// [`LockClient::release_workflow`](crate::LockClient::release_workflow) for requests, and [`ReleaseRequest`] for errors
 /// and cancel safety.
-pub type ReleaseWorkflow = ReleaseRequest<OfWorkflow>;
+pub type ReleaseWorkflow = ReleaseRequest<ForWorkflow>;
 
-/// Marks the release of a grant.
+/// Marks a release of a lock that is held or saved.
 #[derive(Debug)]
-pub enum OfGrant {}
+pub enum ForHolder {}
 
-/// Marks the release of what a workflow holds.
+/// Marks a release for a workflow.
 #[derive(Debug)]
-pub enum OfWorkflow {}
+pub enum ForWorkflow {}
 
-/// A release before it is awaited.
+/// A [`Release`] or a [`ReleaseWorkflow`] before it is awaited.
 ///
 /// # Errors
 /// Returns [`Unknown`](crate::ErrorKind::Unknown): the lock is free at the latest when its lease ends. Returns
@@ -167,7 +168,8 @@ pub enum OfWorkflow {}
 /// # Requests and IAM actions
 /// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](ReleaseRequest::delete_row). It
 /// sends a second write after a response was lost, or when a copy of the lock renewed it in another process. It sends
-/// one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write and returns no row.
+/// one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write and returns no row. A release for a workflow
+/// begins with a consistent read, and writes only if the workflow holds the lock.
 ///
 /// # Cancel safety
 /// If the future is dropped, the lock may or may not be released, and its lease frees it. A release of a [saved
@@ -219,7 +221,8 @@ impl<Of> ReleaseRequest<Of> {
         Self { engine, what, budget, options: ReleaseOptions::default(), of: PhantomData }
     }
 
-    /// Sets the time that the release may take. Default: the budget of the lock, or else three request timeouts.
+    /// Sets the time that the release may take. Default: the budget of the guard. For a saved lock, or
+    /// for a workflow, three request timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self

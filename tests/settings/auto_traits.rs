@@ -4,9 +4,9 @@
 
 use lambda_lock::{
     Acquire, AcquireRequest, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error,
-    ErrorKind, FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation,
-    PeekedLock, Reclaim, Reclaiming, Release, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, SavedLock, SharedClock,
-    Sleep, TryAcquire, TryAcquired, Trying, Waiting,
+    ErrorKind, FailedWrite, Held, InOrder, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch,
+    Observation, PeekedLock, Reclaim, ReclaimAll, Reclaiming, Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow,
+    Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep, Together, TryAcquire, TryAcquired, Trying, Waiting,
 };
 
 macro_rules! pinned {
@@ -59,12 +59,16 @@ pinned! {
     Observation: [Send Sync Unpin];
     PeekedLock: [Send Sync Unpin];
     Reclaim<'static>: [Send Sync Unpin];
+    ReclaimAll<'static>: [Send Sync Unpin];
     Reclaiming: [Send Sync Unpin];
     Release: [Send Sync Unpin];
+    ReleaseAll: [Send Sync Unpin];
     ReleaseOutcome: [Send Sync Unpin];
     ReleaseWorkflow: [Send Sync Unpin];
     Renew<'static>: [Send Sync Unpin];
     Resume<'static>: [Send Sync Unpin];
+    ResumeAll<'static, InOrder>: [Send Sync Unpin];
+    ResumeAll<'static, Together>: [Send Sync Unpin];
     SavedLock: [Send Sync Unpin];
     SharedClock: [Send Sync Unpin];
     Sleep: [Send !Sync Unpin];
@@ -77,10 +81,14 @@ pinned! {
     <Commit<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <CommitAndRelease as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Reclaim<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <ReclaimAll<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Release as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <ReleaseAll as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <ReleaseWorkflow as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Renew<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Resume<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <ResumeAll<'static, InOrder> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <ResumeAll<'static, Together> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <TryAcquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
 }
 

@@ -208,7 +208,7 @@ impl Prefix {
 
 /// Writes the line of each invocation when its response has been sent, so that the response does not wait for it. Lambda
 /// [freezes](https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html) the process only when it asks for the
-/// next invocation.
+/// next invocation, and does not freeze it on Managed Instances.
 #[derive(Clone)]
 pub(crate) struct MetricsService<S> {
     pub(crate) metrics: Option<Arc<Metrics>>,

@@ -2,7 +2,8 @@
 //!
 //! stdout and stderr are one pipe, so their order is kept. When an invocation has ended, all of its output is in
 //! the pipe, which is read to its end at that time. If a process has several invocations at the same time, each
-//! gets the output of all of them.
+//! gets the output of all of them. They end with the response: what a process writes after that, such as its metrics,
+//! is in the output of another invocation, or in none.
 
 use super::lock;
 use rustix::io::{Errno, read};

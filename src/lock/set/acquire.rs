@@ -5,8 +5,8 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
-use crate::engine::error::{Blocked, BoxError, Error, ErrorKind};
-use crate::lock::acquire::{Trying, Waiting};
+use crate::engine::error::{Blocked, Error};
+use crate::lock::acquire::{Trying, Waiting, not_renewed};
 use crate::lock::guard::Lock;
 use crate::lock::renew::Renewable;
 use crate::lock::validity::Validity;
@@ -172,7 +172,8 @@ pub(super) enum TryAcquired {
 }
 
 impl TryAcquired {
-    pub(super) fn granted(self) -> Result<LockSet, Error> {
+    /// Returns the set. It is an error if some of the locks are held.
+    pub(super) fn or_blocked(self) -> Result<LockSet, Error> {
         match self {
             TryAcquired::Granted(set) => Ok(set),
             TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
@@ -279,14 +280,7 @@ impl<Grants> HeldLocks<Grants> {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let keys: Vec<LockKey> = self.keys().cloned().collect();
         self.finish().await;
-        Err(match error.kind() {
-            ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
-                let cause: BoxError = Box::new(error);
-                let named: Vec<&LockKey> = keys.iter().collect();
-                Error::of_failed_locks(Failure::OutcomeUnknown, Operation::Acquire, &named, cause)
-            }
-            _ => error,
-        })
+        Err(not_renewed(error, &keys.iter().collect::<Vec<_>>()))
     }
 
     /// Runs the work as long as all locks are ours, and releases them.
@@ -334,7 +328,7 @@ impl<'a> IntoFuture for AcquireAllRequest<'a, Waiting> {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
             self.wait()?;
-            self.go(true).await?.granted()
+            self.go(true).await?.or_blocked()
         })
     }
 }

@@ -29,11 +29,11 @@ pub const MOST_LOCKS: usize = 25;
 const MOST_IN_FLIGHT: usize = 8;
 
 /// Marks locks that one transaction acquired, all or none.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Together {}
 
 /// Marks locks that were acquired one after the other.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum InOrder {}
 
 /// Several held locks that were acquired together, with one fencing token. See

@@ -26,11 +26,11 @@ pub enum ReleaseAllOutcome {
 /// A release of several locks before it is awaited. Await it to get a [`ReleaseAllOutcome`].
 ///
 /// # Errors
-/// Returns the errors of [`Release`](crate::Release), of one of the locks. The leases free the locks whose release
+/// Returns the errors of [`ReleaseRequest`](crate::ReleaseRequest), of one of the locks. The leases free the locks whose release
 /// failed.
 ///
 /// # Requests and IAM actions
-/// It sends the requests of [`Release`](crate::Release) for each lock, up to eight at once: `dynamodb:UpdateItem`.
+/// It sends the requests of [`ReleaseRequest`](crate::ReleaseRequest) for each lock, up to eight at once: `dynamodb:UpdateItem`.
 ///
 /// # Cancel safety
 /// If the future is dropped, each lock may or may not be released, and its lease frees it.

@@ -26,7 +26,7 @@ pub type SavedLockChain = SavedLocks<InOrder>;
 
 /// Several held locks as data: a [`SavedLockSet`] or a [`SavedLockChain`]. As JSON it reads `{"locks":[…]}`, with one
 /// [`SavedLock`] for each lock.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedLocks<Grants> {
     locks: Vec<SavedLock>,
@@ -94,7 +94,8 @@ impl<Grants> HeldLocks<Grants> {
     }
 }
 
-/// A resume of several saved locks before it is awaited. See [`LockClient::resume_all`](crate::LockClient::resume_all) and
+/// A resume of several saved locks before it is awaited. Await it to get a [`LockSet`] or a
+/// [`LockChain`](crate::LockChain). See [`LockClient::resume_all`](crate::LockClient::resume_all) and
 /// [`LockClient::resume_chain`](crate::LockClient::resume_chain) for errors, requests and cancel safety.
 pub type ResumeAll<'a, Grants> = SavedLocksRequest<'a, Grants, Resuming>;
 
@@ -106,7 +107,9 @@ pub type ReclaimAll<'a> = SavedLocksRequest<'a, Together, Reclaiming>;
 #[derive(Debug)]
 pub enum Resuming {}
 
-/// A [`ResumeAll`] or a [`ReclaimAll`].
+/// A [`ResumeAll`] or a [`ReclaimAll`]. See [`LockClient::resume_all`](crate::LockClient::resume_all),
+/// [`LockClient::resume_chain`](crate::LockClient::resume_chain) and [`LockClient::reclaim_all`](crate::LockClient::reclaim_all)
+/// for errors, requests and cancel safety.
 #[must_use = "no lock is resumed or reclaimed until it is awaited"]
 pub struct SavedLocksRequest<'a, Grants, Mode> {
     engine: &'a Arc<Engine>,
@@ -118,14 +121,14 @@ pub struct SavedLocksRequest<'a, Grants, Mode> {
 }
 
 impl<'a, Mode> SavedLocksRequest<'a, Together, Mode> {
-    pub(crate) fn set(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
+    pub(crate) fn of_set(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
         let checked = saved.check(engine).and_then(|()| saved.check_token());
         Self { engine, saved, checked, lease: None, budget: None, mode: PhantomData }
     }
 }
 
 impl<'a> ResumeAll<'a, InOrder> {
-    pub(crate) fn chain(engine: &'a Arc<Engine>, saved: SavedLockChain) -> Self {
+    pub(crate) fn of_chain(engine: &'a Arc<Engine>, saved: SavedLockChain) -> Self {
         let checked = saved.check(engine);
         Self { engine, saved, checked, lease: None, budget: None, mode: PhantomData }
     }
@@ -133,13 +136,14 @@ impl<'a> ResumeAll<'a, InOrder> {
 
 impl<Grants, Mode> SavedLocksRequest<'_, Grants, Mode> {
     /// Sets the budget of the work that the locks are for, as [`Resume::within`] and [`within`](crate::Acquire::within) do for
-    /// one lock.
+    /// one lock. Default: none. A resume then keeps the saved leases, and a reclaim needs a lease.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
-    /// Sets the lease of each lock. Default: what the budget needs. A resume ignores it where that of the saved lock is longer.
+    /// Sets the lease of each lock. A resume only makes leases longer: it ignores a lease that is shorter than the saved one.
+    /// Default: what the budget needs, and for a resume at least the saved lease. A reclaim needs a lease or a budget.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
@@ -198,7 +202,7 @@ fn given_back(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -
     })
 }
 
-impl<'a, Grants: 'a> IntoFuture for ResumeAll<'a, Grants> {
+impl<'a, Grants: 'a> IntoFuture for SavedLocksRequest<'a, Grants, Resuming> {
     type Output = Result<HeldLocks<Grants>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -226,11 +230,11 @@ impl ReclaimAll<'_> {
             workflow: saved.locks[0].workflow().map(str::to_owned),
             keeps_attributes: true,
         };
-        acquire::acquire(engine, options, lease, budget, false).await?.granted()
+        acquire::acquire(engine, options, lease, budget, false).await?.or_blocked()
     }
 }
 
-impl<'a> IntoFuture for ReclaimAll<'a> {
+impl<'a> IntoFuture for SavedLocksRequest<'a, Together, Reclaiming> {
     type Output = Result<LockSet, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -239,8 +243,26 @@ impl<'a> IntoFuture for ReclaimAll<'a> {
     }
 }
 
+impl<Grants> Clone for SavedLocks<Grants> {
+    fn clone(&self) -> Self {
+        Self::from_locks(self.locks.clone())
+    }
+}
+
+impl<Grants> PartialEq for SavedLocks<Grants> {
+    fn eq(&self, other: &Self) -> bool {
+        self.locks == other.locks
+    }
+}
+
+impl<Grants> fmt::Debug for SavedLocks<Grants> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SavedLocks").field("locks", &self.locks).finish()
+    }
+}
+
 impl<Grants, Mode> fmt::Debug for SavedLocksRequest<'_, Grants, Mode> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SavedLocksRequest").field("saved", &self.saved.locks).finish_non_exhaustive()
+        f.debug_struct("SavedLocksRequest").field("saved", &self.saved).finish_non_exhaustive()
     }
 }
