@@ -19,8 +19,9 @@ BUILT = pathlib.Path(".aws-sam/build")
 MACHINES = {"arm64": 183, "x86_64": 62}
 # What only a program has that another one has to load, together with its libraries.
 PT_INTERP = 3
-# Bytes, zipped. The client of Step Functions, which ends the waits of executions, takes 0.1 MB of them.
-LIMITS = {"lock-task": 2_350_000}
+# Bytes, zipped. The client of Step Functions, which ends the waits of executions, takes 0.1 MB of them, and that the code is
+# optimised with `s` instead of `z` another 0.1 MB.
+LIMITS = {"lock-task": 2_400_000}
 
 
 def machine(program):
