@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TABLE: &str = "locks";
-/// Starts of each function that do not count. They load the binaries into memory.
+/// Starts of each function that do not count, before those that count. They load the binaries into memory.
 const WARM_UP: u32 = 3;
+/// How many starts of each function that count use one copy of its binary.
+const STARTS_PER_COPY: u32 = 25;
 
 /// The figures of one cold start, in milliseconds and kilobytes.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +37,19 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
     let lambda = Lambda::start(binaries.iter().map(|binary| function(binary, dynamodb.endpoint())).collect()).await?;
     let mut measured = vec![Vec::new(); binaries.len()];
     let mut random = fastrand::Rng::with_seed(1);
-    for round in 0..WARM_UP + starts {
+    let copies = starts.div_ceil(STARTS_PER_COPY);
+    for round in 0..starts + copies * WARM_UP {
+        let of_copy = round % (STARTS_PER_COPY + WARM_UP);
+        if of_copy == 0 {
+            binaries.iter().try_for_each(|binary| binary.copy_anew().map(drop))?;
+        }
         // If the order only rotated, each function would always follow the same other one, and would find the
         // processor's caches in the state that the other one left.
         let mut order: Vec<usize> = (0..binaries.len()).collect();
         random.shuffle(&mut order);
         for which in order {
             let start = start(&lambda, binaries[which].name, round).await?;
-            if round >= WARM_UP {
+            if of_copy >= WARM_UP {
                 measured[which].push(start);
             }
         }
