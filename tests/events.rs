@@ -11,15 +11,16 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::sleep;
+use tracing::Level;
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 const LEASE: Duration = secs(20);
 
-/// The events of ended operations.
-#[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<Value>>>);
+/// The events of ended operations. All have this level.
+#[derive(Clone)]
+struct Events(Arc<Mutex<Vec<Value>>>, Level);
 
 struct Fields(Map<String, Value>);
 
@@ -48,7 +49,7 @@ impl Visit for Fields {
 impl<S: tracing::Subscriber> Layer<S> for Events {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         if event.metadata().target() == "lambda_lock::operation" {
-            assert_eq!(*event.metadata().level(), tracing::Level::DEBUG);
+            assert_eq!(*event.metadata().level(), self.1);
             let mut fields = Fields(Map::new());
             event.record(&mut fields);
             self.0.lock().unwrap().push(Value::Object(fields.0));
@@ -62,7 +63,7 @@ struct Warnings(Arc<Mutex<Vec<Value>>>);
 
 impl<S: tracing::Subscriber> Layer<S> for Warnings {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        if *event.metadata().level() == tracing::Level::WARN {
+        if *event.metadata().level() == Level::WARN {
             let mut fields = Fields(Map::new());
             event.record(&mut fields);
             self.0.lock().unwrap().push(Value::Object(fields.0));
@@ -72,7 +73,11 @@ impl<S: tracing::Subscriber> Layer<S> for Warnings {
 
 impl Events {
     fn collected() -> (Self, DefaultGuard) {
-        let events = Self::default();
+        Self::collected_at(Level::DEBUG)
+    }
+
+    fn collected_at(level: Level) -> (Self, DefaultGuard) {
+        let events = Self(Arc::default(), level);
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
         (events, guard)
     }
@@ -202,6 +207,32 @@ async fn the_offset_of_the_wall_clock_is_told_with_each_response() {
     process.set_date_offset(None);
     process.locks("me").peek("k").await.unwrap();
     assert_eq!(events.0.lock().unwrap()[0].get("clock_offset_ms"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_told_to_reports_its_operations_at_info() {
+    let (events, _guard) = Events::collected_at(Level::INFO);
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.builder().operations_at_info().build().unwrap();
+    let operations = || events.take().iter().map(|event| event["operation"].clone()).collect::<Vec<_>>();
+
+    let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+    lock.release().await.unwrap();
+    locks.prefixed("team/").unwrap().peek("k").await.unwrap();
+    assert_eq!(operations(), ["acquire", "release", "peek"]);
+
+    let budget = process.budget(millis(3_000));
+    let too_long = async || {
+        sleep(secs(600)).await;
+        Ok::<_, Error>(())
+    };
+    locks.with_lock("one", &budget, async |_| too_long().await).await.unwrap_err();
+    assert!(operations().contains(&json!("work")));
+
+    let budget = process.budget(millis(3_000));
+    locks.acquire_all(["a", "b"]).within(&budget).run(async |_| too_long().await).await.unwrap_err();
+    assert!(operations().contains(&json!("work")));
 }
 
 /// The alarm `ClocksApart` of the template counts lines with this field.

@@ -80,8 +80,9 @@ impl<'a> Call<'a> {
 
     /// Ends the call. Returns the last error that the SDK returned, and what the call did.
     pub(crate) fn end(self) -> (Option<BoxError>, Report) {
-        let Self { span, requests, waited, takes_over, clock_offset_millis, cause, .. } = self;
-        (cause, Report { span: span.clone(), requests, waited, takes_over, clock_offset_millis })
+        let Self { engine, span, requests, waited, takes_over, clock_offset_millis, cause, .. } = self;
+        let (span, at_info) = (span.clone(), engine.operations_at_info);
+        (cause, Report { span, at_info, requests, waited, takes_over, clock_offset_millis })
     }
 
     /// Ends an operation that grants nothing. Reports what its result is called, or how it failed.

@@ -1,5 +1,6 @@
 //! Reports each operation at its end: on its span, and as one event that subscribers can count.
 
+use super::Engine;
 use super::error::Error;
 use crate::protocol::LockKey;
 use std::fmt;
@@ -9,10 +10,18 @@ use tracing::Span;
 /// The target of the events.
 const TARGET: &str = "lambda_lock::operation";
 
+/// Emits an event at the level that the client was built with.
+macro_rules! event {
+    ($at_info:expr, $($fields:tt)+) => {
+        if $at_info { tracing::info!(target: TARGET, $($fields)+) } else { tracing::debug!(target: TARGET, $($fields)+) }
+    };
+}
+
 /// What an operation did until it ended.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(super) span: Span,
+    pub(super) at_info: bool,
     pub(super) requests: u32,
     pub(super) waited: Duration,
     pub(super) takes_over: bool,
@@ -41,7 +50,7 @@ impl Report {
     }
 
     fn tell(self, operation: &str, key: &LockKey, outcome: &str, token: Option<u64>, lease_age: Option<Duration>) {
-        let Self { span, requests, waited, takes_over, clock_offset_millis } = self;
+        let Self { span, at_info, requests, waited, takes_over, clock_offset_millis } = self;
         let waited_ms = millis(waited);
         // All at once: a subscriber that writes JSON reads and writes all fields of the span for each call.
         match token {
@@ -49,16 +58,16 @@ impl Report {
             None => tracing::record_all!(span, attempts = requests, waited_ms, outcome),
         };
         let takeover = (outcome == "granted").then_some(takes_over);
-        tracing::debug!(
-            target: TARGET, parent: &span, operation, %key, outcome, requests, waited_ms, takeover,
+        event!(
+            at_info, parent: &span, operation, %key, outcome, requests, waited_ms, takeover,
             lease_age_ms = lease_age.map(millis), clock_offset_ms = clock_offset_millis
         );
     }
 }
 
 /// Reports that work was stopped because the lease of this lock ended.
-pub(crate) fn cut_short(key: &dyn fmt::Display) {
-    tracing::debug!(target: TARGET, operation = "work", %key, outcome = "CutShort");
+pub(crate) fn cut_short(engine: &Engine, key: &dyn fmt::Display) {
+    event!(engine.operations_at_info, operation = "work", %key, outcome = "CutShort");
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -74,7 +74,7 @@ impl Lock {
     pub(crate) async fn cut_short(self) -> Error {
         let key = self.key().clone();
         tracing::warn!(%key, token = self.fencing_token(), "the lease ended while the work ran: the work was stopped");
-        report::cut_short(&key);
+        report::cut_short(&self.engine, &key);
         if self.is_lost() {
             self.abandon();
             return Error::lost(&key);

@@ -147,7 +147,7 @@ impl Attempt {
     /// stays as it is.
     pub(super) fn cut_short(self) -> Error {
         self.lock.abandon();
-        report::cut_short(self.lock.key());
+        report::cut_short(&self.lock.engine, self.lock.key());
         Error::work_cut_short(self.lock.key())
     }
 

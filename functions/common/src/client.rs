@@ -66,7 +66,8 @@ impl Config {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
         let mut builder = LockClient::builder_from_conf(sdk_config(self)?, &self.table)
             .key_attribute(key_attribute)
-            .dialect(*dialect);
+            .dialect(*dialect)
+            .operations_at_info();
         if let Some(name) = sort_key_attribute {
             builder = builder.sort_key_attribute(name);
         }

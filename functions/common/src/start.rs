@@ -89,10 +89,10 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The crate's spans are left out: the line of each failure names the lock.
+    /// The crate's spans are left out, because the line of each failure names the lock, and so are the events that are counted.
     fn is_logged(&self, what: &Metadata<'_>) -> bool {
-        let is_of_the_crate = what.is_span() && what.target().starts_with("lambda_lock::");
-        *what.level() <= self.level && !is_of_the_crate && !is_of_a_handled_failure(what)
+        let is_left_out = what.is_span() && what.target().starts_with("lambda_lock::") || metrics::is_counted(what);
+        *what.level() <= self.level && !is_left_out && !is_of_a_handled_failure(what)
     }
 
     fn is_wanted(&self, what: &Metadata<'_>) -> bool {
@@ -116,10 +116,10 @@ impl<S: Subscriber> Layer<S> for Wanted {
         self.is_logged(event.metadata())
     }
 
-    /// The most verbose level of them. Without it each place where the runtime or the SDK could log at TRACE is looked at
-    /// once, which takes time at the start.
+    /// The most verbose level of them. Without it each place where the runtime or the SDK could log at DEBUG or TRACE is looked
+    /// at once, which takes time at the start. The lock client reports at INFO what is counted.
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(if self.counts { LevelFilter::DEBUG.max(self.level) } else { self.level })
+        Some(if self.counts { LevelFilter::INFO.max(self.level) } else { self.level })
     }
 }
 
@@ -157,9 +157,13 @@ mod tests {
     }
 
     fn lines(level: LevelFilter, events: impl FnOnce()) -> Vec<Value> {
+        lines_of(level, true, events)
+    }
+
+    fn lines_of(level: LevelFilter, counts: bool, events: impl FnOnce()) -> Vec<Value> {
         let written = Written::default();
         let writer = written.clone();
-        tracing::subscriber::with_default(subscriber(level, true, move || writer.clone()), events);
+        tracing::subscriber::with_default(subscriber(level, counts, move || writer.clone()), events);
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -202,9 +206,24 @@ mod tests {
     }
 
     #[test]
-    fn without_metrics_nothing_below_info_is_looked_at() {
-        for (counts, level) in [(false, LevelFilter::INFO), (true, LevelFilter::DEBUG)] {
-            assert_eq!(subscriber(LevelFilter::INFO, counts, io::sink).max_level_hint(), Some(level));
+    fn nothing_is_looked_at_that_is_neither_logged_nor_counted() {
+        for (level, counts, most_verbose) in [
+            (LevelFilter::INFO, false, LevelFilter::INFO),
+            (LevelFilter::INFO, true, LevelFilter::INFO),
+            (LevelFilter::ERROR, false, LevelFilter::ERROR),
+            (LevelFilter::ERROR, true, LevelFilter::INFO),
+        ] {
+            assert_eq!(subscriber(level, counts, io::sink).max_level_hint(), Some(most_verbose), "{level} {counts}");
+        }
+    }
+
+    #[test]
+    fn an_operation_is_no_line() {
+        for counts in [false, true] {
+            let lines = lines_of(LevelFilter::INFO, counts, || {
+                tracing::info!(target: "lambda_lock::operation", operation = "acquire", outcome = "granted");
+            });
+            assert!(lines.is_empty(), "{lines:?}");
         }
     }
 

@@ -119,7 +119,7 @@ impl Waker {
     #[expect(clippy::disallowed_methods, reason = "a wake item that is left behind harms nobody")]
     pub async fn forget(&self, item: &LockKey, within: Option<Duration>) {
         let within = within.unwrap_or(ATTEMPT_TIMEOUT).min(ATTEMPT_TIMEOUT);
-        match tokio::time::timeout(within, self.take(item)).await {
+        match tokio::time::timeout(within, Box::pin(self.take(item))).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => tracing::warn!(key = %item, %failure, "a wake item was left behind"),
             Err(_) => tracing::warn!(key = %item, "a wake item was left behind: DynamoDB did not respond in time"),
@@ -138,11 +138,12 @@ impl Waker {
         if sleepers.is_empty() {
             return;
         }
-        let all = async {
+        // In a box, because hardly any release wakes somebody.
+        let all = Box::pin(async {
             for Sleeper { key, ticket, last, .. } in sleepers {
                 self.wake_next(key, *ticket..=*last, WithoutItem::AwakeOrGone).await;
             }
-        };
+        });
         if tokio::time::timeout(within.unwrap_or(LONGEST).min(LONGEST), all).await.is_err() {
             tracing::warn!("the time was over before all were woken; who sleeps looks when its state times out");
         }

@@ -86,7 +86,7 @@ impl<Grants> HeldLocks<Grants> {
         let keys: Vec<LockKey> = self.keys().cloned().collect();
         let named: Vec<&LockKey> = keys.iter().collect();
         tracing::warn!(locks = keys.len(), first = %named[0], "a lease ended while the work ran: the work was stopped");
-        report::cut_short(named[0]);
+        report::cut_short(&self.engine, named[0]);
         if self.is_lost() {
             let error = self.lost_error();
             self.finish_lost().await;
