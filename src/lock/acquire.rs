@@ -310,7 +310,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     /// Returns the lock. It is an error if another caller holds it.
-    async fn or_held(mut self, wait: impl FnOnce(&Self) -> Result<Duration, Error>) -> Result<Lock, Error> {
+    async fn or_held(&mut self, wait: impl FnOnce(&Self) -> Result<Duration, Error>) -> Result<Lock, Error> {
         match self.go(wait).await? {
             TryAcquired::Granted(lock) => Ok(lock),
             TryAcquired::Held(held) => Err(Error::from_held(&self.key, held)),
@@ -498,7 +498,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
     type Output = Result<Lock, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
-    fn into_future(self) -> Self::IntoFuture {
+    fn into_future(mut self) -> Self::IntoFuture {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
             self.wait()?;
@@ -511,8 +511,8 @@ impl<'a> IntoFuture for AcquireRequest<'a, Reclaiming> {
     type Output = Result<Lock, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.or_held(|_| Ok(Duration::ZERO)))
+    fn into_future(mut self) -> Self::IntoFuture {
+        Box::pin(async move { self.or_held(|_| Ok(Duration::ZERO)).await })
     }
 }
 

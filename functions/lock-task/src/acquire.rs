@@ -7,8 +7,9 @@ use crate::refusal::WhenHeld;
 use crate::time::Time;
 use crate::wanted::Wanted;
 use lambda_lock::protocol::LONGEST_NAME;
-use lambda_lock::{Attribute, Lock, LockKey, LockSet, Observation};
+use lambda_lock::{Acquire, Attribute, Budget, Lock, LockKey, LockSet, Observation};
 use lambda_lock_functions::{Failure, Fields, Waker};
+use lambda_runtime::BoxFuture;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,6 +69,34 @@ impl Request {
         Ok(request)
     }
 
+    /// Begins to acquire one lock. Not inlined, so that the stack under the acquire has no place for this.
+    #[inline(never)]
+    fn acquire<'a>(
+        &mut self,
+        key: &LockKey,
+        budget: &Budget,
+        deps: &'a Deps,
+    ) -> <Acquire<'a> as IntoFuture>::IntoFuture {
+        let acquire = deps.locks.acquire(key);
+        // Without a place in line, a caller that comes back after seconds would be refused for as long as others wait.
+        let acquire = if self.in_line { acquire.between_calls() } else { acquire.out_of_turn() };
+        let acquire = acquire.owner(&self.owner).lease(self.lease).within(budget);
+        let mut acquire = acquire.attributes(std::mem::take(&mut self.attributes));
+        if self.reclaim {
+            acquire = acquire.reclaim_own();
+        }
+        if let Some(execution) = self.execution.take() {
+            acquire = acquire.workflow(execution);
+        }
+        if let Some(data) = self.data.take() {
+            acquire = acquire.data(data);
+        }
+        if let Some(observation) = self.observed.one.take() {
+            acquire = acquire.observation(observation);
+        }
+        acquire.into_future()
+    }
+
     /// A response names the owner with each lock of a set. Refuses a set that Step Functions could not pass on.
     fn check_response(&self) -> Result<(), Failure> {
         let Wanted::Set(keys) = &self.wanted else { return Ok(()) };
@@ -111,36 +140,19 @@ fn attributes(fields: &mut Fields) -> Result<BTreeMap<String, Attribute>, Failur
     Ok(attributes)
 }
 
-pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
+pub(crate) fn run<'a>(request: Request, time: &'a Time, deps: &'a Deps) -> BoxFuture<'a, Result<Value, Failure>> {
     match &request.wanted {
-        Wanted::Lock(key) => one(key.clone(), request, time, deps).await,
-        Wanted::Place { .. } | Wanted::Set(_) => several(request, time, deps).await,
+        Wanted::Lock(key) => Box::pin(one(key.clone(), request, time, deps)),
+        Wanted::Place { .. } | Wanted::Set(_) => Box::pin(several(request, time, deps)),
     }
 }
 
-async fn one(key: LockKey, request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    let Request { owner, reclaim, in_line, lease, wait, when_held, data, attributes, execution, observed, .. } =
-        request;
-    let budget = time.waiting(wait, lease);
-    let acquire = deps.locks.acquire(&key);
-    // Without a place in line, a caller that comes back after seconds would be refused for as long as others wait.
-    let acquire = if in_line { acquire.between_calls() } else { acquire.out_of_turn() };
-    let mut acquire = acquire.owner(&owner).lease(lease).within(&budget).attributes(attributes);
-    if reclaim {
-        acquire = acquire.reclaim_own();
-    }
-    if let Some(execution) = execution {
-        acquire = acquire.workflow(execution);
-    }
-    if let Some(data) = data {
-        acquire = acquire.data(data);
-    }
+async fn one(key: LockKey, mut request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
+    let budget = time.waiting(request.wait, request.lease);
     // A caller that was woken has no wake item any more.
-    let slept_with = observed.one.as_ref().filter(|_| observed.has_waited && in_line).and_then(Observation::ticket);
-    if let Some(observation) = observed.one {
-        acquire = acquire.observation(observation);
-    }
-    let acquired = acquire.await;
+    let observed = request.observed.one.as_ref().filter(|_| request.observed.has_waited && request.in_line);
+    let slept_with = observed.and_then(Observation::ticket);
+    let acquired = request.acquire(&key, &budget, deps).await;
     // With the lock it needs no place any more, and whoever was passed has another one by now.
     let place = acquired.as_ref().err().map(|error| error.held().and_then(|held| held.observation.ticket()));
     let left_behind = slept_with.filter(|_| place.is_none_or(|place| place.is_some() && place != slept_with));
@@ -150,7 +162,7 @@ async fn one(key: LockKey, request: Request, time: &Time, deps: &Deps) -> Result
     match acquired {
         Ok(lock) => Ok(granted(lock, deps)),
         Err(error) => match error.held() {
-            Some(held) => when_held.refusal(&key, held, &owner, deps),
+            Some(held) => request.when_held.refusal(&key, held, &request.owner, deps),
             None => Err(error.into()),
         },
     }

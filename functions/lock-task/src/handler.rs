@@ -5,14 +5,18 @@ use crate::time::Time;
 use crate::{acquire, peek, release, renew, wait};
 use lambda_lock::{LockKey, MOST_LOCKS};
 use lambda_lock_functions::{Event, Failure, Fields};
-use lambda_runtime::LambdaEvent;
+use lambda_runtime::{BoxFuture, LambdaEvent};
 use serde_json::Value;
 
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
     let fields = Fields::of_event(&event.payload)?;
     let keys = keys(&fields);
     let deps = deps.of_tenant(&event.context)?;
-    let done = run(fields, &Time::of(&event.context), &deps).await;
+    let time = Time::of(&event.context);
+    let done = match action(fields, &time, &deps) {
+        Ok(action) => action.await,
+        Err(malformed) => Err(malformed),
+    };
     done.map_err(|failure| match &*keys {
         [] => failure,
         [key] => failure.of_row(&deps.row(key), key),
@@ -20,15 +24,24 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     })
 }
 
-async fn run(mut fields: Fields, time: &Time, deps: &Deps) -> Result<Value, Failure> {
-    match fields.text("action")?.as_str() {
-        "acquire" => acquire::run(acquire::Request::read(fields, deps)?, time, deps).await,
-        "renew" => renew::run(renew::Request::read(fields, deps)?, time, deps).await,
-        "release" => release::run(release::Request::read(fields, deps)?, time, deps).await,
-        "wait" => wait::run(wait::Request::read(fields, deps)?, deps).await,
-        "peek" => peek::run(peek::Request::read(fields, deps)?, deps).await,
-        _ => Err(fields.malformed("action", "give acquire, wait, renew, release or peek")),
-    }
+/// Reads the request. Returns what it asks for, to be run.
+///
+/// It is a function of its own, and each action is in a box of its own, so that the stack under an action has no place for
+/// this, and for the other actions. Each page of the stack that is touched for the first time costs a page fault.
+#[inline(never)]
+fn action<'a>(
+    mut fields: Fields,
+    time: &'a Time,
+    deps: &'a Deps,
+) -> Result<BoxFuture<'a, Result<Value, Failure>>, Failure> {
+    Ok(match fields.text("action")?.as_str() {
+        "acquire" => acquire::run(acquire::Request::read(fields, deps)?, time, deps),
+        "renew" => Box::pin(renew::run(renew::Request::read(fields, deps)?, time, deps)),
+        "release" => Box::pin(release::run(release::Request::read(fields, deps)?, time, deps)),
+        "wait" => Box::pin(wait::run(wait::Request::read(fields, deps)?, deps)),
+        "peek" => Box::pin(peek::run(peek::Request::read(fields, deps)?, deps)),
+        _ => return Err(fields.malformed("action", "give acquire, wait, renew, release or peek")),
+    })
 }
 
 /// Returns the keys of the locks, even if another field of the request is malformed. The log line of a failure
