@@ -176,6 +176,18 @@ pub fn assert_tells_nothing(logs: &str) {
     }
 }
 
+/// Checks that there are lines of metrics, and that each one counts requests.
+///
+/// # Panics
+/// If not.
+#[track_caller]
+pub fn assert_counted(logs: &str) {
+    let metrics = metrics(logs);
+    if metrics.is_empty() || !metrics.iter().all(|line| line["Requests"].as_u64() > Some(0)) {
+        stop(&logs);
+    }
+}
+
 /// Loses the response to the first request.
 pub fn first_answer_lost() -> impl Fn(&Call) -> Fate + Send + Sync {
     let calls = AtomicU32::new(0);

@@ -165,9 +165,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// Reports each operation as an event at `INFO`. Default: at `DEBUG`. Use this with a subscriber that counts operations, and
-    /// looks at nothing else below `INFO`: a subscriber that looks at `DEBUG` makes each place in the SDK that could log at
-    /// `DEBUG` ask it once, which takes time in a cold start.
+    /// Reports each operation as an event at `INFO`. Default: at `DEBUG`. Use this with a subscriber that counts operations and
+    /// otherwise does not look at `DEBUG`. Each place in the SDK that could log at `DEBUG` asks a subscriber that looks at
+    /// `DEBUG` once, which takes time in a cold start.
     ///
     /// A subscriber that writes lines at `INFO` then writes one for each operation, unless it leaves out the target
     /// `lambda_lock::operation`.

@@ -44,7 +44,7 @@ pub(crate) struct Engine {
     /// As the caller gave it, or drawn at its first use.
     pub(crate) owner: OnceLock<String>,
     pub(crate) one_home_region: bool,
-    /// The level of the events of [`report`]: INFO instead of DEBUG.
+    /// Whether the events of [`report`] are at INFO, and not at DEBUG.
     pub(crate) operations_at_info: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) clock: SharedClock,

@@ -13,8 +13,9 @@ use tokio::process::Command;
 #[derive(Debug)]
 pub(crate) struct Binary {
     pub(crate) name: &'static str,
-    built: PathBuf,
-    /// The copy that is started.
+    /// What is copied. `None` for what is started as it is.
+    built: Option<PathBuf>,
+    /// What is started.
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
 }
@@ -104,25 +105,27 @@ impl Tools {
 
 impl Binary {
     fn at(artifacts: &Path, name: &'static str) -> anyhow::Result<Self> {
-        let binary = Self {
-            name,
-            built: artifacts.join("bootstrap"),
-            path: artifacts.join("measured"),
-            bytes: 0,
-        };
-        Ok(Self { bytes: binary.copy_anew()?, ..binary })
+        let built = artifacts.join("bootstrap");
+        let bytes = built.metadata().with_context(|| format!("{} is not there", built.display()))?.len();
+        let binary = Self { name, built: Some(built), path: artifacts.join("measured"), bytes };
+        binary.copy_anew()?;
+        Ok(binary)
     }
 
-    /// Makes a new copy to start. Returns its bytes.
+    /// Makes a new copy to start.
     ///
     /// The system loads a file that was just written in larger pieces than one that it has read again, and where in memory
     /// the file is makes a start some percent faster or slower. So a function is measured from many copies.
-    pub(crate) fn copy_anew(&self) -> anyhow::Result<u64> {
-        // A new file, and not the old one with the same bytes written again.
-        if self.path.exists() {
-            std::fs::remove_file(&self.path).with_context(|| format!("cannot remove {}", self.path.display()))?;
-        }
-        std::fs::copy(&self.built, &self.path).with_context(|| format!("cannot copy {}", self.built.display()))
+    pub(crate) fn copy_anew(&self) -> anyhow::Result<()> {
+        let Some(built) = &self.built else { return Ok(()) };
+        // The old copy keeps its place in memory until the new one has another.
+        let next = self.path.with_extension("next");
+        let copied = || {
+            std::fs::copy(built, &next)?;
+            std::fs::File::open(&next)?.sync_all()?;
+            std::fs::rename(&next, &self.path)
+        };
+        copied().with_context(|| format!("cannot copy {}", built.display()))
     }
 }
 
@@ -148,9 +151,5 @@ async fn build_java(here: &Path) -> anyhow::Result<Binary> {
     for library in std::fs::read_dir(directory.join("lib"))? {
         bytes += library?.metadata()?.len();
     }
-    let built = directory.join("built");
-    std::fs::rename(&path, &built)?;
-    let java = Binary { name: "java-client", built, path, bytes };
-    java.copy_anew()?;
-    Ok(java)
+    Ok(Binary { name: "java-client", built: None, path, bytes })
 }

@@ -8,7 +8,7 @@ mod rounds;
 mod statistics;
 
 use crate::build::{Binary, build_all};
-use crate::rounds::{Start, measure};
+use crate::rounds::{STARTS_PER_COPY, Start, measure};
 use crate::statistics::Comparison;
 use anyhow::bail;
 use clap::Parser;
@@ -59,7 +59,7 @@ const PROMISES: [(&str, &str, f64); 6] = [
     (FIRST_ANSWER, "bare-defaults", 0.45),
     (SECOND_ANSWER, "bare-lean", 1.05),
     (SECOND_ANSWER, "bare-defaults", 0.45),
-    (MEMORY, "bare-lean", 1.25),
+    (MEMORY, "bare-lean", 1.2),
     (MEMORY, "bare-defaults", 0.5),
 ];
 
@@ -102,7 +102,8 @@ fn compare(binaries: &[Binary], starts: &[Vec<Start>]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (what, unit, figure) in MEASURES {
         for (&Binary { name: other, .. }, theirs) in measured.clone() {
-            let comparison = Comparison::of(ours.iter().map(figure).zip(theirs.iter().map(figure)));
+            let figures = ours.iter().map(figure).zip(theirs.iter().map(figure));
+            let comparison = Comparison::of(figures, STARTS_PER_COPY as usize);
             rows.push(Row { what, unit, other, comparison });
         }
     }

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TABLE: &str = "locks";
-/// Starts of each function that do not count, before those that count. They load the binaries into memory.
-const WARM_UP: u32 = 3;
-/// How many starts of each function that count use one copy of its binary.
-const STARTS_PER_COPY: u32 = 25;
+/// Starts from a new copy of a binary that do not count. They load it into memory.
+const WARM_UP: u32 = 1;
+/// How many starts that count use one copy of a binary.
+pub(crate) const STARTS_PER_COPY: u32 = 5;
 
 /// The figures of one cold start, in milliseconds and kilobytes.
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +37,9 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
     let lambda = Lambda::start(binaries.iter().map(|binary| function(binary, dynamodb.endpoint())).collect()).await?;
     let mut measured = vec![Vec::new(); binaries.len()];
     let mut random = fastrand::Rng::with_seed(1);
-    let copies = starts.div_ceil(STARTS_PER_COPY);
-    for round in 0..starts + copies * WARM_UP {
-        let of_copy = round % (STARTS_PER_COPY + WARM_UP);
-        if of_copy == 0 {
-            binaries.iter().try_for_each(|binary| binary.copy_anew().map(drop))?;
+    for (round, use_of_copy) in rounds(starts).enumerate() {
+        if use_of_copy == 0 {
+            binaries.iter().try_for_each(Binary::copy_anew)?;
         }
         // If the order only rotated, each function would always follow the same other one, and would find the
         // processor's caches in the state that the other one left.
@@ -49,12 +47,18 @@ pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<
         random.shuffle(&mut order);
         for which in order {
             let start = start(&lambda, binaries[which].name, round).await?;
-            if of_copy >= WARM_UP {
+            if use_of_copy >= WARM_UP {
                 measured[which].push(start);
             }
         }
     }
     Ok(measured)
+}
+
+/// The rounds with this many that count. Tells of each one how many used the same copies before.
+fn rounds(starts: u32) -> impl Iterator<Item = u32> {
+    let all = starts + starts.div_ceil(STARTS_PER_COPY) * WARM_UP;
+    (0..all).map(|round| round % (STARTS_PER_COPY + WARM_UP))
 }
 
 fn function(binary: &Binary, dynamodb: &str) -> Function {
@@ -71,7 +75,7 @@ fn function(binary: &Binary, dynamodb: &str) -> Function {
     }
 }
 
-async fn start(lambda: &Lambda, name: &str, round: u32) -> anyhow::Result<Start> {
+async fn start(lambda: &Lambda, name: &str, round: usize) -> anyhow::Result<Start> {
     let key = format!("{name}-{round}");
     let acquire = json!({ "action": "acquire", "key": key, "owner": "cold-start", "leaseSeconds": 30 });
     let first = lambda.invoke(name, &acquire.to_string()).await?;
@@ -127,4 +131,19 @@ fn page_faults(process: u32) -> anyhow::Result<f64> {
 
 fn millis(duration: Option<Duration>) -> anyhow::Result<f64> {
     Ok(duration.context("this was not a cold start")?.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_copy_is_warmed_up_and_as_many_rounds_count_as_were_asked_for() {
+        for starts in [2, 5, 7, 100] {
+            let rounds: Vec<u32> = rounds(starts).collect();
+            assert_eq!(rounds.iter().filter(|before| **before >= WARM_UP).count(), starts as usize, "{rounds:?}");
+            assert_eq!(rounds.iter().filter(|before| **before == 0).count(), starts.div_ceil(STARTS_PER_COPY) as usize);
+            assert_eq!(rounds[0], 0);
+        }
+    }
 }

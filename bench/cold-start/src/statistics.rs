@@ -6,11 +6,13 @@ const RESAMPLES: usize = 2_000;
 #[derive(Debug)]
 pub(crate) struct Comparison {
     rounds: Vec<(f64, f64)>,
+    /// So many rounds in a row used the same copies of the binaries.
+    rounds_per_copy: usize,
 }
 
 impl Comparison {
-    pub(crate) fn of(rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        Self { rounds: rounds.into_iter().collect() }
+    pub(crate) fn of(rounds: impl IntoIterator<Item = (f64, f64)>, rounds_per_copy: usize) -> Self {
+        Self { rounds: rounds.into_iter().collect(), rounds_per_copy }
     }
 
     pub(crate) fn ours(&self) -> f64 {
@@ -26,11 +28,16 @@ impl Comparison {
         self.ours() / self.theirs()
     }
 
-    /// The 95 % interval of the ratio. Starts of one round are drawn together, with replacement, from a fixed seed.
+    /// The 95 % interval of the ratio. All rounds of one copy are drawn together, with replacement, from a fixed seed, because
+    /// a copy makes all its starts faster or slower.
     pub(crate) fn interval(&self) -> (f64, f64) {
         let mut random = fastrand::Rng::with_seed(1);
+        let copies: Vec<_> = self.rounds.chunks(self.rounds_per_copy).collect();
         let mut ratios: Vec<f64> = (0..RESAMPLES)
-            .map(|_| Self::of(self.rounds.iter().map(|_| self.rounds[random.usize(..self.rounds.len())])).ratio())
+            .map(|_| {
+                let drawn = copies.iter().flat_map(|_| copies[random.usize(..copies.len())]).copied();
+                Self::of(drawn, self.rounds_per_copy).ratio()
+            })
             .collect();
         ratios.sort_by(f64::total_cmp);
         (ratios[RESAMPLES / 40], ratios[RESAMPLES - 1 - RESAMPLES / 40])
@@ -51,7 +58,7 @@ mod tests {
     fn one_slow_round_does_not_change_the_ratio() {
         let mut rounds = vec![(110.0, 100.0); 50];
         rounds.push((9_000.0, 100.0));
-        let comparison = Comparison::of(rounds);
+        let comparison = Comparison::of(rounds, 1);
         assert_eq!((comparison.ours(), comparison.theirs()), (110.0, 100.0));
         assert_eq!(comparison.interval(), (1.1, 1.1));
     }
@@ -59,7 +66,18 @@ mod tests {
     #[test]
     fn the_interval_is_as_wide_as_the_rounds_differ() {
         let rounds = [(90.0, 100.0), (100.0, 100.0), (110.0, 100.0), (105.0, 100.0), (95.0, 100.0)];
-        let (low, high) = Comparison::of(rounds).interval();
+        let (low, high) = Comparison::of(rounds, 1).interval();
         assert!(low < 1.0 && 1.0 < high, "{low} {high}");
+    }
+
+    #[test]
+    fn rounds_of_one_copy_are_no_evidence_of_their_own() {
+        // The second copy is slow.
+        let rounds = || (0..100).map(|round| (if round < 50 { 100.0 } else { 110.0 }, 100.0));
+        assert_eq!(Comparison::of(rounds(), 50).interval(), (1.0, 1.1));
+        // Rounds that were slow each by itself tell more of their median.
+        let slow = |round| round % 10 == 9;
+        let each = (0..100).map(|round| (if slow(round) { 110.0 } else { 100.0 }, 100.0));
+        assert_eq!(Comparison::of(each, 1).interval(), (1.0, 1.0));
     }
 }

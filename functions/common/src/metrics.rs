@@ -291,6 +291,17 @@ pub(crate) fn is_counted(event: &Metadata<'_>) -> bool {
     event.is_event() && event.target() == OPERATIONS
 }
 
+/// How many requests are counted meanwhile.
+#[cfg(test)]
+pub(crate) async fn requests_counted(meanwhile: impl Future<Output = ()>) -> i64 {
+    COUNTED
+        .scope(Box::default(), async {
+            meanwhile.await;
+            COUNTED.with(|counted| counted.borrow().requests)
+        })
+        .await
+}
+
 /// Adds an event of the crate to the invocation in which it occurs. Outside of one, or without metrics, nothing is counted.
 pub(crate) fn count(event: &Event<'_>) {
     let _ = COUNTED.try_with(|counted| {

@@ -89,7 +89,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The crate's spans are left out, because the line of each failure names the lock, and so are the events that are counted.
+    /// The crate's spans are left out, because the line of each failure names the lock. So are its events of operations.
     fn is_logged(&self, what: &Metadata<'_>) -> bool {
         let is_left_out = what.is_span() && what.target().starts_with("lambda_lock::") || metrics::is_counted(what);
         *what.level() <= self.level && !is_left_out && !is_of_a_handled_failure(what)
@@ -119,7 +119,7 @@ impl<S: Subscriber> Layer<S> for Wanted {
     /// The most verbose level of them. Without it each place where the runtime or the SDK could log at DEBUG or TRACE is looked
     /// at once, which takes time at the start. The lock client reports at INFO what is counted.
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(if self.counts { LevelFilter::INFO.max(self.level) } else { self.level })
+        Some(if self.counts { LevelFilter::INFO } else { self.level })
     }
 }
 
@@ -136,10 +136,12 @@ fn is_of_a_handled_failure(event: &Metadata<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lambda_lock::LockKey;
+    use crate::metrics::requests_counted;
+    use lambda_lock::{Budget, LockKey};
     use serde_json::Value;
     use std::io;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     /// The log lines that were written.
     #[derive(Clone, Default)]
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_that_is_neither_logged_nor_counted() {
+    fn the_most_verbose_level_is_that_of_what_is_logged_or_counted() {
         for (level, counts, most_verbose) in [
             (LevelFilter::INFO, false, LevelFilter::INFO),
             (LevelFilter::INFO, true, LevelFilter::INFO),
@@ -217,14 +219,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_operation_is_no_line() {
-        for counts in [false, true] {
-            let lines = lines_of(LevelFilter::INFO, counts, || {
-                tracing::info!(target: "lambda_lock::operation", operation = "acquire", outcome = "granted");
-            });
-            assert!(lines.is_empty(), "{lines:?}");
+    #[tokio::test]
+    async fn an_operation_is_counted_at_each_log_level_and_is_no_line() {
+        for level in [LevelFilter::INFO, LevelFilter::WARN, LevelFilter::ERROR] {
+            for (counts, expected) in [(true, 2), (false, 0)] {
+                let counted = requests_counted(async {
+                    let lines = lines_of(level, counts, || {
+                        tracing::info!(target: "lambda_lock::operation", operation = "acquire", requests = 2_u64);
+                    });
+                    assert!(lines.is_empty(), "{lines:?}");
+                });
+                assert_eq!(counted.await, expected, "{level} {counts}");
+            }
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_lock_client_does_is_counted() {
+        let environment = [
+            ("LOCK_TABLE", "locks"),
+            ("AWS_REGION", "eu-central-1"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            // Nobody listens there.
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+        ];
+        let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+        let locks = Config::read(&|name| Ok(value(name))).unwrap().locks().unwrap();
+        let _guard = tracing::subscriber::set_default(subscriber(LevelFilter::ERROR, true, io::sink));
+        let counted = requests_counted(async {
+            let budget = Budget::lasting(Duration::from_millis(100));
+            locks.acquire("customer-7").within(&budget).await.unwrap_err();
+        });
+        assert!(counted.await > 0);
     }
 
     #[test]

@@ -119,6 +119,7 @@ impl Waker {
     #[expect(clippy::disallowed_methods, reason = "a wake item that is left behind harms nobody")]
     pub async fn forget(&self, item: &LockKey, within: Option<Duration>) {
         let within = within.unwrap_or(ATTEMPT_TIMEOUT).min(ATTEMPT_TIMEOUT);
+        // In a box, so that an acquire that leaves no wake item behind has a small future.
         match tokio::time::timeout(within, Box::pin(self.take(item))).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => tracing::warn!(key = %item, %failure, "a wake item was left behind"),
@@ -138,7 +139,7 @@ impl Waker {
         if sleepers.is_empty() {
             return;
         }
-        // In a box, because hardly any release wakes somebody.
+        // In a box, so that a release that wakes nobody, as nearly all of them, has a small future.
         let all = Box::pin(async {
             for Sleeper { key, ticket, last, .. } in sleepers {
                 self.wake_next(key, *ticket..=*last, WithoutItem::AwakeOrGone).await;

@@ -69,7 +69,8 @@ impl Request {
         Ok(request)
     }
 
-    /// Begins to acquire one lock. Not inlined, so that the stack under the acquire has no place for this.
+    /// Makes the acquire of one lock. Takes out of the request what only the acquire needs. Not inlined, so that it uses no
+    /// stack while the acquire runs.
     #[inline(never)]
     fn acquire<'a>(
         &mut self,

@@ -26,8 +26,8 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
 
 /// Reads the request. Returns what it asks for, to be run.
 ///
-/// It is a function of its own, and each action is in a box of its own, so that the stack under an action has no place for
-/// this, and for the other actions. Each page of the stack that is touched for the first time costs a page fault.
+/// It is a function of its own, and each action is in a box of its own. So while an action runs, neither this function nor the
+/// other actions use the stack. Each page of the stack that is touched for the first time costs a page fault.
 #[inline(never)]
 fn action<'a>(
     mut fields: Fields,
