@@ -4,12 +4,13 @@
 //! A proxy makes each request take some milliseconds, as one within a Region does.
 
 use crate::Error;
-use crate::turns::{HandOver, Turn, hand_overs, most_passed};
+use crate::tickets::{Tickets, noted};
+use crate::turns::{HandOver, Ticket, Turn, hand_overs, most_passed, most_passed_in_line};
 use clap::Args;
 use fastrand::Rng;
 use lambda_lock::{Budget, LockClient};
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
-use lambda_lock_local::{LocalDynamoDb, client};
+use lambda_lock_local::{LocalDynamoDb, client, config};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -119,6 +120,7 @@ struct Seen {
     writes: u64,
     hand_overs: Vec<Duration>,
     most_passed: usize,
+    most_passed_in_line: Option<usize>,
     took: Duration,
 }
 
@@ -129,6 +131,7 @@ impl Seen {
         self.writes += stage.writes.swap(0, Ordering::Relaxed);
         self.hand_overs.extend(hand_overs(&mut turns));
         self.most_passed = self.most_passed.max(most_passed(&mut turns));
+        self.most_passed_in_line = self.most_passed_in_line.max(most_passed_in_line(&mut turns));
         let first = turns.iter().map(|turn| turn.came).min();
         self.took += first.and_then(|first| Some(turns.last()?.released - first)).unwrap_or_default();
     }
@@ -139,18 +142,19 @@ impl Seen {
             [self.reads + self.writes, self.writes, self.reads].map(|count| count as f64 / turns);
         let hand_over = HandOver::of(&self.hand_overs);
         println!(
-            "| {of} | {requests:.1} | {writes:.1} | {reads:.1} | {:.0} | {:.0} | {} | {:.1} |",
+            "| {of} | {requests:.1} | {writes:.1} | {reads:.1} | {:.0} | {:.0} | {} | {} | {:.1} |",
             hand_over.median,
             hand_over.most,
             self.most_passed,
+            self.most_passed_in_line.map_or("–".to_owned(), |most| most.to_string()),
             self.took.as_secs_f64(),
         );
     }
 }
 
 const HEAD: &str =
-    "requests of a turn | writes | reads | hand-over, median in ms | 99 % | most often passed | seconds |
-|---|---:|---:|---:|---:|---:|---:|---:|";
+    "requests of a turn | writes | reads | hand-over, median in ms | 99 % | most often passed | in line | seconds |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|";
 
 pub(crate) async fn run(line: &Line) -> Result<(), Error> {
     for &rounds in &line.turns {
@@ -178,7 +182,7 @@ pub(crate) async fn run(line: &Line) -> Result<(), Error> {
 
 async fn scene(line: &Line, callers: usize, rounds: usize, work: Work, waiting: Waiting) -> Result<(), Error> {
     let stage = Stage::new().await?;
-    let locks = LockClient::builder(client(stage.proxy.endpoint()), LOCKS).build()?;
+    let locks = LockClient::builder_from_conf(config(stage.proxy.endpoint()).interceptor(Tickets), LOCKS).build()?;
     locks.acquire("warm").within(&Budget::lasting(WAIT)).await?.release().await?;
     let (mut first, mut later) = (Seen::default(), Seen::default());
     for repeat in 0..line.repeats {
@@ -219,16 +223,19 @@ async fn turns(
     for _ in 0..rounds {
         let came = began.elapsed();
         let acquire = locks.acquire(&key).within(&budget).lease(LEASE);
-        let lock = match waiting {
-            Waiting::OutOfTurn => acquire.out_of_turn().await?,
-            Waiting::Default => acquire.await?,
-            Waiting::InTurn => acquire.in_turn().await?,
+        let acquire = match waiting {
+            Waiting::OutOfTurn => acquire.out_of_turn(),
+            Waiting::Default => acquire,
+            Waiting::InTurn => acquire.in_turn(),
         };
+        let (lock, ticket) = noted(acquire.into_future()).await;
+        let lock = lock?;
+        let ticket = ticket.map(|(number, given)| Ticket { number, given: given.duration_since(began) });
         let granted = began.elapsed();
         sleep(work.drawn(&mut rng)).await;
         let released = began.elapsed();
         lock.release().await?;
-        turns.push(Turn { came, granted, released });
+        turns.push(Turn { came, granted, released, ticket });
     }
     Ok(turns)
 }

@@ -11,6 +11,7 @@ mod line;
 mod ours;
 mod sets;
 mod statistics;
+mod tickets;
 mod turns;
 
 use crate::ours::Ours;

@@ -13,6 +13,14 @@ pub(crate) struct Turn {
     pub(crate) came: Duration,
     pub(crate) granted: Duration,
     pub(crate) released: Duration,
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// The place of a caller in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) number: u64,
+    pub(crate) given: Duration,
 }
 
 /// Milliseconds from a release to the next grant, while somebody waited.
@@ -38,6 +46,18 @@ pub(crate) fn most_passed(turns: &mut [Turn]) -> usize {
     turns.iter().enumerate().map(passed).max().unwrap_or_default()
 }
 
+/// The same for callers in line, from when each has its ticket: how often it was passed by larger tickets, and by callers
+/// without one who came later. `None` if nobody had a ticket.
+pub(crate) fn most_passed_in_line(turns: &mut [Turn]) -> Option<usize> {
+    turns.sort_by_key(|turn| turn.granted);
+    let passed = |(index, turn): (usize, &Turn)| {
+        let own = turn.ticket?;
+        let passes = |other: &&Turn| other.ticket.map_or(other.came > own.given, |ticket| ticket.number > own.number);
+        Some(turns[..index].iter().filter(passes).count())
+    };
+    turns.iter().enumerate().filter_map(passed).max()
+}
+
 impl HandOver {
     /// The median, and what 99 of a hundred do not exceed.
     pub(crate) fn of(hand_overs: &[Duration]) -> Self {
@@ -60,6 +80,7 @@ mod tests {
             came: millis(*came),
             granted: millis(*granted),
             released: millis(*released),
+            ticket: None,
         };
         of.iter().map(turn).collect()
     }
@@ -80,6 +101,23 @@ mod tests {
             (&[(0, 30, 40), (21, 21, 30)], 1),
         ] {
             assert_eq!(most_passed(&mut turns(of)), passed, "{of:?}");
+        }
+    }
+
+    #[test]
+    fn a_caller_in_line_is_passed_by_larger_tickets_and_by_those_who_come_later_without_one() {
+        // Each comes, is granted the lock and releases it, with its ticket and when that was given.
+        for (of, passed) in [
+            (&[(0, 10, 20, None), (5, 30, 40, None)][..], None),
+            (&[(0, 10, 20, None), (5, 30, 40, Some((1, 8))), (6, 40, 50, Some((2, 9)))], Some(0)),
+            (&[(5, 40, 50, Some((1, 8))), (6, 30, 40, Some((2, 9)))], Some(1)),
+            (&[(5, 40, 50, Some((1, 8))), (9, 30, 40, None), (8, 20, 30, None), (41, 50, 60, None)], Some(1)),
+        ] {
+            let turn = |&(came, granted, released, ticket): &(u64, u64, u64, Option<(u64, u64)>)| Turn {
+                ticket: ticket.map(|(number, given)| Ticket { number, given: Duration::from_millis(given) }),
+                ..turns(&[(came, granted, released)])[0]
+            };
+            assert_eq!(most_passed_in_line(&mut of.iter().map(turn).collect::<Vec<_>>()), passed, "{of:?}");
         }
     }
 }

@@ -198,8 +198,9 @@ pub(crate) async fn measure(
 /// Reads the turns that a driver tells.
 fn turns(told: &Value) -> Option<Vec<Turn>> {
     let micros = |value: &Value| value.as_u64().map(Duration::from_micros);
-    let turn =
-        |turn: &Value| Some(Turn { came: micros(&turn[0])?, granted: micros(&turn[1])?, released: micros(&turn[2])? });
+    let turn = |turn: &Value| {
+        Some(Turn { came: micros(&turn[0])?, granted: micros(&turn[1])?, released: micros(&turn[2])?, ticket: None })
+    };
     told.as_array()?.iter().map(turn).collect()
 }
 
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn the_turns_of_a_driver_are_read_or_missing() {
         let [came, granted, released] = [1, 2, 3].map(Duration::from_micros);
-        assert_eq!(turns(&json!([[1, 2, 3]])), Some(vec![Turn { came, granted, released }]));
+        assert_eq!(turns(&json!([[1, 2, 3]])), Some(vec![Turn { came, granted, released, ticket: None }]));
         assert_eq!([turns(&Value::Null), turns(&json!([[1, 2]]))], [None, None]);
     }
 
