@@ -63,7 +63,10 @@ impl Tools {
         let artifacts = workspace().join("target/cold-start").join(name);
         if ARCH == "aarch64" {
             let mut command = Command::new("make");
-            command.args(["--file", "deploy/template/Makefile"]).arg(format!("build-{id}")).env("ARTIFACTS_DIR", &artifacts);
+            command
+                .args(["--file", "deploy/template/Makefile"])
+                .arg(format!("build-{id}"))
+                .env("ARTIFACTS_DIR", &artifacts);
             self.run(&mut command, workspace(), name).await?;
         } else {
             let mut command = Command::new("cargo");
