@@ -201,6 +201,9 @@ async fn scene(line: &Line, callers: usize, rounds: usize, work: Work, waiting: 
             seen.add(turns?.into_iter().flatten().collect(), &stage);
         }
     }
+    if waiting == Waiting::InTurn && callers > 1 && first.most_passed_in_line.is_none() {
+        return Err("nobody was given a ticket, or its request has changed (`tickets.rs`)".into());
+    }
     let of = format!("{callers}, {work}, {waiting}");
     first.print(&of);
     if rounds == 1 && waiting != Waiting::OutOfTurn {

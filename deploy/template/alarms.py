@@ -25,9 +25,9 @@ TASK, CLEANER, WAKER = "LockTaskLogs", "LockCleanerLogs", "LockWakerLogs"
 LOGGED = [
     (TASK, line("INFO", error_type="LockHeld"), 3, []),
     (TASK, line("WARN", error_type="InvalidRequest"), 3, []),
-    (TASK, line("WARN", error_type="LockLost"), 2, []),
-    (TASK, line("WARN", error_type="LockLost"), 3, ["LocksLostOrUnknown"]),
-    (TASK, line("WARN", error_type="LockUnknown"), 3, ["LocksLostOrUnknown"]),
+    # Also of a function that runs once an hour.
+    (TASK, line("WARN", error_type="LockLost"), 1, ["LocksLostOrUnknown"]),
+    (TASK, line("WARN", error_type="LockUnknown"), 1, ["LocksLostOrUnknown"]),
     (TASK, line("ERROR", error_type="InvalidRecord"), 1, ["RepairNeeded"]),
     (TASK, line("ERROR", error_type="LockTableError"), 1, ["RepairNeeded"]),
     (CLEANER, line("ERROR", error_type="LockTableError"), 1, ["RepairNeeded"]),

@@ -148,8 +148,8 @@ pub struct Held {
     /// How long until the holder can be proven dead, if it neither renews nor releases. It may release earlier. At least
     /// ten seconds where the lock is frozen. Where the lock is free and left to those in line: when it is anybody's.
     pub retry_after: Duration,
-    /// How many others [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells. Some of them may be
-    /// gone. The lock may be free, and is left to them.
+    /// How many callers [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells, this one too if it has
+    /// taken a ticket. Some of them may be gone. The lock may be free, and is left to them.
     pub waiting: u64,
     /// Why an operator has [frozen](crate::LockClient::freeze) the lock, if it is frozen. Nobody else is granted it until it is
     /// thawed. Its holder may have released it.

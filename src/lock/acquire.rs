@@ -409,7 +409,7 @@ impl Acquire<'_> {
     /// hold it for so long that 50 ms or more are left.
     ///
     /// In line, each caller looks when it may soon be its turn. It is granted the lock before those who came after it, unless
-    /// it does not come within 45 to 600 ms for each caller ahead of the one that passes it, 2 s at most. Promise P8 of
+    /// it does not come within 40 to 600 ms for each caller ahead of the one that passes it, 2.1 s at most. Promise P8 of
     /// the repository's `docs/promises.md` has all the exceptions. A line costs more requests than none where holders take a few
     /// milliseconds, and fewer where they take longer.
     ///

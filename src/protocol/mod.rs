@@ -29,6 +29,7 @@
 //! | `freezeReason` | S | us | why the lock is frozen; present only while it is |
 //! | `freezeChangedAt` | N | us | when it was last frozen or thawed, in epoch milliseconds; grows with each of them |
 //! | `lastTicket`, `servedTicket` | N | us | the last ticket that was given to a caller who waits in line, and the last one that was served; absent where nobody ever waited in line |
+//! | `lastSleeper` | N | us | the last ticket of a caller that sleeps between its calls; absent where nobody ever did |
 //! | `heldMillis`, `heldSpread` | N | us | for how long holders hold the lock, and by how much that varies, in milliseconds; only for when to look |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |

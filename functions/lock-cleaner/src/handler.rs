@@ -68,12 +68,12 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
         return Ok(json!({ "released": 0 }));
     }
     let budget = Budget::from(&event.context);
-    let mut look = deps.look(&ended).await;
+    let mut look = deps.look(&ended, &budget, if deps.second_look.is_zero() { TO_END } else { TO_LOOK }).await;
     let mut released = look.released;
     if !deps.second_look.is_zero() {
         pause(deps.second_look, &budget).await;
         // The second look also finds the locks that the first one could not release.
-        look = deps.look(&ended).await;
+        look = deps.look(&ended, &budget, TO_END).await;
         released += look.released;
     }
     // They keep nobody from a lock, so the second look does not wait for them.
@@ -96,8 +96,8 @@ async fn pause(wanted: Duration, budget: &Budget) {
 
 impl Deps {
     /// Releases the locks that the index lists, apart from those with another prefix. If one cannot be released, the others
-    /// still are.
-    async fn look(&self, ended: &Ended) -> Look {
+    /// still are. What has to come after it has `reserve` of the budget.
+    async fn look(&self, ended: &Ended, budget: &Budget, reserve: Duration) -> Look {
         let mut look = Look::default();
         let keys = match self.index.keys_of(&ended.execution).await {
             Ok(keys) => keys,
@@ -121,7 +121,8 @@ impl Deps {
             }
         }
         // Only when all locks are free: Step Functions may be slow to answer.
-        self.waker.wake_all(&sleepers, None).await;
+        let within = budget.remaining().map(|remaining| remaining.saturating_sub(reserve));
+        self.waker.wake_all(&sleepers, within).await;
         let is_own = |item: &LockKey| item.key().strip_prefix(WAKE).is_some_and(|lock| lock.starts_with(&self.prefix));
         look.wake_items = wake_items.into_iter().filter(is_own).collect();
         look

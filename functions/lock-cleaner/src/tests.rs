@@ -411,3 +411,25 @@ async fn many_wake_items_do_not_delay_the_second_look_although_step_functions_do
     assert!(is_free(&locks, "late").await);
     assert_failure(cleaned_up, "LockUnknown", "1 were");
 }
+
+/// Otherwise Lambda ends the invocation, and repeats it.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
+async fn a_late_lock_is_released_in_time_although_step_functions_does_not_answer() {
+    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+    tokens.fall_silent();
+    let environment = [("CLEANUP_SECOND_LOOK_SECONDS", "1"), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
+    let (deps, locks) = (deps(&server, &environment).unwrap(), server.locks(&[]));
+    let started = Instant::now();
+    let status_change = status_change("ABORTED", json!({}));
+    let (cleaned_up, ()) = tokio::join!(handler(event(&status_change, 4.0), &deps), async {
+        pause(Duration::from_millis(500)).await;
+        leave(&locks, "late", "me", Some(ENDED)).await;
+        let next = locks.try_acquire("late").lease(Duration::from_secs(60)).between_calls().await.unwrap();
+        assert!(next.held().is_some());
+        server.put(&[("key", "wake/late/1"), ("taskToken", "next")]).await;
+    });
+    assert_eq!(cleaned_up.unwrap(), json!({ "released": 1 }));
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(server.row("wake/late/1").await.is_none(), "it tried to wake somebody");
+}

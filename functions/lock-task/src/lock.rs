@@ -69,6 +69,14 @@ impl Locks {
         Self::Set(saved.locks().iter().map(|token| LockJson { token: token.clone(), data: None }).collect())
     }
 
+    /// The row's key, of several locks that of the first one.
+    pub(crate) fn row(&self) -> Option<LockKey> {
+        match self {
+            Self::One(lock) => Some(lock.token.key()),
+            Self::Set(locks) => locks.first().map(|lock| lock.token.key()),
+        }
+    }
+
     /// Returns the field as JSON. Keys have no prefix.
     pub(crate) fn json(&self, deps: &Deps) -> Value {
         match self {

@@ -26,6 +26,7 @@ impl Request {
 
 pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     let budget = time.waiting(Duration::ZERO, Duration::ZERO);
+    let row = request.lock.row();
     // A retried task has acquired the lock again if its first response was lost. `reclaim` releases that grant as well.
     let (is_released, sleepers): (Result<bool, Error>, _) = match request.lock {
         Locks::One(LockJson { token, .. }) => {
@@ -42,6 +43,12 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
         }
     };
     deps.waker.wake_all(&sleepers, budget.remaining()).await;
-    let is_released = is_released?;
-    Ok(if is_released { json!({ "released": true }) } else { json!({ "released": false, "reason": "gone" }) })
+    if is_released? {
+        return Ok(json!({ "released": true }));
+    }
+    // The caller need not handle it, because its work has ended. Operators learn from it that the lease was too short.
+    if let Some(row) = row {
+        Failure::lost("the lock was gone when it was released: somebody has acquired it since").of_lock(&row).log(None);
+    }
+    Ok(json!({ "released": false, "reason": "gone" }))
 }

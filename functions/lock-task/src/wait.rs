@@ -40,7 +40,14 @@ pub(crate) async fn run(request: Request, deps: &Deps) -> Result<Value, Failure>
     let Some(ticket) = ticket else { return Ok(json!({ "waits": false })) };
     let item = Waker::item_key(&deps.row(&key), ticket)?;
     deps.waker.sleep(&item, &task_token, execution.as_deref()).await?;
-    let row = deps.locks.peek(&key).await?;
+    let row = match deps.locks.peek(&key).await {
+        Ok(row) => row,
+        Err(error) => {
+            // The caller does not sleep. Whoever is behind it is woken in its place.
+            deps.waker.forget(&item, None).await;
+            return Err(error.into());
+        }
+    };
     // Without a place nobody would wake it. Its next request takes another one.
     if row.is_none_or(|row| row.is_turn_of(ticket) || !row.has_place(ticket)) {
         deps.waker.wake(&item).await?;

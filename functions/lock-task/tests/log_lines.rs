@@ -96,6 +96,27 @@ async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_right_le
     }
 }
 
+/// The caller has an answer, and no alarm would tell that its lease was too short.
+#[tokio::test]
+async fn a_release_that_finds_the_lock_gone_says_so_as_a_lost_lock() {
+    let stage = Stage::new().await;
+    let lock = stage.lock("k").await;
+    let release = json!({ "action": "release", "lock": lock });
+    for _ in 0..2 {
+        let released = stage.invoke("lock-task", &release).await;
+        assert_eq!(released.outcome, Outcome::Answer(r#"{"released":true}"#.to_owned()));
+        assert_eq!(lines(&released), Vec::<Value>::new(), "nobody has acquired it since");
+    }
+    stage.lock("k").await;
+
+    let gone = stage.invoke("lock-task", &release).await;
+
+    assert_eq!(gone.outcome, Outcome::Answer(r#"{"reason":"gone","released":false}"#.to_owned()));
+    let lines = lines(&gone);
+    let [line] = lines.as_slice() else { panic!("{lines:#?}") };
+    assert_eq!((&line["error_type"], &line["level"], &line["key"]), (&json!("LockLost"), &json!("WARN"), &json!("k")));
+}
+
 /// Without that permission nobody would ever be woken, and every release would succeed.
 #[tokio::test]
 async fn a_release_that_may_wake_nobody_says_that_the_role_has_to_be_repaired() {

@@ -5,7 +5,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::LockClient;
-use lambda_lock_local::authorize::Role;
+use lambda_lock_local::authorize::{Role, task_token};
 use lambda_lock_local::deployed::{MARK, assert_tells_nothing};
 use lambda_lock_local::{Expansion, Sample, TaskTokens, client};
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const NAME: &str = "lock-waker";
+const STATE_MACHINE: &str = "exclusive-work";
 
 /// The function on the lock table, and Step Functions.
 struct Scene {
@@ -27,40 +28,38 @@ fn template(parameters: &[&str]) -> Option<Expansion> {
     Expansion::expand_with(&[parameters, &["WakeByStream=true"]].concat()).unwrap()
 }
 
-/// Returns the actions of the function itself that go through the proxy. Lambda reads the stream.
+/// Returns the actions of the function itself. Lambda reads the stream.
 fn own(template: &Expansion) -> Role {
-    let allows = template.functions[NAME].allows.iter();
-    allows
-        .filter(|grant| grant.action.starts_with("dynamodb:") && !grant.resource.contains("/stream/"))
-        .cloned()
-        .collect()
+    template.functions[NAME].allows.iter().filter(|grant| !grant.resource.contains("/stream/")).cloned().collect()
 }
 
 impl Scene {
     async fn deploy(template: &Expansion) -> Self {
         let tokens = TaskTokens::start().await.unwrap();
-        let template = template.with(NAME, &[("AWS_ENDPOINT_URL_SFN", tokens.endpoint())]);
-        let sample = Sample::deploy(&template, &[Path::new(env!("CARGO_BIN_EXE_lock-waker"))]).await.unwrap();
+        let sample = Sample::deploy(template, &[Path::new(env!("CARGO_BIN_EXE_lock-waker"))]).await.unwrap();
+        sample.proxy.forward_states_to(tokens.endpoint()).unwrap();
         let dynamodb = client(sample.dynamodb.endpoint());
         let locks = LockClient::builder(dynamodb.clone(), "LockTable").build().unwrap();
         Self { sample, tokens, dynamodb, locks }
     }
 
-    /// Somebody holds the lock, an execution sleeps behind it, and the lock is released. Returns the event of that change.
-    async fn released(&self, key: &str) -> Value {
+    /// Somebody holds the lock, an execution sleeps behind it, and the lock is released. Returns the event of that change, and the
+    /// task token.
+    async fn released(&self, key: &str) -> (Value, String) {
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let attempt = || self.locks.try_acquire(key).lease(Duration::from_secs(300)).data(MARK);
         let lock = attempt().await.unwrap().granted().unwrap();
         assert!(attempt().between_calls().await.unwrap().held().is_some());
         let item = self.dynamodb.put_item().table_name("LockTable").item("key", text(&format!("wake/{key}/1")));
-        item.item("taskToken", text(key)).send().await.unwrap();
+        let token = task_token(STATE_MACHINE);
+        item.item("taskToken", text(&token)).send().await.unwrap();
         lock.release().await.unwrap();
         let row = self.dynamodb.get_item().table_name("LockTable").key("key", text(key)).send().await.unwrap();
         let image: Value = row.item.unwrap().iter().map(|(name, value)| (name.clone(), json_of(value))).collect();
         let mut event: Value = serde_json::from_str(include_str!("events/stream.json")).unwrap();
         event["Records"][0]["dynamodb"]["Keys"] = json!({ "key": { "S": key } });
         event["Records"][0]["dynamodb"]["NewImage"] = image;
-        event
+        (event, token)
     }
 
     async fn has_item(&self, key: &str) -> bool {
@@ -82,24 +81,29 @@ fn json_of(value: &AttributeValue) -> Value {
 async fn somebody_is_woken_with_exactly_what_the_template_allows() {
     let Some(template) = template(&[]) else { return };
     let scene = Scene::deploy(&template).await;
-    let event = scene.released("k").await;
+    let (event, token) = scene.released("k").await;
     assert_eq!(scene.sample.ask(NAME, &event).await, Ok(json!({ "locks": 1 })));
-    assert_eq!(scene.tokens.take_woken(), ["k"]);
+    assert_eq!(scene.tokens.take_woken(), [token]);
     assert!(!scene.has_item("k").await);
     assert_eq!(scene.sample.proxy.used(NAME), own(&template), "used and allowed actions differ");
 }
 
 #[tokio::test]
-async fn without_the_permission_nobody_is_woken_and_the_batch_is_over() {
+async fn without_any_one_permission_nobody_is_woken_and_the_batch_is_over() {
     let Some(template) = template(&[]) else { return };
-    let permission = own(&template).pop_first().unwrap();
-    let scene = Scene::deploy(&template.without(NAME, &permission)).await;
-    let event = scene.released("k").await;
-    let invocation = scene.sample.lambda.invoke(NAME, &event.to_string()).await.unwrap();
-    let is_told = ["LockTableError", "ERROR", "wake/"].iter().all(|said| invocation.logs.contains(said));
-    assert!(is_told, "somebody has to repair the role: {}", invocation.logs);
-    assert!(scene.has_item("k").await);
-    assert_eq!(scene.tokens.take_woken(), [""; 0]);
+    let permissions = own(&template);
+    assert_eq!(permissions.len(), 2, "{permissions:?}");
+    for permission in permissions {
+        let scene = Scene::deploy(&template.without(NAME, &permission)).await;
+        let (event, _) = scene.released("k").await;
+        let invocation = scene.sample.lambda.invoke(NAME, &event.to_string()).await.unwrap();
+        let deletes = permission.action == "dynamodb:DeleteItem";
+        let what = if deletes { "wake/" } else { "states:SendTaskSuccess" };
+        let is_told = ["LockTableError", "ERROR", what].iter().all(|said| invocation.logs.contains(said));
+        assert!(is_told, "somebody has to repair the role: {}", invocation.logs);
+        assert_eq!(scene.has_item("k").await, deletes);
+        assert_eq!(scene.tokens.take_woken(), [""; 0]);
+    }
 }
 
 #[tokio::test]
@@ -107,14 +111,14 @@ async fn with_a_key_prefix_the_role_allows_the_wake_items_of_its_own_locks() {
     let Some(template) = template(&["LockKeyPrefix=orders/"]) else { return };
     let scene = Scene::deploy(&template).await;
     for (key, is_woken) in [("orders/k", true), ("billing/k", false)] {
-        let event = scene.released(key).await;
+        let (event, token) = scene.released(key).await;
         assert_eq!(scene.sample.ask(NAME, &event).await, Ok(json!({ "locks": u64::from(is_woken) })));
-        assert_eq!(scene.tokens.take_woken(), if is_woken { vec![key] } else { vec![] });
+        assert_eq!(scene.tokens.take_woken(), if is_woken { vec![token] } else { vec![] });
     }
     assert_eq!(scene.sample.proxy.used(NAME), own(&template), "used and allowed actions differ");
 
     let scene = Scene::deploy(&template.with(NAME, &[("LOCK_KEY_PREFIX", "")])).await;
-    let event = scene.released("billing/k").await;
+    let (event, _) = scene.released("billing/k").await;
     assert_eq!(scene.sample.ask(NAME, &event).await, Ok(json!({ "locks": 1 })));
     assert_eq!((scene.tokens.take_woken(), scene.has_item("billing/k").await), (vec![], true), "its role refuses it");
 }
@@ -133,7 +137,7 @@ async fn a_table_that_exists_already_is_read_by_the_label_of_its_stream() {
 async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     let Some(template) = template(&[]) else { return };
     let scene = Scene::deploy(&template.loud(NAME)).await;
-    let good = scene.released("k").await;
+    let (good, token) = scene.released("k").await;
     let mut malformed = good.clone();
     malformed["Records"][0]["dynamodb"]["NewImage"]["ownerName"] = json!({ "N": MARK });
     let mut logs = String::new();
@@ -144,4 +148,5 @@ async fn neither_payloads_nor_credentials_are_logged_whatever_the_log_level() {
     assert!(logs.contains("InvalidRecord") && logs.contains("InvalidRequest"), "{logs}");
     assert!(logs.contains(r#""key":"k""#), "{logs}");
     assert_tells_nothing(&logs);
+    assert!(!logs.contains(&token), "a task token ends the wait of an execution: {logs}");
 }

@@ -390,6 +390,21 @@ async fn a_table_that_is_throttled_is_no_error_of_the_deployment() {
     assert_failure(scene.function.call(wait(&report, "mine")).await, "LockUnknown", "retry");
 }
 
+/// It looks after a pause instead. With an item it would be woken in place of the one behind it, and never sleep.
+#[tokio::test]
+async fn who_cannot_look_at_the_lock_does_not_sleep_and_leaves_no_wake_item() {
+    let mut scene = Scene::new().await;
+    scene.function.lock("holder").await;
+    let report = scene.answer(ask("me")).await;
+    let proxy = behind(&mut scene, Fate::Answered).await;
+    proxy.decide(|Call { needs, .. }| {
+        let is_look = needs.iter().any(|need| need.action.ends_with(":GetItem"));
+        if is_look { Fate::Throttled } else { Fate::Answered }
+    });
+    assert_failure(scene.function.call(wait(&report, "mine")).await, "LockUnknown", "");
+    assert!(!scene.has_item(1).await);
+}
+
 /// Otherwise Lambda could end the invocation, and nobody would know that the lock is granted.
 #[tokio::test]
 async fn a_grant_is_answered_in_time_although_the_wake_item_cannot_be_deleted() {
