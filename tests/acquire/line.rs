@@ -16,6 +16,18 @@ fn waiting(process: &Process, name: &'static str) -> JoinHandle<(&'static str, L
     tokio::spawn(async move { (name, locks.acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap()) })
 }
 
+/// The same without a word about the line.
+fn waiting_by_default(process: &Process) -> JoinHandle<Lock> {
+    let (locks, budget) = (process.locks("waiter"), process.budget(secs(600)).reserve(secs(1)));
+    tokio::spawn(async move { locks.acquire("k").within(&budget).lease(LEASE).await.unwrap() })
+}
+
+/// The last ticket, 0 where none was ever given.
+fn last_ticket(table: &Table) -> u64 {
+    let row = table.row("k").unwrap();
+    row.get("lastTicket").map_or(0, |last| last["N"].as_str().unwrap().parse().unwrap())
+}
+
 /// A table, and five processes.
 fn stage() -> (Table, [Process; 5]) {
     let table = Table::new();
@@ -60,6 +72,59 @@ async fn those_in_line_are_granted_the_lock_in_the_order_in_which_they_came() {
         lock.release().await.unwrap();
     }
     assert_eq!(tickets(&table), (4, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_default_a_ticket_is_taken_behind_a_holder_of_25_ms_and_soon_behind_a_new_one() {
+    for (held_for, at_first) in [(millis(30), 1), (Duration::ZERO, 0)] {
+        let (table, [holder, waiter, ..]) = stage();
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        sleep(held_for).await;
+        let waiter = waiting_by_default(&waiter);
+        sleep(ROUND_TRIP * 5 / 2).await;
+        assert_eq!(last_ticket(&table), at_first, "{held_for:?}");
+        sleep(millis(400)).await;
+        assert_eq!(last_ticket(&table), 1, "{held_for:?}");
+        lock.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_default_a_ticket_is_taken_at_once_where_holders_usually_hold_the_lock_for_long() {
+    for (turn, taken) in [(millis(800), 1), (millis(30), 0)] {
+        let (table, [holder, one, waiter, ..]) = stage();
+        with_known_times(&holder, &one, turn).await;
+        let before = last_ticket(&table);
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let waiter = waiting_by_default(&waiter);
+        sleep(ROUND_TRIP * 5 / 2).await;
+        assert_eq!(last_ticket(&table) - before, taken, "{turn:?}");
+        lock.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_default_no_ticket_is_taken_behind_fast_holders_for_a_second() {
+    let (table, [holder, waiter, ..]) = stage();
+    drop(acquired(&holder.locks("holder"), LEASE).await.save());
+    let process = waiter;
+    let waiter = waiting_by_default(&process);
+    let began = Instant::now();
+    for turn in 0.. {
+        // Each look finds another holder, who has just been granted the lock.
+        let ends = process.clock.wall_millis() + 20_000;
+        let token = 1_760_000_000_001_u64 + turn;
+        table.set("k", json!({"fencingToken": {"N": token.to_string()}, "leaseEndsAt": {"N": ends.to_string()}}));
+        sleep(millis(1)).await;
+        if last_ticket(&table) > 0 {
+            break;
+        }
+        assert!(began.elapsed() < secs(2), "nobody is passed for longer");
+    }
+    assert!(began.elapsed() >= secs(1), "{:?}", began.elapsed());
+    waiter.abort();
 }
 
 #[tokio::test(start_paused = true)]

@@ -118,7 +118,7 @@ enum NextToken {
 }
 
 /// Checks that the error reports an invalid row and names one of these attributes.
-fn is_invalid(error: &Error, attributes: &[&str]) -> Checked {
+pub(crate) fn is_invalid(error: &Error, attributes: &[&str]) -> Checked {
     let text = error.to_string();
     prop_assert!(error.is_invalid_record(), "{text}: {:?}", error.kind());
     prop_assert!(attributes.iter().any(|name| text.contains(name)), "{text}, although {attributes:?} is wrong");

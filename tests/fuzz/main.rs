@@ -9,6 +9,7 @@
 mod decisions;
 mod known_rows;
 mod leases;
+mod lines;
 mod numbers;
 #[cfg(feature = "once")]
 mod once;

@@ -159,7 +159,7 @@ fn other() -> impl Strategy<Value = Attribute> {
     prop::sample::select(vec!["BOOL", "NULL", "M", "L", "SS", "NS"]).prop_map(Attribute::Other)
 }
 
-fn of_any_type() -> impl Strategy<Value = Attribute> {
+pub(crate) fn of_any_type() -> impl Strategy<Value = Attribute> {
     prop_oneof![
         prop::sample::select(vec!["", "1", "7", "ll1-", "20000", "me"])
             .prop_map(|text| Attribute::Text(text.to_owned())),

@@ -1,0 +1,97 @@
+//! Rows whose line has any content: each call ends, nobody is granted a lock that somebody holds, and a free lock does not stay
+//! free.
+
+use crate::decisions::{LEASE_OF_OURS, Stage, is_invalid};
+use crate::rows::{Attribute, Sketch, of_any_type};
+use crate::{Checked, fuzz};
+use lambda_lock::protocol::schema::{
+    ENDS, HELD_MILLIS, HELD_SPREAD, LAST_SLEEPER, LAST_TICKET, LEASE, OWNER, RELEASED, SERVED_TICKET, TOKEN, VERSION,
+};
+use lambda_lock::{ReleaseOutcome, TryAcquired};
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// Longer than a line that nobody is in keeps others from the lock, and than a dead holder does.
+const WAIT: Duration = Duration::from_secs(11);
+/// A holder that is alive for longer than that.
+const ALIVE: i64 = 60_000;
+
+fn attribute() -> impl Strategy<Value = Option<Attribute>> {
+    let number = |of: Vec<&'static str>| prop::sample::select(of).prop_map(|text| Attribute::Number(text.to_owned()));
+    let whole =
+        vec!["0", "1", "2", "3", "7", "300", "18446744073709551613", "18446744073709551614", "18446744073709551615"];
+    prop_oneof![
+        2 => Just(None),
+        12 => number(whole).prop_map(Some),
+        1 => number(vec!["18446744073709551616", "-1", "1.5", "1E30"]).prop_map(Some),
+        1 => of_any_type().prop_map(Some),
+    ]
+}
+
+/// How long after now the lease ends, whether the lock is released, and the attributes of its line.
+fn rows() -> impl Strategy<Value = (Sketch, bool)> {
+    let ends = prop::sample::select(vec![-10_000, -2_500, 0, ALIVE]);
+    let line = [LAST_TICKET, SERVED_TICKET, LAST_SLEEPER, HELD_MILLIS, HELD_SPREAD];
+    (ends, any::<bool>(), [(); 5].map(|()| attribute())).prop_map(move |(ends, released, attributes)| {
+        let text = |text: &str| Attribute::Text(text.to_owned());
+        let mut row = vec![
+            (VERSION, Attribute::Ours(1, -30_000, 1)),
+            (OWNER, text("somebody")),
+            (LEASE, text("20000")),
+            (TOKEN, Attribute::Number("1760000000001".to_owned())),
+            (ENDS, Attribute::FromNow(ends)),
+        ];
+        row.extend(released.then(|| (RELEASED, text("1"))));
+        row.extend(line.into_iter().zip(attributes).filter_map(|(name, attribute)| Some((name, attribute?))));
+        (Sketch(row), !released && ends == ALIVE)
+    })
+}
+
+/// The counters that are no whole numbers. The other attributes of a line decide nothing.
+fn wrong(sketch: &Sketch) -> Vec<&'static str> {
+    let row = sketch.at(0);
+    let is_wrong = |name: &&str| row.has(name) && row.number(name).and_then(|number| number.as_u64()).is_none();
+    [LAST_TICKET, SERVED_TICKET].into_iter().filter(is_wrong).collect()
+}
+
+fn ends_as_it_should(stage: &Stage, sketch: &Sketch, is_alive: bool, queueing: u8) -> Checked {
+    let scene = stage.begin(sketch);
+    let locks = scene.process.locks("asker");
+    let acquired = scene.run(async {
+        let budget = scene.process.budget(WAIT).reserve(Duration::from_secs(1));
+        let acquire = locks.acquire("k").within(&budget).lease(LEASE_OF_OURS);
+        match queueing {
+            0 => acquire.await,
+            1 => acquire.in_turn().await,
+            _ => acquire.out_of_turn().await,
+        }
+    });
+    match acquired {
+        Ok(lock) => {
+            prop_assert!(!is_alive, "two callers hold the lock");
+            match scene.run(async { lock.release().await }) {
+                Ok(outcome) => prop_assert_eq!(outcome, ReleaseOutcome::Released),
+                Err(error) => is_invalid(&error, &wrong(sketch))?,
+            }
+        }
+        Err(error) if error.is_held() => prop_assert!(is_alive, "a free lock stays free: {error}"),
+        Err(error) => is_invalid(&error, &wrong(sketch))?,
+    }
+    // A caller that sleeps between its calls asks once.
+    let scene = stage.begin(sketch);
+    let locks = scene.process.locks("asker");
+    match scene.run(async { locks.try_acquire("k").lease(LEASE_OF_OURS).between_calls().await }) {
+        Ok(TryAcquired::Granted(_)) => prop_assert!(!is_alive, "two callers hold the lock"),
+        Ok(TryAcquired::Held(held)) => prop_assert!(held.retry_after > Duration::ZERO),
+        Err(error) => is_invalid(&error, &wrong(sketch))?,
+    }
+    Ok(())
+}
+
+#[test]
+fn whatever_the_line_of_a_row_says_each_call_ends_as_the_lock_is_free_or_held() {
+    let stage = Stage::new();
+    fuzz(100, (rows(), 0..3_u8), |((sketch, is_alive), queueing)| {
+        ends_as_it_should(&stage, &sketch, is_alive, queueing)
+    });
+}
