@@ -24,8 +24,7 @@ fn waiting_by_default(process: &Process) -> JoinHandle<Lock> {
 
 /// The last ticket, 0 where none was ever given.
 fn last_ticket(table: &Table) -> u64 {
-    let row = table.row("k").unwrap();
-    row.get("lastTicket").map_or(0, |last| last["N"].as_str().unwrap().parse().unwrap())
+    table.attribute("k", "lastTicket").map_or(0, |last| last.parse().unwrap())
 }
 
 /// A table, and five processes.
@@ -107,9 +106,8 @@ async fn by_default_a_ticket_is_taken_at_once_where_holders_usually_hold_the_loc
 
 #[tokio::test(start_paused = true)]
 async fn by_default_no_ticket_is_taken_behind_fast_holders_for_a_second() {
-    let (table, [holder, waiter, ..]) = stage();
+    let (table, [holder, process, ..]) = stage();
     drop(acquired(&holder.locks("holder"), LEASE).await.save());
-    let process = waiter;
     let waiter = waiting_by_default(&process);
     let began = Instant::now();
     for turn in 0.. {

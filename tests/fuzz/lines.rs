@@ -28,7 +28,7 @@ fn attribute() -> impl Strategy<Value = Option<Attribute>> {
     ]
 }
 
-/// How long after now the lease ends, whether the lock is released, and the attributes of its line.
+/// A row of ours with any line, and whether its holder is alive for longer than a call waits.
 fn rows() -> impl Strategy<Value = (Sketch, bool)> {
     let ends = prop::sample::select(vec![-10_000, -2_500, 0, ALIVE]);
     let line = [LAST_TICKET, SERVED_TICKET, LAST_SLEEPER, HELD_MILLIS, HELD_SPREAD];

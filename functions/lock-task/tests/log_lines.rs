@@ -96,7 +96,7 @@ async fn each_failure_is_one_line_with_its_name_key_and_sentence_at_the_right_le
     }
 }
 
-/// The caller has an answer, and no alarm would tell that its lease was too short.
+/// The caller has an answer, so without this line no alarm would tell that its lease was too short.
 #[tokio::test]
 async fn a_release_that_finds_the_lock_gone_says_so_as_a_lost_lock() {
     let stage = Stage::new().await;
