@@ -112,8 +112,8 @@ impl Metrics {
         let by_prefix = self.own_prefix.as_ref().map(|_| ["FunctionName", "KeyPrefix"].map(str::to_owned).to_vec());
         let dimensions = std::iter::once(function).chain(by_prefix).collect();
         let mut line = Vec::with_capacity(1024);
-        // Made for each line, because invocations may run at the same time. It fails only for metrics that are no metrics, and
-        // with debug assertions it looks for them.
+        // Made for each line, because invocations may run at the same time. With debug assertions, as in tests, it refuses a
+        // line that breaks the rules of the format.
         let mut format = Emf::builder(self.namespace.clone(), dimensions).build();
         format.format(&Line { metrics: self, counted, at }, &mut line).ok()?;
         Some(line)
