@@ -61,11 +61,6 @@ impl Contention {
         }
     }
 
-    /// How long the turns took that were seen.
-    pub(crate) fn turn(&self) -> Option<Duration> {
-        self.turn
-    }
-
     /// The shortest pause before the next read. Zero when no other contender is known.
     pub(crate) fn pause(&self) -> Duration {
         let found = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);

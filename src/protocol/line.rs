@@ -84,7 +84,7 @@ impl HoldTimes {
     /// With one more time: a third of the difference counts.
     pub(super) fn and(earlier: Option<Self>, held: Duration) -> Self {
         match earlier {
-            None => Self { mean: held, spread: held / 2 },
+            None => Self { mean: held, spread: held / 4 },
             Some(Self { mean, spread }) => Self {
                 mean: (mean * 2).saturating_add(held) / 3,
                 spread: (spread * 2).saturating_add(held.abs_diff(mean)) / 3,

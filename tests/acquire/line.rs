@@ -4,8 +4,8 @@ use crate::LEASE;
 use lambda_lock::Lock;
 use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -518,6 +518,42 @@ async fn behind_holders_whose_times_vary_the_first_in_line_is_passed_by_nobody()
         lock.release().await.unwrap();
         second.await.unwrap().1.release().await.unwrap();
         assert_eq!(table.number("k", "servedTicket"), table.number("k", "lastTicket"));
+    }
+}
+
+/// Callers with clients of their own come at once. Returns the tickets in the order in which they were served.
+async fn served_in_a_burst(random: u64, in_turn: bool) -> Vec<u64> {
+    fastrand::seed(random);
+    let table = Table::new();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut callers = JoinSet::new();
+    for _ in 0..8 {
+        let (process, table, served) = (table.process(), table.clone(), Arc::clone(&served));
+        process.set_latency(millis(5));
+        callers.spawn(async move {
+            let (locks, budget) = (process.locks("caller"), process.budget(secs(600)).reserve(secs(1)));
+            let acquire = locks.acquire("k").within(&budget).lease(LEASE);
+            let lock = if in_turn { acquire.in_turn().await } else { acquire.await }.unwrap();
+            served
+                .lock()
+                .unwrap()
+                .push(table.attribute("k", "servedTicket").map_or(0, |ticket| ticket.parse().unwrap()));
+            sleep(millis(500)).await;
+            lock.release().await.unwrap();
+        });
+    }
+    callers.join_all().await;
+    Arc::into_inner(served).unwrap().into_inner().unwrap()
+}
+
+/// The row of a new lock does not tell how long turns take.
+#[tokio::test(start_paused = true)]
+async fn in_a_burst_on_a_new_lock_nobody_in_line_is_passed() {
+    for in_turn in [true, false] {
+        for random in 0..40 {
+            let served = served_in_a_burst(random, in_turn).await;
+            assert_eq!(served, [0, 1, 2, 3, 4, 5, 6, 7], "{random}, in turn: {in_turn}");
+        }
     }
 }
 

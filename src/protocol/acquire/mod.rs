@@ -341,7 +341,7 @@ impl<'a, U: Purpose> Call<'a, U> {
         match record {
             Ok(record) => {
                 self.contention.see(&record, after);
-                self.waiter.see(&record, after, self.contention.turn());
+                self.waiter.see(now, &record, after);
                 let carried = self.options.observation.as_ref();
                 ControlFlow::Continue(HolderWatch::on(record, after, self.watch.take(), carried))
             }

@@ -67,6 +67,10 @@ pub(super) struct Waiter {
     since: Option<Instants>,
     /// The token of the newest grant that was seen, and the first look that showed it.
     grant: Option<(u64, Instants)>,
+    /// How old the grant was then.
+    first_age: Duration,
+    /// How long the turns took that were seen.
+    turn: Option<Duration>,
     /// Two looks have shown the same holder.
     is_slow: bool,
     /// For how long holders hold the lock, by the row or else by the turns that were seen.
@@ -89,19 +93,24 @@ impl Waiter {
         self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip * 3 + took) / 4 };
     }
 
-    /// Records what a look has shown. `turn` is how long the turns took that were seen.
-    pub(super) fn see(&mut self, record: &Record, after: Instants, turn: Option<Duration>) {
+    /// Records what a look has shown.
+    pub(super) fn see(&mut self, now: &Now, record: &Record, after: Instants) {
         self.since.get_or_insert(after);
         match (record.token, self.grant) {
             (Some(token), Some((seen, _))) if token == seen => self.is_slow |= !record.released,
-            (Some(token), _) => {
-                self.grant = Some((token, after));
-                self.late_looks = 0;
+            (Some(token), earlier) => {
+                (self.grant, self.late_looks) = (Some((token, after)), 0);
+                let age = if record.released { Duration::ZERO } else { self.age(now, record) };
+                if let Some((seen, since)) = earlier.filter(|(seen, _)| token > *seen) {
+                    let passed = after.longest_since(since).saturating_add(self.first_age).saturating_sub(age);
+                    self.turn = Some(passed / u32::try_from(token - seen).unwrap_or(u32::MAX));
+                }
+                self.first_age = age;
             }
             (None, _) => {}
         }
         self.times = record.believable_hold_times().or_else(|| {
-            let mean = turn?.saturating_sub(self.round_trip);
+            let mean = self.turn?.saturating_sub(self.round_trip);
             Some(HoldTimes { mean, spread: mean / 4 })
         });
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
@@ -224,8 +233,9 @@ impl Waiter {
 
     /// The first in line looks when the holder should be done, and then more and more seldom. Nobody else looks.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
-        let Some(times) = self.times else { return (age / 2).clamp(UNKNOWN, GAPS.1) };
-        let early = if times.spread > self.round_trip.max(SHARP) { times.spread } else { Duration::ZERO };
+        let Some(times) = self.times else { return age.clamp(UNKNOWN, GAPS.1) };
+        let sharp = self.round_trip.max(SHARP).max(times.mean / 8);
+        let early = if times.spread > sharp { times.spread } else { Duration::ZERO };
         let due_in = times.mean.saturating_sub(early).saturating_sub(age);
         if !due_in.is_zero() {
             // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
@@ -241,9 +251,8 @@ impl Waiter {
     fn pause_behind(&self, ahead: u32, age: Duration) -> Duration {
         let places = ahead.saturating_add(1);
         let Some(times) = self.times else {
-            let age = age.max(UNKNOWN).min(LONGEST_PAUSE);
-            let nominal = age.saturating_mul(ahead.saturating_mul(2).saturating_add(1)) * 3 / 4;
-            return nominal.max(UNKNOWN.saturating_mul(places)).min(LONGEST_PAUSE);
+            let expected = age.max(UNKNOWN).saturating_mul(ahead) * 5 / 4;
+            return expected.max(UNKNOWN.saturating_mul(places)).min(LONGEST_PAUSE);
         };
         let turn = times.mean.saturating_add(self.round_trip * 3 / 2);
         let present = if age > times.mean { (age - times.mean) / 2 } else { times.mean - age };
