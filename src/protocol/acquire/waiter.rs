@@ -234,8 +234,8 @@ impl Waiter {
     /// The first in line looks when the holder should be done, and then more and more seldom. Nobody else looks.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
         let Some(times) = self.times else { return age.clamp(UNKNOWN, GAPS.1) };
-        let sharp = self.round_trip.max(SHARP).max(times.mean / 8);
-        let early = if times.spread > sharp { times.spread } else { Duration::ZERO };
+        let is_sharp = times.are_regular() || times.spread <= self.round_trip.max(SHARP);
+        let early = if is_sharp { Duration::ZERO } else { times.spread };
         let due_in = times.mean.saturating_sub(early).saturating_sub(age);
         if !due_in.is_zero() {
             // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
