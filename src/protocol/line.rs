@@ -143,9 +143,9 @@ mod tests {
     fn the_times_of_holders_follow_the_last_ones() {
         let millis = Duration::from_millis;
         let first = HoldTimes::and(None, millis(600));
-        assert_eq!(first, HoldTimes { mean: millis(600), spread: millis(300) });
+        assert_eq!(first, HoldTimes { mean: millis(600), spread: millis(150) });
         let second = HoldTimes::and(Some(first), millis(900));
-        assert_eq!(second, HoldTimes { mean: millis(700), spread: millis(300) });
+        assert_eq!(second, HoldTimes { mean: millis(700), spread: millis(200) });
         let mut times = second;
         for _ in 0..20 {
             times = HoldTimes::and(Some(times), millis(900));
