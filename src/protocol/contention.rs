@@ -36,14 +36,14 @@ pub(crate) struct Contention {
     holders: Vec<(String, u64)>,
     /// A holder was found again with another grant.
     come_back: bool,
-    /// The first token that was seen, and when.
-    first: Option<(u64, Instants)>,
+    /// The first token that was seen, when, and how old its grant was then.
+    first: Option<(u64, Instants, Duration)>,
     turn: Option<Duration>,
 }
 
 impl Contention {
-    /// Records what a read of the row showed.
-    pub(crate) fn see(&mut self, record: &Record, now: Instants) {
+    /// Records what a read of the row showed: a grant that is as old as `age`, or none.
+    pub(crate) fn see(&mut self, record: &Record, now: Instants, age: Duration) {
         let Some(token) = record.token.filter(|_| record.is_ours()) else { return };
         let holder = client_of(&record.owner);
         match self.holders.iter().find(|(name, _)| name == holder) {
@@ -51,14 +51,19 @@ impl Contention {
             None if self.holders.len() < MOST_HOLDERS => self.holders.push((holder.to_owned(), token)),
             None => {}
         }
-        let (first, since) = *self.first.get_or_insert((token, now));
-        let passed = now.shortest_since(since);
+        let (first, since, first_age) = *self.first.get_or_insert((token, now, age));
+        let passed = now.shortest_since(since).saturating_add(first_age).saturating_sub(age);
         let grants = u128::from(token.saturating_sub(first));
         // Locks that are acquired together take a token near the clock, which skips many.
         let turns = if grants > passed.as_millis() / SHORTEST_TURN.as_millis() { grants.min(1) } else { grants };
         if let Some(turns) = u32::try_from(turns).ok().filter(|turns| *turns > 0) {
             self.turn = Some(passed / turns);
         }
+    }
+
+    /// How long the turns took that were seen.
+    pub(crate) fn turn(&self) -> Option<Duration> {
+        self.turn
     }
 
     /// The shortest pause before the next read. Zero when no other contender is known.
@@ -116,7 +121,7 @@ mod tests {
     fn pauses_behind(holders: &[&str]) -> Vec<Duration> {
         let mut contention = Contention::default();
         let pause = |(look, holder): (u64, &&str)| {
-            contention.see(&ours(holder, 100 + 10 * look), at(10 * 80 * look));
+            contention.see(&ours(holder, 100 + 10 * look), at(10 * 80 * look), Duration::ZERO);
             contention.pause()
         };
         (0..).zip(holders).map(pause).collect()
@@ -140,7 +145,7 @@ mod tests {
     fn a_holder_that_comes_back_is_no_crowd() {
         let mut contention = Contention::default();
         for turn in 0..100 {
-            contention.see(&ours("the same", 100 + turn), at(40 * turn));
+            contention.see(&ours("the same", 100 + turn), at(40 * turn), Duration::ZERO);
         }
         assert_eq!(contention.pause(), Duration::ZERO);
     }
@@ -149,7 +154,7 @@ mod tests {
     fn a_holder_that_comes_back_under_the_names_of_its_calls_is_no_crowd() {
         let mut contention = Contention::default();
         for turn in 0..100 {
-            contention.see(&ours(&format!("orders/{turn:08x}"), 100 + turn), at(40 * turn));
+            contention.see(&ours(&format!("orders/{turn:08x}"), 100 + turn), at(40 * turn), Duration::ZERO);
         }
         assert_eq!(contention.pause(), Duration::ZERO);
     }
@@ -159,7 +164,7 @@ mod tests {
         for jump in [200, 1_760_000_000_000] {
             let mut contention = Contention::default();
             for (look, holder) in (0..).zip(["a", "b", "c", "d"]) {
-                contention.see(&ours(holder, 100 + look * jump), at(800 * look));
+                contention.see(&ours(holder, 100 + look * jump), at(800 * look), Duration::ZERO);
             }
             assert_eq!(contention.pause(), LONGEST_POLL * 2, "{jump}");
         }
@@ -169,7 +174,7 @@ mod tests {
     fn other_clients_holders_are_no_crowd() {
         let mut contention = Contention::default();
         for turn in 0..100 {
-            contention.see(&row("b2c6a6e2", &format!("java {turn}"), 100 + turn), at(40 * turn));
+            contention.see(&row("b2c6a6e2", &format!("java {turn}"), 100 + turn), at(40 * turn), Duration::ZERO);
         }
         assert_eq!(contention.pause(), Duration::ZERO);
     }
@@ -178,11 +183,11 @@ mod tests {
     fn no_crowd_is_so_large_and_no_turn_so_long_that_a_waiter_sleeps_for_more_than_two_seconds() {
         let mut contention = Contention::default();
         for holder in 0..100 {
-            contention.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder));
+            contention.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder), Duration::ZERO);
         }
         assert_eq!(contention.pause(), LONGEST_PAUSE);
         // A token that became smaller, because a peer or a deletion reset it, is not a turn.
-        contention.see(&ours("another", 3), at(9_000_000));
+        contention.see(&ours("another", 3), at(9_000_000), Duration::ZERO);
         assert_eq!(contention.pause(), LONGEST_PAUSE);
     }
 }

@@ -340,8 +340,9 @@ impl<'a, U: Purpose> Call<'a, U> {
         };
         match record {
             Ok(record) => {
-                self.contention.see(&record, after);
-                self.waiter.see(now, &record, after);
+                let age = if record.released { Duration::ZERO } else { self.waiter.age(now, &record) };
+                self.contention.see(&record, after, age);
+                self.waiter.see(&record, after, self.contention.turn());
                 let carried = self.options.observation.as_ref();
                 ControlFlow::Continue(HolderWatch::on(record, after, self.watch.take(), carried))
             }

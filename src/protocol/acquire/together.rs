@@ -365,7 +365,7 @@ impl Call<'_> {
                 return ControlFlow::Break(if ours { End::Spoiled(failed) } else { End::Failed(failed) });
             }
         };
-        self.contentions[index].see(&record, after);
+        self.contentions[index].see(&record, after, Duration::ZERO);
         let earlier = match std::mem::replace(seen, Row::Unseen) {
             Row::Watched(watch) => Some(watch),
             Row::Unseen | Row::Missing => None,

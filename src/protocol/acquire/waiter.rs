@@ -28,8 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_millis(25);
 /// The pauses between two looks of the first in line.
 const GAPS: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
-/// Where turns differ by less than this, a look before the usual time is mostly a request too many.
-const SHARP: Duration = Duration::from_millis(10);
 /// Where nothing is known of the turns, the pauses are not shorter than this, for each of those ahead and oneself.
 const UNKNOWN: Duration = Duration::from_millis(20);
 /// The time for which each of those ahead is waited for: this, with two pauses and two requests of the first in line.
@@ -67,10 +65,6 @@ pub(super) struct Waiter {
     since: Option<Instants>,
     /// The token of the newest grant that was seen, and the first look that showed it.
     grant: Option<(u64, Instants)>,
-    /// How old the grant was then.
-    first_age: Duration,
-    /// How long the turns took that were seen.
-    turn: Option<Duration>,
     /// Two looks have shown the same holder.
     is_slow: bool,
     /// For how long holders hold the lock, by the row or else by the turns that were seen.
@@ -93,24 +87,19 @@ impl Waiter {
         self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip * 3 + took) / 4 };
     }
 
-    /// Records what a look has shown.
-    pub(super) fn see(&mut self, now: &Now, record: &Record, after: Instants) {
+    /// Records what a look has shown. `turn` is how long the turns took that were seen.
+    pub(super) fn see(&mut self, record: &Record, after: Instants, turn: Option<Duration>) {
         self.since.get_or_insert(after);
         match (record.token, self.grant) {
             (Some(token), Some((seen, _))) if token == seen => self.is_slow |= !record.released,
-            (Some(token), earlier) => {
-                (self.grant, self.late_looks) = (Some((token, after)), 0);
-                let age = if record.released { Duration::ZERO } else { self.age(now, record) };
-                if let Some((seen, since)) = earlier.filter(|(seen, _)| token > *seen) {
-                    let passed = after.longest_since(since).saturating_add(self.first_age).saturating_sub(age);
-                    self.turn = Some(passed / u32::try_from(token - seen).unwrap_or(u32::MAX));
-                }
-                self.first_age = age;
+            (Some(token), _) => {
+                self.grant = Some((token, after));
+                self.late_looks = 0;
             }
             (None, _) => {}
         }
         self.times = record.believable_hold_times().or_else(|| {
-            let mean = self.turn?.saturating_sub(self.round_trip);
+            let mean = turn?.saturating_sub(self.round_trip);
             Some(HoldTimes { mean, spread: mean / 4 })
         });
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
@@ -234,7 +223,7 @@ impl Waiter {
     /// The first in line looks when the holder should be done, and then more and more seldom. Nobody else looks.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
         let Some(times) = self.times else { return age.clamp(UNKNOWN, GAPS.1) };
-        let is_sharp = times.are_regular() || times.spread <= self.round_trip.max(SHARP);
+        let is_sharp = times.are_regular() || times.spread <= self.round_trip;
         let early = if is_sharp { Duration::ZERO } else { times.spread };
         let due_in = times.mean.saturating_sub(early).saturating_sub(age);
         if !due_in.is_zero() {
@@ -284,11 +273,12 @@ impl Waiter {
 
     /// For how long the holder has held the lock, as far as the caller can tell. A wrong clock costs looks, and perhaps this
     /// caller's turn.
-    fn age(&self, now: &Now, record: &Record) -> Duration {
+    pub(super) fn age(&self, now: &Now, record: &Record) -> Duration {
         let granted_at =
             record.believable_end().map(|end| end.saturating_sub(millis_rounded_up(record.lease.duration())));
         let by_wall_clock = granted_at.map_or(0, |granted_at| now.wall.millis.saturating_sub(granted_at));
-        let seen = self.grant.map_or(Duration::ZERO, |(_, since)| now.instants.longest_since(since));
+        let seen = self.grant.filter(|(token, _)| Some(*token) == record.token);
+        let seen = seen.map_or(Duration::ZERO, |(_, since)| now.instants.longest_since(since));
         Duration::from_millis(by_wall_clock).max(seen).min(LONGEST_LEASE)
     }
 
