@@ -24,5 +24,5 @@ pub use counts::{Counts, OF_SETS};
 pub use ledger::{Invariant, Violation};
 pub use plan::FIRST_CROWD;
 pub use run::{Options, Run, run};
-pub use survey::{Known, read, survey, table};
+pub use survey::{Known, noticed_by, read, survey, table};
 pub use table::Rows;

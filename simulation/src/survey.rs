@@ -37,9 +37,7 @@ const ENOUGH: usize = 40;
 
 /// Looks for one mistake in at most `seeds` seeds.
 pub fn survey(mistake: Mistake, seeds: u64, threads: usize) -> Option<Known> {
-    let base = if IN_CROWDS.contains(&mistake) { FIRST_CROWD } else { 0 };
-    let batch = Batch { base, seeds, threads, mistake: Some(mistake), stop: Some(ENOUGH) };
-    let Summary { seeds, violations, .. } = batch.run(|_| {});
+    let Summary { seeds, violations, .. } = batch(mistake, seeds, threads, ENOUGH);
     let (seed, first) = violations.first()?;
     let mut often: BTreeMap<Invariant, usize> = BTreeMap::new();
     for (_, violation) in &violations {
@@ -49,6 +47,16 @@ pub fn survey(mistake: Mistake, seeds: u64, threads: usize) -> Option<Known> {
     let rate = violations.len() as f64 / seeds as f64;
     let needed = if rate >= 0.95 { 1.0 } else { 0.05_f64.ln() / (1.0 - rate).ln() };
     Some(Known { mistake, seeds: needed.ceil() as u64, seed: *seed, invariant: first.invariant, mostly })
+}
+
+/// A seed that notices the mistake, and what it breaks: the first one that is found, in at most `seeds` seeds.
+pub fn noticed_by(mistake: Mistake, seeds: u64, threads: usize) -> Option<(u64, Invariant)> {
+    batch(mistake, seeds, threads, 1).violations.first().map(|(seed, violation)| (*seed, violation.invariant))
+}
+
+fn batch(mistake: Mistake, seeds: u64, threads: usize, enough: usize) -> Summary {
+    let base = if IN_CROWDS.contains(&mistake) { FIRST_CROWD } else { 0 };
+    Batch { base, seeds, threads, mistake: Some(mistake), stop: Some(enough) }.run(|_| {})
 }
 
 const HEAD: &str =

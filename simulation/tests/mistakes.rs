@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, reason = "what noticed which mistake should be seen")]
 
 use lambda_lock::mistakes::{self, Mistake, ONLY_FOR_THE_MODEL};
-use lambda_lock_simulation::{Invariant, Options, read, run, survey};
+use lambda_lock_simulation::{Invariant, Options, noticed_by, read, run};
 
 const TABLE: &str = include_str!("../mistakes.md");
 
@@ -29,19 +29,12 @@ fn search(mistake: Mistake, seeds: u64, written_down: u64) {
         println!("    cargo sim --mistake {mistake:?} --seeds {}", seeds * 4);
         return;
     }
-    let found = survey(mistake, seeds * 4 + 200, 2);
-    assert!(found.is_some(), "{mistake:?} was not noticed in {} seeds", seeds * 4 + 200);
-    if let Some(found) = found {
-        assert_ne!(
-            found.mostly,
-            Invariant::WellFormed,
-            "{mistake:?} is not tested, because DynamoDB refuses its request"
-        );
-        println!(
-            "{mistake:?}: seed {written_down} does not notice it any more, but seed {} does ({:?})",
-            found.seed, found.invariant
-        );
-    }
+    let most = seeds * 4 + 200;
+    let Some((seed, invariant)) = noticed_by(mistake, most, 2) else {
+        panic!("{mistake:?} was not noticed in {most} seeds");
+    };
+    assert_ne!(invariant, Invariant::WellFormed, "{mistake:?} is not tested, because DynamoDB refuses its request");
+    println!("{mistake:?}: seed {written_down} does not notice it any more, but seed {seed} does ({invariant:?})");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! assumes that as many wait as it has found. It pauses that many times as long between its reads as a single
 //! contender would: for each of them one and a half turns, at least 30 ms and at most 250 ms, and never more than 2 s
 //! in all. Together they then read about as often as one. The length of a turn follows from the fencing tokens, which
-//! grow by one with each grant.
+//! grow by one with each grant, and from the ages of the grants, where the caller knows them.
 //!
 //! A contender cannot see whether the holders that it found still wait. Once it finds one of them again with a later
 //! grant, it assumes that holders come back, and counts all of them. Until then they may have come for a single turn
@@ -42,7 +42,7 @@ pub(crate) struct Contention {
 }
 
 impl Contention {
-    /// Records what a read of the row showed: a grant that is as old as `age`, or none.
+    /// Records what a read of the row showed. `age` is for how long the holder has held the lock, as far as the caller knows.
     pub(crate) fn see(&mut self, record: &Record, now: Instants, age: Duration) {
         let Some(token) = record.token.filter(|_| record.is_ours()) else { return };
         let holder = client_of(&record.owner);
@@ -51,6 +51,9 @@ impl Contention {
             None if self.holders.len() < MOST_HOLDERS => self.holders.push((holder.to_owned(), token)),
             None => {}
         }
+        // After a release the next turn may begin at once. How long a dead holder held the lock tells nothing.
+        let is_over = record.released || age > record.lease.duration();
+        let (token, age) = (token.saturating_add(record.released.into()), if is_over { Duration::ZERO } else { age });
         let (first, since, first_age) = *self.first.get_or_insert((token, now, age));
         let passed = now.shortest_since(since).saturating_add(first_age).saturating_sub(age);
         let grants = u128::from(token.saturating_sub(first));
@@ -168,6 +171,30 @@ mod tests {
             }
             assert_eq!(contention.pause(), LONGEST_POLL * 2, "{jump}");
         }
+    }
+
+    #[test]
+    fn a_turn_lasts_from_one_grant_to_the_next_whenever_the_looks_come() {
+        let mut contention = Contention::default();
+        // The grants come every 400 ms.
+        for (token, look) in [(100, 100), (101, 750), (104, 1_610)] {
+            let grant = (token - 100) * 400;
+            contention.see(&ours("a", token), at(look), Duration::from_millis(look - grant));
+            let expected = (token > 100).then_some(Duration::from_millis(400));
+            assert_eq!(contention.turn(), expected, "{token}");
+        }
+    }
+
+    #[test]
+    fn a_turn_ends_with_its_release_and_a_dead_holder_begins_none() {
+        let mut contention = Contention::default();
+        contention.see(&ours("dead", 100), at(1_000), Duration::from_secs(60));
+        let mut released = ours("b", 101);
+        released.released = true;
+        contention.see(&released, at(1_000 + 80 * 2), Duration::from_secs(1));
+        assert_eq!(contention.turn(), Some(TURN));
+        contention.see(&ours("c", 102), at(1_000 + 80 * 2 + 30), Duration::from_millis(30));
+        assert_eq!(contention.turn(), Some(TURN));
     }
 
     #[test]

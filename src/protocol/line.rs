@@ -84,7 +84,8 @@ impl HoldTimes {
     /// With one more time: a third of the difference counts.
     pub(super) fn and(earlier: Option<Self>, held: Duration) -> Self {
         match earlier {
-            None => Self { mean: held, spread: held / 4 },
+            // The row has whole milliseconds, and one time alone is not regular.
+            None => Self { mean: held, spread: (held / 4).saturating_add(Duration::from_millis(1)) },
             Some(Self { mean, spread }) => Self {
                 mean: (mean * 2).saturating_add(held) / 3,
                 spread: (spread * 2).saturating_add(held.abs_diff(mean)) / 3,
@@ -143,14 +144,27 @@ mod tests {
     fn the_times_of_holders_follow_the_last_ones() {
         let millis = Duration::from_millis;
         let first = HoldTimes::and(None, millis(600));
-        assert_eq!(first, HoldTimes { mean: millis(600), spread: millis(150) });
+        assert_eq!(first, HoldTimes { mean: millis(600), spread: millis(151) });
         let second = HoldTimes::and(Some(first), millis(900));
-        assert_eq!(second, HoldTimes { mean: millis(700), spread: millis(200) });
+        assert_eq!(second, HoldTimes { mean: millis(700), spread: (millis(302) + millis(300)) / 3 });
         let mut times = second;
         for _ in 0..20 {
             times = HoldTimes::and(Some(times), millis(900));
         }
         assert!(times.mean > millis(899) && times.are_regular(), "{times:?}");
+    }
+
+    #[test]
+    fn one_time_alone_is_not_regular() {
+        let whole = |duration: Duration| Duration::from_millis(u64::try_from(duration.as_millis()).unwrap());
+        for held in (1..20).chain([501, 502, 503, 600_003]) {
+            for micros in [0, 300, 900] {
+                let HoldTimes { mean, spread } = HoldTimes::and(None, Duration::from_micros(held * 1_000 + micros));
+                // As the row has them.
+                let times = HoldTimes { mean: whole(mean), spread: whole(spread) };
+                assert!(!times.are_regular(), "{times:?}");
+            }
+        }
     }
 
     #[test]

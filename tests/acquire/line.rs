@@ -522,7 +522,7 @@ async fn behind_holders_whose_times_vary_the_first_in_line_is_passed_by_nobody()
 }
 
 /// Callers with clients of their own come at once. Returns the tickets in the order in which they were served.
-async fn served_in_a_burst(random: u64, in_turn: bool) -> Vec<u64> {
+async fn served_in_a_burst(random: u64, work: Duration, in_turn: bool) -> Vec<u64> {
     fastrand::seed(random);
     let table = Table::new();
     let served = Arc::new(Mutex::new(Vec::new()));
@@ -538,7 +538,7 @@ async fn served_in_a_burst(random: u64, in_turn: bool) -> Vec<u64> {
                 .lock()
                 .unwrap()
                 .push(table.attribute("k", "servedTicket").map_or(0, |ticket| ticket.parse().unwrap()));
-            sleep(millis(500)).await;
+            sleep(work).await;
             lock.release().await.unwrap();
         });
     }
@@ -549,10 +549,12 @@ async fn served_in_a_burst(random: u64, in_turn: bool) -> Vec<u64> {
 /// The row of a new lock does not tell how long turns take.
 #[tokio::test(start_paused = true)]
 async fn in_a_burst_on_a_new_lock_nobody_in_line_is_passed() {
-    for in_turn in [true, false] {
-        for random in 0..40 {
-            let served = served_in_a_burst(random, in_turn).await;
-            assert_eq!(served, [0, 1, 2, 3, 4, 5, 6, 7], "{random}, in turn: {in_turn}");
+    for work in [100, 300, 400, 500, 600].map(millis) {
+        for (in_turn, bursts) in [(true, 24), (false, 8)] {
+            for random in 0..bursts {
+                let served = served_in_a_burst(random, work, in_turn).await;
+                assert_eq!(served, [0, 1, 2, 3, 4, 5, 6, 7], "{random}, {work:?}, in turn: {in_turn}");
+            }
         }
     }
 }
@@ -615,4 +617,50 @@ async fn a_late_holder_is_looked_at_by_reads() {
     assert!((200..=300).contains(&counts["GetItem"]), "{counts:?}");
     lock.release().await.unwrap();
     waiter.await.unwrap().1.release().await.unwrap();
+}
+
+/// Where holders hold the lock for regular times, a look before the usual time is mostly a request too many.
+#[tokio::test(start_paused = true)]
+async fn the_first_in_line_looks_before_the_usual_time_only_where_the_times_vary() {
+    for (spread, least, most) in [("400", 0, 270), ("200", 340, 370)] {
+        let (table, [holder, one, ..]) = stage();
+        with_known_times(&holder, &one, millis(500)).await;
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        table.set("k", json!({"heldMillis": {"N": "1000"}, "heldSpread": {"N": spread}}));
+        let waiter = waiting(&one, "one");
+        sleep(millis(650)).await;
+        let released = Instant::now();
+        lock.release().await.unwrap();
+        waiter.await.unwrap().1.release().await.unwrap();
+        let elapsed = released.elapsed();
+        assert!((millis(least)..millis(most)).contains(&elapsed), "{spread}: {elapsed:?}");
+    }
+}
+
+/// One time alone does not tell that times are regular.
+#[tokio::test(start_paused = true)]
+async fn behind_the_second_holder_in_line_the_next_one_is_there_soon_however_long_the_first_one_took() {
+    for held in [60_000, 60_001, 60_002, 60_003].map(millis) {
+        let (table, [holder, one, two, three, _]) = stage();
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let (locks, budget) = (one.locks("one"), one.budget(secs(600)).reserve(secs(1)));
+        let first = tokio::spawn(async move {
+            let lock = locks.acquire("k").within(&budget).lease(secs(300)).in_turn().await.unwrap();
+            sleep(held).await;
+            lock.release().await.unwrap();
+        });
+        sleep(millis(100)).await;
+        lock.release().await.unwrap();
+        sleep(secs(1)).await;
+        let second = waiting(&two, "two");
+        first.await.unwrap();
+        let (_, lock) = second.await.unwrap();
+        let times = ["heldMillis", "heldSpread"].map(|name| table.attribute("k", name));
+        let third = waiting(&three, "three");
+        sleep(secs(1)).await;
+        let released = Instant::now();
+        lock.release().await.unwrap();
+        third.await.unwrap().1.release().await.unwrap();
+        assert!(released.elapsed() < secs(1), "{held:?}, {times:?}: {:?}", released.elapsed());
+    }
 }

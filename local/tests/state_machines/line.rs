@@ -99,8 +99,8 @@ async fn twenty_executions_and_ten_callers_are_granted_one_lock_in_their_order()
         running.spawn(async move { execute(&scene, &random, &came, n, plan).await });
     }
     for n in 0..CALLERS {
-        let (scene, random) = (Arc::clone(&scene), Arc::clone(&random));
-        running.spawn(async move { call(&scene, &random, n).await });
+        let (scene, random, came) = (Arc::clone(&scene), Arc::clone(&random), Arc::clone(&came));
+        running.spawn(async move { call(&scene, &random, &came, n).await });
     }
     let done = tokio::select! {
         done = running.join_all() => done.into_iter().sum::<usize>(),
@@ -192,10 +192,11 @@ async fn tell(scene: &Scene, execution: &Execution, status: &str) {
 }
 
 /// One work of a caller of the crate, which wakes nobody when it releases the lock.
-async fn call(scene: &Scene, random: &Random, n: usize) -> usize {
+async fn call(scene: &Scene, random: &Random, came: &Mutex<BTreeMap<String, SystemTime>>, n: usize) -> usize {
     tokio::time::sleep(random.millis(0, 2_000)).await;
     let budget = Budget::lasting(PATIENCE).reserve(Duration::from_secs(1));
     let (locks, owner) = (scene.locks(), format!("caller-{n}"));
+    came.lock().unwrap().insert(owner.clone(), SystemTime::now());
     loop {
         match locks.acquire("k").owner(&owner).lease(LEASE).within(&budget).in_turn().await {
             Ok(lock) => {

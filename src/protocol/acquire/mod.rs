@@ -340,8 +340,7 @@ impl<'a, U: Purpose> Call<'a, U> {
         };
         match record {
             Ok(record) => {
-                let age = if record.released { Duration::ZERO } else { self.waiter.age(now, &record) };
-                self.contention.see(&record, after, age);
+                self.contention.see(&record, after, self.waiter.age(now, &record));
                 self.waiter.see(&record, after, self.contention.turn());
                 let carried = self.options.observation.as_ref();
                 ControlFlow::Continue(HolderWatch::on(record, after, self.watch.take(), carried))

@@ -99,7 +99,9 @@ impl Waiter {
             (None, _) => {}
         }
         self.times = record.believable_hold_times().or_else(|| {
-            let mean = turn?.saturating_sub(self.round_trip);
+            // The turns seem longer than the holds: while nothing was known, the first in line came late, and whoever renews
+            // its lease looks younger.
+            let mean = turn?.saturating_sub(self.round_trip) * 3 / 4;
             Some(HoldTimes { mean, spread: mean / 4 })
         });
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
@@ -162,7 +164,7 @@ impl Waiter {
             Some(ticket) => {
                 let ahead = line.ahead_of(ticket);
                 let least = if ahead > 0 && line.has_sleeper() { SLEEPERS_SLOT } else { Duration::ZERO };
-                self.slot().saturating_mul(ahead).max(least).min(DESERTED)
+                self.slot(record).saturating_mul(ahead).max(least).min(DESERTED)
             }
             None if line.is_open() => DESERTED,
             None => Duration::ZERO,
@@ -214,8 +216,8 @@ impl Waiter {
         let nominal = match ahead {
             0 => return Some(self.pause_of_first(self.age(now, record))),
             // The next one ahead is about to be granted the lock.
-            _ if record.released => self.pause_behind(ahead - 1, Duration::ZERO),
-            _ => self.pause_behind(ahead, self.age(now, record)),
+            _ if record.released => self.pause_behind(record, ahead - 1, Duration::ZERO),
+            _ => self.pause_behind(record, ahead, self.age(now, record)),
         };
         Some(nominal - nominal.mul_f64(port.random_fraction() / 20.0))
     }
@@ -223,8 +225,7 @@ impl Waiter {
     /// The first in line looks when the holder should be done, and then more and more seldom. Nobody else looks.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
         let Some(times) = self.times else { return age.clamp(UNKNOWN, GAPS.1) };
-        let is_sharp = times.are_regular() || times.spread <= self.round_trip;
-        let early = if is_sharp { Duration::ZERO } else { times.spread };
+        let early = if times.are_regular() || times.spread <= self.round_trip { Duration::ZERO } else { times.spread };
         let due_in = times.mean.saturating_sub(early).saturating_sub(age);
         if !due_in.is_zero() {
             // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
@@ -237,7 +238,7 @@ impl Waiter {
     }
 
     /// The others look when it may be their turn soon.
-    fn pause_behind(&self, ahead: u32, age: Duration) -> Duration {
+    fn pause_behind(&self, record: &Record, ahead: u32, age: Duration) -> Duration {
         let places = ahead.saturating_add(1);
         let Some(times) = self.times else {
             let expected = age.max(UNKNOWN).saturating_mul(ahead) * 5 / 4;
@@ -253,7 +254,7 @@ impl Waiter {
         let longest = if times.are_regular() { LONGEST_PAUSE.max(turn.saturating_mul(4)) } else { LONGEST_PAUSE };
         let expected = turn.saturating_mul(ahead).saturating_add(present).saturating_sub(early);
         // The next ones look whether those ahead have come. Otherwise nobody would notice that the first one is gone.
-        let slots = self.slot().saturating_mul(ahead);
+        let slots = self.slot(record).saturating_mul(ahead);
         let expected = if ahead <= NEXT_ONES { expected.min(present.saturating_add(slots)) } else { expected };
         expected.max(self.gap().saturating_mul(places)).min(longest)
     }
@@ -282,14 +283,51 @@ impl Waiter {
         Duration::from_millis(by_wall_clock).max(seen).min(LONGEST_LEASE)
     }
 
-    /// For how long a free lock is left to each of those ahead.
-    fn slot(&self) -> Duration {
-        ((self.gap() + self.round_trip) * 2 + SLOT).min(LONGEST_SLOT)
+    /// For how long a free lock is left to each of those ahead. Where the row has no times, the first in line may know none.
+    fn slot(&self, record: &Record) -> Duration {
+        let gap = if record.believable_hold_times().is_some() { self.gap() } else { GAPS.1 };
+        ((gap + self.round_trip) * 2 + SLOT).min(LONGEST_SLOT)
     }
 
     /// The pause between two looks at a holder that should be done.
     fn gap(&self) -> Duration {
         let spread = self.times.map_or(GAPS.1, |times| times.spread * 2 / 3);
         spread.max(self.round_trip).clamp(GAPS.0, GAPS.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::port::WallClock;
+    use crate::protocol::schema::Schema;
+
+    fn at(millis: u64) -> Instants {
+        Instants { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
+    }
+
+    /// A row that does not tell when the lock was granted.
+    fn held(token: u64) -> Record {
+        let item: Item = [
+            ("key", Value::S("k".to_owned())),
+            ("ownerName", Value::S("a".to_owned())),
+            ("leaseDuration", Value::S("20000".to_owned())),
+            ("recordVersionNumber", Value::S("ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef".to_owned())),
+            ("fencingToken", Value::N(token.to_string())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect();
+        Record::read(item, &Schema::default()).unwrap()
+    }
+
+    #[test]
+    fn the_age_of_a_new_grant_does_not_count_from_the_one_before() {
+        let mut waiter = Waiter::default();
+        waiter.see(&held(7), at(1_000), None);
+        let wall = WallClock { millis: 1_500, ..WallClock::default() };
+        let now = Now { instants: at(1_500), wall, ..Now::default() };
+        assert_eq!(waiter.age(&now, &held(7)), Duration::from_millis(500));
+        assert_eq!(waiter.age(&now, &held(8)), Duration::ZERO);
     }
 }
