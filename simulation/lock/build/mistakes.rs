@@ -522,8 +522,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "SkipAtOnce",
         file: "protocol/acquire/waiter.rs",
-        find: "self.slot().saturating_mul(ahead).max(least).min(DESERTED)",
-        put: "self.slot().saturating_mul(if MISTAKEN { 0 } else { ahead }).max(least).min(DESERTED)",
+        find: "self.slot(record).saturating_mul(ahead).max(least).min(DESERTED)",
+        put: "self.slot(record).saturating_mul(if MISTAKEN { 0 } else { ahead }).max(least).min(DESERTED)",
     },
     Edit {
         name: "SleeperGetsACallersSlot",
