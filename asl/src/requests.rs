@@ -163,7 +163,8 @@ impl<'a> Requests<'a> {
     }
 
     fn value(&self, name: &str, sample: &Value, what: For) -> Result<String, Error> {
-        let stamp = format!("$pad($formatBase($stamp, 16), -{DIGITS_OF_TIME}, '0') & $substring($uuid(), 0, 4)");
+        let random = "$replace($substring($uuid(), 19), '-', '')";
+        let stamp = format!("$pad($formatBase($stamp, 16), -{DIGITS_OF_TIME}, '0') & {random}");
         let computed = match (name, what) {
             (":owner", _) => "$me".to_owned(),
             (":workflow", _) => "$states.context.Execution.Id".to_owned(),

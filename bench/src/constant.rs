@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The response to a granted Claim: the whole row.
-const GRANTED: &str = r#"{"Attributes":{"key":{"S":"customer-7"},"ownerName":{"S":"bench-1"},"leaseDuration":{"S":"30000"},"recordVersionNumber":{"S":"ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef"},"fencingToken":{"N":"1760000000001"},"leaseEndsAt":{"N":"1760000030000"}}}"#;
+const GRANTED: &str = r#"{"Attributes":{"key":{"S":"customer-7"},"ownerName":{"S":"bench-1"},"leaseDuration":{"S":"30000"},"recordVersionNumber":{"S":"ll1-0123456789abcdef0123456789abcdef-0199d6a4c8000123456789abcdef"},"fencingToken":{"N":"1760000000001"},"leaseEndsAt":{"N":"1760000030000"}}}"#;
 /// The response to a write that requests nothing.
 const NOTHING: &str = "{}";
 

@@ -468,7 +468,7 @@ fn release(holding: &Holding, data: DataChange, now: &Now) -> Action {
 
 /// Returns the write of the outcome, which is part of a transaction or goes alone.
 fn store(port: &mut impl Port, holding: &mut Holding, outcome: StoredOutcome, now: &Now) -> Action {
-    holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u16());
+    holding.newest.stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u64());
     let (version, token, keep) = (holding.newest, holding.token, holding.keep.unwrap_or_default());
     Action::Settle { version, token, outcome, now: now.wall.written, keep }
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn ours(owner: &str, token: u64) -> Record {
-        row("ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef", owner, token)
+        row("ll1-0123456789abcdef0123456789abcdef-0199d6a4c8000123456789abcdef", owner, token)
     }
 
     /// The pauses of a contender that reads every ten turns and finds these holders.

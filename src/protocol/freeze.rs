@@ -40,7 +40,7 @@ pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, re
             Some(record) => FrozenRow::Seen(record.freeze_changed_at),
             None => FrozenRow::Missing(Version {
                 grant: Grant::from_random(port.random()),
-                stamp: Stamp::after(None, at, port.random_u16()),
+                stamp: Stamp::after(None, at, port.random_u64()),
             }),
         };
         let action = |_| Action::Freeze { row: row.clone(), at, reason: reason.to_owned() };

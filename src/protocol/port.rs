@@ -33,9 +33,8 @@ pub trait Port: Send {
     fn sleep(&mut self, pause: Duration) -> impl Future<Output = ()> + Send;
 
     /// Draws the random part of a stamp.
-    fn random_u16(&mut self) -> u16 {
-        let bytes = self.random();
-        u16::from_le_bytes([bytes[0], bytes[1]])
+    fn random_u64(&mut self) -> u64 {
+        u128::from_le_bytes(self.random()) as u64
     }
 
     /// Draws a fraction from 0 to 1, in 2³² steps.

@@ -399,7 +399,7 @@ mod tests {
         let (job, shard) = (("job".to_owned(), "nightly".into()), ("shard".to_owned(), 5.into()));
 
         assert_eq!(read(item.clone()), [job.clone(), shard]);
-        item.set("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880009"));
+        item.set("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880000000000000009"));
         assert_eq!(read(item), [job]);
     }
 

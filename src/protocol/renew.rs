@@ -137,7 +137,7 @@ pub(super) fn attempt(
     data: &DataChange,
     now: &Now,
 ) -> (Action, Attempt) {
-    let stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u16());
+    let stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u64());
     let longer = now.lease > holding.lease.duration();
     let lease = if longer { settings.lease(now.lease) } else { holding.lease.clone() };
     let wanted_end = now.wall.latest.saturating_add(millis_rounded_up(lease.duration()));

@@ -13,6 +13,9 @@ pub const OURS: &str = "ll1-";
 /// The prefix of the version of a settled record of idempotent work.
 pub(super) const SETTLED: &str = "lo1-";
 
+/// The length of a stamp's text.
+const DIGITS: usize = 12 + 16;
+
 /// One grant of a lock: a UUID v4, drawn for each call that acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant(Uuid);
@@ -63,12 +66,12 @@ impl fmt::Display for Grant {
 /// Orders the writes of one grant: epoch milliseconds, then random digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Stamp(u64);
+pub struct Stamp(u128);
 
-/// The 16 hexadecimal digits at the end of a version.
+/// The 28 hexadecimal digits at the end of a version: 12 of the time, 16 random ones.
 impl From<Stamp> for String {
     fn from(stamp: Stamp) -> Self {
-        format!("{:016x}", stamp.0)
+        format!("{:0DIGITS$x}", stamp.0)
     }
 }
 
@@ -78,7 +81,7 @@ impl TryFrom<String> for Stamp {
     fn try_from(text: String) -> Result<Self, Invalid> {
         Stamp::parse(&text).ok_or_else(|| {
             Invalid::new(
-                "the stamp of the commit must be 16 lowercase hexadecimal digits: pass the saved lock on unchanged",
+                "the stamp of the commit must be 28 lowercase hexadecimal digits: pass the saved lock on unchanged",
             )
         })
     }
@@ -88,18 +91,20 @@ impl Stamp {
     const MILLIS: u64 = 0xffff_ffff_ffff;
 
     /// The stamp of a new attempt: `now`, or one millisecond after the last known stamp when `now` is not newer. The
-    /// random digits keep two copies of one grant from writing the same version.
-    pub fn after(last: Option<Stamp>, now_millis: u64, random: u16) -> Self {
+    /// random digits keep two copies of one grant from writing the same version. Such a copy would take the other's write
+    /// for its own, so the digits are as many as make that impossible: copies whose clocks are behind the last stamp all
+    /// make the same millisecond.
+    pub fn after(last: Option<Stamp>, now_millis: u64, random: u64) -> Self {
         let floor = last.map_or(0, |stamp| stamp.millis() + 1);
-        Self((now_millis.max(floor).min(Self::MILLIS) << 16) | u64::from(random))
+        Self(u128::from(now_millis.max(floor).min(Self::MILLIS)) << u64::BITS | u128::from(random))
     }
 
     fn parse(text: &str) -> Option<Self> {
-        (text.len() == 16 && is_lowercase_hex(text)).then(|| u64::from_str_radix(text, 16).ok().map(Self))?
+        (text.len() == DIGITS && is_lowercase_hex(text)).then(|| u128::from_str_radix(text, 16).ok().map(Self))?
     }
 
     pub fn millis(self) -> u64 {
-        self.0 >> 16
+        (self.0 >> u64::BITS) as u64
     }
 }
 
@@ -130,10 +135,10 @@ fn is_lowercase_hex(text: &str) -> bool {
 impl Version {
     /// The version as it stands on the row.
     pub fn text(self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = self.grant.prefix(16);
-        for shift in (0..64).step_by(4).rev() {
-            text.push(char::from(DIGITS[(self.stamp.0 >> shift) as usize & 0xf]));
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = self.grant.prefix(DIGITS);
+        for digit in (0..DIGITS).rev() {
+            text.push(char::from(HEX[(self.stamp.0 >> (digit * 4)) as usize & 0xf]));
         }
         text
     }
@@ -170,7 +175,7 @@ mod tests {
     fn a_version_reads_back_as_it_was_written() {
         let version = version(7, Stamp::after(None, 1_760_000_000_000, 0xbeef));
         let text = version.to_string();
-        assert_eq!(text.len(), 4 + 32 + 1 + 16);
+        assert_eq!(text.len(), 4 + 32 + 1 + 12 + 16);
         assert!(text.ends_with("beef"), "{text}");
         assert_eq!(Version::parse(&text), Some(version));
     }
@@ -184,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_stands_still_or_goes_back_still_orders_the_writes() {
-        let first = Stamp::after(None, 1_000, u16::MAX);
+        let first = Stamp::after(None, 1_000, u64::MAX);
         let second = Stamp::after(Some(first), 1_000, 0);
         let third = Stamp::after(Some(second), 10, 0);
         assert!(first < second && second < third);
@@ -193,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_order_is_stamp_order(a in 0..1u64 << 48, b in 0..1u64 << 48, ra: u16, rb: u16) {
+        fn text_order_is_stamp_order(a in 0..1u64 << 48, b in 0..1u64 << 48, ra: u64, rb: u64) {
             let (a, b) = (Stamp::after(None, a, ra), Stamp::after(None, b, rb));
             let (x, y) = (version(1, a).to_string(), version(1, b).to_string());
             prop_assert_eq!(a.cmp(&b), x.cmp(&y));

@@ -196,7 +196,7 @@ async fn a_call_ends_with_its_time_although_a_rival_is_always_faster() {
         let table = table.clone();
         async move {
             for turn in 0_u64.. {
-                let version = format!("ll1-{:032x}-{:016x}", turn, 0x0199_d6a4_c800_0000_u64 + turn);
+                let version = format!("ll1-{turn:032x}-0199d6a4c800{turn:016x}");
                 table.set("k", json!({"recordVersionNumber": {"S": version}, "leaseEndsAt": {"N": "1900000000000"}}));
                 sleep(millis(1)).await;
             }

@@ -2,8 +2,8 @@
 //! twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
-use lambda_lock::{CommitOutcome, Lock, SavedLock};
-use lambda_lock_testkit::{Fault, Process, Sent, acquired, case, millis, secs};
+use lambda_lock::{Clock, CommitOutcome, Instants, Lock, SavedLock, SharedClock, Sleep};
+use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs};
 use tokio::time::{Instant, sleep};
 
 /// Sends a commit that is applied or not. The caller gets no response.
@@ -241,7 +241,7 @@ async fn a_refusal_after_the_token_is_forgotten_does_not_prove_that_nothing_was_
     const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
         "CancellationReasons":[{"Code":"None"},{"Code":"ConditionalCheckFailed","Item":{"key":{"S":"k"},
         "ownerName":{"S":"another"},"leaseDuration":{"S":"20000"},"fencingToken":{"N":"1900000000000"},
-        "recordVersionNumber":{"S":"ll1-00000000000040008000000000000000-01a3185c5000af96"}}}]}"#;
+        "recordVersionNumber":{"S":"ll1-00000000000040008000000000000000-01a3185c50000123456789abcdef"}}}]}"#;
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
@@ -286,4 +286,46 @@ async fn a_commit_that_can_never_be_settled_is_an_outcome_and_a_missing_response
     assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
     let _ = copy.save();
     lock.release().await.unwrap();
+}
+
+/// Clocks whose random numbers all begin with the same two bytes.
+#[derive(Debug)]
+struct AlmostTheSameNumbers(ManualClock);
+
+impl Clock for AlmostTheSameNumbers {
+    fn now(&self) -> Instants {
+        self.0.now()
+    }
+
+    fn sleep(&self, duration: std::time::Duration) -> Sleep {
+        self.0.sleep(duration)
+    }
+
+    fn random(&self) -> [u8; 16] {
+        let mut random = self.0.random();
+        random[..2].fill(7);
+        random
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_is_not_taken_for_the_renewal_of_a_copy_whose_clock_is_behind_too() {
+    let table = table();
+    let (ahead, one, two) = (table.process(), table.process(), table.process());
+    // Both clocks are behind the last write, so both copies write its millisecond and one more.
+    ahead.clock.jump_wall(500);
+    let locks = |process: &Process| {
+        let clock = SharedClock::new(AlmostTheSameNumbers(process.clock.clone()));
+        process.builder().owner("me").clock(clock).build().unwrap()
+    };
+    let lock = acquired(&ahead.locks("me"), LEASE).await;
+    let mut one_lock = locks(&one).resume(lock.save()).await.unwrap();
+    let copy = one_lock.to_saved();
+    let two_lock = locks(&two).resume(copy).lease(LEASE * 2).await.unwrap();
+
+    one_lock.commit([counted("o-1")]).await.unwrap();
+
+    assert_eq!(applied(&table, "o-1"), 1);
+    drop(two_lock.save());
+    one_lock.release().await.unwrap();
 }

@@ -21,7 +21,7 @@ const NUMERIC: [&str; 3] = [ATTEMPTS, FIRST_SEEN, KEPT_UNTIL];
 fn rows() -> impl Strategy<Value = Sketch> {
     let fixed =
         |texts: Vec<&'static str>| prop::sample::select(texts).prop_map(|text| Attribute::Text(text.to_owned()));
-    let settled = "[0-9a-f]{16}".prop_map(|stamp| Attribute::Text(format!("lo1-{}-{stamp}", GRANTS[0])));
+    let settled = "[0-9a-f]{28}".prop_map(|stamp| Attribute::Text(format!("lo1-{}-{stamp}", GRANTS[0])));
     let once = (
         maybe(ATTEMPTS, 95, number()),
         maybe(FIRST_SEEN, 95, number()),

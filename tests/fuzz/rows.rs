@@ -24,7 +24,7 @@ pub(crate) enum Attribute {
     /// A number: the present time in epoch milliseconds, plus this.
     FromNow(i64),
     /// A version of ours: this grant, this many milliseconds after now, and these digits.
-    Ours(usize, i64, u16),
+    Ours(usize, i64, u64),
     Bytes(&'static [u8]),
     Other(&'static str),
 }
@@ -47,9 +47,9 @@ impl Sketch {
     }
 }
 
-pub(crate) fn version(grant: usize, now: u64, millis: i64, digits: u16) -> String {
+pub(crate) fn version(grant: usize, now: u64, millis: i64, digits: u64) -> String {
     let millis = now.saturating_add_signed(millis) & 0xffff_ffff_ffff;
-    format!("ll1-{}-{millis:012x}{digits:04x}", GRANTS[grant])
+    format!("ll1-{}-{millis:012x}{digits:016x}", GRANTS[grant])
 }
 
 // The output is short, even if a text in the row is long.
@@ -214,13 +214,13 @@ fn long() -> impl Strategy<Value = Attribute> {
 
 fn version_text() -> impl Strategy<Value = Attribute> {
     prop_oneof![
-        6 => (0..2_usize, prop::sample::select(FROM_NOW[..7].to_vec()), any::<u16>())
+        6 => (0..2_usize, prop::sample::select(FROM_NOW[..7].to_vec()), any::<u64>())
             .prop_map(|(grant, millis, digits)| Attribute::Ours(grant, millis, digits)),
         2 => prop::sample::select(vec!["b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e", "", "v1"])
             .prop_map(|text| Attribute::Text(text.to_owned())),
         1 => prop::sample::select(vec!["0", "ffffffffffffffff", "ffffffffffff0000", "0000000000000000", "8000"])
             .prop_map(|stamp| Attribute::Text(format!("ll1-{}-{stamp}", GRANTS[0]))),
-        1 => "[0-9a-f]{16}".prop_map(|stamp| Attribute::Text(format!("lo1-{}-{stamp}", GRANTS[0]))),
+        1 => "[0-9a-f]{28}".prop_map(|stamp| Attribute::Text(format!("lo1-{}-{stamp}", GRANTS[0]))),
         1 => versions::nearly().prop_map(Attribute::Text),
     ]
 }

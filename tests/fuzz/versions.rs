@@ -16,7 +16,8 @@ pub(crate) fn nearly() -> impl Strategy<Value = String> {
         "\\{[0-9a-f]{30}\\}",
         Just(String::new()),
     ];
-    let stamp = prop_oneof!["[0-9a-f]{15,17}", "[0-9A-Fg+ -]{16}", "0", "g", "", "[0-9a-f]{16}\n", "\\PC{16}"];
+    let stamp =
+        prop_oneof!["[0-9a-f]{27,29}", "[0-9A-Fg+ -]{28}", "[0-9a-f]{16}", "0", "g", "", "[0-9a-f]{28}\n", "\\PC{28}"];
     prop_oneof![
         6 => (grant, stamp).prop_map(|(grant, stamp)| format!("{OURS}{grant}-{stamp}")),
         1 => "(ll1-|LL1-|ll1|lo1-|ll2-)?\\PC{0,60}",
@@ -25,10 +26,10 @@ pub(crate) fn nearly() -> impl Strategy<Value = String> {
 }
 
 fn check(text: &str) -> Checked {
-    // The form again, without a parser: 32 and 16 lower-case hexadecimal digits.
+    // The form again, without a parser: 32 and 28 lower-case hexadecimal digits.
     let parts: Vec<&str> = text.split('-').collect();
     let digits = |part: &str, count| part.len() == count && part.bytes().all(|b| b"0123456789abcdef".contains(&b));
-    let ours = parts.len() == 3 && parts[0] == "ll1" && digits(parts[1], 32) && digits(parts[2], 16);
+    let ours = parts.len() == 3 && parts[0] == "ll1" && digits(parts[1], 32) && digits(parts[2], 28);
     let read = Version::parse(text);
     prop_assert_eq!(read.is_some(), ours, "{:?}", text.chars().take(80).collect::<String>());
     let Some(version) = read else { return Ok(()) };
@@ -42,12 +43,12 @@ fn check(text: &str) -> Checked {
 #[test]
 fn only_versions_that_we_write_count_as_ours() {
     fuzz(1000, nearly(), |text| check(&text));
-    fuzz(500, ("[0-9a-f]{32}", "[0-9a-f]{16}"), |(grant, stamp)| check(&format!("{OURS}{grant}-{stamp}")));
+    fuzz(500, ("[0-9a-f]{32}", "[0-9a-f]{28}"), |(grant, stamp)| check(&format!("{OURS}{grant}-{stamp}")));
 }
 
 #[test]
 fn stamps_are_ordered_as_dynamodb_orders_their_texts() {
-    fuzz(1000, ("[0-9a-f]{16}", "[0-9a-f]{16}"), |(one, other)| {
+    fuzz(1000, ("[0-9a-f]{28}", "[0-9a-f]{28}"), |(one, other)| {
         let read = |stamp: &str| Version::parse(&format!("{OURS}{}-{stamp}", GRANTS[0])).unwrap();
         prop_assert_eq!(read(&one).stamp.cmp(&read(&other).stamp), one.cmp(&other));
         Ok(())
@@ -57,7 +58,7 @@ fn stamps_are_ordered_as_dynamodb_orders_their_texts() {
 #[test]
 fn a_new_stamp_is_newer_than_the_last_one_whatever_the_clock_says() {
     let clock = prop_oneof![any::<u64>(), 0..2_000_000_000_000_u64, Just(u64::MAX)];
-    fuzz(1000, ("[0-9a-f]{16}", clock, any::<u16>()), |(last, now, random)| {
+    fuzz(1000, ("[0-9a-f]{28}", clock, any::<u64>()), |(last, now, random)| {
         let last = Version::parse(&format!("{OURS}{}-{last}", GRANTS[0])).unwrap().stamp;
         let next = Stamp::after(Some(last), now, random);
         // The last millisecond that a stamp can contain is in the year 10889.

@@ -114,7 +114,7 @@ async fn a_grant_that_was_released_before_it_was_recognised_is_not_returned() {
             } else {
                 // Or a caller that knows the name of its owner.
                 let token = serde_json::json!({"key": "k", "owner": "task", "fencingToken": 1, "leaseSeconds": 20.0,
-                    "version": "ll1-00000000000040008000000000000000-0000000000000000", "leaseEndsAt": 0});
+                    "version": "ll1-00000000000040008000000000000000-0000000000000000000000000000", "leaseEndsAt": 0});
                 locks.release(serde_json::from_value(token).unwrap()).or_later_grant_of_owner().await
             };
             assert_eq!(freed.unwrap(), ReleaseOutcome::Released);
@@ -200,7 +200,7 @@ async fn an_answer_without_the_token_leaves_no_lock_held() {
     let table = Table::new();
     let process = table.process();
     const BODY: &str = r#"{"Attributes":{"key":{"S":"k"},"ownerName":{"S":"me"},"leaseDuration":{"S":"20000"},
-        "recordVersionNumber":{"S":"ll1-00000000000000000000000000000000-0000000000000000"},"leaseEndsAt":{"N":"1"}}}"#;
+        "recordVersionNumber":{"S":"ll1-00000000000000000000000000000000-0000000000000000000000000000"},"leaseEndsAt":{"N":"1"}}}"#;
     process.next([Fault::AppliedButSays(200, BODY)]);
     process.next(vec![Fault::BlackHole; 3]);
 

@@ -102,7 +102,7 @@ struct Row {
     expected: &'static str,
 }
 
-const OWN_VERSION: &str = "ll1-0123456789ab4cdef0123456789abcde-01a20353eece54b4";
+const OWN_VERSION: &str = "ll1-0123456789ab4cdef0123456789abcde-01a20353eece0123456789ab54b4";
 const PEERS_VERSION: &str = "b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e";
 
 fn rows_of(options: &Options) -> Vec<Row> {
@@ -313,7 +313,7 @@ fn decided(node: &mut Node, states: &Value, look: &Value) -> Result<String, Stri
 /// The owner is in this variable. Only a row with its value is this execution's own.
 pub(super) fn owner_in_a_variable(node: &mut Node, states: &Value, name: &str) {
     let bindings = with(bindings(), name, &json!("me"));
-    let uuids = vec!["0123456789ab4cdef0123456789abcde".to_owned(); 2];
+    let uuids = vec!["01234567-89ab-4cde-f012-3456789abcde".to_owned(); 2];
     let scene = Scene { bindings: bindings.clone(), millis: GRANTED, uuids };
     let claim = node.render(&states["Lock"]["Arguments"], &scene).unwrap();
     assert_eq!(claim["ExpressionAttributeValues"][":owner"], json!({ "S": "me" }), "{name}");

@@ -161,11 +161,15 @@ pub(super) fn scene_of(sent: &Json, millis: u64, bindings: Json) -> Scene {
     let version = sent["ExpressionAttributeValues"][":rvn"]["S"].as_str().unwrap_or_default();
     let mut parts = version.splitn(3, '-').skip(1);
     let (grant, stamp) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let digits = stamp.get(12..).unwrap_or_default();
+    let digits = format!("00000000-0000-4000-{}", dashed_after(4, stamp.get(12..).unwrap_or_default()));
     // A new grant draws its own digits first.
     let anew = sent["ExpressionAttributeValues"].get(":owner").is_some();
-    let uuids = anew.then_some(grant).into_iter().chain([digits]).map(str::to_owned).collect();
+    let uuids = anew.then(|| grant.to_owned()).into_iter().chain([digits]).collect();
     Scene { bindings, millis, uuids }
+}
+
+fn dashed_after(length: usize, text: &str) -> String {
+    text.split_at_checked(length).map_or_else(String::new, |(start, end)| format!("{start}-{end}"))
 }
 
 /// The settings of these options.

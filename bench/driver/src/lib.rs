@@ -65,7 +65,7 @@ impl ByHand {
         let started = Instant::now();
         let now = epoch_millis()?;
         let grant = Uuid::new_v4();
-        let version = format!("ll1-{}-{:016x}", grant.simple(), now << 16 | u64::from(grant.as_bytes()[0]));
+        let version = format!("ll1-{}-{now:012x}{:016x}", grant.simple(), grant.as_u64_pair().1);
         let lease = u64::try_from(LEASE.as_millis())?;
         let granted = self
             .dynamodb

@@ -196,7 +196,7 @@ async fn a_lock_that_cannot_be_released_does_not_stop_the_others_and_fails_the_i
     for key in ["a", "z"] {
         leave(&locks, key, "me", Some(ENDED)).await;
     }
-    let version = format!("ll1-{}-{}", "0".repeat(32), "0".repeat(16));
+    let version = format!("ll1-{}-{}", "0".repeat(32), "0".repeat(28));
     let broken = [("key", "m"), ("ownerName", "me"), ("leaseDuration", "a while"), ("workflow", ENDED)];
     server.put(&[&broken[..], &[("recordVersionNumber", &version)]].concat()).await;
     let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "0.1")]).unwrap();

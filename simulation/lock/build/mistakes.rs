@@ -175,6 +175,12 @@ pub(crate) const EDITS: &[Edit] = &[
         ",
     },
     Edit {
+        name: "StampsWithoutRandom",
+        file: "protocol/version.rs",
+        find: "u128::from(random))",
+        put: "u128::from(if MISTAKEN { 0 } else { random }))",
+    },
+    Edit {
         name: "GrantOfAClockBehind",
         file: "protocol/acquire/attempt.rs",
         find: "if now.found_behind(",

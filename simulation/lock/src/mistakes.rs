@@ -68,6 +68,8 @@ mistakes! {
     FrozenFromItsHolder
     /// Stamps are counted instead of taken from the clock, so two copies of a lock write the same versions.
     CountersInsteadOfStamps
+    /// A stamp is the time alone, so two copies of a lock write the same versions when their clocks agree or are behind.
+    StampsWithoutRandom
 
     // Responses.
 

@@ -189,7 +189,10 @@ impl World {
             let row = [
                 (schema::OWNER, Value::S("earlier".to_owned())),
                 (schema::LEASE, Value::S("1000".to_owned())),
-                (schema::VERSION, Value::S("ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef".to_owned())),
+                (
+                    schema::VERSION,
+                    Value::S("ll1-0123456789abcdef0123456789abcdef-0199d6a4c8000123456789abcdef".to_owned()),
+                ),
                 (schema::ENDS, Value::N("1000".to_owned())),
                 (schema::TOKEN, Value::N("4000000000000".to_owned())),
                 (schema::RELEASED, Value::S("1".to_owned())),

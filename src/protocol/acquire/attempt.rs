@@ -82,7 +82,7 @@ impl Attempts {
         replaces: Vec<Option<Version>>,
     ) -> &Attempt {
         let grant = *self.grant.get_or_insert_with(|| Grant::from_random(port.random()));
-        let stamp = Stamp::after(self.newest(), now.wall.millis, port.random_u16());
+        let stamp = Stamp::after(self.newest(), now.wall.millis, port.random_u64());
         let lease = settings.lease(now.lease);
         let attempt = Attempt {
             version: Version { grant, stamp },

@@ -312,7 +312,10 @@ mod tests {
             ("key", Value::S("k".to_owned())),
             ("ownerName", Value::S("a".to_owned())),
             ("leaseDuration", Value::S("20000".to_owned())),
-            ("recordVersionNumber", Value::S("ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef".to_owned())),
+            (
+                "recordVersionNumber",
+                Value::S("ll1-0123456789abcdef0123456789abcdef-0199d6a4c8000123456789abcdef".to_owned()),
+            ),
             ("fencingToken", Value::N(token.to_string())),
         ]
         .map(|(name, value)| (name.to_owned(), value))

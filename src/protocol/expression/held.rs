@@ -87,7 +87,10 @@ mod tests {
         );
         assert_eq!(same.update, "SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
         assert_eq!(value(&same, ":first"), &Value::S("ll1-00000000000040008000000000000000-0".to_owned()));
-        assert_eq!(value(&same, ":rvn"), &Value::S("ll1-00000000000040008000000000000000-0000000013880009".to_owned()));
+        assert_eq!(
+            value(&same, ":rvn"),
+            &Value::S("ll1-00000000000040008000000000000000-0000000013880000000000000009".to_owned())
+        );
         assert_eq!(same.returns, Returns::UpdatedOld);
         assert_closed(&same);
 
@@ -244,7 +247,7 @@ mod tests {
             "SET recordVersionNumber = :settled, onceState = :state, outcome = :outcome, outcomeAt = :now, \
              keptUntilAt = :kept, #ttl = :ttl REMOVE leaseDuration, leaseEndsAt, workflow, #data"
         );
-        let settled = "lo1-00000000000040008000000000000000-0000000013880009";
+        let settled = "lo1-00000000000040008000000000000000-0000000013880000000000000009";
         assert_eq!(value(&settle, ":settled"), &Value::S(settled.to_owned()));
         assert_eq!(value(&settle, ":state"), &Value::S("done".to_owned()));
         assert_eq!(value(&settle, ":kept"), &Value::N("66500".to_owned()));

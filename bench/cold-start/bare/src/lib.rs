@@ -54,7 +54,7 @@ impl Bare {
         let seconds = request["leaseSeconds"].as_u64().ok_or("no leaseSeconds")?;
         let (now, lease) = (epoch_millis()?, seconds * 1_000);
         let grant = Uuid::new_v4();
-        let version = format!("ll1-{}-{:016x}", grant.simple(), now << 16 | u64::from(grant.as_bytes()[0]));
+        let version = format!("ll1-{}-{now:012x}{:016x}", grant.simple(), grant.as_u64_pair().1);
         let granted = self
             .dynamodb
             .update_item()

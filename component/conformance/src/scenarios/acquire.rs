@@ -214,7 +214,7 @@ pub(super) async fn a_frozen_lock_is_refused_with_the_reason_until_it_is_thawed(
     let [owner, lasting, version, released] = [
         ("ownerName", "a-java-host"),
         ("leaseDuration", "800"),
-        ("recordVersionNumber", "ll1-00000000000040008000000000000000-0000000013880009"),
+        ("recordVersionNumber", "ll1-00000000000040008000000000000000-0000000013880000000000000009"),
         ("isReleased", "1"),
     ]
     .map(|(name, value)| (name, text(value)));

@@ -63,7 +63,7 @@ pub(super) async fn in_turn_a_caller_takes_its_ticket_at_its_first_look(scene: &
         ("leaseDuration", text("20000")),
         ("leaseEndsAt", number(now + 30_000)),
         ("fencingToken", number(now)),
-        ("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880009")),
+        ("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880000000000000009")),
     ];
     stage.put(key, row).await?;
     let failure = subject.fails("held", Ask::Acquire(in_turn(key, 600, 5_000))).await?;

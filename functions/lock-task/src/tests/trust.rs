@@ -35,7 +35,7 @@ async fn a_lock_that_no_response_handed_out_can_neither_be_renewed_nor_released(
         json!({ "fencingToken": 77 }),
         json!({ "leaseSeconds": 80_000 }),
         json!({ "leaseEndsAt": 1 }),
-        json!({ "version": "ll1-0123456789abcdef0123456789abcdef-0199d6a4c80012ef" }),
+        json!({ "version": "ll1-0123456789abcdef0123456789abcdef-0199d6a4c8000123456789abcdef" }),
         json!({ "hmac": "c29tZXRoaW5nIGVsc2U=" }),
         json!({ "hmac": "no base64!" }),
         json!({ "hmac": "" }),
