@@ -217,7 +217,7 @@ async fn those_behind_a_sleeper_leave_it_a_second_and_a_half() {
             lock.release().await.unwrap();
             Instant::now()
         });
-        sleep(secs(1)).await;
+        sleep(millis(1_300)).await;
         let released = Instant::now();
         lock.release().await.unwrap();
         let granted = waiter.await.unwrap().duration_since(released);

@@ -521,40 +521,47 @@ async fn behind_holders_whose_times_vary_the_first_in_line_is_passed_by_nobody()
     }
 }
 
-/// Callers with clients of their own come at once. Returns the tickets in the order in which they were served.
-async fn served_in_a_burst(random: u64, work: Duration, in_turn: bool) -> Vec<u64> {
+/// Callers with clients of their own come at once. Returns the tickets in the order in which they were served, and the times
+/// from the release of the one to the grant of the next.
+async fn burst(random: u64, work: Duration, in_turn: bool) -> (Vec<u64>, Vec<Duration>) {
     fastrand::seed(random);
     let table = Table::new();
-    let served = Arc::new(Mutex::new(Vec::new()));
+    let turns = Arc::new(Mutex::new(Vec::new()));
     let mut callers = JoinSet::new();
     for _ in 0..8 {
-        let (process, table, served) = (table.process(), table.clone(), Arc::clone(&served));
+        let (process, table, turns) = (table.process(), table.clone(), Arc::clone(&turns));
         process.set_latency(millis(5));
         callers.spawn(async move {
             let (locks, budget) = (process.locks("caller"), process.budget(secs(600)).reserve(secs(1)));
             let acquire = locks.acquire("k").within(&budget).lease(LEASE);
             let lock = if in_turn { acquire.in_turn().await } else { acquire.await }.unwrap();
-            served
-                .lock()
-                .unwrap()
-                .push(table.attribute("k", "servedTicket").map_or(0, |ticket| ticket.parse().unwrap()));
+            let served = table.attribute("k", "servedTicket").map_or(0, |ticket| ticket.parse().unwrap());
+            let granted = Instant::now();
             sleep(work).await;
+            turns.lock().unwrap().push((served, granted, Instant::now()));
             lock.release().await.unwrap();
         });
     }
     callers.join_all().await;
-    Arc::into_inner(served).unwrap().into_inner().unwrap()
+    let turns = Arc::into_inner(turns).unwrap().into_inner().unwrap();
+    let hand_overs = turns.windows(2).map(|turns| turns[1].1.duration_since(turns[0].2)).collect();
+    (turns.into_iter().map(|turn| turn.0).collect(), hand_overs)
 }
 
 /// The row of a new lock does not tell how long turns take.
 #[tokio::test(start_paused = true)]
-async fn in_a_burst_on_a_new_lock_nobody_in_line_is_passed() {
-    for work in [100, 300, 400, 500, 600].map(millis) {
+async fn in_a_burst_on_a_new_lock_nobody_in_line_is_passed_and_most_come_soon_after_a_release() {
+    for work in [100, 270, 300, 400, 500, 700].map(millis) {
         for (in_turn, bursts) in [(true, 24), (false, 8)] {
+            let mut hand_overs = Vec::new();
             for random in 0..bursts {
-                let served = served_in_a_burst(random, work, in_turn).await;
+                let (served, times) = burst(random, work, in_turn).await;
                 assert_eq!(served, [0, 1, 2, 3, 4, 5, 6, 7], "{random}, {work:?}, in turn: {in_turn}");
+                hand_overs.extend(times);
             }
+            hand_overs.sort();
+            let median = hand_overs[hand_overs.len() / 2];
+            assert!(median < millis(25), "{work:?}, in turn: {in_turn}: {median:?}");
         }
     }
 }
@@ -634,6 +641,27 @@ async fn the_first_in_line_looks_before_the_usual_time_only_where_the_times_vary
         waiter.await.unwrap().1.release().await.unwrap();
         let elapsed = released.elapsed();
         assert!((millis(least)..millis(most)).contains(&elapsed), "{spread}: {elapsed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_in_line_is_there_when_a_holder_takes_the_usual_time() {
+    for spread in ["0", "200", "300", "600"] {
+        for random in 0..8 {
+            fastrand::seed(random);
+            let (table, [holder, one, ..]) = stage();
+            with_known_times(&holder, &one, millis(500)).await;
+            [&holder, &one].map(|process| process.set_latency(millis(5)));
+            let lock = acquired(&holder.locks("holder"), LEASE).await;
+            table.set("k", json!({"heldMillis": {"N": "1000"}, "heldSpread": {"N": spread}}));
+            let waiter = waiting(&one, "one");
+            // The time of a holder counts from before its request.
+            sleep(millis(994)).await;
+            let released = Instant::now();
+            lock.release().await.unwrap();
+            waiter.await.unwrap().1.release().await.unwrap();
+            assert!(released.elapsed() < millis(50), "{spread}, {random}: {:?}", released.elapsed());
+        }
     }
 }
 

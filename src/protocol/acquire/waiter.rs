@@ -222,15 +222,18 @@ impl Waiter {
         Some(nominal - nominal.mul_f64(port.random_fraction() / 20.0))
     }
 
-    /// The first in line looks when the holder should be done, and then more and more seldom. Nobody else looks.
+    /// The first in line looks when the holder should be done, before that once where the times vary, and then more and more
+    /// seldom. Nobody else looks.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
-        let Some(times) = self.times else { return age.clamp(UNKNOWN, GAPS.1) };
+        // What the next one in line takes for a turn is too long by as much as this pause, so it is short.
+        let Some(times) = self.times else { return age.clamp(UNKNOWN, (age / 4).clamp(GAPS.1 / 2, GAPS.1)) };
         let early = if times.are_regular() || times.spread <= self.round_trip { Duration::ZERO } else { times.spread };
-        let due_in = times.mean.saturating_sub(early).saturating_sub(age);
+        // The release is on its way when the time is over.
+        let due_in = times.mean.saturating_add(self.round_trip).saturating_sub(age);
         if !due_in.is_zero() {
             // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
             let longest = if times.are_regular() { LONGEST_PAUSE.max(times.mean / 4) } else { GAPS.1 * 2 };
-            return due_in.min(longest);
+            return if due_in > early { (due_in - early).min(longest) } else { due_in.min(GAPS.1) };
         }
         let growth = 1.5_f64.powi(self.late_looks.min(20).into());
         self.late_looks = self.late_looks.saturating_add(1);
@@ -241,7 +244,8 @@ impl Waiter {
     fn pause_behind(&self, record: &Record, ahead: u32, age: Duration) -> Duration {
         let places = ahead.saturating_add(1);
         let Some(times) = self.times else {
-            let expected = age.max(UNKNOWN).saturating_mul(ahead) * 5 / 4;
+            // A turn is at least as long as this one so far. Whoever expects more may come too late.
+            let expected = age.max(UNKNOWN).saturating_mul(ahead);
             return expected.max(UNKNOWN.saturating_mul(places)).min(LONGEST_PAUSE);
         };
         let turn = times.mean.saturating_add(self.round_trip * 3 / 2);
