@@ -651,7 +651,8 @@ async fn the_first_in_line_is_there_when_a_holder_takes_the_usual_time() {
             fastrand::seed(random);
             let (table, [holder, one, ..]) = stage();
             with_known_times(&holder, &one, millis(500)).await;
-            [&holder, &one].map(|process| process.set_latency(millis(5)));
+            holder.set_latency(millis(5));
+            one.set_latency(millis(5));
             let lock = acquired(&holder.locks("holder"), LEASE).await;
             table.set("k", json!({"heldMillis": {"N": "1000"}, "heldSpread": {"N": spread}}));
             let waiter = waiting(&one, "one");
