@@ -163,7 +163,7 @@ impl<'a> Requests<'a> {
     }
 
     fn value(&self, name: &str, sample: &Value, what: For) -> Result<String, Error> {
-        let random = "$replace($substring($uuid(), 19), '-', '')";
+        let random = "$substring($replace($uuid(), '-', ''), 16)";
         let stamp = format!("$pad($formatBase($stamp, 16), -{DIGITS_OF_TIME}, '0') & {random}");
         let computed = match (name, what) {
             (":owner", _) => "$me".to_owned(),

@@ -91,9 +91,8 @@ impl Stamp {
     const MILLIS: u64 = 0xffff_ffff_ffff;
 
     /// The stamp of a new attempt: `now`, or one millisecond after the last known stamp when `now` is not newer. The
-    /// random digits keep two copies of one grant from writing the same version. Such a copy would take the other's write
-    /// for its own, so the digits are as many as make that impossible: copies whose clocks are behind the last stamp all
-    /// make the same millisecond.
+    /// random digits keep two copies of one grant from writing the same version, and from taking the other's write for their
+    /// own. Copies whose clocks are behind the last stamp all write the same millisecond, so only these 64 bits tell them apart.
     pub fn after(last: Option<Stamp>, now_millis: u64, random: u64) -> Self {
         let floor = last.map_or(0, |stamp| stamp.millis() + 1);
         Self(u128::from(now_millis.max(floor).min(Self::MILLIS)) << u64::BITS | u128::from(random))
@@ -194,6 +193,7 @@ mod tests {
         let third = Stamp::after(Some(second), 10, 0);
         assert!(first < second && second < third);
         assert_eq!(third.millis(), 1_002);
+        assert_eq!(String::from(Stamp::after(Some(second), 10, u64::MAX)), "0000000003eaffffffffffffffff");
     }
 
     proptest! {

@@ -666,6 +666,32 @@ async fn the_first_in_line_is_there_when_a_holder_takes_the_usual_time() {
     }
 }
 
+/// As the first request on a new connection.
+#[tokio::test(start_paused = true)]
+async fn one_slow_response_makes_nobody_late_afterwards() {
+    for (spread, slow) in [("20", 200), ("20", 400), ("150", 400)] {
+        for random in 0..8 {
+            fastrand::seed(random);
+            let (table, [holder, one, two, ..]) = stage();
+            with_known_times(&holder, &one, millis(500)).await;
+            [&holder, &one, &two].into_iter().for_each(|process| process.set_latency(millis(5)));
+            let lock = acquired(&holder.locks("holder"), LEASE).await;
+            table.set("k", json!({"heldMillis": {"N": "1000"}, "heldSpread": {"N": spread}}));
+            one.next([Fault::Slow(millis(slow))]);
+            let first = waiting(&one, "one");
+            sleep(millis(slow + 100)).await;
+            let second = waiting(&two, "two");
+            sleep(millis(894 - slow)).await;
+            let released = Instant::now();
+            lock.release().await.unwrap();
+            let (_, lock) = first.await.unwrap();
+            assert!(released.elapsed() < millis(80), "{spread}, {slow}, {random}: {:?}", released.elapsed());
+            lock.release().await.unwrap();
+            second.await.unwrap().1.release().await.unwrap();
+        }
+    }
+}
+
 /// One time alone does not tell that times are regular.
 #[tokio::test(start_paused = true)]
 async fn behind_the_second_holder_in_line_the_next_one_is_there_soon_however_long_the_first_one_took() {

@@ -4,6 +4,7 @@
 use crate::{LEASE, applied, counted, lock_within, table};
 use lambda_lock::{Clock, CommitOutcome, Instants, Lock, SavedLock, SharedClock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Sends a commit that is applied or not. The caller gets no response.
@@ -288,44 +289,46 @@ async fn a_commit_that_can_never_be_settled_is_an_outcome_and_a_missing_response
     lock.release().await.unwrap();
 }
 
-/// Clocks whose random numbers all begin with the same two bytes.
+/// Clocks whose random numbers have only this random byte. The others are the same in all of them.
 #[derive(Debug)]
-struct AlmostTheSameNumbers(ManualClock);
+struct OneRandomByte(ManualClock, usize);
 
-impl Clock for AlmostTheSameNumbers {
+impl Clock for OneRandomByte {
     fn now(&self) -> Instants {
         self.0.now()
     }
 
-    fn sleep(&self, duration: std::time::Duration) -> Sleep {
+    fn sleep(&self, duration: Duration) -> Sleep {
         self.0.sleep(duration)
     }
 
     fn random(&self) -> [u8; 16] {
-        let mut random = self.0.random();
-        random[..2].fill(7);
+        let mut random = [7; 16];
+        random[self.1] = self.0.random()[0];
         random
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_is_not_taken_for_the_renewal_of_a_copy_whose_clock_is_behind_too() {
-    let table = table();
-    let (ahead, one, two) = (table.process(), table.process(), table.process());
-    // Both clocks are behind the last write, so both copies write its millisecond and one more.
-    ahead.clock.jump_wall(500);
-    let locks = |process: &Process| {
-        let clock = SharedClock::new(AlmostTheSameNumbers(process.clock.clone()));
-        process.builder().owner("me").clock(clock).build().unwrap()
-    };
-    let lock = acquired(&ahead.locks("me"), LEASE).await;
-    let mut one_lock = locks(&one).resume(lock.save()).await.unwrap();
-    let copy = one_lock.to_saved();
-    let two_lock = locks(&two).resume(copy).lease(LEASE * 2).await.unwrap();
+    for byte in 0..8 {
+        let table = table();
+        let (ahead, one, two) = (table.process(), table.process(), table.process());
+        // Both clocks are behind the last write, so both copies write its millisecond and one more.
+        ahead.clock.jump_wall(500);
+        let locks = |process: &Process| {
+            let clock = SharedClock::new(OneRandomByte(process.clock.clone(), byte));
+            process.builder().owner("me").clock(clock).build().unwrap()
+        };
+        let lock = acquired(&ahead.locks("me"), LEASE).await;
+        let mut first = locks(&one).resume(lock.save()).await.unwrap();
+        let copy = first.to_saved();
+        let second = locks(&two).resume(copy).lease(LEASE * 2).await.unwrap();
 
-    one_lock.commit([counted("o-1")]).await.unwrap();
+        first.commit([counted("o-1")]).await.unwrap();
 
-    assert_eq!(applied(&table, "o-1"), 1);
-    drop(two_lock.save());
-    one_lock.release().await.unwrap();
+        assert_eq!(applied(&table, "o-1"), 1, "{byte}");
+        drop(second.save());
+        first.release().await.unwrap();
+    }
 }

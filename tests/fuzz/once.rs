@@ -223,7 +223,7 @@ fn a_settled_record_is_not_worked_on_again() {
         sketch.0.retain(|(known, _)| ![VERSION, LEASE, RELEASED, ENDS].contains(known));
         let text = |text: &str| Attribute::Text(text.to_owned());
         sketch.0.extend([
-            (VERSION, text(&format!("lo1-{}-0000000000000001", GRANTS[0]))),
+            (VERSION, text(&format!("lo1-{}-0000000000000000000000000001", GRANTS[0]))),
             (STATE, text(state)),
             (OUTCOME, text(outcome)),
             (OUTCOME_AT, Attribute::FromNow(-1_000)),

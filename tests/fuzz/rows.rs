@@ -212,13 +212,23 @@ fn long() -> impl Strategy<Value = Attribute> {
     (1..70_000_usize).prop_map(|length| Attribute::Text("x".repeat(length)))
 }
 
+/// Stamps at the ends of what there is, and some that are none.
+const STAMPS: [&str; 6] = [
+    "0000000000000000000000000000",
+    "ffffffffffff0000000000000000",
+    "ffffffffffffffffffffffffffff",
+    "ffffffffffffffff",
+    "8000",
+    "0",
+];
+
 fn version_text() -> impl Strategy<Value = Attribute> {
     prop_oneof![
         6 => (0..2_usize, prop::sample::select(FROM_NOW[..7].to_vec()), any::<u64>())
             .prop_map(|(grant, millis, digits)| Attribute::Ours(grant, millis, digits)),
         2 => prop::sample::select(vec!["b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e", "", "v1"])
             .prop_map(|text| Attribute::Text(text.to_owned())),
-        1 => prop::sample::select(vec!["0", "ffffffffffffffff", "ffffffffffff0000", "0000000000000000", "8000"])
+        1 => prop::sample::select(STAMPS.to_vec())
             .prop_map(|stamp| Attribute::Text(format!("ll1-{}-{stamp}", GRANTS[0]))),
         1 => "[0-9a-f]{28}".prop_map(|stamp| Attribute::Text(format!("lo1-{}-{stamp}", GRANTS[0]))),
         1 => versions::nearly().prop_map(Attribute::Text),

@@ -15,7 +15,7 @@ pub(super) const EXECUTION: &str = "arn:aws:states:eu-central-1:123456789012:exe
 pub(super) const TABLE: &str = "locks";
 pub(super) const KEY: &str = "customer-7";
 pub(super) const SORT_KEY: &str = "invoice-12";
-/// Random bytes. The first two become the digits of a stamp.
+/// Random bytes. The first eight become the digits of a stamp.
 const RANDOM: [u8; 16] = [0x5e, 0x0c, 0xa7, 3, 4, 5, 6, 7, 0x88, 9, 10, 11, 12, 13, 14, 0xff];
 
 /// What the crate does after it has seen a row.

@@ -146,8 +146,8 @@ pub(crate) fn latest_moment(clocks: &Clocks) -> Instants {
     Instants { monotonic: monotonic + ROUNDING, wall: wall + ROUNDING }
 }
 
-/// The host's random bytes, sixteen at a time. The first draw is for the grant. Draws after the second repeat the
-/// bytes, which is harmless because they only vary pauses.
+/// The host's random bytes, sixteen at a time. Draws after the second repeat the bytes. That is harmless: each step has
+/// new ones, so no other copy of the grant draws them.
 struct Random {
     bytes: Vec<u8>,
     drawn: usize,

@@ -222,14 +222,15 @@ impl Waiter {
         Some(nominal - nominal.mul_f64(port.random_fraction() / 20.0))
     }
 
-    /// The first in line looks when the holder should be done, before that once where the times vary, and then more and more
+    /// The first in line looks when the holder should be done, also before that where the times vary, and then more and more
     /// seldom. Nobody else looks.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
         // What the next one in line takes for a turn is too long by as much as this pause, so it is short.
         let Some(times) = self.times else { return age.clamp(UNKNOWN, (age / 4).clamp(GAPS.1 / 2, GAPS.1)) };
-        let early = if times.are_regular() || times.spread <= self.round_trip { Duration::ZERO } else { times.spread };
-        // The release is on its way when the time is over.
-        let due_in = times.mean.saturating_add(self.round_trip).saturating_sub(age);
+        let early = if times.are_regular() { Duration::ZERO } else { times.spread };
+        // The time ends when the release is sent, and a look of that time could arrive before it. One slow response in the past
+        // must not make this look late.
+        let due_in = times.mean.saturating_add(self.round_trip.min(SLOT)).saturating_sub(age);
         if !due_in.is_zero() {
             // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
             let longest = if times.are_regular() { LONGEST_PAUSE.max(times.mean / 4) } else { GAPS.1 * 2 };
@@ -244,7 +245,7 @@ impl Waiter {
     fn pause_behind(&self, record: &Record, ahead: u32, age: Duration) -> Duration {
         let places = ahead.saturating_add(1);
         let Some(times) = self.times else {
-            // A turn is at least as long as this one so far. Whoever expects more may come too late.
+            // This turn is at least as long as it has been so far. Whoever expects more may come too late.
             let expected = age.max(UNKNOWN).saturating_mul(ahead);
             return expected.max(UNKNOWN.saturating_mul(places)).min(LONGEST_PAUSE);
         };
