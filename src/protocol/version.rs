@@ -13,8 +13,9 @@ pub const OURS: &str = "ll1-";
 /// The prefix of the version of a settled record of idempotent work.
 pub(super) const SETTLED: &str = "lo1-";
 
-/// The length of a stamp's text.
-const DIGITS: usize = 12 + 16;
+/// The length of a stamp's text: the digits of its time, and the random ones.
+const DIGITS: usize = DIGITS_OF_TIME + 16;
+const DIGITS_OF_TIME: usize = 12;
 
 /// One grant of a lock: a UUID v4, drawn for each call that acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,12 +67,17 @@ impl fmt::Display for Grant {
 /// Orders the writes of one grant: epoch milliseconds, then random digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Stamp(u128);
+pub struct Stamp {
+    millis: u64,
+    random: u64,
+}
 
 /// The 28 hexadecimal digits at the end of a version: 12 of the time, 16 random ones.
 impl From<Stamp> for String {
     fn from(stamp: Stamp) -> Self {
-        format!("{:0DIGITS$x}", stamp.0)
+        let mut text = String::with_capacity(DIGITS);
+        stamp.write_to(&mut text);
+        text
     }
 }
 
@@ -95,15 +101,28 @@ impl Stamp {
     /// own. Copies whose clocks are behind the last stamp all write the same millisecond, so only these 64 bits tell them apart.
     pub fn after(last: Option<Stamp>, now_millis: u64, random: u64) -> Self {
         let floor = last.map_or(0, |stamp| stamp.millis() + 1);
-        Self(u128::from(now_millis.max(floor).min(Self::MILLIS)) << u64::BITS | u128::from(random))
+        Self { millis: now_millis.max(floor).min(Self::MILLIS), random }
     }
 
     fn parse(text: &str) -> Option<Self> {
-        (text.len() == DIGITS && is_lowercase_hex(text)).then(|| u128::from_str_radix(text, 16).ok().map(Self))?
+        let (millis, random) = text.split_at_checked(DIGITS_OF_TIME)?;
+        if text.len() != DIGITS || !is_lowercase_hex(text) {
+            return None;
+        }
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        Some(Self { millis: number(millis)?, random: number(random)? })
     }
 
     pub fn millis(self) -> u64 {
-        (self.0 >> u64::BITS) as u64
+        self.millis
+    }
+
+    fn write_to(self, text: &mut String) {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        for digit in (0..DIGITS).rev() {
+            let number = if digit < 16 { self.random } else { self.millis };
+            text.push(char::from(HEX[(number >> (digit % 16 * 4)) as usize & 0xf]));
+        }
     }
 }
 
@@ -134,11 +153,8 @@ fn is_lowercase_hex(text: &str) -> bool {
 impl Version {
     /// The version as it stands on the row.
     pub fn text(self) -> String {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
         let mut text = self.grant.prefix(DIGITS);
-        for digit in (0..DIGITS).rev() {
-            text.push(char::from(HEX[(self.stamp.0 >> (digit * 4)) as usize & 0xf]));
-        }
+        self.stamp.write_to(&mut text);
         text
     }
 }

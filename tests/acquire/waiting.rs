@@ -158,7 +158,8 @@ async fn a_waiter_gets_the_lock_soon_after_it_was_released() {
 
     let lock = waiter.await.unwrap().unwrap();
 
-    assert!(released.elapsed() <= millis(250), "{:?}", released.elapsed());
+    // The longest pause of the first in line, a look and the grant.
+    assert!(released.elapsed() <= millis(250) + ROUND_TRIP * 2, "{:?}", released.elapsed());
     assert_eq!(lock.fencing_token(), token + 1);
     lock.release().await.unwrap();
 }

@@ -177,8 +177,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "StampsWithoutRandom",
         file: "protocol/version.rs",
-        find: "u128::from(random))",
-        put: "u128::from(if MISTAKEN { 0 } else { random }))",
+        find: ".min(Self::MILLIS), random }",
+        put: ".min(Self::MILLIS), random: if MISTAKEN { 0 } else { random } }",
     },
     Edit {
         name: "GrantOfAClockBehind",
