@@ -9,6 +9,7 @@ use lambda_lock_local::CountingProxy;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
+use std::iter::repeat_n;
 use std::time::Duration;
 
 pub(crate) const CONTENDERS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -24,6 +25,9 @@ pub(crate) const ORDERED: [(Client, Waiting); 4] =
     [(Ours, Waiting::Default), (Ours, Waiting::InTurn), (Java, Waiting::Default), (Go, Waiting::Default)];
 /// With more contenders, a client that sleeps for a second takes half a minute.
 const FEW: u32 = 8;
+/// How often our loops without work are played in each repetition. They end with the last sleep of one caller, so that one of
+/// them takes up to five times as long as another.
+pub(crate) const PLAYS: usize = 8;
 /// Long enough that no lease ends and no caller gives up.
 const LEASE: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(3600);
@@ -138,6 +142,9 @@ pub(crate) fn plan(contenders: &[u32], repeats: u32) -> Vec<Scene> {
             for work_millis in WORK_MILLIS {
                 let scene = |client| Scene::new(client, contenders, ROUNDS, work_millis);
                 scenes.extend(LOCKS.map(scene).into_iter().filter(again));
+                if work_millis == 0 && contenders <= FEW {
+                    scenes.extend(repeat_n(scene(Ours), PLAYS - 1));
+                }
                 if CALLERS.contains(&contenders) {
                     scenes.push(Scene { waiting: Waiting::InTurn, ..scene(Ours) });
                 }
@@ -217,6 +224,8 @@ mod tests {
         };
         assert_eq!([8, 32].map(|contenders| times(Java, contenders, ROUNDS, 50)), [3, 1]);
         assert_eq!([8, 32].map(|contenders| times(Ours, contenders, ROUNDS, 50)), [3, 3]);
+        assert_eq!([8, 32].map(|contenders| times(Ours, contenders, ROUNDS, 0)), [24, 3]);
+        assert_eq!([8, 32].map(|contenders| times(Go, contenders, ROUNDS, 0)), [3, 1]);
         assert_eq!([8, 32].map(|callers| times(Ours, callers, 1, 500)), [3, 3]);
         assert_eq!([8, 32].map(|callers| times(Go, callers, 1, 500)), [3, 1]);
         let later = Scene { later: true, waiting: Waiting::InTurn, ..Scene::new(Ours, 8, 1, 500) };
