@@ -361,7 +361,7 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
     /// Waits in line between calls: for a caller that sleeps, and asks again when it is woken or when its time is over, such as a
     /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Held::observation`] has the ticket. Give the
     /// observation to the next acquire with [`observation`](AcquireRequest::observation), which then continues to wait in the
-    /// same place. Default: the place in line is lost with the call.
+    /// same place. Default: a caller that gives up has no place any more, unless its next acquire brings the observation.
     ///
     /// The crate wakes nobody. The release of the lock tells whose turn it is, see [`Release::with_sleeper`](crate::Release::with_sleeper).
     /// A caller that does not come within 1.5 s after a release is passed. If its next acquire finds the lock held, it takes another

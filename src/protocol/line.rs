@@ -115,8 +115,8 @@ pub struct LineSeen {
 }
 
 impl LineSeen {
-    /// In the row of a grant. `None` where nobody ever waited in line. Those who seem to wait are gone if the grant was
-    /// possible only because of that.
+    /// In the row of a grant. `None` where nobody ever waited in line. Those who seem to wait count as gone if the grant
+    /// was possible only because of that. One that has just come may be among them: its ticket is passed then.
     pub(super) fn of_row(since: Instants, row: &Item, is_deserted: bool) -> Option<Self> {
         let line = Line::of_row(row)?;
         let earlier = HoldTimes::of_row(row);

@@ -30,7 +30,7 @@
 //! | `freezeChangedAt` | N | us | when it was last frozen or thawed, in epoch milliseconds; grows with each of them |
 //! | `lastTicket`, `servedTicket` | N | us | the last ticket that was given to a caller who waits in line, and the last one that was served; absent where nobody ever waited in line |
 //! | `lastSleeper` | N | us | the last ticket of a caller that sleeps between its calls; absent where nobody ever did |
-//! | `heldMillis`, `heldSpread` | N | us | for how long holders hold the lock, and by how much that varies, in milliseconds; only for when to look |
+//! | `heldMillis`, `heldSpread` | N | us | for how long holders hold the lock, and by how much that varies, in milliseconds; only for the line: when to look, whether to take a ticket, how long to leave a free lock to those ahead |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |

@@ -251,13 +251,14 @@ impl Fields<'_> {
     }
 
     fn line(&mut self) -> Result<Option<Line>, InvalidRecord> {
-        // It decides nothing but for how long a free lock is left to those ahead, so whatever else stands there is ignored.
+        // It decides nothing but whom a release wakes, and for how long a free lock is left to those ahead, so whatever else
+        // stands there is ignored.
         let sleeper = Line::of_row(self.item).and_then(|line| line.sleeper);
         let (last, served) = (self.number(schema::LAST_TICKET)?, self.number(schema::SERVED_TICKET)?);
         Ok(last.map(|last| Line { last, served, sleeper }))
     }
 
-    /// They decide nothing but when to look, so whatever else stands there is ignored.
+    /// They decide nothing but how to wait, so whatever else stands there is ignored.
     fn hold_times(&mut self) -> Option<HoldTimes> {
         let times = HoldTimes::of_row(self.item);
         for name in [schema::HELD_MILLIS, schema::HELD_SPREAD] {

@@ -669,8 +669,8 @@ async fn the_first_in_line_is_there_when_a_holder_takes_the_usual_time() {
 /// As the first request on a new connection.
 #[tokio::test(start_paused = true)]
 async fn one_slow_response_makes_nobody_late_afterwards() {
-    for (spread, slow) in [("20", 200), ("20", 400), ("150", 400)] {
-        for random in 0..8 {
+    for (spread, slow, late) in [("20", 200, 0), ("20", 400, 0), ("150", 400, 0), ("20", 200, 40), ("20", 400, 40)] {
+        for random in 0..4 {
             fastrand::seed(random);
             let (table, [holder, one, two, ..]) = stage();
             with_known_times(&holder, &one, millis(500)).await;
@@ -681,13 +681,88 @@ async fn one_slow_response_makes_nobody_late_afterwards() {
             let first = waiting(&one, "one");
             sleep(millis(slow + 100)).await;
             let second = waiting(&two, "two");
-            sleep(millis(894 - slow)).await;
+            sleep(millis(894 - slow + late)).await;
             let released = Instant::now();
             lock.release().await.unwrap();
             let (_, lock) = first.await.unwrap();
-            assert!(released.elapsed() < millis(80), "{spread}, {slow}, {random}: {:?}", released.elapsed());
+            assert!(released.elapsed() < millis(80), "{spread}, {slow}, {late}, {random}: {:?}", released.elapsed());
             lock.release().await.unwrap();
             second.await.unwrap().1.release().await.unwrap();
+        }
+    }
+}
+
+/// Its place counts for more than its connection.
+#[tokio::test(start_paused = true)]
+async fn a_slow_response_costs_no_place_far_behind() {
+    for slow_ones in [[400, 0], [150, 0], [0, 300]] {
+        for random in 0..3 {
+            fastrand::seed(random);
+            let (_table, processes) = stage();
+            with_known_times(&processes[0], &processes[1], millis(500)).await;
+            processes.iter().for_each(|process| process.set_latency(millis(5)));
+            let served = Arc::new(Mutex::new(Vec::new()));
+            let mut callers = JoinSet::new();
+            for caller in 0..12 {
+                let process = if caller == 5 { &processes[0] } else { &processes[1 + caller % 4] };
+                if caller == 5 {
+                    process.next(slow_ones.map(|slow| if slow == 0 { Fault::None } else { Fault::Slow(millis(slow)) }));
+                }
+                let (locks, budget, served) =
+                    (process.locks("caller"), process.budget(secs(60)).reserve(secs(1)), Arc::clone(&served));
+                callers.spawn(async move {
+                    let lock = locks.acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap();
+                    served.lock().unwrap().push(caller);
+                    sleep(millis(500)).await;
+                    lock.release().await.unwrap();
+                });
+                // So that its ticket is the sixth, although one of its requests is slow.
+                sleep(millis(if caller == 5 { 420 } else { 5 })).await;
+            }
+            callers.join_all().await;
+            let served = served.lock().unwrap().clone();
+            assert_eq!(served[5], 5, "{slow_ones:?}, {random}: {served:?}");
+        }
+    }
+}
+
+/// Whatever somebody has written by hand, a caller in line looks no more often than a lock is worth.
+#[tokio::test(start_paused = true)]
+async fn no_row_makes_a_caller_in_line_look_without_a_pause() {
+    let forever = u64::MAX.to_string();
+    let year = (366_u64 * 24 * 60 * 60 * 1_000).to_string();
+    for (lease, end) in
+        [("20000", None), ("20000", Some("0")), ("31622400000", Some("future")), (&*forever, Some("future"))]
+    {
+        for token in [true, false] {
+            for mean in ["0", "20", "31622399999", &year, &forever] {
+                for spread in ["0", "100", &forever] {
+                    let (table, [holder, one, ..]) = stage();
+                    one.set_latency(millis(5));
+                    let lock = acquired(&holder.locks("holder"), secs(600)).await;
+                    let waiter = waiting(&one, "one");
+                    sleep(millis(50)).await;
+                    let mut row = table.row("k").unwrap();
+                    row["leaseDuration"] = json!({"S": lease});
+                    row["heldMillis"] = json!({"N": mean});
+                    row["heldSpread"] = json!({"N": spread});
+                    match end {
+                        Some("0") => row["leaseEndsAt"] = json!({"N": "0"}),
+                        Some(_) => {}
+                        None => drop(row.as_object_mut().unwrap().remove("leaseEndsAt")),
+                    }
+                    if !token {
+                        row.as_object_mut().unwrap().remove("fencingToken");
+                    }
+                    table.put(row);
+                    one.take_sent();
+                    sleep(secs(4)).await;
+                    let sent = one.take_sent().len();
+                    assert!(sent < 40, "{lease}, {end:?}, {token}, {mean}, {spread}: {sent} in 4 s");
+                    waiter.abort();
+                    drop(lock);
+                }
+            }
         }
     }
 }

@@ -28,10 +28,10 @@ pub struct AcquireOptions {
 /// How an acquire behaves where others wait for the same lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queueing {
-    /// Takes a ticket behind a slow holder, or after a second.
+    /// Takes a ticket behind a slow holder, or after a second, if its turn will probably come in its time.
     #[default]
     BehindSlowHolders,
-    /// Takes a ticket at once, whoever holds the lock.
+    /// Takes a ticket at once, if its turn will probably come in its time.
     AtOnce,
     /// Takes a ticket at once, also without time to wait. The caller sleeps between its calls, and each brings the ticket
     /// of the one before.

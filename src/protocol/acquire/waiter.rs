@@ -6,7 +6,8 @@
 //! up or died. Nobody hands a lock over, so a grant is still made only by the caller who gets it.
 //!
 //! Two more numbers, for how long holders usually hold the lock and by how much that varies, tell those in line when to
-//! look. They decide nothing else. Without them the waiters go by the time that the turns took which they have seen.
+//! look. They also decide whether a ticket is worth its request, and for how long a free lock is left to those ahead. Without
+//! them the waiters go by the time that the turns took which they have seen.
 
 use super::options::Queueing;
 use crate::protocol::clock_bounds::{ClockBounds, DEFAULT_SKEW};
@@ -16,8 +17,7 @@ use crate::protocol::line::{HoldTimes, Line};
 use crate::protocol::observation::HolderWatch;
 use crate::protocol::port::{Now, Port};
 use crate::protocol::record::Record;
-use crate::protocol::schema;
-use crate::protocol::value::{Item, Value};
+use crate::protocol::value::Item;
 use std::time::Duration;
 
 /// After this time a free lock is anybody's, whoever was in line for it. Nobody ahead is left longer than that.
@@ -26,11 +26,12 @@ const DESERTED: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A holder is slow when it has held the lock for this long, or is expected to hold it for twice as long from now on.
 const SLOW: Duration = Duration::from_millis(25);
-/// The pauses between two looks of the first in line.
+/// The pauses between two looks of the first in line at a holder that should be done.
 const GAPS: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 /// Where nothing is known of the turns, the pauses are not shorter than this, for each of those ahead and oneself.
 const UNKNOWN: Duration = Duration::from_millis(20);
-/// The time for which each of those ahead is waited for: this, with two pauses and two requests of the first in line.
+/// The time for which each of those ahead is waited for: this, with two pauses and two requests of the first in line, as long as
+/// they are when the holder has just become late.
 const SLOT: Duration = Duration::from_millis(30);
 const LONGEST_SLOT: Duration = Duration::from_millis(600);
 /// While a caller that sleeps is in line, a free lock is left to those ahead for at least this time: enough to wake it, for the
@@ -52,7 +53,9 @@ pub(super) fn deserted_before(now: &Now, bounds: &ClockBounds) -> u64 {
 /// How long until that is so. `None` where the row does not tell.
 pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
     let left = record.believable_end()?.saturating_add(1).saturating_sub(deserted_before(now, bounds));
-    Some(Duration::from_millis(left))
+    // No longer than for the clock that is ahead the most. A released lock is anybody's then, by each caller's own clock.
+    let longest = bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW).saturating_mul(2).saturating_add(DESERTED);
+    Some(Duration::from_millis(left).min(longest))
 }
 
 /// What a caller knows about the line of one lock, and about its own turn.
@@ -81,10 +84,10 @@ impl Waiter {
         Self { ticket, is_carried: ticket.is_some(), ..Self::default() }
     }
 
-    /// Records how long a request took.
+    /// Records how long a request took. One that was slow, such as the first one on its connection, says little about the next.
     pub(super) fn answered(&mut self, took: Duration) {
-        let took = took.min(LONGEST_PAUSE);
-        self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip * 3 + took) / 4 };
+        let known = if self.round_trip.is_zero() { took } else { self.round_trip };
+        self.round_trip = ((known * 3 + took.min(known * 4)) / 4).min(took * 2);
     }
 
     /// Records what a look has shown. `turn` is how long the turns took that were seen.
@@ -119,10 +122,7 @@ impl Waiter {
 
     /// Reads the ticket that this caller was given, from the row as it was written.
     pub(super) fn joined(&mut self, row: &Item) {
-        self.ticket = match row.get(schema::LAST_TICKET) {
-            Some(Value::N(last)) => last.parse().ok(),
-            _ => None,
-        };
+        self.ticket = Line::of_row(row).map(|line| line.last);
     }
 
     /// The row is gone, and the line with it.
@@ -210,7 +210,8 @@ impl Waiter {
     /// In line: how long to wait before the next look. `None` without a ticket.
     pub(super) fn pause(&mut self, port: &mut impl Port, now: &Now, record: &Record) -> Option<Duration> {
         let ahead = record.believable_line()?.ahead_of(self.ticket?);
-        if record.freeze_reason.is_some() {
+        // Without a token nobody can tell a new holder from the one before.
+        if record.freeze_reason.is_some() || record.token.is_none() {
             return None;
         }
         let nominal = match ahead {
@@ -223,16 +224,16 @@ impl Waiter {
     }
 
     /// The first in line looks when the holder should be done, also before that where the times vary, and then more and more
-    /// seldom. Nobody else looks.
+    /// seldom.
     fn pause_of_first(&mut self, age: Duration) -> Duration {
         // What the next one in line takes for a turn is too long by as much as this pause, so it is short.
         let Some(times) = self.times else { return age.clamp(UNKNOWN, (age / 4).clamp(GAPS.1 / 2, GAPS.1)) };
         let early = if times.are_regular() { Duration::ZERO } else { times.spread };
-        // The time ends when the release is sent, and a look of that time could arrive before it. One slow response in the past
-        // must not make this look late.
+        // The time ends when the release is sent, and a look of that time could arrive before it. A slow response must not make this
+        // look late.
         let due_in = times.mean.saturating_add(self.round_trip.min(SLOT)).saturating_sub(age);
         if !due_in.is_zero() {
-            // This holder may be done much sooner than the others were, and those behind wait for two pauses of the first one.
+            // This holder may be done much sooner than the others were, and those behind wait for two short pauses of the first one.
             let longest = if times.are_regular() { LONGEST_PAUSE.max(times.mean / 4) } else { GAPS.1 * 2 };
             return if due_in > early { (due_in - early).min(longest) } else { due_in.min(GAPS.1) };
         }
@@ -285,7 +286,8 @@ impl Waiter {
         let by_wall_clock = granted_at.map_or(0, |granted_at| now.wall.millis.saturating_sub(granted_at));
         let seen = self.grant.filter(|(token, _)| Some(*token) == record.token);
         let seen = seen.map_or(Duration::ZERO, |(_, since)| now.instants.longest_since(since));
-        Duration::from_millis(by_wall_clock).max(seen).min(LONGEST_LEASE)
+        // More than the longest time, so that such a holder is late and not due at once again and again.
+        Duration::from_millis(by_wall_clock).max(seen).min(LONGEST_LEASE * 2)
     }
 
     /// For how long a free lock is left to each of those ahead. Where the row has no times, the first in line may know none.
@@ -306,6 +308,7 @@ mod tests {
     use super::*;
     use crate::protocol::port::WallClock;
     use crate::protocol::schema::Schema;
+    use crate::protocol::value::Value;
 
     fn at(millis: u64) -> Instants {
         Instants { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
@@ -337,5 +340,13 @@ mod tests {
         let now = Now { instants: at(1_500), wall, ..Now::default() };
         assert_eq!(waiter.age(&now, &held(7)), Duration::from_millis(500));
         assert_eq!(waiter.age(&now, &held(8)), Duration::ZERO);
+    }
+    #[test]
+    fn a_released_lock_is_anybodys_soon_whatever_the_clock_of_its_last_holder_says() {
+        let now = Now { wall: WallClock { millis: 1_000_000, ..WallClock::default() }, ..Now::default() };
+        let left = |ends_at_ms| deserted_in(&now, &Record { ends_at_ms, ..held(7) }, &ClockBounds::default());
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!([left(None), left(Some(u64::MAX)), left(Some(9_000_000))], [None, seconds(6), seconds(6)]);
+        assert_eq!([left(Some(999_999)), left(Some(500_000))], [seconds(4), Some(Duration::ZERO)]);
     }
 }
