@@ -53,7 +53,7 @@ pub(super) fn deserted_before(now: &Now, bounds: &ClockBounds) -> u64 {
 /// How long until that is so. `None` where the row does not tell.
 pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
     let left = record.believable_end()?.saturating_add(1).saturating_sub(deserted_before(now, bounds));
-    // No longer than for the clock that is ahead the most. A released lock is anybody's then, by each caller's own clock.
+    // Clocks differ by the skew at most. A longer time is that of a wrong clock, and nobody needs to wait for it.
     let longest = bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW).saturating_mul(2).saturating_add(DESERTED);
     Some(Duration::from_millis(left).min(longest))
 }
@@ -341,6 +341,7 @@ mod tests {
         assert_eq!(waiter.age(&now, &held(7)), Duration::from_millis(500));
         assert_eq!(waiter.age(&now, &held(8)), Duration::ZERO);
     }
+
     #[test]
     fn a_released_lock_is_anybodys_soon_whatever_the_clock_of_its_last_holder_says() {
         let now = Now { wall: WallClock { millis: 1_000_000, ..WallClock::default() }, ..Now::default() };
