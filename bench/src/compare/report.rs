@@ -176,9 +176,9 @@ fn contention(results: &Results) -> String {
         "## Contention\n\n\
          Each contender takes {ROUNDS} turns at one key, with its library's defaults. The other clients poll once a \
          second. The figures are medians: the time of a turn without the work in ms, and the requests of a turn. With \
-         16 and more contenders the other clients are measured once. A loop of ours without work ends with the last sleep of one \
-         caller, and one takes up to five times as long as another, so with up to 8 contenders each repetition has \
-         {PLAYS} of them.\n"
+         16 and more contenders the other clients are measured once. A loop of ours without work ends with the last \
+         sleep of one caller, so one loop takes up to five times as long as another. With up to 8 contenders, each \
+         repetition has {PLAYS} of them.\n"
     );
     for work in WORK_MILLIS {
         let _ = write!(text, "\n{work} ms of work in each turn:\n\n| contenders ");
