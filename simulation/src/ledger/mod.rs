@@ -128,6 +128,8 @@ pub(crate) struct Call {
     pub(crate) started: Nanos,
     /// When the last pause of its process, or the last change of its clocks, ended.
     pub(crate) disturbed: Option<Nanos>,
+    /// How long its process was paused meanwhile.
+    pub(crate) paused: Nanos,
     pub(crate) sent_release: bool,
     /// One of its writes was applied.
     pub(crate) applied: bool,

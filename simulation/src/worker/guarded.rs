@@ -89,8 +89,9 @@ impl Me {
         let work = self.works(granted, naps, 1.0, true);
         let answer = self.perhaps(async { lock.keep_alive(work).await }).await;
         let over = lock.remaining().is_zero();
-        let limit = lease.mul_f64(f64::from(naps) + 3.0) + self.call_limit() * 2;
         let mut state = self.state();
+        // A pause lengthens the nap that it meets.
+        let limit = lease.mul_f64(f64::from(naps) * 1.03) + state.paused(self.id) + state.call_limit() * 2;
         state.say_of(self.id, || format!("the guarded work ended: {answer:?}"));
         state.counts().kept_alive += 1;
         let ended = match &answer {

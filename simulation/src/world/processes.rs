@@ -137,7 +137,9 @@ impl State {
         }
         let (call, holds, until) = (process.call, process.holds.is_some(), process.local);
         if let Some(call) = call {
-            self.ledger.calls[call].disturbed = Some(until);
+            let call = &mut self.ledger.calls[call];
+            call.disturbed = Some(until);
+            call.paused += lasting;
         }
         let counts = self.counts();
         counts.pauses += 1;
@@ -230,6 +232,7 @@ impl State {
             ended: Ended::Running,
             started,
             disturbed: None,
+            paused: 0,
             sent_release: false,
             applied: false,
             owned: true,
@@ -254,6 +257,11 @@ impl State {
     pub(crate) fn call_limit(&self) -> Duration {
         let timeout = self.plan.timeout;
         (timeout * 4).max(timeout * 3 + Duration::from_millis(250)).mul_f64(1.03) + Duration::from_millis(2)
+    }
+
+    /// How long the process was paused in its present call.
+    pub(crate) fn paused(&self, id: ProcessId) -> Duration {
+        Duration::from_nanos(self.processes[id].call.map_or(0, |call| self.ledger.calls[call].paused))
     }
 
     pub(crate) fn call_ends(&mut self, id: ProcessId, ended: Ended, limit: Option<Duration>) {

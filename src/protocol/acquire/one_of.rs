@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Each place is acquired as any lock, with a grant of its own. A place whose outcome is unknown is left for good: before
-//! the call ends, its grant is released once more, in case a request was applied late. If that release has no response either,
-//! a call without a grant reports that its outcome is unknown.
+//! the call ends, its grant is released once more, in case a request was applied late. Where clocks differ, the request can
+//! still be applied after that. So a call without a grant that left a place reports that its outcome is unknown.
 
 use super::candidate::Candidate;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
@@ -333,29 +333,25 @@ impl Call<'_> {
         self.retry.ready(port).await.map_err(|OutOfTime| Failure::Throttled)
     }
 
-    /// Releases the places that were left, in case a request for one of them was applied late.
+    /// Returns the caller's result. First releases the places that were left, in case a request for one of them was applied
+    /// late.
     async fn finish(
         &mut self,
         port: &mut impl Port,
         ended: Result<AcquiredPlace, Failure>,
     ) -> Result<AcquiredPlace, Failure> {
-        let mut may_hold_one = false;
-        for (place, attempt) in std::mem::take(&mut self.left) {
-            for sent in 1..=MOST_RELEASES {
-                let action = Action::release_of_attempt(attempt, port.now().wall.millis);
-                let (_, answer) = port.send(Request::alone(self.wanted.places.key(place), action)).await;
-                if matches!(answer, Answer::Applied(_) | Answer::ConditionFailed(_)) {
-                    break;
-                }
-                let retries = matches!(answer, Answer::Unknown | Answer::Throttled) && !port.now().time_left.is_zero();
-                if !retries || sent == MOST_RELEASES {
-                    may_hold_one = true;
+        for (place, attempt) in &self.left {
+            for _ in 0..MOST_RELEASES {
+                let action = Action::release_of_attempt(*attempt, port.now().wall.millis);
+                let (_, answer) = port.send(Request::alone(self.wanted.places.key(*place), action)).await;
+                let retries = matches!(answer, Answer::Unknown | Answer::Throttled);
+                if !retries || port.now().time_left.is_zero() {
                     break;
                 }
             }
         }
         match ended {
-            Ok(AcquiredPlace::Full(_)) | Err(_) if may_hold_one => Err(Failure::OutcomeUnknown),
+            Ok(AcquiredPlace::Full(_)) | Err(_) if !self.left.is_empty() => Err(Failure::OutcomeUnknown),
             ended => ended,
         }
     }
