@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::{Deadline, lease_policy};
-use crate::engine::error::{BoxError, Error, ErrorKind, Held};
+use crate::engine::error::{BoxError, Error, Held};
 use crate::protocol::{
     self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid, LockKey,
     Observation, Operation, Queueing, SavedLock,
@@ -540,19 +540,14 @@ impl Lock {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let key = self.key().clone();
         self.finish().await;
-        Err(not_renewed(error, &[&key]))
+        Err(may_hold(&[&key], error))
     }
 }
 
-/// The error of an acquire whose grants were found late, and could not be renewed.
-pub(super) fn not_renewed(error: Error, keys: &[&LockKey]) -> Error {
-    match error.kind() {
-        ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::Lost => {
-            let cause: BoxError = Box::new(error);
-            Error::of_failed_locks(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
-        }
-        _ => error,
-    }
+/// The error of an acquire whose grants may stay behind, although nobody will work with them.
+pub(super) fn may_hold(keys: &[&LockKey], cause: Error) -> Error {
+    let cause: BoxError = Box::new(cause);
+    Error::of_failed_locks(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
 }
 
 /// A reclaim keeps the owner and the workflow of its grant, and does not use an observation of another holder. It has

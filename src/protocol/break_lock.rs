@@ -37,35 +37,35 @@ pub enum Broken {
 /// Releases this version, and no other.
 pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason: &str) -> Result<Broken, Failure> {
     let action = |ends_at_ms| Action::Break { seen: seen.to_owned(), ends_at_ms, reason: reason.to_owned() };
-    let applied = exactly(port, key, action, |row| meaning(row, seen) == Broken::Free).await?;
+    let applied = exactly(port, key, action, |row| meaning(row, seen) == Broken::Free, &mut false).await?;
     Ok(if applied { Broken::Free } else { Broken::Changed })
 }
 
 /// Sends a write of exactly one version, until it is known what became of it. Returns whether the row has what was wanted:
-/// the write was applied, or the row that refused it shows that.
+/// the write was applied, or the row that refused it shows that. `is_unknown` becomes true when an attempt has no response.
 pub(super) async fn exactly(
     port: &mut impl Port,
     key: &LockKey,
     action: impl Fn(u64) -> Action,
     is_done: impl Fn(Option<&Item>) -> bool,
+    is_unknown: &mut bool,
 ) -> Result<bool, Failure> {
     let mut retry = Retry::new();
-    let mut is_unknown = false;
     loop {
         let now = match retry.ready(port).await {
             Ok(now) => now,
-            Err(_) if retry.was_throttled() && !is_unknown => return Err(Failure::Throttled),
+            Err(_) if retry.was_throttled() && !*is_unknown => return Err(Failure::Throttled),
             Err(_) => return Err(Failure::OutcomeUnknown),
         };
         let (_, answer) = port.send(Request::alone(key.clone(), action(now.wall.written))).await;
         match answer {
             Answer::Applied(_) => return Ok(true),
             Answer::ConditionFailed(row) => return Ok(is_done(row.as_ref())),
-            Answer::Rejected(_) if is_unknown => return Err(Failure::OutcomeUnknown),
+            Answer::Rejected(_) if *is_unknown => return Err(Failure::OutcomeUnknown),
             Answer::Rejected(rejection) => return Err(Failure::Rejected(rejection)),
             Answer::Throttled => retry.throttled(),
             Answer::Unknown | Answer::Cancelled(_) | Answer::Refused(_) | Answer::Found(_) | Answer::FoundAll(_) => {
-                is_unknown = true;
+                *is_unknown = true;
                 retry.repeat();
             }
         }

@@ -15,7 +15,7 @@
 //!  │   ├ it is no lock record ........... report the row
 //!  │   └ anything else .................. lost, nothing was applied
 //!  ├ the caller's writes are refused .... cancelled, nothing was applied
-//!  │   └ an attempt has no response ..... Renew, which rules it out: see below
+//!  │   └ an attempt has no response ..... Renew, which rules it out: see below. Unknown if it did not
 //!  ├ a conflict, or throttled ........... pause, then the same transaction again
 //!  ├ rejected ........................... rejected, or unknown if an attempt has no response
 //!  └ no response ........................ the same transaction again: same token, same content
@@ -29,7 +29,8 @@
 //! When the caller's writes are refused while an earlier copy may still arrive, a Renew is sent first. It writes a
 //! newer version, so that the copy is refused. The version that the Renew replaces shows whether the copy had been
 //! applied. Where that version does not show it, the same transaction is sent again. DynamoDB recognises a
-//! transaction that it has applied, and refuses any other because of the row.
+//! transaction that it has applied, and refuses any other because of the row. If it refuses the caller's writes alone again,
+//! the outcome stays unknown.
 //!
 //! Of several locks, one row is enough to show that the transaction was applied, or that it never will be. So one
 //! Renew rules a copy out.
@@ -299,10 +300,13 @@ impl<'a, 'b> Call<'a, 'b> {
     /// The caller's writes were refused. Returns whether an earlier copy of them was applied nevertheless. Fails if
     /// none was and none will be.
     async fn ruled_out(&mut self, port: &mut impl Port, failed: Vec<FailedWrite>) -> Result<bool, Failure> {
-        let first = self.cancelled.take();
-        if first.is_some() || !self.outcome_unknown {
+        if !self.outcome_unknown {
             self.not_applied();
-            return Err(Failure::Cancelled(first.unwrap_or(failed)));
+            return Err(Failure::Cancelled(failed));
+        }
+        // The locks' own conditions hold again, so they rule out no earlier copy.
+        if self.cancelled.is_some() {
+            return Err(Failure::OutcomeUnknown);
         }
         let ours = self.sent.as_ref().and_then(|sent| sent.written_by(&self.ending, 0));
         let recognises = |row: &Item| ours.as_ref().is_some_and(|ours| ours.is_on(row));
@@ -408,9 +412,15 @@ impl<'a, 'b> Call<'a, 'b> {
         !once::is_settled(row) && Record::read(row.clone(), &self.settings.schema).is_err()
     }
 
-    /// Whether DynamoDB may no longer recognise the transaction's token.
+    /// Whether nothing may show any more that the transaction was applied: DynamoDB no longer recognises its token, or the
+    /// outcome that was stored alone may have been replaced.
     fn is_forgotten(&self, now: Instants) -> bool {
-        self.sent.as_ref().is_some_and(|sent| now.longest_since(sent.first) >= REPEATABLE)
+        let shown_for = match &self.ending {
+            Ending::Settled { alone: true, .. } => self.holdings.first().and_then(|holding| holding.keep),
+            _ => None,
+        };
+        let shown_for = shown_for.unwrap_or(REPEATABLE).min(REPEATABLE);
+        self.sent.as_ref().is_some_and(|sent| now.longest_since(sent.first) >= shown_for)
     }
 
     /// Whether this grant still holds the row, and last wrote it before the transaction was made. Then the

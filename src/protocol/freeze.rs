@@ -13,6 +13,7 @@
 //!      ├ throttled, or no response ........ the same write again
 //!      └ rejected ......................... rejected, or unknown if an earlier attempt had no response
 //! ```
+//! Once an attempt had no response, no failure of a later request is reported, but that the outcome is unknown.
 //!
 //! Each change writes its time, which is larger than that of the change before, and which stays in the row. So a late copy
 //! of a freeze is refused after the thaw, and a late copy of a thaw after the next freeze. That is why a lock that is as it
@@ -33,9 +34,9 @@ use super::version::{Grant, Stamp, Version};
 
 /// Freezes the lock for this reason.
 pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, reason: &str) -> Result<(), Failure> {
+    let mut is_unknown = false;
     loop {
-        let seen = read(port, settings, key).await?;
-        let at = next(port, settings, key, seen.as_ref())?;
+        let (seen, at) = read(port, settings, key).await.map_err(|failure| unless(is_unknown, failure))?;
         let row = match &seen {
             Some(record) => FrozenRow::Seen(record.freeze_changed_at),
             None => FrozenRow::Missing(Version {
@@ -44,7 +45,7 @@ pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, re
             }),
         };
         let action = |_| Action::Freeze { row: row.clone(), at, reason: reason.to_owned() };
-        if exactly(port, key, action, |row| shows(row, at, Some(reason))).await? {
+        if exactly(port, key, action, |row| shows(row, at, Some(reason)), &mut is_unknown).await? {
             return Ok(());
         }
     }
@@ -52,23 +53,32 @@ pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, re
 
 /// Thaws the lock. Returns whether it was frozen.
 pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<bool, Failure> {
+    let mut is_unknown = false;
     loop {
-        let Some(record) = read(port, settings, key).await? else { return Ok(false) };
-        let at = next(port, settings, key, Some(&record))?;
+        let (record, at) = read(port, settings, key).await.map_err(|failure| unless(is_unknown, failure))?;
+        let Some(record) = record else { return Ok(false) };
         let seen = record.freeze_changed_at;
-        if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None)).await? {
+        if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None), &mut is_unknown).await? {
             return Ok(record.freeze_reason.is_some());
         }
     }
 }
 
-async fn read(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<Option<Record>, Failure> {
+/// While an earlier change had no response, no failure means that nothing is changed.
+fn unless(is_unknown: bool, failure: Failure) -> Failure {
+    if is_unknown { Failure::OutcomeUnknown } else { failure }
+}
+
+/// Returns the row, and the time of the change that follows.
+async fn read(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<(Option<Record>, u64), Failure> {
     let row = peek::row(port, key).await?;
     if row.as_ref().is_some_and(|row| row.get(schema::KEPT_UNTIL).is_some()) {
         let found = "of idempotent work, which cannot be frozen".to_owned();
         return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found).into());
     }
-    Ok(row.map(|row| Record::read(row, &settings.schema)).transpose()?)
+    let record = row.map(|row| Record::read(row, &settings.schema)).transpose()?;
+    let at = next(port, settings, key, record.as_ref())?;
+    Ok((record, at))
 }
 
 /// The time of the change that follows. It leaves room for one after it.

@@ -6,7 +6,7 @@
 //!  ├ condition failed, with the row
 //!  │   ├ it is frozen, and was to be deleted  Release instead, if it is still ours
 //!  │   ├ it stores an outcome ........... lost, or gone: see below
-//!  │   ├ it is no lock record ........... report the row
+//!  │   ├ it is no lock record ........... report the row, or unknown if an earlier attempt had no response
 //!  │   ├ a copy of ours renewed it ...... Release that version
 //!  │   ├ a later grant of the owner,
 //!  │   │ where that counts .............. Release that version, or it is free already
@@ -284,7 +284,8 @@ impl<'a> Call<'a> {
         if once::is_settled(&row) {
             return Ok(Next::Ended(self.gone()));
         }
-        let record = Record::read(row, &self.settings.schema)?;
+        // Once somebody repairs a row that is no lock record, an earlier release may be applied.
+        let record = Record::read(row, &self.settings.schema).map_err(|invalid| self.unless_unknown(invalid.into()))?;
         // The freeze has to stay, so the row stays too.
         self.options.delete_row &= record.freeze_reason.is_none();
         if let Some(version) = record.own_version {

@@ -7,7 +7,7 @@
 //!  │   └ else ........................... renewed
 //!  ├ condition failed, with the row
 //!  │   ├ a copy of ours wrote it ........ adopt what it wrote, and Renew again
-//!  │   ├ it is no lock record ........... report the row
+//!  │   ├ it is no lock record ........... report the row, or unknown if an earlier attempt had no response
 //!  │   └ anything else .................. lost
 //!  ├ condition failed, without a row .... Peek: no row → lost; else as above
 //!  ├ throttled .......................... pause, then Renew again
@@ -98,7 +98,11 @@ pub(super) async fn renew_unless(
             return Ok(Renewed::Recognised);
         }
         call.retry.repeat();
-        adopt(settings, holding, row)?;
+        adopt(settings, holding, row).map_err(|failure| match failure {
+            Failure::Lost => failure,
+            // Once somebody repairs the row, an earlier attempt may be applied.
+            failure => call.unless_unknown(failure),
+        })?;
     }
 }
 

@@ -48,6 +48,6 @@ pub async fn reset(port: &mut impl Port, key: &LockKey, reason: &str) -> Result<
     };
     // An earlier copy of this write was applied.
     let is_done = |row: Option<&Item>| row.and_then(|row| text(row, schema::VERSION)).is_some_and(|own| own == version);
-    let is_open = exactly(port, key, action, is_done).await?;
+    let is_open = exactly(port, key, action, is_done, &mut false).await?;
     Ok(if is_open { WorkReset::Open } else { WorkReset::NotFailed })
 }

@@ -97,3 +97,32 @@ async fn a_commit_refused_by_an_unreadable_row_after_a_lost_answer_is_unknown() 
     assert_eq!(applied(&table, "o-1"), 1, "the row was repaired, and the first copy came");
     let _ = lock.save();
 }
+
+/// The row is spoilt by hand while the commit is found out, and repaired before its transaction is sent again.
+#[tokio::test(start_paused = true)]
+async fn writes_that_are_refused_under_a_lock_that_is_held_do_not_show_that_no_earlier_copy_comes() {
+    let table = table();
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    lock.commit([created("o-1")]).await.unwrap();
+    let row = table.row("k").unwrap();
+    process.next([Fault::ArrivesLate(secs(9)), Fault::None, Fault::None, Fault::Slow(millis(300))]);
+    let by_hand = table.clone();
+    let repaired = row.clone();
+    tokio::spawn(async move {
+        // After the refusal of the second copy.
+        sleep(millis(1_003)).await;
+        by_hand.set("k", json!({"leaseDuration": {"S": "soon"}}));
+        sleep(millis(200)).await;
+        by_hand.put(repaired);
+    });
+
+    let error = lock.commit([created("o-1"), counted("o-2")]).await.unwrap_err();
+
+    assert_eq!(table.row("k"), Some(row), "no renewal was applied");
+    assert!(error.is_unknown(), "{error}");
+    forget(&table, "o-1");
+    sleep(secs(9)).await;
+    assert_eq!(applied(&table, "o-2"), 1, "the first copy came");
+    let _ = lock.save();
+}

@@ -209,3 +209,18 @@ async fn an_answer_without_the_token_leaves_no_lock_held() {
     assert!(error.is_unknown(), "{error}");
     assert!(table.is_released("k"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_recognised_late_whose_renewal_is_denied_may_be_held() {
+    let table = Table::new();
+    let process = table.process();
+    let denied = vec![Fault::error("AccessDeniedException"); 9];
+    process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(denied));
+
+    let error = process.locks("me").try_acquire("k").lease(millis(1500)).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(cause.as_deref().is_some_and(|cause| cause.contains("denied")), "{cause:?}");
+    assert!(!table.is_released("k"));
+}

@@ -2,7 +2,8 @@
 
 use crate::LEASE;
 use lambda_lock::ReleaseOutcome;
-use lambda_lock_testkit::{Fault, Table, acquired, case, secs};
+use lambda_lock_testkit::{Fault, Table, acquired, case, millis, secs};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
@@ -90,4 +91,29 @@ async fn nothing_gets_through_at_all() {
     let locks = table.process().locks("me");
 
     assert_eq!(locks.release(token).await.unwrap(), ReleaseOutcome::Released);
+}
+
+/// Somebody spoils the row by hand for a while. The first request arrives when the row is repaired.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_no_lock_record_does_not_show_what_became_of_an_earlier_request() {
+    for releases in [false, true] {
+        let _case = case(format!("releases: {releases}"));
+        let table = Table::new();
+        let process = table.process();
+        let mut lock = acquired(&process.locks("me"), LEASE).await;
+        let row = table.row("k").unwrap();
+        process.next([Fault::ArrivesLate(secs(5))]);
+        let spoilt = table.clone();
+        tokio::spawn(async move {
+            sleep(millis(500)).await;
+            spoilt.set("k", json!({"leaseDuration": {"S": "soon"}, "fencingToken": {"S": "none"}}));
+        });
+
+        let error = if releases { lock.release().await.unwrap_err() } else { lock.checkpoint().await.unwrap_err() };
+
+        assert!(error.is_unknown(), "{error}");
+        table.put(row.clone());
+        sleep(secs(6)).await;
+        assert_ne!(table.row("k"), Some(row), "the first request was applied");
+    }
 }

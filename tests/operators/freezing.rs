@@ -5,6 +5,7 @@ use lambda_lock::once::Started;
 use lambda_lock::{Budget, ErrorKind, LockClient, ThawOutcome, TryAcquired, TryAcquiredAll};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
+use tokio::time::sleep;
 
 const WHY: &str = "a migration, ticket 4711";
 
@@ -512,4 +513,28 @@ async fn a_freeze_and_an_acquire_at_once_leave_one_holder_or_none() {
         operators.thaw("k").await.unwrap();
     }
     assert!(held > 50 && refusals > 50, "{held} held, {refusals} refused");
+}
+
+/// Its first request arrives when the row is another one.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_whose_first_request_had_no_response_is_unknown_whatever_comes_next() {
+    let table = Table::new();
+    let operator = table.process();
+    let lock = acquired(&table.process().locks("holder"), LEASE).await;
+    let denied = vec![Fault::error("AccessDeniedException"); 9];
+    operator.next([Fault::None, Fault::ArrivesLate(secs(5)), Fault::None].into_iter().chain(denied));
+    let operators = operator.locks("operator");
+    let freezes = operators.freeze("k", WHY);
+
+    let (frozen, released) = tokio::join!(freezes.into_future(), async {
+        sleep(millis(500)).await;
+        lock.release().delete_row().await
+    });
+
+    released.unwrap();
+    let error = frozen.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+    let _ = acquired(&table.process().locks("next"), LEASE).await.save();
+    sleep(secs(5)).await;
+    assert_eq!(refused(&table.process().locks("other"), "k").await.as_deref(), Some(WHY));
 }

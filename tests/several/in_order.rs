@@ -161,3 +161,24 @@ async fn a_renewal_of_what_it_has_does_not_interrupt_the_watch_on_a_dead_holder(
     assert!(began.elapsed() > secs(20) && began.elapsed() < millis(21_500), "{:?}", began.elapsed());
     chain.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_cannot_give_a_lock_back_says_which_one_may_be_held() {
+    let table = Table::new();
+    let process = table.process();
+    let _other = held_by_another(&table, "b").await;
+    let network = process.clone();
+    let brown_out = tokio::spawn(async move {
+        sleep(millis(1_900)).await;
+        network.next(vec![Fault::BlackHole; 100]);
+    });
+
+    let acquire = process.locks("me").acquire_all(["a", "b"]).within(&budget(&process, secs(2))).in_order().await;
+
+    brown_out.await.unwrap();
+    let error = acquire.unwrap_err();
+    assert!(error.is_unknown() && error.to_string().contains("the lock a "), "{error}");
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(cause.as_deref().is_some_and(|cause| cause.contains("the lock b is held")), "{cause:?}");
+    assert_eq!(released(&table, &["a", "b"]), [false; 2]);
+}

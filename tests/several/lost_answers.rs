@@ -129,7 +129,7 @@ async fn a_late_copy_of_an_applied_transaction_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_was_released_for_its_workflow_before_it_was_heard_of_is_lost() {
+async fn a_grant_that_was_released_for_its_workflow_before_it_was_heard_of_is_not_returned() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
@@ -142,6 +142,6 @@ async fn a_grant_that_was_released_for_its_workflow_before_it_was_heard_of_is_lo
     });
 
     let error = got.unwrap_err();
-    assert!(error.is_lost(), "{error:?}");
+    assert!(error.is_unknown(), "{error:?}");
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }

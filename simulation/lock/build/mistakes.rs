@@ -80,9 +80,9 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "ThawWritesNothing",
         file: "protocol/freeze.rs",
-        find: "let Some(record) = read(port, settings, key).await? else { return Ok(false) };",
+        find: "let Some(record) = record else { return Ok(false) };",
         put: "
-            let Some(record) = read(port, settings, key).await? else { return Ok(false) };
+            let Some(record) = record else { return Ok(false) };
             if MISTAKEN && record.freeze_reason.is_none() {
                 return Ok(false);
             }
@@ -241,13 +241,13 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "RenewGivesUpAfterTwoRefusals",
         file: "protocol/renew.rs",
-        find: "call.retry.repeat(); adopt(settings, holding, row)?;",
+        find: "call.retry.repeat(); adopt(settings, holding, row)",
         put: "
             if call.retry.repeats && MISTAKEN {
                 return Err(Failure::Lost);
             }
             call.retry.repeat();
-            adopt(settings, holding, row)?;
+            adopt(settings, holding, row)
         ",
     },
     Edit {

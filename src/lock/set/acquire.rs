@@ -6,7 +6,7 @@ use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Blocked, Error};
-use crate::lock::acquire::{Trying, Waiting, not_renewed};
+use crate::lock::acquire::{Trying, Waiting, may_hold};
 use crate::lock::guard::Lock;
 use crate::lock::renew::Renewable;
 use crate::lock::validity::Validity;
@@ -280,7 +280,7 @@ impl<Grants> HeldLocks<Grants> {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let keys: Vec<LockKey> = self.keys().cloned().collect();
         self.finish().await;
-        Err(not_renewed(error, &keys.iter().collect::<Vec<_>>()))
+        Err(may_hold(&keys.iter().collect::<Vec<_>>(), error))
     }
 
     /// Runs the work as long as all locks are ours, and releases them.

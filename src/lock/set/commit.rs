@@ -87,7 +87,9 @@ impl<Grants> HeldLocks<Grants> {
         match committed {
             Ok(()) => self.locks.iter().for_each(Lock::abandon),
             // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
-            Err(_) => self.give_back().await,
+            Err(_) => {
+                self.give_back().await;
+            }
         }
         committed
     }

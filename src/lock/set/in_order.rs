@@ -8,7 +8,7 @@ use super::{LockChain, Task, at_once};
 use crate::engine::budget::Budget;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Blocked, Error};
-use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting};
+use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting, may_hold};
 use crate::lock::guard::Lock;
 use crate::protocol::{LockKey, Observation};
 use std::fmt;
@@ -20,7 +20,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Returns the errors of [`acquire`](crate::LockClient::acquire), and releases what it had. A refusal names the one lock
-/// that it could not get, see [`Error::blocked`].
+/// that it could not get, see [`Error::blocked`]. Returns `Unknown`, with that error as its source, where a release had no
+/// usable response. It names the locks that may still be held.
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`acquire`](crate::LockClient::acquire) for each lock, one after the other, and renewals of
@@ -86,11 +87,11 @@ impl AcquireInOrder<'_> {
                         }
                         if self.0.wait()?.is_zero() {
                             let error = Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1);
-                            return Err(self.given_up(locks, error).await);
+                            return Err(self.given_back(locks, error).await);
                         }
                         *seen = Some(held.observation);
                     }
-                    Err(error) => return Err(self.given_up(locks, error).await),
+                    Err(error) => return Err(self.given_back(locks, error).await),
                 }
             };
             locks.push(lock);
@@ -123,20 +124,25 @@ impl AcquireInOrder<'_> {
         request.go(|request| Ok(request.wait()?.min(until_renewal))).await
     }
 
-    /// A lock that was lost while the call waited is no reason to give up.
-    async fn unless_lost(&self, locks: Vec<Lock>, error: Error) -> Result<Round, Error> {
-        if !locks.iter().any(Lock::is_lost) || self.0.wait()?.is_zero() {
-            return Err(self.given_up(locks, error).await);
-        }
-        LockChain::new(self.0.engine, locks).give_back().await;
-        Ok(Round::Again)
+    /// Gives the locks back, and returns why.
+    async fn given_back(&self, locks: Vec<Lock>, why: Error) -> Error {
+        let mut chain = LockChain::new(self.0.engine, locks);
+        given_up(&chain.give_back().await, why)
     }
 
-    /// Gives the locks back, and returns why.
-    async fn given_up(&self, locks: Vec<Lock>, why: Error) -> Error {
-        LockChain::new(self.0.engine, locks).give_back().await;
-        why
+    /// A lock that was lost while the call waited is no reason to give up.
+    async fn unless_lost(&self, locks: Vec<Lock>, error: Error) -> Result<Round, Error> {
+        let ends = !locks.iter().any(Lock::is_lost) || self.0.wait()?.is_zero();
+        let mut chain = LockChain::new(self.0.engine, locks);
+        let left = chain.give_back().await;
+        // A lock that stays behind would refuse the next round.
+        if ends || !left.is_empty() { Err(given_up(&left, error)) } else { Ok(Round::Again) }
     }
+}
+
+/// The error of a call that gave its locks back. Some may have stayed behind.
+fn given_up(left: &[&LockKey], why: Error) -> Error {
+    if left.is_empty() { why } else { may_hold(left, why) }
 }
 
 /// How long until half of the lease has passed, or all of it where a renewal can hardly extend it.

@@ -191,11 +191,11 @@ impl<Grants> HeldLocks<Grants> {
         Err(error)
     }
 
-    /// Releases those that are not known to be lost, and ends the guard. A failure is only logged. Does it once, and again
-    /// where the future was dropped.
-    async fn give_back(&mut self) {
+    /// Releases those that are not known to be lost, and ends the guard. A failure is logged. Does it once, and again
+    /// where the future was dropped. Returns those that may still be held.
+    async fn give_back(&mut self) -> Vec<&LockKey> {
         if self.given_back {
-            return;
+            return Vec::new();
         }
         let rest: Vec<&Lock> = self.locks.iter().filter(|lock| !lock.is_lost()).collect();
         // From the first request on, none of them is ours.
@@ -204,15 +204,16 @@ impl<Grants> HeldLocks<Grants> {
             let Hold { holding, validity } = &lock.hold;
             let hold = Hold { holding: holding.clone(), validity: validity.clone() };
             let release = Release::of_hold(self.engine.clone(), hold, lock.budget.clone());
-            let released = async {
-                if let Err(error) = release.await {
-                    not_released(lock.key(), Some(error));
-                }
+            let left = async {
+                let error = release.await.err()?;
+                not_released(lock.key(), Some(error));
+                Some(lock.key())
             };
-            Box::pin(released) as Task<'_, ()>
+            Box::pin(left) as Task<'_, _>
         });
-        at_once(releases).await;
+        let left = at_once(releases).await;
         self.given_back = true;
+        left.into_iter().flatten().collect()
     }
 }
 

@@ -158,8 +158,6 @@ enum End {
     Granted(AcquiredAll),
     Held(Blocked),
     Failed(FailedAcquire),
-    /// An attempt of this call was applied, but its grant is not usable. It is released.
-    Spoiled(FailedAcquire),
 }
 
 /// `Break` ends the call.
@@ -357,12 +355,10 @@ impl Call<'_> {
             *seen = Row::Missing;
             return ControlFlow::Continue(());
         };
-        let ours = self.attempts.have_written(&item);
         let record = match Record::read(item, &self.settings.schema) {
             Ok(record) => record,
             Err(invalid) => {
-                let failed = FailedAcquire { failure: invalid.into(), of: vec![index] };
-                return ControlFlow::Break(if ours { End::Spoiled(failed) } else { End::Failed(failed) });
+                return ControlFlow::Break(End::Failed(FailedAcquire { failure: invalid.into(), of: vec![index] }));
             }
         };
         self.contentions[index].see(&record, after, Duration::ZERO);
@@ -414,7 +410,7 @@ impl Call<'_> {
             let attempt = self.attempts.that_wrote(version);
             if record.released || record.token != self.token_of(version.stamp) || attempt.is_none() {
                 // It was released by a cleanup of our workflow, or no attempt of this call wrote it.
-                return ControlFlow::Break(End::Spoiled(FailedAcquire { failure: Failure::Lost, of: vec![index] }));
+                return ControlFlow::Break(End::Failed(FailedAcquire { failure: Failure::Lost, of: vec![index] }));
             }
             self.granted(now, attempt)?;
         }
@@ -481,10 +477,6 @@ impl Call<'_> {
     async fn finish(&mut self, port: &mut impl Port, end: End) -> Result<AcquiredAll, FailedAcquire> {
         match end {
             End::Granted(granted) => Ok(granted),
-            End::Spoiled(failed) => {
-                self.release(port).await;
-                Err(failed)
-            }
             End::Held(_) | End::Failed(_) if self.outcome_unknown => {
                 self.release(port).await;
                 Err(Failure::OutcomeUnknown.into())
