@@ -285,7 +285,10 @@ impl<'a> Call<'a> {
             return Ok(Next::Ended(self.gone()));
         }
         // Once somebody repairs a row that is no lock record, an earlier release may be applied.
-        let record = Record::read(row, &self.settings.schema).map_err(|invalid| self.unless_unknown(invalid.into()))?;
+        let record = match Record::read(row, &self.settings.schema) {
+            Err(_) if self.wrote.is_some() => return Err(Failure::OutcomeUnknown),
+            record => record?,
+        };
         // The freeze has to stay, so the row stays too.
         self.options.delete_row &= record.freeze_reason.is_none();
         if let Some(version) = record.own_version {

@@ -98,11 +98,11 @@ pub(super) async fn renew_unless(
             return Ok(Renewed::Recognised);
         }
         call.retry.repeat();
-        adopt(settings, holding, row).map_err(|failure| match failure {
-            Failure::Lost => failure,
+        match adopt(settings, holding, row) {
             // Once somebody repairs the row, an earlier attempt may be applied.
-            failure => call.unless_unknown(failure),
-        })?;
+            Err(Failure::InvalidRecord(_)) if call.outcome_unknown => return Err(Failure::OutcomeUnknown),
+            adopted => adopted?,
+        }
     }
 }
 

@@ -241,13 +241,13 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "RenewGivesUpAfterTwoRefusals",
         file: "protocol/renew.rs",
-        find: "call.retry.repeat(); adopt(settings, holding, row)",
+        find: "call.retry.repeat(); match adopt(settings, holding, row) {",
         put: "
             if call.retry.repeats && MISTAKEN {
                 return Err(Failure::Lost);
             }
             call.retry.repeat();
-            adopt(settings, holding, row)
+            match adopt(settings, holding, row) {
         ",
     },
     Edit {
