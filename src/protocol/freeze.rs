@@ -13,7 +13,8 @@
 //!      ├ throttled, or no response ........ the same write again
 //!      └ rejected ......................... rejected, or unknown if an earlier attempt had no response
 //! ```
-//! Once an attempt had no response, no failure of a later request is reported, but that the outcome is unknown.
+//!
+//! Once a change had no response, a failure of a later request is reported as unknown.
 //!
 //! Each change writes its time, which is larger than that of the change before, and which stays in the row. So a late copy
 //! of a freeze is refused after the thaw, and a late copy of a thaw after the next freeze. That is why a lock that is as it
@@ -36,7 +37,7 @@ use super::version::{Grant, Stamp, Version};
 pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, reason: &str) -> Result<(), Failure> {
     let mut is_unknown = false;
     loop {
-        let (seen, at) = read(port, settings, key).await.map_err(|failure| unless(is_unknown, failure))?;
+        let (seen, at) = read(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
         let row = match &seen {
             Some(record) => FrozenRow::Seen(record.freeze_changed_at),
             None => FrozenRow::Missing(Version {
@@ -55,7 +56,7 @@ pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, re
 pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<bool, Failure> {
     let mut is_unknown = false;
     loop {
-        let (record, at) = read(port, settings, key).await.map_err(|failure| unless(is_unknown, failure))?;
+        let (record, at) = read(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
         let Some(record) = record else { return Ok(false) };
         let seen = record.freeze_changed_at;
         if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None), &mut is_unknown).await? {
@@ -64,8 +65,8 @@ pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> R
     }
 }
 
-/// While an earlier change had no response, no failure means that nothing is changed.
-fn unless(is_unknown: bool, failure: Failure) -> Failure {
+/// After a change without a response, a failure does not mean that nothing was changed.
+fn unless_unknown(is_unknown: bool, failure: Failure) -> Failure {
     if is_unknown { Failure::OutcomeUnknown } else { failure }
 }
 
