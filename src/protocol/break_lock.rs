@@ -5,14 +5,16 @@
 //!  ├ applied .............................. broken
 //!  ├ condition failed, with the row
 //!  │   ├ still that version, released ..... free: its holder released it, or an earlier Break of this call did
-//!  │   └ anything else .................... renewed or granted since: left alone
-//!  ├ condition failed, without a row ...... left alone
+//!  │   └ anything else .................... renewed or granted since: left alone, or unknown, as below
+//!  ├ condition failed, without a row ...... left alone, or unknown, as below
 //!  ├ throttled ............................ pause, then Break again
 //!  ├ rejected ............................. rejected, or unknown if an earlier attempt had no response
 //!  └ no response .......................... Break again
 //! ```
 //!
-//! [Reset](super::reset) has the same tree, and so has each change of [freeze](super::freeze).
+//! A row that was changed since does not show whether an earlier attempt without a response was applied before that change.
+//!
+//! [Reset](super::reset) has the same tree, and so has each change of [freeze](super::freeze), which then reads the row again.
 //!
 //! A renewal and a Break are conditional writes of one row. Whichever comes first changes what the other requires, so never
 //! are both applied.
@@ -37,8 +39,20 @@ pub enum Broken {
 /// Releases this version, and no other.
 pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason: &str) -> Result<Broken, Failure> {
     let action = |ends_at_ms| Action::Break { seen: seen.to_owned(), ends_at_ms, reason: reason.to_owned() };
-    let applied = exactly(port, key, action, |row| meaning(row, seen) == Broken::Free, &mut false).await?;
+    let applied = alone(port, key, action, |row| meaning(row, seen) == Broken::Free).await?;
     Ok(if applied { Broken::Free } else { Broken::Changed })
+}
+
+/// Sends the one write of a call, of exactly one version. Returns whether the row has what was wanted.
+pub(super) async fn alone(
+    port: &mut impl Port,
+    key: &LockKey,
+    action: impl Fn(u64) -> Action,
+    is_done: impl Fn(Option<&Item>) -> bool,
+) -> Result<bool, Failure> {
+    let mut is_unknown = false;
+    let applied = exactly(port, key, action, is_done, &mut is_unknown).await?;
+    if is_unknown && !applied { Err(Failure::OutcomeUnknown) } else { Ok(applied) }
 }
 
 /// Sends a write of exactly one version, until it is known what became of it. Returns whether the row has what was wanted:

@@ -85,6 +85,39 @@ async fn a_break_is_repeated_when_its_answer_was_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_break_whose_answer_was_lost_is_unknown_when_the_row_has_changed_since() {
+    for fault in Fault::applied_unheard() {
+        for acquired_by_next in [true, false] {
+            let _case = case(format!("{fault:?}, acquired by the next: {acquired_by_next}"));
+            let table = Table::new();
+            let operator = table.process();
+            let (operators, others) = (operator.locks("operator"), table.process().locks("next"));
+            let _ = acquired(&table.process().locks("holder"), LEASE).await.save();
+            let version = seen(&operators).await;
+            operator.next([fault.clone()]);
+            let meanwhile = async {
+                while !table.is_released("k") {
+                    sleep(millis(1)).await;
+                }
+                if acquired_by_next {
+                    Some(acquired(&others, LEASE).await)
+                } else {
+                    table.delete("k");
+                    None
+                }
+            };
+
+            let (broken, next) = tokio::join!(operators.break_lock("k", &version, "gone"), meanwhile);
+
+            assert_eq!(broken.unwrap_err().kind(), ErrorKind::Unknown);
+            if let Some(mut next) = next {
+                next.checkpoint().await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_copy_of_a_break_changes_nothing() {
     let table = Table::new();
     let (holder, operator) = (table.process(), table.process());

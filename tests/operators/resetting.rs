@@ -3,7 +3,7 @@
 use crate::LEASE;
 use lambda_lock::once::{Attempt, Once, OnceState, ResetOutcome, Started};
 use lambda_lock::{ErrorKind, LockClient};
-use lambda_lock_testkit::{Fault, Table, case, millis, secs};
+use lambda_lock_testkit::{Fault, Table, case, millis};
 
 async fn attempt(once: Once<'_>) -> Attempt {
     let Started::Attempt(attempt) = once.start::<u32>().await.unwrap() else { panic!("it has an outcome") };
@@ -80,6 +80,29 @@ async fn a_reset_is_repeated_when_its_answer_was_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reset_whose_answer_was_lost_is_unknown_when_the_next_attempt_has_begun_since() {
+    for fault in Fault::applied_unheard() {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let (operator, workers) = (table.process(), table.process().locks("worker"));
+        let operators = operator.locks("operator");
+        failed(&workers).await;
+        operator.next([Fault::None, fault]);
+        let meanwhile = async {
+            while !table.is_released("once/w") {
+                tokio::time::sleep(millis(1)).await;
+            }
+            attempt(workers.once("w").payload(&7).lease(LEASE)).await
+        };
+
+        let (reset, next) = tokio::join!(operators.once("w").reset("again"), meanwhile);
+
+        assert_eq!(reset.unwrap_err().kind(), ErrorKind::Unknown);
+        next.complete(&1_u32).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_copy_of_a_reset_or_of_the_failed_attempt_changes_nothing() {
     let table = Table::new();
     let (worker, operator) = (table.process(), table.process());
@@ -111,7 +134,7 @@ async fn a_reset_that_comes_too_late_says_so_and_changes_nothing() {
         let (slow, workers) = (table.process(), table.process().locks("worker"));
         failed(&workers).await;
         // Its look shows the failure. Its write comes later.
-        slow.next([Fault::None, Fault::Slow(secs(1))]);
+        slow.next([Fault::None, Fault::Slow(millis(800))]);
         let meanwhile = async {
             tokio::time::sleep(millis(300)).await;
             assert_eq!(workers.once("w").reset("first").await.unwrap(), ResetOutcome::Open);
