@@ -94,7 +94,7 @@ pub(crate) async fn release(lock: Lock) -> Option<ExitCode> {
             Some(ExitCode::from(exit::LOST))
         }
         Err(error) => {
-            complain(&format!("{error}; the lock is held until its lease ends"));
+            complain(&format!("{error}; the lock may be held until its lease ends"));
             Some(ExitCode::from(exit::of_kind(error.kind())))
         }
     }

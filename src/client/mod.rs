@@ -143,8 +143,8 @@ impl LockClient {
     /// the request to get the [`Lock`].
     ///
     /// # Errors
-    /// Returns [`Held`](crate::ErrorKind::Held) when the waiting time is over and another caller still holds the lock.
-    /// Returns `Unknown`, `Unavailable`, `OutOfTime`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied` as
+    /// Returns [`Held`](crate::ErrorKind::Held) when the waiting time is over and another caller still holds the lock, or it is
+    /// free and left to those in line. Returns `Unknown`, `Unavailable`, `OutOfTime`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied` as
     /// [`ErrorKind`](crate::ErrorKind) describes.
     ///
     /// # Requests
@@ -503,7 +503,7 @@ impl LockClient {
     /// Breaks a lock: releases it for its holder, because an operator decides so. `seen` is the
     /// [version](crate::PeekedLock::version) that the operator saw held, and `reason` stays in the row for those who read
     /// it later. Returns [`AlreadyGone`](ReleaseOutcome::AlreadyGone) when the row no longer has that version: the holder
-    /// has renewed the lock, so it is alive, or another one has acquired it. Nothing is changed then.
+    /// has renewed the lock, so it is alive, or another one has acquired it, or the row was deleted. Nothing is changed then.
     ///
     /// ```no_run
     /// # async fn example(locks: &lambda_lock::LockClient) -> Result<(), lambda_lock::Error> {
@@ -525,7 +525,8 @@ impl LockClient {
     /// The key is that of the row: of idempotent work it begins with `once/`. The next attempt may then begin.
     ///
     /// # Errors
-    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the lock may be broken, so look again.
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came, or when the row has changed after a request without a
+    /// response: this call may have broken the lock, and another caller may have acquired it since. So look again.
     /// Returns `Unavailable`, `InvalidRequest`, `Table` or `Denied`. A reason has 1 to 2,048 bytes.
     ///
     /// # Requests and IAM actions
@@ -567,7 +568,8 @@ impl LockClient {
     /// [retention](LockClientBuilder::ttl_retention) after the last write of a holder: then DynamoDB may delete the row.
     ///
     /// # Errors
-    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the lock may be frozen, so repeat the call.
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when a request had no response, whatever a later one says: the lock may be
+    /// frozen, so repeat the call.
     /// Returns `InvalidRecord`, `Unavailable`, `InvalidRequest`, `Table` or `Denied`. A reason has 1 to 2,048 bytes.
     ///
     /// # Requests and IAM actions
@@ -584,7 +586,8 @@ impl LockClient {
     /// even one whose response was lost, unless the lock has no row: then nothing is written.
     ///
     /// # Errors
-    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the lock may be thawed, so repeat the call.
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when a request had no response, whatever a later one says: the lock may be
+    /// thawed, so repeat the call.
     /// Returns `InvalidRecord`, `Unavailable`, `InvalidRequest`, `Table` or `Denied`.
     ///
     /// # Requests and IAM actions

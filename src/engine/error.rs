@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 /// Why an operation failed.
 ///
 /// [`kind`](Error::kind) tells what to do. The text tells the same in one sentence, with names and figures, and quotes
-/// the reason that DynamoDB gave. [`source`](std::error::Error::source) is the error that the SDK returned, if it did.
-/// The text does not repeat the text of the source.
+/// the reason that DynamoDB gave. [`source`](std::error::Error::source) is the error that the SDK returned, if it did. Of
+/// an acquire that could not renew or give back what it had, it is the error of that step. The text does not repeat the text of the source.
 ///
 /// What belongs to one kind has a method of its own:
 ///
@@ -90,8 +90,9 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Retry later. Another holder had the lock for all the time that this call could wait. This call leaves nothing
-    /// behind. [`Error::held`] is the holder.
+    /// Retry later. Another holder had the lock for all the time that this call could wait, or it was free and left to those in
+    /// line. This call holds nothing. Its place in line, if it took one, is passed unless the next call brings the observation
+    /// back. [`Error::held`] is the holder.
     Held,
     /// Stop, and do not write. Another grant has the lock, or it was released.
     Lost,

@@ -62,7 +62,7 @@ mod sealed {
 pub enum TryAcquired {
     /// The lock is ours.
     Granted(Lock),
-    /// Another caller holds the lock.
+    /// Another caller holds the lock, or it is free and left to those in line.
     Held(Held),
 }
 
@@ -364,7 +364,8 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
     /// same place. Default: a caller that gives up has no place any more, unless its next acquire brings the observation.
     ///
     /// The crate wakes nobody. The release of the lock tells whose turn it is, see [`Release::with_sleeper`](crate::Release::with_sleeper).
-    /// A caller that does not come within 1.5 s after a release is passed. If its next acquire finds the lock held, it takes another
+    /// A caller that does not come within 1.5 s after a release is passed by those that wait in one call, and after 2 s and the
+    /// clock skew by those that sleep too. If its next acquire finds the lock held, it takes another
     /// place, at the end of the line.
     ///
     /// # Requests

@@ -228,7 +228,8 @@ impl Lock {
     /// * [`Lost`](crate::ErrorKind::Lost): stop. Nothing was applied.
     /// * [`Cancelled`](crate::ErrorKind::Cancelled): DynamoDB refused one of *your* writes. The error shows which one
     ///   and why. Nothing was applied. The guard relies on its lease as before.
-    /// * [`Unknown`](crate::ErrorKind::Unknown): no response came within the budget. Do not commit the same writes
+    /// * [`Unknown`](crate::ErrorKind::Unknown): a request had no response, and nothing later shows whether it was applied. A
+    ///   later refusal, such as a missing permission, does not change that. Do not commit the same writes
     ///   again: [`settle_commit`](Lock::settle_commit) finds out whether they were applied.
     /// * `Unavailable`: DynamoDB throttled the requests, or other transactions had the items, for the whole budget.
     ///   Nothing was applied.

@@ -123,6 +123,7 @@ impl<'a> Semaphore<'a> {
     /// # Errors
     /// Returns the errors of [`acquire`](crate::LockClient::acquire). A semaphore is full when all of its places were seen
     /// held: `Held`, with all holders in [`Error::blocked`]. [`Error::held`] is the one whose place can be free first.
+    /// Returns `Unknown` instead, when a request for a place had no response: that place may be this call's until its lease ends.
     /// Returns `InvalidRequest` for a semaphore of 0 or more than 1,000 places.
     ///
     /// # Requests and IAM actions

@@ -166,7 +166,7 @@ pub enum ForWorkflow {}
 /// `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied`.
 ///
 /// # Requests and IAM actions
-/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](ReleaseRequest::delete_row). It
+/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](ReleaseRequest::delete_row), and then an `UpdateItem` of a frozen lock. It
 /// sends a second write after a response was lost, or when a copy of the lock renewed it in another process. It sends
 /// one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write and returns no row. A release for a workflow
 /// begins with a consistent read, and writes only if the workflow holds the lock.

@@ -25,7 +25,8 @@ impl Once<'_> {
     /// payload stay, and so does the time until which the record counts. The fencing token of the next attempt is larger.
     ///
     /// # Errors
-    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came: the work may be allowed again, so look at its
+    /// Returns [`Unknown`](crate::ErrorKind::Unknown) when no response came, or when the record has changed after a request without a
+    /// response: the work may be allowed again, and the next attempt may have begun. So look at its
     /// [status](Once::status). Returns `Unavailable`, `InvalidRequest`, `Table` or `Denied`. A reason has 1 to 2,048 bytes.
     ///
     /// # Requests and IAM actions

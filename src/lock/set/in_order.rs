@@ -20,8 +20,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Returns the errors of [`acquire`](crate::LockClient::acquire), and releases what it had. A refusal names the one lock
-/// that it could not get, see [`Error::blocked`]. Returns `Unknown`, with that error as its source, where a release had no
-/// usable response. It names the locks that may still be held.
+/// that it could not get, see [`Error::blocked`]. Returns `Unknown`, with that error as its source, where a lock could not be
+/// released, for whatever reason. It names the locks that may still be held, and the log says why.
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`acquire`](crate::LockClient::acquire) for each lock, one after the other, and renewals of
