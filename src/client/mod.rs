@@ -144,8 +144,8 @@ impl LockClient {
     ///
     /// # Errors
     /// Returns [`Held`](crate::ErrorKind::Held) when the waiting time is over and another caller still holds the lock, or it is
-    /// free and left to those in line. Returns `Unknown`, `Unavailable`, `OutOfTime`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied` as
-    /// [`ErrorKind`](crate::ErrorKind) describes.
+    /// free and left to those in line. Returns `Unknown`, `Unavailable`, `OutOfTime`, `InvalidRequest`, `InvalidRecord`,
+    /// `Table` or `Denied` as [`ErrorKind`](crate::ErrorKind) describes.
     ///
     /// # Requests
     /// It sends one write when the lock is free, or when the wall clock proves that its last holder is dead. It sends

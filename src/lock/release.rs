@@ -166,7 +166,8 @@ pub enum ForWorkflow {}
 /// `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied`.
 ///
 /// # Requests and IAM actions
-/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](ReleaseRequest::delete_row), and then an `UpdateItem` of a frozen lock. It
+/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](ReleaseRequest::delete_row). If
+/// the lock is frozen, `dynamodb:UpdateItem` follows the refused deletion, and the row stays. It
 /// sends a second write after a response was lost, or when a copy of the lock renewed it in another process. It sends
 /// one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write and returns no row. A release for a workflow
 /// begins with a consistent read, and writes only if the workflow holds the lock.

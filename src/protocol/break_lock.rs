@@ -39,12 +39,12 @@ pub enum Broken {
 /// Releases this version, and no other.
 pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason: &str) -> Result<Broken, Failure> {
     let action = |ends_at_ms| Action::Break { seen: seen.to_owned(), ends_at_ms, reason: reason.to_owned() };
-    let applied = alone(port, key, action, |row| meaning(row, seen) == Broken::Free).await?;
+    let applied = single_write(port, key, action, |row| meaning(row, seen) == Broken::Free).await?;
     Ok(if applied { Broken::Free } else { Broken::Changed })
 }
 
 /// Sends the one write of a call, of exactly one version. Returns whether the row has what was wanted.
-pub(super) async fn alone(
+pub(super) async fn single_write(
     port: &mut impl Port,
     key: &LockKey,
     action: impl Fn(u64) -> Action,

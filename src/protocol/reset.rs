@@ -9,7 +9,7 @@
 //! The record goes back to what it was before it was settled, and is released. So the next attempt is granted as after a
 //! release, with a larger token, and what the failed attempt still sends is refused as after a release.
 
-use super::break_lock::alone;
+use super::break_lock::single_write;
 use super::failure::Failure;
 use super::key::LockKey;
 use super::peek;
@@ -48,6 +48,6 @@ pub async fn reset(port: &mut impl Port, key: &LockKey, reason: &str) -> Result<
     };
     // An earlier copy of this write was applied.
     let is_done = |row: Option<&Item>| row.and_then(|row| text(row, schema::VERSION)).is_some_and(|own| own == version);
-    let is_open = alone(port, key, action, is_done).await?;
+    let is_open = single_write(port, key, action, is_done).await?;
     Ok(if is_open { WorkReset::Open } else { WorkReset::NotFailed })
 }
