@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fails when a page tells again what has its place on another one, when a block of JSON, Python or shell does not
-parse, or when the README is too long for one sitting.
+parse, when a clean-up is promised without its condition, or when the README is too long for one sitting.
 
 Run it from the repository's root. A table is recognised by its head; each may stand on one page only. So may each row
 of any table, whatever its head.
@@ -44,6 +44,19 @@ def blocks_that_do_not_parse(page):
             yield f"{page}, line {line}: {getattr(error, 'stderr', error)}"
 
 
+# lock-cleaner runs after the executions of the samples, and of what a parameter names.
+CLEANS = re.compile(r"lock-cleaner`?(?:\]\(\S+\))?\s+(?:sees|releases|frees|does|has\s+to\s+release)\b|EventBridge\s+reports|by\s+itself")
+SAYS_WHEN = re.compile(r"Cleans\w+|#lock-cleaner\)|#the-end-of-a-durable-execution\)|#copy-a-state-machine\)")
+COPY = ("docs/step-functions.md", r"^\| [^|]+\| .*`CleansExecutionsOf`")
+
+
+def clean_ups_without_condition(page):
+    """Promises of a clean-up that neither name the parameter which it needs nor lead to where that is said."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[*|] )", Path(page).read_text()):
+        if "lock-cleaner" in paragraph and CLEANS.search(paragraph) and not SAYS_WHEN.search(paragraph):
+            yield f"{page}: lock-cleaner runs only after what CleansExecutionsOf names. Say so, or link to it: {paragraph.strip()[:120]}"
+
+
 def main():
     pages = subprocess.run(["git", "ls-files", "*.md", "src/*.rs"], check=True, capture_output=True, text=True)
     pages = [page for page in pages.stdout.split() if Path(page).exists()]
@@ -62,6 +75,9 @@ def main():
             if line.startswith("|") and len(line) > SHORT_ROW and re.search(r"\w", line):
                 holders_of.setdefault(line, {})[page] = True
         found.extend(blocks_that_do_not_parse(page))
+        found.extend(clean_ups_without_condition(page))
+    if not re.search(COPY[1], Path(COPY[0]).read_text(), re.M):
+        found.append(f"{COPY[0]}: the table of what to change in a copy does not name `CleansExecutionsOf`")
     for line, holders in holders_of.items():
         if len(holders) > 1:
             found.append(f"{' and '.join(holders)} have the same row: {line[:80]}")

@@ -19,6 +19,10 @@ DURABLE_ENDED = {"FAILED", "TIMED_OUT", "STOPPED"}
 MACHINES = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
 SAMPLES = ["ExclusiveWork", "SkipIfRunning", "FanOut", "AtMostN"]
 ORDERS, BILLING, SAMPLE, WITHOUT = "orders-nightly", "billing", "ExclusiveWork", "ExclusiveWorkWithoutLockTask"
+# A copy of a sample (docs/step-functions.md#copy-a-state-machine). Nobody cleans up after it unless a parameter names it.
+COPY = f"{SAMPLE}Copy"
+# The child executions of a distributed Map have state machines of such names.
+CHILD = f"{ORDERS}/EachItem"
 CHANGE = pathlib.Path("functions/lock-waker/tests/events/stream.json")
 # A change of the row in that record, and whether it invokes lock-waker. None is no attribute.
 CHANGES = [
@@ -39,12 +43,16 @@ RETRIES = {
 # Parameters, and after the end of which state machines lock-cleaner runs. None is a durable execution.
 CASES = [
     ({}, SAMPLES),
+    ({"CleansExecutionsOf": f"{MACHINES}{COPY}"}, [*SAMPLES, COPY]),
+    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{COPY}"}, [COPY]),
+    ({"CleansExecutionsOf": f"{MACHINES}{ORDERS},{MACHINES}{CHILD}"}, [*SAMPLES, ORDERS, CHILD]),
+    ({"Samples": "false", "CleansExecutionsOfPrefix": f"{MACHINES}{ORDERS}/"}, [CHILD]),
     ({"SampleWithoutLockTask": "true"}, [*SAMPLES, WITHOUT]),
-    ({"CleansExecutionsOfPrefix": f"{MACHINES}orders-"}, [*SAMPLES, ORDERS]),
-    ({"CleansExecutionsOfPrefix": MACHINES}, [*SAMPLES, WITHOUT, ORDERS, BILLING]),
+    ({"CleansExecutionsOfPrefix": f"{MACHINES}orders-"}, [*SAMPLES, ORDERS, CHILD]),
+    ({"CleansExecutionsOfPrefix": MACHINES}, [*SAMPLES, WITHOUT, COPY, ORDERS, CHILD, BILLING]),
     ({"CleansExecutionsOf": f"{MACHINES}{ORDERS},{MACHINES}{SAMPLE}"}, [*SAMPLES, ORDERS]),
     ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{ORDERS},{MACHINES}{BILLING}"}, [ORDERS, BILLING]),
-    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{BILLING}", "CleansExecutionsOfPrefix": f"{MACHINES}ord"}, [BILLING, ORDERS]),
+    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{BILLING}", "CleansExecutionsOfPrefix": f"{MACHINES}ord"}, [BILLING, ORDERS, CHILD]),
     ({"Samples": "false"}, []),
     ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}{ORDERS}"}, [ORDERS]),
     ({"Samples": "false", "CleansDurableExecutions": "true"}, [None]),
@@ -90,7 +98,7 @@ def findings(expansion, cleaned):
             yield f"{name} has another target than lock-cleaner"
         if target["DeadLetterConfig"]["Arn"] != {"Fn::GetAtt": ["CleanupDeadLetters", "Arn"]}:
             yield f"{name} loses events that it cannot deliver"
-    for machine in [*SAMPLES, WITHOUT, ORDERS, BILLING, None]:
+    for machine in [*SAMPLES, WITHOUT, COPY, ORDERS, CHILD, BILLING, None]:
         after = (DURABLE_ENDED if machine is None else ENDED) if machine in cleaned else set()
         for status, event in events(machine):
             times = sum(matches(pattern, event) for pattern in patterns)
