@@ -65,7 +65,9 @@ EFFECTS = {
         created("LockWaker", "LockWakerRole", "LockWakerLogs", "LockWakerChanges", "LockWakerRepairNeeded"),
         ("StreamSpecification", ["LockTable"], None, {"StreamViewType": "NEW_AND_OLD_IMAGES"}),
     ]),
-    "KeepTable": ("false", [(policy, TABLES, "Retain", "Delete") for policy in ("DeletionPolicy", "UpdateReplacePolicy")]),
+    "KeepTable": ("false", [
+        ("DeletionPolicy", TABLES, "RetainExceptOnCreate", "Delete"), ("UpdateReplacePolicy", TABLES, "Retain", "Delete"),
+    ]),
     "TableDeletionProtection": ("true", [("DeletionProtectionEnabled", TABLES, False, True)]),
     "TimeToLive": ("false", [
         variable("LOCK_TTL_ATTRIBUTE", FUNCTIONS, "expiresAt", ""),
@@ -222,7 +224,11 @@ def configured(path):
     )
     if parts(default) != parts(Expansion(path)):
         yield "samconfig.toml does not deploy the defaults"
-    alone = Expansion(path, Samples="false", TableDeletionProtection="true", LockCleanerConcurrency="5")
+    alone = Expansion(path, Samples="false", TableDeletionProtection="true")
+    # A new account has a limit of 10 or 50, and Lambda then refuses every reservation.
+    for name, function in production.of_type("AWS::Lambda::Function").items():
+        if "ReservedConcurrentExecutions" in function:
+            yield f"samconfig.toml reserves concurrency for {name}, which a new account refuses"
     if parts(production) != parts(alone):
         yield f"samconfig.toml does not deploy the lock alone for production: {sorted(changes(parts(alone), parts(production)))}"
     page = re.sub(r"\s*\\\n\s*", " ", pathlib.Path("docs/deploy.md").read_text())
