@@ -30,6 +30,7 @@ BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
 LABEL, OTHER_LABEL = "2026-07-01T12:00:00.000", "2026-07-02T12:00:00.000"
 MACHINE = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
 VERSION = "1" * 36
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/a1b2c3d4"
 
 
 def variable(name, functions, before, after):
@@ -72,6 +73,11 @@ EFFECTS = {
     "TimeToLive": ("false", [
         variable("LOCK_TTL_ATTRIBUTE", FUNCTIONS, "expiresAt", ""),
         ("TimeToLiveSpecification", ["LockTable"], *({"AttributeName": "expiresAt", "Enabled": on} for on in (True, False))),
+    ]),
+    "LockTableKeyArn": (KEY, [
+        created("LockTableKeyUse"),
+        ("SSESpecification", ["LockTable"], {"SSEEnabled": True}, {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": KEY}),
+        ("ManagedPolicyArns", [f"{name}Role" for name in FUNCTIONS if name != "SampleWork"], ANY, ANY),
     ]),
     "MaxClockSkewMs": ("500", [variable("LOCK_MAX_CLOCK_SKEW_MS", FUNCTIONS, "2000", "500")]),
     "LeaseDialect": ("go", [variable("LOCK_LEASE_DIALECT", FUNCTIONS, "java", "go")]),
@@ -148,7 +154,7 @@ REFUSED = {
     "CleansExecutionsOf": "orders", "CleansExecutionsOfPrefix": f"arn:aws:states:{REGION}:{ACCOUNT}:", "LockKeyPrefix": "orders",
     "CleansDurableExecutions": "yes", "SampleWithoutLockTask": "yes", "JobName": "", "ScheduleExpression": "hourly",
     "ScheduleState": "off", "OncePerTick": "yes", "PaymentGatewayUrl": "http://pay.example.com", "GatewayUrl": "gateway",
-    "GatewayConnections": "1001", "WakeByStream": "yes", "ExistingLockTableStream": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/locks/stream/{LABEL}",
+    "GatewayConnections": "1001", "LockTableKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/locks", "WakeByStream": "yes", "ExistingLockTableStream": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/locks/stream/{LABEL}",
 }
 # Values that a rule refuses, because they belong together and one is missing.
 REFUSED_TOGETHER = [{"WakeByStream": "true", "ExistingLockTable": "locks"}]

@@ -65,6 +65,16 @@ EXPECTED = {
 # The roles without the samples.
 OF_THE_LOCK = ["LockCleanerRole", "LockTaskRole", "LockWakerRole"]
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+# What AWS documents for a table with a key of the customer, but for CreateGrant, which who creates the table needs.
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/a1b2c3d4-5678-90ab-cdef-EXAMPLE11111"
+USE_OF_KEY = {
+    "Effect": "Allow",
+    "Action": [f"kms:{action}" for action in (
+        "Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo",
+    )],
+    "Resource": KEY,
+    "Condition": {"StringLike": {"kms:ViaService": "dynamodb.eu-central-1.amazonaws.com*"}},
+}
 # What stands in the place of the stack's own lock table and its index when the table exists already.
 ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingLockTable}"
 EXISTING = [
@@ -205,6 +215,26 @@ def findings_on_the_page():
             yield f"docs/settings.md says that {role} may do {sorted(said.get(role, []))}, and not {sorted(expected)}"
 
 
+def on_lock_table(granted):
+    return any(str(resource).find("LockTable") >= 0 for _, resource in granted)
+
+
+def with_key(expansion):
+    """Exactly those who use the lock table may use its key, through DynamoDB, and the key is that of the table."""
+    for name, role in expansion.of_type("AWS::IAM::Role").items():
+        may = {"Ref": "LockTableKeyUse"} in role.get("ManagedPolicyArns", [])
+        if may != on_lock_table(EXPECTED[name]):
+            yield f"{name} {'may' if may else 'may not'} use the key of the lock table"
+    policies = expansion.resolve(expansion.of_type("AWS::IAM::ManagedPolicy"))
+    found = {name: policy["PolicyDocument"]["Statement"] for name, policy in policies.items()}
+    if found != {"LockTableKeyUse": [USE_OF_KEY]}:
+        yield f"the key of the lock table may be used by {found}, expected {USE_OF_KEY}"
+    of_table = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": KEY}
+    for table in (one for name, one in expansion.of_type("AWS::DynamoDB::Table").items() if name == "LockTable"):
+        if expansion.resolve(table["SSESpecification"]) != of_table:
+            yield f"the lock table is encrypted as {table['SSESpecification']}, expected {of_table}"
+
+
 def bounded(expansion):
     for name, role in expansion.of_type("AWS::IAM::Role").items():
         if expansion.resolve(role.get("PermissionsBoundary")) != BOUNDARY:
@@ -230,6 +260,9 @@ def main(path):
         alone = Expansion(path, **parameters, Samples="false")
         found += findings(alone, {name: granted for name, granted in expected.items() if name in OF_THE_LOCK})
         found += bounded(Expansion(path, **parameters, PermissionsBoundary=BOUNDARY))
+    for table in ({}, {"ExistingLockTable": "locks", "ExistingLockTableStream": LABEL}):
+        options = {"SampleWithoutLockTask": "true", "WakeByStream": "true", **table}
+        found += with_key(Expansion(path, **options, LockTableKeyArn=KEY))
     found += observation(Expansion(path, Tracing="Active", LogStateMachines="ERROR", WakeByStream="true"))
     for finding in found:
         print(finding, file=sys.stderr)

@@ -37,8 +37,9 @@ def retention(path, *others):
 
 def main(path, of_table, of_regions):
     found = list(retention(path, of_table, of_regions))
-    for protection, expires, stream in itertools.product(("true", "false"), repeat=3):
-        parameters = {"TableDeletionProtection": protection, "TimeToLive": expires, "WakeByStream": stream}
+    key = "arn:aws:kms:eu-central-1:123456789012:key/a1b2c3d4"
+    for protection, expires, stream, of in itertools.product(*[("true", "false")] * 3, ("", key)):
+        parameters = {"TableDeletionProtection": protection, "TimeToLive": expires, "WakeByStream": stream, "LockTableKeyArn": of}
         one, other = (Expansion(template, **parameters).resources["LockTable"]["Properties"] for template in (path, of_table))
         for name in sorted(set(one) | set(other) - {"TableName"}):
             if one.get(name) != other.get(name):
