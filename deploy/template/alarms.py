@@ -38,8 +38,8 @@ LOGGED = [
     (TASK, line("WARN", offset_millis=-4000), 1, ["ClocksApart"]),
     (CLEANER, line("WARN", offset_millis=4000), 1, ["ClocksApart"]),
 ]
-TABLE, QUEUE, FUNCTION = "TableName", "QueueName", "FunctionName"
-# A metric of AWS, its dimension, a value, for how many periods, and which alarms begin.
+TABLE, QUEUE, FUNCTION, INDEX = "TableName", "QueueName", "FunctionName", "GlobalSecondaryIndexName"
+# A metric of AWS, its dimensions, a value, for how many periods, and which alarms begin.
 MEASURED = [
     ("AWS/SQS", "ApproximateNumberOfMessagesVisible", (QUEUE, "CleanupDeadLetters"), 1, 1, ["CleanupsFailed"]),
     ("AWS/SQS", "ApproximateNumberOfMessagesVisible", (QUEUE, "OrderDeadLetters"), 1, 1, ["OrdersFailed"]),
@@ -52,7 +52,13 @@ MEASURED = [
     ("AWS/Lambda", "Throttles", (FUNCTION, "LockTask"), 1, 3, ["LockTaskThrottled"]),
     ("AWS/Lambda", "Duration", (FUNCTION, "LockTask"), 20_000, 3, []),
     ("AWS/Lambda", "Duration", (FUNCTION, "LockTask"), 29_000, 3, ["LockTaskSlow"]),
+    ("AWS/DynamoDB", "WriteThrottleEvents", (TABLE, "LockTable"), 1, 2, []),
     ("AWS/DynamoDB", "WriteThrottleEvents", (TABLE, "LockTable"), 1, 3, ["LockTableThrottled"]),
+    # Those who wait read.
+    ("AWS/DynamoDB", "ReadThrottleEvents", (TABLE, "LockTable"), 1, 3, ["LockTableThrottled"]),
+    # An index that is throttled throttles the writes of its table. lock-cleaner reads it.
+    ("AWS/DynamoDB", "WriteThrottleEvents", (TABLE, "LockTable", INDEX, "byWorkflow"), 1, 3, ["LockTableThrottled"]),
+    ("AWS/DynamoDB", "ReadThrottleEvents", (TABLE, "LockTable", INDEX, "byWorkflow"), 1, 3, ["LockTableThrottled"]),
     ("AWS/DynamoDB", "ConditionalCheckFailedRequests", (TABLE, "LockTable"), 3000, 3, []),
     ("AWS/DynamoDB", "ConditionalCheckFailedRequests", (TABLE, "LockTable"), 3001, 3, ["LocksContended"]),
 ]
@@ -90,17 +96,29 @@ class Alarms:
         attribute = value.get("Fn::GetAtt") if isinstance(value, dict) else None
         return attribute[0] if attribute else str(self.expansion.resolve(value))
 
-    def beginning(self, namespace, metric, dimension, value, periods):
+    def measured(self, name, alarm):
+        """The metrics of which one can begin the alarm by itself: its own, or those that its expression adds up."""
+        of_expression = {one["Id"]: one for one in alarm.get("Metrics", [])}
+        total = of_expression.pop("total", None)
+        if total:
+            # A metric without data in a period would leave the others without a sum.
+            assert total["Expression"] == " + ".join(f"FILL({one}, 0)" for one in of_expression), f"{name}: {total}"
+            assert total["ReturnData"] and not any(one["ReturnData"] for one in of_expression.values()), name
+        stats = [one["MetricStat"] for one in of_expression.values()]
+        for one in [{**one["Metric"], "Period": one["Period"], "Statistic": one["Stat"]} for one in stats] or [alarm]:
+            statistic = one.get("Statistic") or one["ExtendedStatistic"]
+            assert one["Period"] == 300 and statistic == STATISTICS.get(one["MetricName"], "Sum"), f"{name}: {one}"
+            of = [part for of in one.get("Dimensions", []) for part in (of["Name"], self.text(of["Value"]))]
+            yield self.text(one["Namespace"]), one["MetricName"], tuple(of), statistic
+
+    def beginning(self, namespace, metric, dimensions, value, periods):
         """The alarms that this value begins, after so many periods."""
         for name, alarm in self.alarms.items():
-            of = [(one["Name"], self.text(one["Value"])) for one in alarm.get("Dimensions", [])]
-            is_it = (self.text(alarm["Namespace"]), alarm["MetricName"], of) == (namespace, metric, [dimension] if dimension else [])
-            assert alarm["ComparisonOperator"] == "GreaterThanThreshold" and alarm["Period"] == 300, name
+            is_it = (namespace, metric, dimensions) in [one[:3] for one in self.measured(name, alarm)]
+            assert alarm["ComparisonOperator"] == "GreaterThanThreshold", name
             # So many periods in a row. No data is no reason.
             assert alarm["EvaluationPeriods"] == alarm["DatapointsToAlarm"], name
             assert alarm["TreatMissingData"] == "notBreaching" and alarm.get("ActionsEnabled", True), name
-            statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
-            assert statistic == STATISTICS.get(alarm["MetricName"], "Sum"), f"{name}: {statistic}"
             threshold = float(self.expansion.resolve(alarm["Threshold"]))
             if is_it and value > threshold and periods >= alarm["DatapointsToAlarm"]:
                 yield name
@@ -111,7 +129,7 @@ class Alarms:
                 (transformation,) = one["MetricTransformations"]
                 namespace = self.text(transformation["MetricNamespace"])
                 assert transformation["MetricValue"] == "1", transformation
-                yield from self.beginning(namespace, transformation["MetricName"], None, 1, periods)
+                yield from self.beginning(namespace, transformation["MetricName"], (), 1, periods)
 
 
 def table(path):
@@ -119,14 +137,16 @@ def table(path):
     alarms = Alarms(Expansion(path))
     rows = []
     for name, alarm in alarms.alarms.items():
-        namespace, metric = alarms.text(alarm["Namespace"]).replace(NAMESPACE, "LambdaLock/STACK"), alarm["MetricName"]
-        of = "".join(f" of `{alarms.text(one['Value'])}`" for one in alarm.get("Dimensions", []))
-        statistic = (alarm.get("Statistic") or alarm["ExtendedStatistic"]).lower()
+        shown = {}
+        for namespace, metric, dimensions, statistic in alarms.measured(name, alarm):
+            of = "".join(f" of `{one}`" for one in reversed(dimensions[1::2]))
+            shown.setdefault((statistic.lower(), namespace.replace(NAMESPACE, "LambdaLock/STACK"), of), []).append(f"`{metric}`")
+        total = ", and ".join(f"{how} of `{where}` {' and '.join(names)}{of}" for (how, where, of), names in shown.items())
         threshold = alarm["Threshold"]
         # A parameter may change it.
         above = f"`{threshold['Ref']}`" if isinstance(threshold, dict) else f"{threshold:,}"
         periods = alarm["DatapointsToAlarm"]
-        when = f"{statistic} of `{namespace}` `{metric}`{of} above {above}, {'once' if periods == 1 else f'{periods} times in a row'}"
+        when = f"{total}{', together' if len(shown) > 1 else ''} above {above}, {'once' if periods == 1 else f'{periods} times in a row'}"
         rows.append(f"| `{name}` | {when} | {alarm['AlarmDescription']} |\n")
     return HEAD + "".join(rows)
 
@@ -180,8 +200,9 @@ def dashboard_findings(path):
     measured = {(row[0].replace("StackName", "stack"), row[1]) for one in shows for row in one.get("metrics", [])}
     of_alarms = Alarms(alone)
     for name, alarm in of_alarms.alarms.items():
-        if (of_alarms.text(alarm["Namespace"]), alarm["MetricName"]) not in measured:
-            yield f"the dashboard does not show the metric of {name}"
+        for namespace, metric, *_ in of_alarms.measured(name, alarm):
+            if (namespace, metric) not in measured:
+                yield f"the dashboard does not show {metric} of {name}"
     names = {row[3] for one in shows for row in one.get("metrics", []) if len(row) > 3}
     for name in sorted(names - set(alone.resources) - {"Table"}):
         yield f"the dashboard shows {name}, which is not there"

@@ -55,7 +55,8 @@ EFFECTS = {
     "ExistingLockTable": ("locks", [
         left_out("LockTable"), variable("LOCK_TABLE", FUNCTIONS, {"Ref": "LockTable"}, "locks"),
         ("Policies", [f"{name}Role" for name in FUNCTIONS if name != "SampleWork"], ANY, ANY),
-        ("Dimensions", ["LockTableThrottled", "LocksContended"], ANY, [{"Name": "TableName", "Value": "locks"}]),
+        ("Dimensions", ["LocksContended"], ANY, [{"Name": "TableName", "Value": "locks"}]),
+        ("Metrics", ["LockTableThrottled"], ANY, ANY),
         ("DashboardBody", ["LockDashboard"], ANY, ANY),
         ("EventSourceArn", ["LockWakerChanges"], {"Fn::GetAtt": ["LockTable", "StreamArn"]}, stream(LABEL)),
     ]),
