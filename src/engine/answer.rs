@@ -6,6 +6,9 @@ use crate::protocol::{Answer, FailedWrite, Rejection};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::CancellationReason;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use std::error::Error;
+use std::fmt;
+use std::iter::successors;
 
 /// A request was rejected for certain only by a 4xx with an error code that is known here. **Everything else is an
 /// unknown outcome**, also a 200 that cannot be read.
@@ -14,22 +17,54 @@ pub(crate) fn answer_of_error<E: ProvideErrorMetadata>(error: &SdkError<E, HttpR
         SdkError::ServiceError(context) if context.raw().status().is_client_error() => {
             Answer::of_error(context.err().code(), context.err().message())
         }
-        // It never left this process: no credentials, no Region, no endpoint.
-        SdkError::ConstructionFailure(_) => {
-            Answer::Rejected(Rejection::Denied("the request could not be built or signed".to_owned()))
-        }
         _ => Answer::Unknown,
     }
 }
 
-/// A failure before anything was sent: the SDK has no credentials, no Region or no endpoint.
-pub(crate) fn answer_of_unsent(cause: Option<&BoxError>) -> Answer {
-    let mut reason = cause.map(|cause| &**cause as &dyn std::error::Error);
-    while let Some(deeper) = reason.and_then(std::error::Error::source) {
-        reason = Some(deeper);
+/// The meaning of a failure before anything was sent: the SDK has no credentials, no Region or no endpoint.
+pub(crate) fn answer_of_unsent(error: &(dyn Error + 'static)) -> Answer {
+    let reason = successors(Some(error), |error| (*error).source()).last().unwrap_or(error);
+    let reason = match reason.to_string() {
+        // The SDK's sentence has a paragraph about its code generator.
+        long if long.contains("no identity resolver") => {
+            "the SDK's configuration has no credentials provider".to_owned()
+        }
+        reason => reason,
+    };
+    Answer::Rejected(Rejection::Denied(format!("no request was sent: {reason}")))
+}
+
+/// The error of the SDK as the cause of what a call returns. The SDK does not tell the status of a response that it cannot
+/// read.
+pub(crate) fn cause_of<E>(error: SdkError<E, HttpResponse>) -> BoxError
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    match error.raw_response().map(|response| response.status().as_u16()) {
+        Some(status) if matches!(answer_of_error(&error), Answer::Unknown) => {
+            Box::new(Unusable { status, source: error.into() })
+        }
+        _ => error.into(),
     }
-    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-    Answer::Rejected(Rejection::Denied(format!("no request was sent{reason}")))
+}
+
+/// A response that does not tell whether the request was applied.
+#[derive(Debug)]
+struct Unusable {
+    status: u16,
+    source: BoxError,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HTTP status {}", self.status)
+    }
+}
+
+impl Error for Unusable {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
 }
 
 /// Adds the name of the table to an answer that is about the table: DynamoDB does not say which table it has not

@@ -3,7 +3,7 @@
 //! Each request is sent once: the SDK's own retries are off, because the operations repeat requests themselves and
 //! must know of each attempt whether it may have been applied.
 
-use super::answer::{answer_of_cancellation, answer_of_error, answer_of_unsent, with_table_name};
+use super::answer::{answer_of_cancellation, answer_of_error, answer_of_unsent, cause_of, with_table_name};
 use super::attributes::{Attributes, item, key_attributes, placeholder_names, placeholder_values};
 use super::interceptor::{TransmissionInterceptor, observed};
 use super::transport::{Responding, Response, Transport};
@@ -135,7 +135,7 @@ impl DynamoDb {
                     }
                     _ => answer_of_error(&error),
                 };
-                Response::failed(answer, error)
+                Response::failed(answer, cause_of(error))
             }
         }
     }
@@ -184,7 +184,7 @@ impl DynamoDb {
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
-        Response::failed(with_table_name(&self.table, answer_of_error(&error)), error)
+        Response::failed(with_table_name(&self.table, answer_of_error(&error)), cause_of(error))
     }
 }
 
@@ -216,8 +216,11 @@ impl Transport for DynamoDb {
 async fn responded(call: Pin<&mut impl Future<Output = Response>>) -> Response {
     let (mut response, transmission) = observed(call).await;
     response.server_time = transmission.server_time;
-    if response.answer == Answer::Unknown && !transmission.sent {
-        response.answer = answer_of_unsent(response.cause.as_ref());
+    if response.answer == Answer::Unknown
+        && !transmission.sent
+        && let Some(cause) = &response.cause
+    {
+        response.answer = answer_of_unsent(&**cause);
     }
     response
 }
@@ -234,6 +237,7 @@ mod tests {
         IdentityFuture, ResolveCachedIdentity, ResolveIdentity, SharedIdentityResolver,
     };
     use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+    use aws_smithy_runtime_api::client::result::ConnectorError;
     use aws_smithy_types::body::SdkBody;
     use aws_smithy_types::config_bag::ConfigBag;
     use std::sync::Arc;
@@ -321,5 +325,84 @@ mod tests {
 
         assert_eq!(http.requests(), 2);
         assert_eq!(cache.0.load(Ordering::Relaxed), 2, "both clients ask the one cache");
+    }
+
+    /// Answers each request in this way.
+    #[derive(Clone, Copy, Debug)]
+    enum Answering {
+        With(u16, &'static str),
+        Not(std::io::ErrorKind, &'static str),
+    }
+
+    impl HttpConnector for Answering {
+        fn call(&self, _: HttpRequest) -> HttpConnectorFuture {
+            HttpConnectorFuture::ready(match *self {
+                Self::With(status, body) => Ok(HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body))),
+                Self::Not(kind, why) => Err(ConnectorError::io(std::io::Error::new(kind, why).into())),
+            })
+        }
+    }
+
+    fn locks(config: Builder) -> LockClient {
+        let config = config.behavior_version(BehaviorVersion::latest());
+        let locks = LockClient::builder_from_conf(config, "locks").request_timeout(Duration::from_millis(20));
+        locks.build().unwrap()
+    }
+
+    fn answering(answering: Answering) -> LockClient {
+        let connector = SharedHttpConnector::new(answering);
+        locks(Failing::default().config().http_client(http_client_fn(move |_, _| connector.clone())))
+    }
+
+    /// All that an error says with its sources.
+    fn said(error: &crate::Error) -> String {
+        let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+        sources.map(|error| error.to_string()).collect::<Vec<_>>().join(" | ")
+    }
+
+    #[tokio::test]
+    async fn an_unknown_outcome_says_why_there_was_no_response() {
+        const UNKNOWN_CODE: &str =
+            r#"{"__type":"com.amazon.coral.service#NewerException","message":"as nobody expects"}"#;
+        for (how, why) in [
+            (Answering::With(503, "<html><body>busy</body></html>"), &["503"][..]),
+            (Answering::With(500, ""), &["500"]),
+            (Answering::With(200, "<html>log in</html>"), &["200"]),
+            (Answering::With(400, UNKNOWN_CODE), &["400", "NewerException", "as nobody expects"]),
+            (Answering::Not(std::io::ErrorKind::ConnectionRefused, "Connection refused"), &["Connection refused"]),
+            (Answering::Not(std::io::ErrorKind::Other, "UnknownIssuer"), &["UnknownIssuer"]),
+        ] {
+            let locks = answering(how);
+            let acquired =
+                locks.acquire("k").within(&crate::Budget::lasting(Duration::from_secs(1))).await.unwrap_err();
+            let (peeked, table) = (locks.peek("k").await.unwrap_err(), locks.check_table().await.unwrap_err());
+
+            for error in [acquired, peeked, table] {
+                assert!(error.is_unknown(), "{how:?}: {error}");
+                let said = said(&error);
+                assert!(why.iter().all(|why| said.contains(why)), "{how:?}: {said}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_never_sent_is_no_unknown_outcome_and_says_why() {
+        let bare = || Builder::new().http_client(http_client_fn(|_, _| SharedHttpConnector::new(Failing::default())));
+        let (region, credentials) = (Region::new("eu-central-1"), Credentials::new("id", "secret", None, None, "test"));
+        for (config, why) in [
+            (bare().region(region.clone()), "credentials"),
+            (bare().credentials_provider(credentials.clone()), "Region"),
+            (bare().region(region.clone()).credentials_provider(credentials.clone()).endpoint_url("no url"), "uri"),
+        ] {
+            let locks = locks(config);
+            let acquired =
+                locks.acquire("k").within(&crate::Budget::lasting(Duration::from_secs(1))).await.unwrap_err();
+            let (peeked, table) = (locks.peek("k").await.unwrap_err(), locks.check_table().await.unwrap_err());
+            let listed = locks.list().next().await.unwrap_err();
+
+            for error in [acquired, peeked, table, listed] {
+                assert!(error.is_denied() && error.to_string().contains(why), "{why}: {}", said(&error));
+            }
+        }
     }
 }

@@ -14,7 +14,9 @@ use std::time::{Duration, SystemTime};
 ///
 /// [`kind`](Error::kind) tells what to do. The text tells the same in one sentence, with names and figures, and quotes
 /// the reason that DynamoDB gave. [`source`](std::error::Error::source) is the error that the SDK returned, if it did. Of
-/// an acquire that could not renew or give back what it had, it is the error of that step. The text does not repeat the text of the source.
+/// an acquire that could not renew or give back what it had, it is the error of that step. Of a response that could not be used,
+/// it is the status, and its own source is the error of the SDK. The text does not repeat the text of the source: why there was
+/// no response stands in the sources alone, such as `Connection refused`, or `no response within 1s`.
 ///
 /// What belongs to one kind has a method of its own:
 ///
@@ -85,6 +87,13 @@ enum Detail {
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the sources of an error say, from the nearest one on.
+#[cfg(feature = "lambda")]
+pub(crate) fn causes(error: &dyn std::error::Error) -> Option<String> {
+    let said = std::iter::successors(error.source(), |cause| (*cause).source()).map(ToString::to_string);
+    said.reduce(|said, cause| if said.ends_with(&cause) { said } else { format!("{said}: {cause}") })
+}
 
 /// What an error means to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

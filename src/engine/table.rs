@@ -1,8 +1,9 @@
 //! Creates the lock table where nothing else does, and reports precisely what is wrong with it.
 
 use super::Engine;
-use super::answer::{answer_of_error, with_table_name};
+use super::answer::{answer_of_error, answer_of_unsent, cause_of, with_table_name};
 use super::error::{BoxError, Error};
+use super::interceptor::{TransmissionInterceptor, observed};
 use crate::protocol::{Answer, Schema};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -11,6 +12,8 @@ use aws_sdk_dynamodb::types::{
     TableDescription, TableStatus, TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 /// How long a new table may take to become active.
@@ -21,20 +24,19 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
     let schema = &engine.settings().schema;
     let dynamodb = client(engine);
     tracing::info!(table = engine.table(), "creating the lock table");
-    let created = dynamodb
+    let create = dynamodb
         .create_table()
         .table_name(engine.table())
         .billing_mode(BillingMode::PayPerRequest)
         .set_attribute_definitions(Some(definitions(schema)?))
-        .set_key_schema(Some(key_schema(schema)?))
-        .send()
-        .await;
+        .set_key_schema(Some(key_schema(schema)?));
+    let (created, transmission) = observed(pin!(create.send())).await;
     match created {
         Ok(_) => {}
         Err(error) if error.code() == Some("ResourceInUseException") => {
             tracing::info!(table = engine.table(), "the lock table exists already");
         }
-        Err(error) => return Err(failure(engine, "created", error)),
+        Err(error) => return Err(failure(engine, "created", error, transmission.sent)),
     }
     let table = wait_until_active(engine, &dynamodb).await?;
     // Only on a lock table, where TTL is off: on any other table it would delete somebody else's items.
@@ -46,8 +48,7 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
         let specification = TimeToLiveSpecification::builder().attribute_name(&ttl.attribute).enabled(true).build();
         let specification = specification.map_err(incomplete)?;
         let switched = dynamodb.update_time_to_live().table_name(engine.table());
-        let switched = switched.time_to_live_specification(specification).send().await;
-        switched.map_err(|error| failure(engine, "given a TTL", error))?;
+        asked(engine, "given a TTL", switched.time_to_live_specification(specification).send()).await?;
     }
     check_with(engine, &dynamodb).await
 }
@@ -59,7 +60,20 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
 /// A client as the caller has configured it, with the SDK's retries. It is made when it is needed: few programs ask
 /// anything about the table.
 pub(crate) fn client(engine: &Engine) -> Client {
-    Client::from_conf(engine.config().clone().build())
+    Client::from_conf(engine.config().clone().interceptor(TransmissionInterceptor).build())
+}
+
+/// Waits for a request about the table.
+pub(crate) async fn asked<T, E>(
+    engine: &Engine,
+    what: &str,
+    request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+) -> Result<T, Error>
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    let (answered, transmission) = observed(pin!(request)).await;
+    answered.map_err(|error| failure(engine, what, error, transmission.sent))
 }
 
 async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
@@ -98,14 +112,13 @@ async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDe
 }
 
 async fn describe(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
-    let described = dynamodb.describe_table().table_name(engine.table()).send().await;
-    let described = described.map_err(|error| failure(engine, "described", error))?;
+    let described = asked(engine, "described", dynamodb.describe_table().table_name(engine.table()).send()).await?;
     described.table.ok_or_else(|| Error::table(format!("DynamoDB describes the table {:?} as nothing", engine.table())))
 }
 
 async fn ttl_of(engine: &Engine, dynamodb: &Client) -> Result<Option<TimeToLiveDescription>, Error> {
-    let described = dynamodb.describe_time_to_live().table_name(engine.table()).send().await;
-    Ok(described.map_err(|error| failure(engine, "asked for its TTL", error))?.time_to_live_description)
+    let describe = dynamodb.describe_time_to_live().table_name(engine.table());
+    Ok(asked(engine, "asked for its TTL", describe.send()).await?.time_to_live_description)
 }
 
 /// Everything in which a table differs from what the client expects.
@@ -228,12 +241,15 @@ fn status_name(status: Option<&TableStatus>) -> &str {
 }
 
 /// The error for a request about the table that failed.
-pub(crate) fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>) -> Error
+fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>, was_sent: bool) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
-    let answer = with_table_name(engine.table(), answer_of_error(&error));
-    let cause: Option<BoxError> = Some(Box::new(error));
+    let answer = match answer_of_error(&error) {
+        Answer::Unknown if !was_sent => answer_of_unsent(&error),
+        answer => with_table_name(engine.table(), answer),
+    };
+    let cause: Option<BoxError> = Some(cause_of(error));
     let table = engine.table();
     match answer {
         Answer::Rejected(rejection) => Error::table_rejected(&rejection).because(cause),

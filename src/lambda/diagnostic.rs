@@ -1,6 +1,6 @@
 //! Names for errors, which `Retry` and `Catch` can match when an error leaves a function.
 
-use crate::engine::error::{Error, ErrorKind};
+use crate::engine::error::{Error, ErrorKind, causes};
 use lambda_runtime::Diagnostic;
 use std::error::Error as StdError;
 use std::iter::successors;
@@ -31,11 +31,18 @@ pub fn error_type(error: &Error) -> &'static str {
     }
 }
 
-/// Uses the error's [name](error_type) and its text.
+/// Uses the error's [name](error_type) and its text. Where DynamoDB gave no usable response, or refused for now, the cause
+/// stands behind it.
 impl From<Error> for Diagnostic {
     fn from(error: Error) -> Self {
-        Diagnostic { error_type: error_type(&error).to_owned(), error_message: error.to_string() }
+        let cause = cause(&error).map(|cause| format!(" (cause: {cause})")).unwrap_or_default();
+        Diagnostic { error_type: error_type(&error).to_owned(), error_message: format!("{error}{cause}") }
     }
+}
+
+/// Why there was no usable response. The text of any other error has its reason.
+fn cause(error: &Error) -> Option<String> {
+    causes(error).filter(|_| matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable))
 }
 
 /// Converts the error of a handler that returns `Result<_, lambda_runtime::Error>`, so that a lock's error that was
@@ -44,7 +51,8 @@ impl From<Error> for Diagnostic {
 /// `lambda_runtime::Error` is a box, and by itself the runtime names every boxed error by the type of the box:
 /// `LockHeld` would leave the function under a name that no `Retry` or `Catch` expects. This function looks for an
 /// [`Error`](crate::Error) in the box, and in the errors that it returns as its [`source`](std::error::Error::source).
-/// The text is that of the whole error. The text of the lock's error is added if the whole error does not contain it.
+/// The text is that of the whole error. The text of the lock's error is added if the whole error does not contain it, and why
+/// DynamoDB gave no usable response.
 /// Any other error is converted as the runtime does it.
 ///
 /// ```no_run
@@ -74,7 +82,10 @@ pub fn diagnostic(error: impl Into<lambda_runtime::Error>) -> Diagnostic {
 pub(super) fn named(error: &(dyn StdError + 'static)) -> Option<Diagnostic> {
     let lock = successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref::<Error>())?;
     let (whole, own) = (error.to_string(), lock.to_string());
-    let error_message = if whole.contains(&own) { whole } else { format!("{whole}: {own}") };
+    let mut error_message = if whole.contains(&own) { whole } else { format!("{whole}: {own}") };
+    if let Some(cause) = cause(lock).filter(|cause| !error_message.contains(cause)) {
+        error_message += &format!(" (cause: {cause})");
+    }
     Some(Diagnostic { error_type: error_type(lock).to_owned(), error_message })
 }
 

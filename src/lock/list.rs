@@ -128,7 +128,7 @@ impl List {
                 .expression_attribute_names("#key", &schema.key_attribute)
                 .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()));
         }
-        let page = scan.send().await.map_err(|error| table::failure(&self.engine, "read", error))?;
+        let page = table::asked(&self.engine, "read", scan.send()).await?;
         self.position = page.last_evaluated_key.map_or(Position::End, Position::After);
         Ok(Some(ListedPage {
             rows: page.items.unwrap_or_default().into_iter().filter_map(|item| self.listed(item)).collect(),

@@ -186,10 +186,18 @@ fn time(time: SystemTime) -> Option<String> {
     DateTime::from_millis(i64::try_from(since.as_millis()).ok()?).fmt(Format::DateTime).ok()
 }
 
+/// The sentence has the cause behind it, where there was no usable response.
 impl From<lambda_lock::Error> for Failure {
     fn from(error: lambda_lock::Error) -> Self {
-        Self::new(error_type(&error), error.to_string())
+        Self::new(error_type(&error), Diagnostic::from(error).error_message)
     }
+}
+
+/// What an error and its sources say, as one text: why there was no response.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let said = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
+    said.reduce(|said, cause| if said.ends_with(&cause) { said } else { format!("{said}: {cause}") })
+        .unwrap_or_default()
 }
 
 impl From<Failure> for Diagnostic {

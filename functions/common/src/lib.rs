@@ -34,7 +34,7 @@ mod web;
 pub use config::Config;
 pub use environment::{ConfigError, Environment, flag, may_simulate, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
-pub use failure::{AfterWork, Failure, LONGEST_MESSAGE};
+pub use failure::{AfterWork, Failure, LONGEST_MESSAGE, with_causes};
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
 pub use start::{serve, start};
 #[cfg(feature = "wake")]

@@ -16,8 +16,8 @@
 use crate::client::http;
 use crate::config::{Config, endpoint};
 use crate::environment::{ConfigError, Environment};
-use crate::failure::Failure;
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use crate::failure::{Failure, with_causes};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use aws_sdk_sfn::config::retry::RetryConfig;
 use aws_sdk_sfn::config::timeout::TimeoutConfig;
@@ -229,7 +229,11 @@ impl Waker {
         Ok(Clients { dynamodb: self.config.impatient_dynamodb()?, step_functions })
     }
 
-    fn failure<E: ProvideErrorMetadata, R>(&self, what: &str, error: &SdkError<E, R>) -> Failure {
+    fn failure<E, R>(&self, what: &str, error: &SdkError<E, R>) -> Failure
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+        R: fmt::Debug + 'static,
+    {
         let table = self.config.table();
         let said = error.message().unwrap_or("no reason was given");
         match error.code() {
@@ -249,7 +253,8 @@ impl Waker {
                 "a wake item of the lock table {table:?} was not {what} ({code}: {said}); retry the call"
             )),
             None => Failure::unknown(format!(
-                "the lock table {table:?} did not respond in time when a wake item was {what}; retry the call"
+                "the lock table {table:?} did not respond in time when a wake item was {what}; retry the call (cause: {})",
+                with_causes(error)
             )),
         }
     }
@@ -268,7 +273,7 @@ fn not_woken(error: &SdkError<SendTaskSuccessError, HttpResponse>) -> Failure {
         ),
         _ => Failure::unknown(format!(
             "an execution may or may not have been woken ({}); it looks by itself when its state times out",
-            DisplayErrorContext(error)
+            with_causes(error)
         )),
     }
 }

@@ -2,6 +2,7 @@
 //! client. It uses the system's root certificates, because those servers do not use Amazon's.
 
 use crate::environment::ConfigError;
+use crate::failure::with_causes;
 use aws_smithy_http_client::Connector;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
@@ -79,11 +80,11 @@ impl Web {
     }
 
     async fn answer(&self, request: HttpRequest) -> Result<Answered, NoAnswer> {
-        let response = self.connector.call(request).await.map_err(|error| NoAnswer(error.to_string()))?;
+        let response = self.connector.call(request).await.map_err(|error| NoAnswer(with_causes(&error)))?;
         let status = response.status().as_u16();
         let mut parts = ByteStream::new(response.into_body());
         let mut body = Vec::new();
-        while let Some(part) = parts.try_next().await.map_err(|error| NoAnswer(error.to_string()))? {
+        while let Some(part) = parts.try_next().await.map_err(|error| NoAnswer(with_causes(&error)))? {
             body.extend_from_slice(&part);
             if body.len() > LARGEST {
                 return Err(NoAnswer(format!("the response has more than {LARGEST} bytes")));

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::LockKey;
 use lambda_lock::protocol::schema::WORKFLOW;
-use lambda_lock_functions::{Config, ConfigError, Failure};
+use lambda_lock_functions::{Config, ConfigError, Failure, with_causes};
 use std::collections::HashMap;
 
 const NAME: &str = "byWorkflow";
@@ -59,7 +59,11 @@ impl Index {
         Some(LockKey::new(text(&self.key_attribute)?, sort_key.map_or(Some(None), |text| text.map(Some))?))
     }
 
-    fn failure<E: ProvideErrorMetadata, R>(&self, error: &SdkError<E, R>) -> Failure {
+    fn failure<E, R>(&self, error: &SdkError<E, R>) -> Failure
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+        R: std::fmt::Debug + 'static,
+    {
         let table = &self.table;
         let said = error.message().unwrap_or("no reason was given");
         match error.code() {
@@ -73,7 +77,8 @@ impl Index {
                 ))
             }
             _ => Failure::unknown(format!(
-                "the index {NAME} of the lock table {table:?} did not respond in time; retry the call"
+                "the index {NAME} of the lock table {table:?} did not respond in time; retry the call (cause: {})",
+                with_causes(error)
             )),
         }
     }

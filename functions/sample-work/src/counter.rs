@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
-use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional, quoted};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional, quoted, with_causes};
 
 const GUARD: &str = "attribute_not_exists(lastToken) OR lastToken <= :token";
 const REFUSED: &str = "ConditionalCheckFailedException";
@@ -76,7 +76,7 @@ impl Counters {
             .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
     }
 
-    fn failure<R>(&self, counter: &str, error: &SdkError<UpdateItemError, R>) -> Failure {
+    fn failure<R: std::fmt::Debug + 'static>(&self, counter: &str, error: &SdkError<UpdateItemError, R>) -> Failure {
         let table = &self.table;
         match error.code() {
             Some(REFUSED) => Failure::lost(format!(
@@ -89,7 +89,7 @@ impl Counters {
                     error.message().unwrap_or("no reason was given")
                 ))
             }
-            _ => Failure::step_failed(&format!("the table {table:?} did not respond in time")),
+            _ => Failure::step_failed(&format!("the table {table:?} did not respond in time: {}", with_causes(error))),
         }
     }
 }

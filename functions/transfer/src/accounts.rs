@@ -13,9 +13,8 @@
 
 use crate::request::Transfer;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
-use lambda_lock_functions::{ConfigError, Environment, Failure, required};
+use lambda_lock_functions::{ConfigError, Environment, Failure, required, with_causes};
 use std::collections::HashMap;
 use std::fmt::Display;
 
@@ -110,8 +109,7 @@ impl Accounts {
     async fn row(&self, table: &str, key: &str, value: &str) -> Result<Option<Row>, Failure> {
         let get = self.dynamodb.get_item().table_name(table).key(key, text(value)).consistent_read(true);
         let read = get.send().await;
-        let failed =
-            |error| Failure::work_failed(&format_args!("{table} was not read: {}", DisplayErrorContext(error)));
+        let failed = |error| Failure::work_failed(&format_args!("{table} was not read: {}", with_causes(&error)));
         Ok(read.map_err(failed)?.item)
     }
 }

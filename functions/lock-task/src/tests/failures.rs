@@ -55,6 +55,14 @@ async fn responses_that_prove_nothing_are_unknown() {
 }
 
 #[tokio::test]
+async fn why_there_was_no_response_stands_behind_the_sentence() {
+    all_fail(locks_answered(503, "Busy"), "LockUnknown", "(cause: HTTP status 503").await;
+    all_fail(locks_answered(400, "ProvisionedThroughputExceededException"), "LockUnknown", "as the script says").await;
+    let nobody_listens = [("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1")];
+    all_fail(DynamoDb::empty().await.locks(&nobody_listens), "LockUnknown", "Connection refused").await;
+}
+
+#[tokio::test]
 async fn a_row_that_is_no_lock_is_an_invalid_record() {
     let function = Function::start().await;
     function.server.put(&[("key", "customer-7"), ("colour", "blue")]).await;
