@@ -7,6 +7,7 @@ use crate::engine::error::Error;
 use crate::protocol::{self, Attribute, Line, LockKey, OURS, Operation, Record, from_epoch_millis};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 use tracing::field::Empty;
 
@@ -68,6 +69,13 @@ impl PeekedLock {
     /// another client does not tell, and this returns `true`.
     pub fn has_place(&self, ticket: u64) -> bool {
         !self.version.starts_with(OURS) || self.line.is_some_and(|line| line.has(ticket))
+    }
+
+    /// The [tickets](crate::Observation::ticket) to wake, if the lock is free and somebody in line [sleeps between its
+    /// calls](crate::AcquireRequest::between_calls): from the next one to be served to the last one that sleeps, as a
+    /// [`Sleeper`](crate::Sleeper) has them. It tells so where a call gave the lock back and failed: its error names nobody.
+    pub fn to_wake(&self) -> Option<RangeInclusive<u64>> {
+        self.line.filter(|_| self.released && self.freeze_reason.is_none())?.to_wake()
     }
 }
 

@@ -25,7 +25,7 @@ use aws_sdk_sfn::operation::send_task_success::SendTaskSuccessError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use lambda_lock::protocol::schema::WORKFLOW;
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_LEASE, LONGEST_SORT_KEY, WAKE};
-use lambda_lock::{LockKey, Sleeper};
+use lambda_lock::{LockClient, LockKey, Sleeper};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -38,8 +38,9 @@ const TASK_TOKEN: &str = "taskToken";
 pub const LONGEST_TASK_TOKEN: usize = 2048;
 /// How long a wake item is kept where a TTL attribute is written. No state waits for longer than the longest lease.
 const KEPT: Duration = LONGEST_LEASE;
-/// How many in line are tried to be woken after a release. The executions of the first ones may have ended.
-const MOST_TRIED: usize = 25;
+/// How many in line are tried to be woken after a release. The executions of the first ones may have ended. Each of them costs a
+/// request, and usually the time is over before that.
+const MOST_TRIED: usize = 250;
 /// How long waking may take after a release.
 const LONGEST: Duration = Duration::from_secs(3);
 /// The timeout of a request. An answer that takes longer is worth less than the time of the caller that waits.
@@ -142,7 +143,9 @@ impl Waker {
         // In a box, so that a release that wakes nobody, as nearly all of them, has a small future.
         let all = Box::pin(async {
             for Sleeper { key, ticket, last, .. } in sleepers {
-                self.wake_next(key, *ticket..=*last, WithoutItem::AwakeOrGone).await;
+                if !self.wake_next(key, *ticket..=*last, WithoutItem::AwakeOrGone).await {
+                    return;
+                }
             }
         });
         if tokio::time::timeout(within.unwrap_or(LONGEST).min(LONGEST), all).await.is_err() {
@@ -150,26 +153,52 @@ impl Waker {
         }
     }
 
+    /// Wakes whoever is next in line for those of these locks that are free, after a call that has failed: it may have given
+    /// back what it held, and its error names nobody who sleeps. The keys are as this client takes them. Takes at most this long,
+    /// and 3 s.
+    #[expect(clippy::disallowed_methods, reason = "the call has failed")]
+    pub async fn wake_freed(&self, locks: &LockClient, keys: &[LockKey], within: Option<Duration>) {
+        let all = Box::pin(async {
+            for key in keys {
+                // Who sleeps looks by itself.
+                let Ok(Some(row)) = locks.peek(key).await else { continue };
+                let Some(tickets) = row.to_wake() else { continue };
+                let row =
+                    LockKey::new(format!("{}{}", locks.key_prefix(), key.key()), key.sort_key().map(str::to_owned));
+                if !self.wake_next(&row, tickets, WithoutItem::AwakeOrGone).await {
+                    return;
+                }
+            }
+        });
+        let _ = tokio::time::timeout(within.unwrap_or(LONGEST).min(LONGEST), all).await;
+    }
+
     /// Wakes the first one of these tickets that sleeps, after a release. `lock` is the key of the lock's row. An execution that
-    /// has ended is passed over. A failure is only logged: the lock is released, and who sleeps will look by itself.
-    pub async fn wake_next(&self, lock: &LockKey, tickets: RangeInclusive<u64>, without_item: WithoutItem) {
+    /// has ended is passed over. A failure is only logged: the lock is released, and who sleeps will look by itself. Returns
+    /// whether it is worth waking others.
+    pub async fn wake_next(&self, lock: &LockKey, tickets: RangeInclusive<u64>, without_item: WithoutItem) -> bool {
         for ticket in tickets.take(MOST_TRIED) {
             let told = match Self::item_key(lock, ticket) {
                 Ok(item) => self.tell(&item).await,
                 // Nobody with such a key sleeps.
-                Err(_) => return,
+                Err(_) => return true,
             };
             match told {
                 Ok(Told::Closed) => {}
                 Ok(Told::NoItem) if without_item == WithoutItem::AwakeOrGone => {}
-                Ok(Told::Woken | Told::NoItem) => return,
+                Ok(Told::Woken | Told::NoItem) => return true,
                 // Nobody will be woken before somebody has changed the deployment.
-                Err(failure) if failure.error_type() == "LockTableError" => return failure.of_lock(lock).log(None),
+                Err(failure) if failure.error_type() == "LockTableError" => {
+                    failure.of_lock(lock).log(None);
+                    return false;
+                }
                 Err(failure) => {
-                    return tracing::warn!(key = %lock, ticket, %failure, "nobody was woken; who sleeps looks when its state times out");
+                    tracing::warn!(key = %lock, ticket, %failure, "nobody was woken; who sleeps looks when its state times out");
+                    return false;
                 }
             }
         }
+        true
     }
 
     async fn tell(&self, item: &LockKey) -> Result<Told, Failure> {
@@ -222,7 +251,8 @@ impl Waker {
             .credentials_provider(self.config.credentials.provider(&http))
             .http_client(http)
             .use_fips(self.config.fips)
-            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
+            // With its retries: whoever releases a lock waits for it.
+            .timeout_config(TimeoutConfig::builder().operation_timeout(ATTEMPT_TIMEOUT).build())
             .retry_config(RetryConfig::standard().with_initial_backoff(Duration::from_millis(50)));
         builder.set_endpoint_url(self.endpoint.clone());
         let step_functions = aws_sdk_sfn::Client::from_conf(builder.build());

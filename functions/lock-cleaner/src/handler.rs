@@ -58,6 +58,8 @@ struct Look {
     /// How many locks could not be released, and why the first of them could not.
     failed: u64,
     failure: Option<Failure>,
+    /// Those whose release has failed. It may have been applied nevertheless, and then nobody was woken.
+    unsure: Vec<LockKey>,
     /// The wake items of the execution.
     wake_items: Vec<LockKey>,
 }
@@ -70,11 +72,17 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     let budget = Budget::from(&event.context);
     let mut look = deps.look(&ended, &budget, if deps.second_look.is_zero() { TO_END } else { TO_LOOK }).await;
     let mut released = look.released;
+    let mut unsure = std::mem::take(&mut look.unsure);
     if !deps.second_look.is_zero() {
         pause(deps.second_look, &budget).await;
         // The second look also finds the locks that the first one could not release.
         look = deps.look(&ended, &budget, TO_END).await;
         released += look.released;
+        unsure.append(&mut look.unsure);
+    }
+    if !unsure.is_empty() {
+        let within = budget.remaining().map(|remaining| remaining.saturating_sub(TO_END));
+        deps.waker.wake_freed(&deps.locks, &unsure, within).await;
     }
     // They keep nobody from a lock, so the second look does not wait for them.
     deps.forget(&mut look, &budget).await;
@@ -117,6 +125,7 @@ impl Deps {
                     tracing::warn!(%key, %failure, "a lock was not released; its lease frees it");
                     look.failed += 1;
                     look.failure.get_or_insert(failure);
+                    look.unsure.push(key);
                 }
             }
         }

@@ -7,21 +7,40 @@ use lambda_lock::{LockKey, MOST_LOCKS};
 use lambda_lock_functions::{Event, Failure, Fields};
 use lambda_runtime::{BoxFuture, LambdaEvent};
 use serde_json::Value;
+use std::time::Duration;
 
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
     let fields = Fields::of_event(&event.payload)?;
     let keys = keys(&fields);
     let deps = deps.of_tenant(&event.context)?;
     let time = Time::of(&event.context);
+    let budget = time.waiting(Duration::ZERO, Duration::ZERO);
+    let changes = matches!(fields.peek(&["action"]), Some("acquire" | "renew" | "release"));
     let done = match action(fields, &time, &deps) {
         Ok(action) => action.await,
         Err(malformed) => Err(malformed),
     };
+    if changes
+        && let Err(failure) = &done
+        && may_have_freed(failure, &keys)
+    {
+        deps.waker.wake_freed(&deps.locks, &keys, budget.remaining()).await;
+    }
     done.map_err(|failure| match &*keys {
         [] => failure,
         [key] => failure.of_row(&deps.row(key), key),
         keys => failure.of_rows(&keys.iter().map(|key| (deps.row(key), key.clone())).collect::<Vec<_>>()),
     })
+}
+
+/// Whether a call that failed so may have given back what it held: a renewal the rest of its set, an acquire a grant whose
+/// response was lost.
+fn may_have_freed(failure: &Failure, keys: &[LockKey]) -> bool {
+    match failure.error_type() {
+        "LockUnknown" | "InvalidRecord" => true,
+        "LockLost" => keys.len() > 1,
+        _ => false,
+    }
 }
 
 /// Reads the request. Returns what it asks for, to be run.

@@ -472,17 +472,51 @@ async fn a_release_looks_for_a_limited_number_of_those_who_are_gone() {
     let lock = scene.function.lock("holder").await;
     scene.answer(ask("me")).await;
     for counter in ["lastTicket", "lastSleeper"] {
-        let value = aws_sdk_dynamodb::types::AttributeValue::N("27".to_owned());
+        let value = aws_sdk_dynamodb::types::AttributeValue::N("9000000".to_owned());
         scene.function.server.set("locks", ("key", "customer-7"), (counter, value)).await;
     }
-    for (ticket, token) in [(25, "last that is tried"), (27, "too far")] {
-        let key = format!("wake/customer-7/{ticket}");
-        scene.function.server.put(&[("key", key.as_str()), ("taskToken", token)]).await;
-        scene.tokens.close("last that is tried");
-    }
+    scene.function.server.put(&[("key", "wake/customer-7/9000000"), ("taskToken", "too far")]).await;
     scene.releases(&lock).await;
     assert_eq!(scene.tokens.take_woken(), [""; 0]);
-    assert_eq!((scene.has_item(25).await, scene.has_item(27).await), (false, true));
+}
+
+#[tokio::test]
+async fn many_who_are_gone_do_not_keep_the_one_behind_them_from_being_woken() {
+    let scene = Scene::new().await;
+    let lock = scene.function.lock("holder").await;
+    scene.answer(ask("me")).await;
+    for counter in ["lastTicket", "lastSleeper"] {
+        let value = aws_sdk_dynamodb::types::AttributeValue::N("41".to_owned());
+        scene.function.server.set("locks", ("key", "customer-7"), (counter, value)).await;
+    }
+    for ticket in 1..=41 {
+        let (key, token) = (format!("wake/customer-7/{ticket}"), format!("token {ticket}"));
+        // Some were deleted when their executions ended, and others are left.
+        if ticket % 2 == 1 {
+            scene.function.server.put(&[("key", key.as_str()), ("taskToken", token.as_str())]).await;
+        }
+        if ticket < 41 {
+            scene.tokens.close(&token);
+        }
+    }
+    scene.releases(&lock).await;
+    assert_eq!(scene.tokens.take_woken(), ["token 41"]);
+}
+
+#[tokio::test]
+async fn a_release_waits_a_second_for_a_step_functions_that_does_not_answer() {
+    let scene = Scene::new().await;
+    let set =
+        json!({ "action": "acquire", "keys": ["customer-6", "customer-7"], "owner": "holder", "leaseSeconds": 300 });
+    let lock = scene.answer(set).await["lock"].clone();
+    scene.sleeps("me", "mine").await;
+    let other = json!({ "key": "customer-6" });
+    let report = scene.answer(with(ask("other"), other.clone())).await;
+    scene.answer(with(wait(&report, "other's"), other)).await;
+    scene.tokens.fall_silent();
+    let began = Instant::now();
+    scene.releases(&lock).await;
+    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
 }
 
 /// Its wake item is the one that a release finds while it looks.
@@ -507,4 +541,65 @@ async fn who_waits_for_one_lock_of_a_set_is_woken_although_another_one_cannot_be
     let released = scene.function.call(json!({ "action": "release", "lock": lock })).await;
     assert_failure(released, "InvalidRecord", "spoilt");
     assert_eq!(scene.tokens.take_woken(), ["mine"]);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_lock_of_a_set_is_woken_when_the_set_is_given_back_by_a_renewal() {
+    let scene = Scene::new().await;
+    let mut set = with(acquire("holder"), json!({ "keys": ["customer-7", "other"] }));
+    set.as_object_mut().unwrap().remove("key");
+    let lock = scene.answer(set).await["lock"].clone();
+    scene.sleeps("sleeper", "mine").await;
+    scene.function.server.delete("locks", "key", "other").await;
+
+    let lost = scene.function.call(json!({ "action": "renew", "lock": lock, "leaseSeconds": 60 })).await;
+
+    assert_failure(lost, "LockLost", "other");
+    assert!(scene.function.is_free().await);
+    assert_eq!(scene.tokens.take_woken(), ["mine"]);
+}
+
+#[tokio::test]
+async fn who_sleeps_is_woken_although_the_response_to_the_release_is_lost_each_time() {
+    let mut scene = Scene::new().await;
+    let lock = scene.function.lock("holder").await;
+    scene.sleeps("sleeper", "mine").await;
+    let proxy = behind(&mut scene, Fate::Answered).await;
+    proxy.decide(|Call { needs, .. }| {
+        let is_write = needs.iter().any(|need| need.action.ends_with(":UpdateItem"));
+        if is_write { Fate::AppliedButFails } else { Fate::Answered }
+    });
+
+    let released = scene.function.call(json!({ "action": "release", "lock": lock })).await;
+
+    assert_failure(released, "LockUnknown", "may or may not");
+    assert_eq!(scene.tokens.take_woken(), ["mine"]);
+}
+
+/// The grant was applied, its response was lost, and the time was over when the call gave it back.
+#[tokio::test]
+async fn who_sleeps_is_woken_when_an_acquire_gives_its_grant_back() {
+    let mut scene = Scene::new().await;
+    let lock = scene.function.lock("holder").await;
+    scene.sleeps("sleeper", "mine").await;
+    scene.releases(&lock).await;
+    assert_eq!(scene.tokens.take_woken(), ["mine"]);
+    scene.function.server.put(&[("key", "wake/customer-7/1"), ("taskToken", "mine again")]).await;
+    let proxy = behind(&mut scene, Fate::Answered).await;
+    // For longer than an acquire without a waiting time lasts.
+    let end = Instant::now() + Duration::from_millis(3_500);
+    proxy.decide(move |Call { needs, .. }| {
+        let is = |action| needs.iter().any(|need| need.action.ends_with(action));
+        match Instant::now() < end {
+            true if is(":UpdateItem") => Fate::AppliedButFails,
+            true if is(":GetItem") => Fate::Throttled,
+            _ => Fate::Answered,
+        }
+    });
+
+    let acquired = scene.function.call(acquire("another")).await;
+
+    assert_failure(acquired, "LockUnknown", "may or may not");
+    assert!(scene.function.is_free().await, "it was given back");
+    assert_eq!(scene.tokens.take_woken(), ["mine again"]);
 }
