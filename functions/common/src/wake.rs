@@ -96,7 +96,7 @@ impl Waker {
         };
         if key.key().len() > LONGEST_KEY || key.sort_key().is_some_and(|sort_key| sort_key.len() > LONGEST_SORT_KEY) {
             return Err(Failure::invalid_request(
-                "the key is too long to wait in line: a wake item needs up to 26 bytes more; shorten the key",
+                "key is malformed: it is too long to wait in line, because a wake item needs up to 26 bytes more; shorten it",
             ));
         }
         Ok(key)

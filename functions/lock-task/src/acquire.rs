@@ -1,9 +1,9 @@
 //! `acquire`: acquires a lock, or reports its holder.
 
 use crate::deps::Deps;
-use crate::lock::{LONGEST_ATTRIBUTES, LONGEST_DATA, LockJson, Locks, answerable, lease};
+use crate::lock::{LONGEST_ATTRIBUTES, LONGEST_DATA, LockJson, Locks, answerable, lease, resolved};
 use crate::observed::Observed;
-use crate::refusal::WhenHeld;
+use crate::refusal::{WhenHeld, of_field};
 use crate::time::Time;
 use crate::wanted::Wanted;
 use lambda_lock::protocol::LONGEST_NAME;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The most bytes of the locks of a set in a response, as JSON.
 const LONGEST_SET_IN_JSON: usize = 120 * 1024;
 /// The most bytes of a lock in a response, as JSON, without its key and owner.
-const REST_OF_LOCK_IN_JSON: usize = 360;
+const REST_OF_LOCK_IN_JSON: usize = 404;
 
 /// `{"action":"acquire","key":…,"owner":…,"leaseSeconds":…}` and optional fields.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ impl Request {
             observed: Observed::read(&mut fields, &wanted, deps)?,
             wanted,
         };
+        resolved(&fields, "owner", &request.owner)?;
+        request.execution.iter().try_for_each(|execution| resolved(&fields, "execution", execution))?;
         match &request.wanted {
             // Whoever is to be woken needs a wake item.
             Wanted::Lock(key) if request.in_line => Waker::item_key(&deps.row(key), u64::MAX).map(drop)?,
@@ -142,6 +144,11 @@ fn attributes(fields: &mut Fields) -> Result<BTreeMap<String, Attribute>, Failur
 }
 
 pub(crate) fn run<'a>(request: Request, time: &'a Time, deps: &'a Deps) -> BoxFuture<'a, Result<Value, Failure>> {
+    if time.is_over() {
+        // A grant that nobody learns of would keep the lock from all others.
+        let late = "the invocation has no time left in which it could answer, so no lock was acquired; retry the call";
+        return Box::pin(async move { Err(Failure::unknown(late)) });
+    }
     match &request.wanted {
         Wanted::Lock(key) => Box::pin(one(key.clone(), request, time, deps)),
         Wanted::Place { .. } | Wanted::Set(_) => Box::pin(several(request, time, deps)),
@@ -164,7 +171,7 @@ async fn one(key: LockKey, mut request: Request, time: &Time, deps: &Deps) -> Re
         Ok(lock) => Ok(granted(lock, deps)),
         Err(error) => match error.held() {
             Some(held) => request.when_held.refusal(&key, held, &request.owner, deps),
-            None => Err(error.into()),
+            None => Err(of_field(error, "key")),
         },
     }
 }
@@ -215,6 +222,6 @@ async fn several(request: Request, time: &Time, deps: &Deps) -> Result<Value, Fa
     };
     acquired.or_else(|error| match error.held() {
         Some(held) => when_held.refusal_of_several(&wanted, &error, held, deps),
-        None => Err(error.into()),
+        None => Err(of_field(error, if matches!(wanted, Wanted::Set(_)) { "keys" } else { "key" })),
     })
 }

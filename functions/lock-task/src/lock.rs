@@ -3,7 +3,8 @@
 use crate::deps::Deps;
 use crate::time::epoch_millis;
 use crate::trust::NotOurs;
-use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version};
+use lambda_lock::protocol::once::NAMESPACE;
+use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version, WAKE};
 use lambda_lock::{LockKey, SavedLock, SavedLockSet};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
 use serde_json::{Value, json};
@@ -32,8 +33,13 @@ fn is_answerable(text: &str) -> bool {
     text.len() <= LONGEST_DATA && Value::from(text).to_string().len() <= LONGEST_DATA_IN_JSON
 }
 
-/// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey` and `data`
-/// if there are any. The workflow is not part of it, because it is in the row: a renewal keeps it there, and a
+/// The largest number up to which each whole number is one of JSONata and JavaScript.
+const LARGEST_EXACT: u64 = 1 << 53;
+/// The field with the fencing token as a text, where JSONata and JavaScript would round it.
+const EXACT_TOKEN: &str = "exactFencingToken";
+
+/// `{"key":…,"owner":…,"version":…,"fencingToken":…,"leaseSeconds":…,"leaseEndsAt":…}`, with `sortKey`, `data` and
+/// `exactFencingToken` if there are any. The workflow is not part of it, because it is in the row: a renewal keeps it there, and a
 /// release removes it.
 #[derive(Debug)]
 pub(crate) struct LockJson {
@@ -59,7 +65,7 @@ impl Locks {
         }
         let locks = fields.objects("locks", "lock.locks.")?;
         // They are those of the locks.
-        let _ = (fields.whole_number("fencingToken")?, fields.whole_number("leaseEndsAt")?);
+        let _ = (fencing_token(&mut fields)?, fields.whole_number("leaseEndsAt")?);
         fields.nothing_else()?;
         locks.into_iter().map(|lock| LockJson::read(lock, deps)).collect::<Result<_, _>>().map(Self::Set)
     }
@@ -81,11 +87,18 @@ impl Locks {
     pub(crate) fn json(&self, deps: &Deps) -> Value {
         match self {
             Self::One(lock) => lock.json(deps),
-            Self::Set(locks) => json!({
-                "locks": locks.iter().map(|lock| lock.json(deps)).collect::<Vec<_>>(),
-                "fencingToken": locks.first().map(|lock| lock.token.fencing_token()),
-                "leaseEndsAt": locks.iter().filter_map(|lock| lock.token.lease_ends_at()).min().map(epoch_millis),
-            }),
+            Self::Set(locks) => {
+                let token = locks.first().map(|lock| lock.token.fencing_token());
+                let mut json = json!({
+                    "locks": locks.iter().map(|lock| lock.json(deps)).collect::<Vec<_>>(),
+                    "fencingToken": token,
+                    "leaseEndsAt": locks.iter().filter_map(|lock| lock.token.lease_ends_at()).min().map(epoch_millis),
+                });
+                if let Some(token) = token.filter(|token| *token > LARGEST_EXACT) {
+                    json[EXACT_TOKEN] = token.to_string().into();
+                }
+                json
+            }
         }
     }
 }
@@ -104,7 +117,7 @@ impl LockJson {
         if Version::parse(&version).is_none() {
             return Err(fields.malformed("version", "send the lock exactly as it was returned"));
         }
-        let fencing_token = fields.whole_number("fencingToken")?;
+        let fencing_token = fencing_token(&mut fields)?;
         let (lease, ends) = (lease(&mut fields, LONGEST_LEASE)?, fields.whole_number("leaseEndsAt")?);
         let token = SavedLock::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let hmac = fields.optional_text("hmac")?;
@@ -136,6 +149,9 @@ impl LockJson {
             "leaseSeconds": seconds_json(token.lease()),
             "leaseEndsAt": token.lease_ends_at().map(epoch_millis),
         });
+        if token.fencing_token() > LARGEST_EXACT {
+            json[EXACT_TOKEN] = token.fencing_token().to_string().into();
+        }
         if let Some(sort_key) = key.sort_key() {
             json["sortKey"] = sort_key.into();
         }
@@ -149,6 +165,16 @@ impl LockJson {
     }
 }
 
+/// Takes the fencing token. JSONata and JavaScript have rounded a large one, which the text beside it shows.
+fn fencing_token(fields: &mut Fields) -> Result<u64, Failure> {
+    let exact = fields.optional_text(EXACT_TOKEN)?;
+    // A rounded number may be written with an exponent.
+    let Some(exact) = exact else { return fields.whole_number("fencingToken") };
+    let number = fields.take("fencingToken").and_then(|number| number.as_f64());
+    let token = exact.parse().ok().filter(|token| *token > LARGEST_EXACT && number == Some(*token as f64));
+    token.ok_or_else(|| fields.malformed(EXACT_TOKEN, "send the lock exactly as it was returned"))
+}
+
 /// What the HMAC of a lock is of. The key is that of the row, so a lock of one prefix is none of another.
 fn content(token: &SavedLock) -> Value {
     let key = token.key();
@@ -160,6 +186,40 @@ fn content(token: &SavedLock) -> Value {
 /// Takes the key and the sort key, as they are in requests and responses. The key has no prefix.
 pub(crate) fn key(fields: &mut Fields, deps: &Deps) -> Result<LockKey, Failure> {
     Ok(LockKey::new(fields.name("key", deps.longest_key())?, sort_key(fields, deps.sort_key)?))
+}
+
+/// Takes the key and the sort key of a lock that is to be acquired.
+pub(crate) fn new_key(fields: &mut Fields, deps: &Deps) -> Result<LockKey, Failure> {
+    let key = key(fields, deps)?;
+    check_key(fields, "key", key.key())?;
+    key.sort_key().map_or(Ok(()), |sort_key| resolved(fields, "sortKey", sort_key))?;
+    Ok(key)
+}
+
+/// Refuses a key that no lock has.
+pub(crate) fn check_key(fields: &Fields, field: &str, key: &str) -> Result<(), Failure> {
+    match [NAMESPACE, WAKE].into_iter().find(|reserved| key.starts_with(reserved)) {
+        Some(reserved) => {
+            Err(fields.malformed(field, &format!("no lock has a key that begins with {reserved}; give another key")))
+        }
+        None => resolved(fields, field, key),
+    }
+}
+
+/// Refuses a template that nobody has resolved: all callers would share it.
+pub(crate) fn resolved(fields: &Fields, field: &str, text: &str) -> Result<(), Failure> {
+    let has = |begin: &str, end| text.split_once(begin).is_some_and(|(_, rest)| rest.contains::<&str>(end));
+    let hint = if has("{%", "%}") {
+        "Step Functions resolves {% … %} only as the whole text, in a state whose QueryLanguage is JSONata"
+    } else if ["$.", "$$.", "$[", "States."].iter().any(|path| text.starts_with(path)) {
+        "Step Functions resolves a path only in a field whose name ends with .$, and with JSONata none"
+    } else if has("${", "}") {
+        "whoever sends the request, such as a shell, a template or a program, has to put a value in the place of ${…}"
+    } else {
+        return Ok(());
+    };
+    Err(fields
+        .malformed(field, &format!("it is a template that was not resolved, so all callers would share it: {hint}")))
 }
 
 /// Takes the sort key. It is required if the table has one, and refused if not.

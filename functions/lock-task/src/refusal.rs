@@ -82,6 +82,22 @@ impl WhenHeld {
     }
 }
 
+/// The failure for an error of the crate. A request that it refuses without sending it begins with the field.
+pub(crate) fn of_field(error: Error, field: &str) -> Failure {
+    if !error.is_invalid_request() || std::error::Error::source(&error).is_some() {
+        return error.into();
+    }
+    let said = error.to_string();
+    let field = if said.contains("bytes of data") {
+        "data"
+    } else if said.contains("additional attribute") {
+        "attributes"
+    } else {
+        field
+    };
+    Failure::invalid_request(format!("{field} is malformed: {said}"))
+}
+
 /// Reads the limit in whole seconds, because a `Wait` state takes whole seconds.
 fn longest_wait(fields: &mut Fields) -> Result<Option<u64>, Failure> {
     match fields.optional_seconds("maxRetryAfterSeconds")?.map(|longest| longest.as_secs()) {

@@ -2,6 +2,7 @@
 
 use crate::deps::Deps;
 use crate::lock::{LockJson, Locks, saved_set};
+use crate::refusal::of_field;
 use crate::time::Time;
 use lambda_lock::{Error, ReleaseAllOutcome, ReleaseOutcome};
 use lambda_lock_functions::{Failure, Fields};
@@ -32,7 +33,7 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
         Locks::One(LockJson { token, .. }) => {
             let release = deps.locks.release(token).within(&budget);
             let release = if request.reclaim { release.or_later_grant_of_owner() } else { release };
-            let (outcome, sleeper) = release.with_sleeper().await?;
+            let (outcome, sleeper) = release.with_sleeper().await.map_err(|error| of_field(error, "lock"))?;
             (Ok(outcome == ReleaseOutcome::Released), Vec::from_iter(sleeper))
         }
         Locks::Set(locks) => {
@@ -43,7 +44,7 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
         }
     };
     deps.waker.wake_all(&sleepers, budget.remaining()).await;
-    if is_released? {
+    if is_released.map_err(|error| of_field(error, "lock.locks"))? {
         return Ok(json!({ "released": true }));
     }
     // The caller need not handle it, because its work has ended. Operators learn from it that the lease was too short.

@@ -2,6 +2,7 @@
 
 use crate::deps::Deps;
 use crate::lock::{LockJson, Locks, lease, saved_set};
+use crate::refusal::of_field;
 use crate::time::Time;
 use lambda_lock::protocol::LONGEST_LEASE;
 use lambda_lock_functions::{Failure, Fields};
@@ -31,11 +32,13 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     let budget = time.waiting(Duration::ZERO, LONGEST_LEASE);
     let renewed = match lock {
         Locks::One(LockJson { token, data }) => {
-            let lock = deps.locks.resume(token).lease(lease).within(&budget).await?;
+            let lock = deps.locks.resume(token).lease(lease).within(&budget).await;
+            let lock = lock.map_err(|error| of_field(error, "lock"))?;
             Locks::One(LockJson { token: lock.save(), data })
         }
         Locks::Set(locks) => {
-            let set = deps.locks.resume_all(saved_set(locks)).lease(lease).within(&budget).await?;
+            let set = deps.locks.resume_all(saved_set(locks)).lease(lease).within(&budget).await;
+            let set = set.map_err(|error| of_field(error, "lock.locks"))?;
             Locks::of_set(&set.save())
         }
     };

@@ -21,6 +21,11 @@ impl Time {
         Self { left: Budget::from(context).remaining().map(|remaining| remaining.saturating_sub(TO_ANSWER)) }
     }
 
+    /// Whether the response to a request that is sent now would come too late.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left.is_some_and(|left| left.is_zero())
+    }
+
     /// Returns a budget that waits for at most this long. The lease may be longer than the
     /// invocation, because the caller works elsewhere. So the lease is also the grace of the
     /// budget.

@@ -1,7 +1,7 @@
 //! `wait`: lets an execution of Step Functions sleep in line until it is its turn.
 
 use crate::deps::Deps;
-use crate::lock::key;
+use crate::lock::{new_key, resolved};
 use crate::observed::Observed;
 use crate::wanted::Wanted;
 use lambda_lock::protocol::LONGEST_NAME;
@@ -21,7 +21,7 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
-        let key = key(&mut fields, deps)?;
+        let key = new_key(&mut fields, deps)?;
         let observed = Observed::read(&mut fields, &Wanted::Lock(key.clone()), deps)?;
         let request = Self {
             key,
@@ -29,6 +29,8 @@ impl Request {
             task_token: fields.name("taskToken", LONGEST_TASK_TOKEN)?,
             execution: fields.optional_name("execution", LONGEST_NAME)?,
         };
+        resolved(&fields, "taskToken", &request.task_token)?;
+        request.execution.iter().try_for_each(|execution| resolved(&fields, "execution", execution))?;
         fields.nothing_else()?;
         Ok(request)
     }

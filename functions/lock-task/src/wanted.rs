@@ -1,7 +1,7 @@
 //! What a caller wants to hold: a lock, one of several places, or all locks of a set.
 
 use crate::deps::Deps;
-use crate::lock::key;
+use crate::lock::{check_key, new_key};
 use lambda_lock::{LockKey, MOST_LOCKS, MOST_PLACES};
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(crate) enum Wanted {
 impl Wanted {
     pub(crate) fn read(fields: &mut Fields, deps: &Deps) -> Result<Self, Failure> {
         if !fields.has("keys") {
-            let name = key(fields, deps)?;
+            let name = new_key(fields, deps)?;
             if !fields.has("permits") {
                 return Ok(Self::Lock(name));
             }
@@ -37,7 +37,7 @@ impl Wanted {
         }
         let keys: Vec<LockKey> = if deps.sort_key {
             let each = fields.objects("keys", "keys.")?.into_iter().map(|mut fields| {
-                let key = key(&mut fields, deps)?;
+                let key = new_key(&mut fields, deps)?;
                 fields.nothing_else().map(|()| key)
             });
             each.collect::<Result<_, _>>()?
@@ -47,7 +47,9 @@ impl Wanted {
             };
             let longest = deps.longest_key();
             let each = list.into_iter().map(|key| match key {
-                Value::String(key) if (1..=longest).contains(&key.len()) => Ok(LockKey::from(key)),
+                Value::String(key) if (1..=longest).contains(&key.len()) => {
+                    check_key(fields, "keys", &key).map(|()| LockKey::from(key))
+                }
                 _ => Err(fields.malformed("keys", &format!("give a list of texts, each of 1 to {longest} bytes"))),
             });
             each.collect::<Result<_, _>>()?

@@ -331,7 +331,7 @@ async fn a_request_that_cannot_be_is_refused_by_its_field() {
     for (request, names) in [
         (with(ask("me"), json!({ "permits": 3 })), "inLine is malformed"),
         (with(ask("me"), json!({ "inLine": "yes" })), "inLine is malformed"),
-        (with(ask("me"), json!({ "key": long })), "the key is too long to wait in line"),
+        (with(ask("me"), json!({ "key": long })), "key is malformed: it is too long to wait in line"),
         (with(ask("me"), json!({ "key": "wake/k/1" })), "wake/"),
         (wait(&report, ""), "taskToken is malformed"),
         (wait(&report, &"t".repeat(2_049)), "taskToken is malformed"),

@@ -1,5 +1,6 @@
 use super::{Function, acquire, with};
-use lambda_lock_functions::test_support::assert_failure;
+use crate::handler::handler;
+use lambda_lock_functions::test_support::{assert_failure, event};
 use serde_json::{Value, json};
 
 /// Asserts that the request is refused by the name of this field, and that nothing was written.
@@ -174,4 +175,74 @@ async fn a_sort_key_is_required_and_repeated_exactly_where_the_table_has_one() {
         function.answer(json!({ "action": "release", "lock": renewed["lock"] })).await,
         json!({ "released": true })
     );
+}
+
+#[tokio::test]
+async fn a_key_that_no_lock_has_is_refused_by_the_name_of_its_field() {
+    let function = Function::start().await;
+    let seen = json!({ "observation": null, "waitedSeconds": 0, "taskToken": "t" });
+    let wait = with(json!({ "action": "wait", "key": "customer-7" }), seen);
+    for key in ["once/order", "wake/customer-7/1"] {
+        refused(&function, with(acquire("me"), json!({ "key": key })), "key").await;
+        refused(&function, with(acquire("me"), json!({ "key": key, "permits": 2 })), "key").await;
+        refused(&function, without(with(acquire("me"), json!({ "keys": ["a", key] })), "key"), "keys").await;
+        refused(&function, with(wait.clone(), json!({ "key": key })), "key").await;
+    }
+}
+
+/// With the reserved characters of a template in it, all customers would share one lock.
+#[tokio::test]
+async fn a_template_that_was_not_resolved_is_refused() {
+    let function = Function::start().await;
+    let wait = json!({
+        "action": "wait", "key": "customer-7", "observation": null, "waitedSeconds": 0, "taskToken": "t",
+    });
+    for template in [
+        "{% $customer %}",
+        "customer-{% $customer %}",
+        "$.customer",
+        "$$.Execution.Id",
+        "$['customer']",
+        "States.Format('customer-{}', $.customer)",
+        "customer-${CUSTOMER}",
+    ] {
+        for field in ["key", "owner", "execution"] {
+            refused(&function, with(acquire("me"), json!({ field: template })), field).await;
+        }
+        for field in ["key", "taskToken", "execution"] {
+            refused(&function, with(wait.clone(), json!({ field: template })), field).await;
+        }
+        refused(&function, without(with(acquire("me"), json!({ "keys": ["a", template] })), "key"), "keys").await;
+    }
+    for text in ["price in $", "$customer", "${", "{customer}", "a%}", "customer.$.7"] {
+        function.answer(with(acquire("me"), json!({ "key": text }))).await;
+    }
+}
+
+#[tokio::test]
+async fn what_the_crate_refuses_begins_with_the_field_too() {
+    let function = Function::start().await;
+    for attributes in [json!({ "ownerName": "me" }), json!({ "a,b": 1 }), json!({ "n": 1e300 })] {
+        refused(&function, with(acquire("me"), json!({ "attributes": attributes })), "attributes").await;
+    }
+    let many: serde_json::Map<String, Value> = (0..21).map(|n| (format!("a{n}"), json!(n))).collect();
+    refused(&function, with(acquire("me"), json!({ "attributes": many })), "attributes").await;
+    refused(&function, without(with(acquire("me"), json!({ "keys": ["a", "a"] })), "key"), "keys").await;
+    let long = with(acquire("me"), json!({ "key": "k".repeat(2048), "permits": 2 }));
+    refused(&function, long, "key").await;
+    let set = function.answer(without(with(acquire("me"), json!({ "keys": ["a", "b"] })), "key")).await["lock"].clone();
+    let mut of_two = set.clone();
+    of_two["locks"][1]["owner"] = json!("another");
+    refused(&function, json!({ "action": "renew", "lock": of_two, "leaseSeconds": 60 }), "lock.locks").await;
+}
+
+#[tokio::test]
+async fn an_invocation_whose_time_is_over_is_not_granted_a_lock() {
+    let function = Function::start().await;
+    let set = without(with(acquire("me"), json!({ "keys": ["customer-7", "b"] })), "key");
+    for (request, seconds) in [(acquire("me"), -1.0), (acquire("me"), 0.3), (set, -1.0)] {
+        let late = handler(event(&request, seconds), &function.deps).await;
+        assert_failure(late, "LockUnknown", "no time left");
+    }
+    assert_eq!(function.server.row("customer-7").await, None);
 }

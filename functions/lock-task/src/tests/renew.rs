@@ -54,3 +54,29 @@ async fn a_lock_that_was_released_is_lost() {
     let renew = json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 });
     assert_failure(function.call(renew).await, "LockLost", "customer-7");
 }
+
+/// JSONata and JavaScript keep whole numbers up to 2⁵³.
+#[tokio::test]
+async fn a_large_fencing_token_that_was_rounded_on_its_way_is_recognised() {
+    for key in [None, Some(("LOCK_HMAC_KEYS", "0123456789abcdef0123456789abcdef"))] {
+        let function = Function::with(key.as_slice()).await;
+        let lock = function.lock("earlier").await;
+        function.answer(json!({ "action": "release", "lock": lock })).await;
+        let large = aws_sdk_dynamodb::types::AttributeValue::N((1_u64 << 53).to_string());
+        function.server.set("locks", ("key", "customer-7"), ("fencingToken", large)).await;
+        let mut lock = function.lock("me").await;
+        let token = lock["fencingToken"].as_u64().unwrap();
+        assert!(token > 1 << 53 && token != (token as f64) as u64, "{lock}");
+
+        lock["fencingToken"] = json!(token as f64);
+        let renewed = function.answer(json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 })).await;
+        assert_eq!(renewed["lock"]["fencingToken"], token);
+        assert_eq!(renewed["lock"]["exactFencingToken"], token.to_string());
+
+        let mut other = lock.clone();
+        other["fencingToken"] = json!(5);
+        let refused = function.call(json!({ "action": "release", "lock": other })).await;
+        assert_failure(refused, "InvalidRequest", "lock.exactFencingToken is malformed");
+        assert_eq!(function.answer(json!({ "action": "release", "lock": lock })).await, json!({ "released": true }));
+    }
+}

@@ -168,11 +168,11 @@ async fn malformed_requests_are_refused_by_the_name_of_the_field() {
         (with(set("me", &[]), json!({ "keys": many })), "keys is malformed: give 1 to 25"),
         (with(set("me", &[]), json!({ "keys": "a" })), "keys is malformed: give a list"),
         (with(set("me", &[]), json!({ "keys": ["a", 7] })), "keys is malformed: give a list"),
-        (set("me", &["a", "a"]), "the key a was given twice"),
-        (set("me", &["a", "once/b"]), "the lock key \"once/b\""),
+        (set("me", &["a", "a"]), "keys is malformed: the key a was given twice"),
+        (set("me", &["a", "once/b"]), "keys is malformed: no lock has"),
         (place("me", 0), "permits is malformed: give a number from 1 to 1000"),
         (place("me", 1001), "permits is malformed"),
-        (with(place("me", 2), json!({ "key": "once/x" })), "the lock key \"once/x"),
+        (with(place("me", 2), json!({ "key": "once/x" })), "key is malformed: no lock has"),
         (with(place("me", 2), json!({ "observation": {}, "waitedSeconds": 1 })), "observation is malformed"),
         (
             json!({ "action": "release", "lock": { "locks": [7], "fencingToken": 1, "leaseEndsAt": 1 } }),
@@ -181,11 +181,11 @@ async fn malformed_requests_are_refused_by_the_name_of_the_field() {
         (json!({ "action": "release", "lock": { "locks": [], "fencingToken": 1 } }), "lock.leaseEndsAt is missing"),
         (
             json!({ "action": "release", "lock": { "locks": [], "fencingToken": 1, "leaseEndsAt": 1 } }),
-            "a call acquires 1 to 25",
+            "lock.locks is malformed: a call acquires 1 to 25",
         ),
         (
             json!({ "action": "renew", "lock": { "locks": [], "fencingToken": 1, "leaseEndsAt": 1 }, "leaseSeconds": 1 }),
-            "a call acquires 1 to 25",
+            "lock.locks is malformed: a call acquires 1 to 25",
         ),
     ] {
         let refused = function.call(request.clone()).await.unwrap_err();

