@@ -36,14 +36,12 @@ pub(crate) fn answer_of_unsent(error: &(dyn Error + 'static)) -> Answer {
 
 /// The error of the SDK as the cause of what a call returns. The SDK does not tell the status of a response that it cannot
 /// read.
-pub(crate) fn cause_of<E>(error: SdkError<E, HttpResponse>) -> BoxError
+pub(crate) fn cause_of<E>(answer: &Answer, error: SdkError<E, HttpResponse>) -> BoxError
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
     match error.raw_response().map(|response| response.status().as_u16()) {
-        Some(status) if matches!(answer_of_error(&error), Answer::Unknown) => {
-            Box::new(Unusable { status, source: error.into() })
-        }
+        Some(status) if *answer == Answer::Unknown => Box::new(Unusable { status, source: error.into() }),
         _ => error.into(),
     }
 }

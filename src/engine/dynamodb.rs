@@ -135,7 +135,8 @@ impl DynamoDb {
                     }
                     _ => answer_of_error(&error),
                 };
-                Response::failed(answer, cause_of(error))
+                let cause = cause_of(&answer, error);
+                Response::failed(answer, cause)
             }
         }
     }
@@ -184,7 +185,9 @@ impl DynamoDb {
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
-        Response::failed(with_table_name(&self.table, answer_of_error(&error)), cause_of(error))
+        let answer = with_table_name(&self.table, answer_of_error(&error));
+        let cause = cause_of(&answer, error);
+        Response::failed(answer, cause)
     }
 }
 

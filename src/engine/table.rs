@@ -249,7 +249,7 @@ where
         Answer::Unknown if !was_sent => answer_of_unsent(&error),
         answer => with_table_name(engine.table(), answer),
     };
-    let cause: Option<BoxError> = Some(cause_of(error));
+    let cause: Option<BoxError> = Some(cause_of(&answer, error));
     let table = engine.table();
     match answer {
         Answer::Rejected(rejection) => Error::table_rejected(&rejection).because(cause),

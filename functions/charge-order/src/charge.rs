@@ -7,7 +7,7 @@ use crate::simulate::Step;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::once::{Attempt, Started};
 use lambda_lock::{Budget, Error, ErrorKind, LockKey, ReleaseOutcome};
-use lambda_lock_functions::{AfterWork, Failure};
+use lambda_lock_functions::{AfterWork, Failure, within_lease};
 use serde_json::{Value, json};
 
 /// An order that is charged.
@@ -61,19 +61,21 @@ async fn charge_under(key: LockKey, request: &Request, budget: &Budget, deps: &D
     let once = deps.locks.once(key).payload(order).within(budget).without_waiting();
     match once.start().await.map_err(not_started)? {
         Started::Replayed(receipt) => Ok(Charged { receipt, replayed: true }),
-        Started::Attempt(mut attempt) => match steps(&mut attempt, request, budget, deps).await {
-            Ok(Steps::Charged(receipt, record)) => {
-                let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
-                attempt.complete_with(&receipt, [record]).await.map_err(|error| not_stored(error, after))?;
-                Ok(Charged { receipt, replayed: false })
+        Started::Attempt(mut attempt) => {
+            match within_lease(&attempt.lock().watch(), steps(&mut attempt, request, budget, deps)).await {
+                Ok(Steps::Charged(receipt, record)) => {
+                    let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
+                    attempt.complete_with(&receipt, [record]).await.map_err(|error| not_stored(error, after))?;
+                    Ok(Charged { receipt, replayed: false })
+                }
+                Ok(Steps::Recorded(receipt)) => {
+                    let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
+                    attempt.complete(&receipt).await.map_err(|error| not_stored(error, after))?;
+                    Ok(Charged { receipt, replayed: true })
+                }
+                Err(failure) => Err(give_back(attempt, failure).await),
             }
-            Ok(Steps::Recorded(receipt)) => {
-                let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
-                attempt.complete(&receipt).await.map_err(|error| not_stored(error, after))?;
-                Ok(Charged { receipt, replayed: true })
-            }
-            Err(failure) => Err(give_back(attempt, failure).await),
-        },
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `environment` | variables; a wrong one stops the start with a message that names it |
 //! | `event` | reads the fields of a request, and refuses a wrong field by its name |
 //! | `failure` | errors with a name, and one log line for each |
+//! | `lease` | work under a lock that a handler holds by hand |
 //! | `metrics` | one line of metrics for each invocation |
 //! | `quote` | shortens texts of other clients in errors |
 //! | `restore` | what is done after a restore from a snapshot |
@@ -21,6 +22,7 @@ mod credentials;
 mod environment;
 mod event;
 mod failure;
+mod lease;
 mod metrics;
 mod quote;
 mod restore;
@@ -35,6 +37,7 @@ pub use config::Config;
 pub use environment::{ConfigError, Environment, flag, may_simulate, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
 pub use failure::{AfterWork, Failure, LONGEST_MESSAGE, with_causes};
+pub use lease::within_lease;
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
 pub use start::{serve, start};
 #[cfg(feature = "wake")]

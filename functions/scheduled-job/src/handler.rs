@@ -7,7 +7,7 @@ use lambda_lock::once::{Attempt, OnceState, Started};
 use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock::{Budget, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired};
 use lambda_lock_functions::{
-    AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional, quoted,
+    AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional, quoted, within_lease,
 };
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
@@ -74,7 +74,10 @@ where
         }
         TryAcquired::Granted(mut lock) => {
             let done = match tick {
-                None => work(&mut lock).await.map_err(failure),
+                None => {
+                    let watch = lock.watch();
+                    within_lease(&watch, async { work(&mut lock).await.map_err(failure) }).await
+                }
                 Some(tick) => match unless_done(tick, budget, deps, &mut lock, work).await {
                     Ok(Tick::DoneBefore(fencing_token)) => {
                         give_back(lock).await;
@@ -113,11 +116,13 @@ where
         Started::Replayed(fencing_token) => return Ok(Tick::DoneBefore(fencing_token)),
         Started::Attempt(attempt) => attempt,
     };
-    if let Err(error) = work(lock).await {
+    let (job, of_tick) = (lock.watch(), attempt.lock().watch());
+    let work = within_lease(&job, async { work(lock).await.map_err(failure) });
+    if let Err(failure) = within_lease(&of_tick, work).await {
         if let Err(error) = attempt.give_back().await {
             tracing::warn!(%error, "the attempt was not given back; its lease frees it");
         }
-        return Err(failure(error));
+        return Err(failure);
     }
     attempt.complete(&lock.fencing_token()).await?;
     Ok(Tick::DoneNow)

@@ -278,3 +278,19 @@ async fn a_name_that_is_too_long_stops_the_start() {
     }
     assert!(deps(&server, &[("ONCE_PER_TICK", "yes")]).err().unwrap().to_string().starts_with("ONCE_PER_TICK "));
 }
+
+/// Lambda ends a function at its deadline. On other machines nobody does.
+#[tokio::test]
+async fn a_job_is_stopped_when_its_lease_ends_although_nobody_ends_the_function() {
+    for once_per_tick in ["false", "true"] {
+        let server = DynamoDb::start().await;
+        let deps = deps(&server, &[("ONCE_PER_TICK", once_per_tick)]).unwrap();
+        let mut late = event(&json!({ "time": "2026-11-21T03:00:00Z" }), 30.0);
+        late.context = lambda_lock_functions::test_support::context(1.0);
+        let stopped = guarded(late, &deps, async |_| {
+            std::future::pending::<()>().await;
+            Ok(())
+        });
+        assert_failure(stopped.await, "WorkFailed", "the lease ended while the work ran");
+    }
+}

@@ -126,3 +126,16 @@ async fn a_malformed_variable_stops_the_start_by_its_name() {
         assert!(deps(&server, &[("PAYMENT_GATEWAY_URL", url)]).is_ok(), "{url}");
     }
 }
+
+/// Lambda ends a function at its deadline. On other machines nobody does.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
+async fn steps_are_stopped_when_their_lease_ends_although_nobody_ends_the_function() {
+    let function = Function::start().await;
+    let slow = order_with(json!({ "simulate": { "stepMillis": 20_000 } }));
+    let began = std::time::Instant::now();
+    assert_failure(function.call_within(slow, 2.0).await, "WorkFailed", "the lease ended while the work ran");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(function.charged(), (0, 0));
+    assert_eq!(function.call(order()).await.unwrap()["replayed"], false);
+}

@@ -1,0 +1,27 @@
+//! Work under a lock that a handler holds by hand.
+
+use crate::failure::Failure;
+use lambda_lock::LockWatch;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Does work under a lock, and drops it when the lock is not ours any more. Lambda ends a function at its deadline, which the lease
+/// covers; where nobody does, the work would go on beside that of the next holder.
+///
+/// # Errors
+/// Returns the work's own failure, or `WorkFailed` if it was dropped.
+pub async fn within_lease<T>(watch: &LockWatch, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let (mut work, mut ended) = (pin!(work), pin!(watch.ended()));
+    // The work comes first: it may report why the lock is not ours any more.
+    let ends = poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => ended.as_mut().poll(context).map(|()| None),
+    });
+    ends.await.unwrap_or_else(|| {
+        Err(Failure::work_failed(
+            &"the lease ended while the work ran, so the work was stopped: check what it left behind, and give it more time or \
+              checkpoints",
+        ))
+    })
+}
