@@ -10,9 +10,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::BehaviorVersion;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
-use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use aws_smithy_http_client::{Builder, Connector};
 use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
 use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -91,7 +91,8 @@ fn sdk_config(config: &Config) -> Result<aws_sdk_dynamodb::config::Builder, Conf
         .credentials_provider(config.credentials.provider(&http))
         .http_client(http)
         .account_id_endpoint_mode(config.account_id_endpoint_mode.clone())
-        .use_fips(config.fips);
+        .use_fips(config.fips)
+        .use_dual_stack(config.dual_stack);
     builder.set_endpoint_url(config.endpoint.clone());
     Ok(builder)
 }
@@ -102,7 +103,16 @@ pub(crate) fn http(config: &Config) -> Result<SharedHttpClient, ConfigError> {
     let roots = TrustStore::empty().with_pem_certificate(config.roots.as_deref().unwrap_or(AMAZON_ROOTS));
     let context = TlsContext::builder().with_trust_store(roots).build();
     let context = context.map_err(|error| ConfigError::new(format!("TLS cannot be set up: {error}")))?;
-    let client = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https();
+    let provider = Provider::Rustls(CryptoMode::Ring);
+    let client = match config.proxy.clone() {
+        None => Builder::new().tls_provider(provider).tls_context(context).build_https(),
+        Some(proxy) => Builder::new().build_with_connector_fn(move |settings, components| {
+            let mut connector = Connector::builder().proxy_config(proxy.clone());
+            connector.set_connector_settings(settings.cloned());
+            connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));
+            connector.tls_provider(provider.clone()).tls_context(context.clone()).build()
+        }),
+    };
     Ok(SharedHttpClient::new(Unchecked(client)))
 }
 
@@ -211,6 +221,48 @@ mod tests {
         let error = Client::from_conf(config.build()).describe_table().table_name(table).send().await.unwrap_err();
         let host = hosts.0.lock().unwrap().clone();
         if host.is_empty() { Err(DisplayErrorContext(&error).to_string()) } else { Ok(host) }
+    }
+
+    #[tokio::test]
+    async fn with_dual_stack_requests_go_to_the_dual_stack_endpoint() {
+        for (fips, expected) in [("", "dynamodb.eu-central-1.api.aws"), ("true", "dynamodb-fips.eu-central-1.api.aws")]
+        {
+            let more = [
+                ("AWS_USE_DUALSTACK_ENDPOINT", "true"),
+                ("AWS_USE_FIPS_ENDPOINT", fips),
+                ("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled"),
+            ];
+            assert_eq!(host_with(&more, "locks", None).await.as_deref(), Ok(expected));
+        }
+    }
+
+    /// What a proxy is asked for first. `None` where it is not asked.
+    async fn asked_of_the_proxy(name: &str, no_proxy: &str) -> Option<String> {
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", proxy.local_addr().unwrap());
+        let more = [(name, url.as_str()), ("NO_PROXY", no_proxy), ("AWS_ENDPOINT_URL", "https://dynamodb.invalid")];
+        let client = Client::from_conf(configured(&more).retry_config(RetryConfig::disabled()).build());
+        let asks = async {
+            let (connection, _) = proxy.accept().await.unwrap();
+            let mut request = vec![0; 4096];
+            connection.readable().await.unwrap();
+            let bytes = connection.try_read(&mut request).unwrap();
+            String::from_utf8_lossy(&request[..bytes]).lines().next().map(str::to_owned)
+        };
+        tokio::select! {
+            asked = asks => asked,
+            _ = client.list_tables().send() => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_go_through_the_proxy_unless_their_host_is_excluded() {
+        for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"] {
+            let asked = asked_of_the_proxy(name, "example.com").await;
+            assert_eq!(asked.as_deref(), Some("CONNECT dynamodb.invalid:443 HTTP/1.1"), "{name}");
+        }
+        assert_eq!(asked_of_the_proxy("HTTPS_PROXY", "example.com,.invalid").await, None);
+        assert_eq!(asked_of_the_proxy("HTTP_PROXY", "").await, None, "it is for plain HTTP");
     }
 
     #[tokio::test]

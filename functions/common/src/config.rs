@@ -4,12 +4,14 @@ use crate::credentials::CredentialsSource;
 use crate::environment::{ConfigError, Environment, flag, optional, required};
 use crate::metrics::Metrics;
 use aws_sdk_dynamodb::config::{Credentials, Region};
+use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_types::endpoint_config::AccountIdEndpointMode;
 use lambda_lock::protocol::{Schema, Ttl, schema};
 use lambda_lock::{Dialect, LockClient};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -32,6 +34,10 @@ use std::time::Duration;
 /// | `AWS_SESSION_TOKEN` | none | set by Lambda |
 /// | `AWS_ACCOUNT_ID_ENDPOINT_MODE` | `preferred` | whether the account is part of DynamoDB's host name |
 /// | `AWS_USE_FIPS_ENDPOINT` | `false` | `true`: DynamoDB's FIPS endpoint of the Region |
+/// | `AWS_USE_DUALSTACK_ENDPOINT` | `false` | `true`: the endpoints with IPv6 of the Region |
+/// | `HTTPS_PROXY`, else `ALL_PROXY` | none | the proxy for requests to AWS, with small letters too |
+/// | `NO_PROXY` | none | the hosts that are asked without it |
+/// | `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS` | `false` | `true`: the next variable is not read |
 /// | `AWS_CA_BUNDLE` | Amazon's | a PEM file of other root certificates to trust instead |
 /// | `AWS_ENDPOINT_URL_DYNAMODB`, else `AWS_ENDPOINT_URL` | AWS's own | the endpoint of DynamoDB |
 ///
@@ -46,6 +52,9 @@ pub struct Config {
     pub(crate) account_id_endpoint_mode: AccountIdEndpointMode,
     pub(crate) endpoint: Option<String>,
     pub(crate) fips: bool,
+    pub(crate) dual_stack: bool,
+    /// For requests to AWS by HTTPS.
+    pub(crate) proxy: Option<ProxyConfig>,
     /// Other root certificates than Amazon's, as PEM.
     pub(crate) roots: Option<String>,
     /// `None` where no metrics are written.
@@ -71,6 +80,8 @@ impl Config {
             account_id_endpoint_mode: account_id_endpoint_mode(environment)?,
             endpoint: endpoint(environment, "AWS_ENDPOINT_URL_DYNAMODB")?,
             fips: flag(environment, "AWS_USE_FIPS_ENDPOINT")?.unwrap_or(false),
+            dual_stack: flag(environment, "AWS_USE_DUALSTACK_ENDPOINT")?.unwrap_or(false),
+            proxy: proxy(environment)?,
             roots: roots(environment)?,
             metrics: Metrics::read(environment)?.map(Arc::new),
             locks: OnceLock::new(),
@@ -167,6 +178,18 @@ fn credentials(environment: &Environment<'_>) -> Result<CredentialsSource, Confi
                 "{ENDPOINT} is {url:?}: give a URL that begins with http:// or https://, as Lambda does"
             )));
         }
+        if !is_private(&url) {
+            return Err(ConfigError::new(format!(
+                "{ENDPOINT} is {url:?}, which would send credentials over the network as plain HTTP: give a URL of this machine, or \
+                 one that begins with https://"
+            )));
+        }
+        // The SDK reads these itself, and takes an empty one for a value.
+        for name in ["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"] {
+            if environment(name)?.is_some_and(|value| value.is_empty()) {
+                return Err(ConfigError::new(format!("{name} is set and empty: remove it")));
+            }
+        }
         return Ok(CredentialsSource::Endpoint);
     }
     let what = "the credentials of the function's role, as Lambda does, or set AWS_CONTAINER_CREDENTIALS_FULL_URI to \
@@ -190,6 +213,9 @@ fn account_id_endpoint_mode(environment: &Environment<'_>) -> Result<AccountIdEn
 
 /// The endpoint of a service, by the service's own variable or by the one for all of them.
 pub(crate) fn endpoint(environment: &Environment<'_>, of_service: &str) -> Result<Option<String>, ConfigError> {
+    if flag(environment, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")?.unwrap_or(false) {
+        return Ok(None);
+    }
     for name in [of_service, "AWS_ENDPOINT_URL"] {
         let Some(url) = optional(environment, name)? else { continue };
         if !is_http(&url) {
@@ -200,6 +226,37 @@ pub(crate) fn endpoint(environment: &Environment<'_>, of_service: &str) -> Resul
         return Ok(Some(url));
     }
     Ok(None)
+}
+
+/// The proxy for requests by HTTPS. Names in small letters come first, as in other programs.
+fn proxy(environment: &Environment<'_>) -> Result<Option<ProxyConfig>, ConfigError> {
+    for name in ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        let Some(url) = optional(environment, name)? else { continue };
+        // The URL may have a password.
+        let wrong =
+            || ConfigError::new(format!("{name} is no URL of a proxy: give one such as http://proxy.example.com:3128"));
+        if !is_http(&url) {
+            return Err(wrong());
+        }
+        let excluded = match optional(environment, "no_proxy")? {
+            None => optional(environment, "NO_PROXY")?,
+            excluded => excluded,
+        };
+        let proxy = ProxyConfig::https(url).map_err(|_| wrong())?;
+        return Ok(Some(proxy.no_proxy(excluded.unwrap_or_default())));
+    }
+    Ok(None)
+}
+
+/// Whether what a URL returns stays on this machine, or goes over TLS.
+fn is_private(url: &str) -> bool {
+    let uri = url.parse::<http::Uri>().unwrap_or_default();
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    uri.scheme_str() == Some("https")
+        || host == "localhost"
+        // Where Amazon's containers ask.
+        || ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"].contains(&host)
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn roots(environment: &Environment<'_>) -> Result<Option<String>, ConfigError> {
@@ -289,6 +346,52 @@ mod tests {
     }
 
     #[test]
+    fn endpoints_are_not_read_where_the_environment_says_so() {
+        let ignored = [("AWS_ENDPOINT_URL", "https://all"), ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")];
+        assert_eq!(with(&ignored).unwrap().endpoint, None);
+    }
+
+    #[test]
+    fn credentials_may_come_from_this_machine_and_by_tls() {
+        for url in ["http://localhost:9001/", "http://[::1]:9001/", "http://169.254.170.2/v1", "https://example.com/"] {
+            with(&[("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_set_and_empty_counts_as_not_set() {
+        for name in [
+            "LOCK_MAX_CLOCK_SKEW_MS",
+            "LOCK_TTL_ATTRIBUTE",
+            "LOCK_KEY_ATTRIBUTE",
+            "LOCK_SORT_KEY_ATTRIBUTE",
+            "LOCK_LEASE_DIALECT",
+            "METRICS_NAMESPACE",
+            "METRICS_BY_PREFIX",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            "AWS_SESSION_TOKEN",
+            "AWS_ACCOUNT_ID_ENDPOINT_MODE",
+            "AWS_USE_FIPS_ENDPOINT",
+            "AWS_USE_DUALSTACK_ENDPOINT",
+            "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+            "HTTPS_PROXY",
+            "NO_PROXY",
+            "AWS_CA_BUNDLE",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_DYNAMODB",
+        ] {
+            assert!(with(&[(name, "")]).is_ok(), "{name}");
+        }
+        // The SDK reads it itself.
+        let token_file = [
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""),
+        ];
+        let error = with(&token_file).unwrap_err().to_string();
+        assert_eq!(error, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE is set and empty: remove it");
+    }
+
+    #[test]
     fn the_endpoint_of_credentials_goes_before_the_credentials_and_replaces_them() {
         let endpoint = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:9001/credentials");
         let without = [endpoint, ("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")];
@@ -333,6 +436,12 @@ mod tests {
             ("AWS_CA_BUNDLE", "/nowhere.pem"),
             ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")),
             ("METRICS_NAMESPACE", "AWS/Lambda"),
+            ("AWS_USE_DUALSTACK_ENDPOINT", "yes"),
+            ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "yes"),
+            ("HTTPS_PROXY", "proxy.example.com:3128"),
+            ("all_proxy", "socks5://proxy.example.com"),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.7/credentials"),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://credentials.example.com/"),
             ("AWS_ENDPOINT_URL", "localhost:8000"),
             ("AWS_ENDPOINT_URL_DYNAMODB", "ftp://localhost"),
             ("AWS_ENDPOINT_URL_DYNAMODB", "http://"),

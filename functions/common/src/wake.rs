@@ -251,6 +251,7 @@ impl Waker {
             .credentials_provider(self.config.credentials.provider(&http))
             .http_client(http)
             .use_fips(self.config.fips)
+            .use_dual_stack(self.config.dual_stack)
             // With its retries: whoever releases a lock waits for it.
             .timeout_config(TimeoutConfig::builder().operation_timeout(ATTEMPT_TIMEOUT).build())
             .retry_config(RetryConfig::standard().with_initial_backoff(Duration::from_millis(50)));
