@@ -119,6 +119,10 @@ impl fmt::Display for Failure {
                 let key = screen::plain(&key.to_string());
                 write!(f, "{key} is frozen, because: {reason}. Try again when it is thawed")
             }
+            Self::Held(key, held) if held.left_to_line => {
+                let (key, left) = (screen::plain(&key.to_string()), screen::span(held.retry_after));
+                write!(f, "{key} is held by nobody, and left to {} who wait in line. Try again in {left}", held.waiting)
+            }
             Self::Held(key, held) => {
                 write!(f, "{} is held by {}", screen::plain(&key.to_string()), screen::plain(&held.holder))?;
                 write!(f, ", which can be proven dead in {} if it does not renew", screen::span(held.retry_after))

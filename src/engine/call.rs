@@ -41,6 +41,8 @@ pub(crate) struct Call<'a> {
     is_signed_anew: bool,
     requests: u32,
     waited: Duration,
+    /// A pause was cut because the wait was ended from outside. Pauses after that keep requests apart.
+    is_pause_cut: bool,
     /// The last write for a grant replaces a holder that has not released.
     takes_over: bool,
     /// By how much DynamoDB's clock was ahead of the wall clock in the last response.
@@ -72,6 +74,7 @@ impl<'a> Call<'a> {
             is_signed_anew: false,
             requests: 0,
             waited: Duration::ZERO,
+            is_pause_cut: false,
             takes_over: false,
             clock_offset_millis: None,
             cause: None,
@@ -186,7 +189,7 @@ impl Port for Call<'_> {
         let began = self.now.map_or_else(|| clock.now(), |now| now.instants);
         loop {
             let left = pause.saturating_sub(clock.now().longest_since(began));
-            if left.is_zero() {
+            if left.is_zero() || self.deadline.is_wait_ended() && !std::mem::replace(&mut self.is_pause_cut, true) {
                 return;
             }
             clock.sleep(left.min(LONGEST_SLEEP)).await;

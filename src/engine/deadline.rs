@@ -3,10 +3,27 @@
 use super::budget::Budget;
 use super::error::Error;
 use crate::protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Locks, Now, WallClock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The shortest lease that is written.
 const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+
+/// Ends a wait for another holder before its time, from outside of the call that waits. The call then ends by itself. To drop
+/// it instead could leave a request behind that is applied later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitEnd(Arc<AtomicBool>);
+
+impl WaitEnd {
+    pub(crate) fn end(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_ended(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// The caller's time for one call, counted from its start, and the lease that the call asks for.
 #[derive(Debug)]
@@ -14,6 +31,8 @@ pub(crate) struct Deadline {
     started: Instants,
     /// How long the call waits for another holder's lock.
     wait: Duration,
+    /// Ends that wait before its time.
+    wait_end: WaitEnd,
     /// How long the call waits for responses, retries included.
     time: Duration,
     lease: LeasePolicy,
@@ -22,12 +41,22 @@ pub(crate) struct Deadline {
 impl Deadline {
     /// The deadline of a call that started at this moment, has this much time, and waits for no other holder.
     pub(super) fn new(started: Instants, time: Duration, lease: LeasePolicy) -> Self {
-        Self { started, wait: Duration::ZERO, time, lease }
+        Self { started, wait: Duration::ZERO, wait_end: WaitEnd::default(), time, lease }
     }
 
     /// Also waits this long for another holder's lock.
     pub(crate) fn waiting(self, wait: Duration) -> Self {
         Self { wait, time: self.time.max(wait), ..self }
+    }
+
+    /// Waits for another holder only until this is ended.
+    pub(crate) fn until(self, wait_end: WaitEnd) -> Self {
+        Self { wait_end, ..self }
+    }
+
+    /// Whether the wait was ended before its time.
+    pub(super) fn is_wait_ended(&self) -> bool {
+        self.wait_end.is_ended()
     }
 
     /// Extends the time of the call to at least this much.
@@ -43,10 +72,11 @@ impl Deadline {
     /// What is left at this moment.
     pub(super) fn at(&self, instants: Instants, wall: WallClock, clock_bounds: &ClockBounds) -> Now {
         let passed = instants.longest_since(self.started);
+        let wait = if self.is_wait_ended() { Duration::ZERO } else { self.wait };
         Now {
             instants,
             wall,
-            wait_left: self.wait.saturating_sub(passed),
+            wait_left: wait.saturating_sub(passed),
             time_left: self.time.saturating_sub(passed),
             lease: self.lease.lease(clock_bounds),
             latest_end: self.lease.latest_end(wall.latest),

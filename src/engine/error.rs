@@ -161,6 +161,9 @@ pub struct Held {
     /// How many callers [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells, this one too if it has
     /// taken a ticket. Some of them may be gone. The lock may be free, and is left to them.
     pub waiting: u64,
+    /// Nobody holds the lock: it is free, or its holder is provably dead. It is left to those who wait in line, and
+    /// [`holder`](Held::holder) is who held it last.
+    pub left_to_line: bool,
     /// Why an operator has [frozen](crate::LockClient::freeze) the lock, if it is frozen. Nobody else is granted it until it is
     /// thawed. Its holder may have released it.
     pub freeze_reason: Option<String>,
@@ -179,6 +182,7 @@ impl fmt::Debug for Held {
             .field("lease_ends_at", &self.lease_ends_at)
             .field("retry_after", &self.retry_after)
             .field("waiting", &self.waiting)
+            .field("left_to_line", &self.left_to_line)
             .field("freeze_reason", &self.freeze_reason)
             .field("observation", &self.observation)
             .finish_non_exhaustive()
@@ -197,6 +201,12 @@ pub struct Blocked {
 
 /// By whom a lock is held, and what to do.
 fn by(held: &Held) -> String {
+    if held.left_to_line {
+        let Held { waiting, retry_after, .. } = held;
+        return format!(
+            "by nobody, and left to the callers that wait in line ({waiting}): retry in at most {retry_after:?}"
+        );
+    }
     let in_line = match held.waiting {
         0 => String::new(),
         1 => ", and 1 caller waits in line".to_owned(),
@@ -217,6 +227,7 @@ impl From<HolderSeen> for Held {
             lease_ends_at: seen.ends_at_ms.and_then(from_epoch_millis),
             retry_after: seen.retry_after,
             waiting: seen.waiting,
+            left_to_line: seen.left_to_line,
             freeze_reason: seen.freeze_reason,
             observation: seen.observation,
             attributes: seen.attributes.into_iter().collect(),

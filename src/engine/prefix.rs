@@ -56,11 +56,6 @@ impl KeyPrefix {
         LockKey::new(format!("{}{}", self.0, key.key()), key.sort_key().map(str::to_owned))
     }
 
-    /// Returns the key as it is in the row, whether or not it was given with the prefix. Refusals name whole keys.
-    pub(crate) fn whole(&self, key: LockKey) -> LockKey {
-        if key.key().starts_with(&self.0) { key } else { self.before(key) }
-    }
-
     /// Returns the key of idempotent work as it is in the row.
     #[cfg(feature = "once")]
     pub(crate) fn before_work(&self, name: &LockKey) -> LockKey {

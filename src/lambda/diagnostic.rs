@@ -106,6 +106,7 @@ mod tests {
             lease_ends_at: None,
             retry_after: Duration::from_secs(3),
             waiting: 0,
+            left_to_line: false,
             freeze_reason: None,
             observation,
             attributes: Default::default(),

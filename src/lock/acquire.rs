@@ -279,6 +279,10 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         wait: impl FnOnce(&Self) -> Result<Duration, Error>,
     ) -> Result<TryAcquired, Error> {
         let (options, deadline) = self.prepared(wait)?;
+        self.go_with(options, deadline).await
+    }
+
+    pub(super) async fn go_with(&mut self, options: AcquireOptions, deadline: Deadline) -> Result<TryAcquired, Error> {
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty

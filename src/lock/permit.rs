@@ -284,11 +284,11 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
         self
     }
 
-    /// Sets what an earlier, refused call observed: the [observation](crate::Held::observation) of each holder. Twenty of
+    /// Sets what an earlier, refused call observed: the [observation](crate::Held::observation) of each
+    /// [blocked](Blocked) place, with its key exactly as it is named there. Twenty of
     /// them, those whose places can be free first, are enough. See [`observation`](crate::Acquire::observation).
     pub fn observations<K: Into<LockKey>>(mut self, seen: impl IntoIterator<Item = (K, Observation)>) -> Self {
-        let prefix = self.engine.key_prefix();
-        self.observations = seen.into_iter().map(|(key, seen)| (prefix.whole(key.into()), seen)).collect();
+        self.observations = seen.into_iter().map(|(key, seen)| (key.into(), seen)).collect();
         self
     }
 

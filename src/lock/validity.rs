@@ -126,12 +126,18 @@ impl SharedValidity {
     }
 
     fn remaining_at(&self, now: Instants) -> Duration {
-        let mut standing = self.lock();
-        let Standing::Held(validity) = *standing else { return Duration::ZERO };
-        let remaining = validity.remaining(now);
+        let remaining = {
+            let mut standing = self.lock();
+            let Standing::Held(validity) = *standing else { return Duration::ZERO };
+            let remaining = validity.remaining(now);
+            if remaining.is_zero() {
+                *standing = Standing::Expired;
+            }
+            remaining
+        };
         if remaining.is_zero() {
-            *standing = Standing::Expired;
-            // A timer runs on one clock, and the other one may have ended the lease.
+            // A timer runs on one clock, and the other one may have ended the lease. Whoever is woken may ask at once, so the
+            // mutex is free by now.
             self.0.changed.notify_waiters();
         }
         remaining

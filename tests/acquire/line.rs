@@ -793,3 +793,29 @@ async fn behind_the_second_holder_in_line_the_next_one_is_there_soon_however_lon
         assert!(released.elapsed() < secs(1), "{held:?}, {times:?}: {:?}", released.elapsed());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_that_is_left_to_the_line_is_not_said_to_be_held_by_who_held_it_last() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let lock = granted(locks.try_acquire("k").owner("task").lease(secs(20))).await;
+    let gone = table.process().locks("gone").try_acquire("k").lease(secs(5)).between_calls().await.unwrap();
+    assert!(gone.held().is_some_and(|held| !held.left_to_line), "the lock is held");
+    lock.release().await.unwrap();
+
+    let budget = process.budget(millis(300)).reserve(secs(0));
+    let error = locks.acquire("k").owner("task").reclaim_own().within(&budget).await.unwrap_err();
+    assert!(error.held().unwrap().left_to_line);
+    assert!(error.to_string().contains("the lock k is held by nobody, and left to the callers"), "{error}");
+    let chain = locks.acquire_all(["j", "k"]).owner("task").within(&process.budget(millis(300)).reserve(secs(0)));
+    let error = chain.in_order().await.unwrap_err();
+    assert!(error.to_string().contains("the lock k is held by nobody, and left to the callers"), "{error}");
+
+    // A dead holder's lock is nobody's either.
+    let _dead = locks.try_acquire("d").owner("task").lease(secs(5)).await.unwrap();
+    let _ = table.process().locks("gone").try_acquire("d").lease(secs(5)).between_calls().await.unwrap();
+    sleep(millis(7_100)).await;
+    let refused = locks.try_acquire("d").lease(secs(5)).await.unwrap();
+    assert!(refused.held().unwrap().left_to_line);
+}

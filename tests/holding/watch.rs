@@ -3,7 +3,10 @@
 use crate::{BELIEVED, LEASE, SHORT_BELIEVED, SHORT_LEASE};
 use lambda_lock::{Error, LockWatch, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
@@ -367,4 +370,30 @@ mod in_any_schedule {
             runs(seed, true).await;
         }
     }
+}
+
+/// An executor that polls at once what is woken.
+struct AsksWhenWoken(LockWatch, AtomicBool);
+
+impl Wake for AsksWhenWoken {
+    fn wake(self: Arc<Self>) {
+        assert_eq!(self.0.remaining(), Duration::ZERO);
+        self.1.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_woken_by_the_end_of_a_lease_may_ask_the_watch_at_once() {
+    let table = Table::new();
+    let lock = acquired(&table.process().locks("me"), LEASE).await;
+    let watch = lock.watch();
+    let woken = Arc::new(AsksWhenWoken(watch.clone(), AtomicBool::new(false)));
+    let mut ended = pin!(watch.ended());
+    let waker = Waker::from(woken.clone());
+    assert!(ended.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    tokio::time::advance(LEASE).await;
+
+    assert_eq!(lock.remaining(), Duration::ZERO);
+
+    assert!(woken.1.load(Ordering::Relaxed));
 }

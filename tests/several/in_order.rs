@@ -2,10 +2,10 @@
 
 use crate::{blocked, held_by_another, operations, released};
 use lambda_lock::{Budget, Error};
-use lambda_lock_testkit::{Fault, Process, Table, granted, millis, secs};
+use lambda_lock_testkit::{Fault, Process, Table, ends_within, granted, millis, secs};
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 fn budget(process: &Process, lasting: Duration) -> Budget {
     process.budget(lasting).reserve(secs(0))
@@ -181,4 +181,152 @@ async fn a_call_that_cannot_give_a_lock_back_says_which_one_may_be_held() {
     let cause = std::error::Error::source(&error).map(ToString::to_string);
     assert!(cause.as_deref().is_some_and(|cause| cause.contains("the lock b is held")), "{cause:?}");
     assert_eq!(released(&table, &["a", "b"]), [false; 2]);
+}
+
+/// Callers that hold `b` in turn, each for this long, one after the other without a pause.
+async fn busy_line(table: &Table, callers: u64, turn: Duration, until: Instant) {
+    for index in 0..callers {
+        let process = table.process();
+        tokio::spawn(async move {
+            let locks = process.locks("busy");
+            sleep(millis(37 * index)).await;
+            while Instant::now() < until {
+                let acquire = locks.acquire("b").within(&budget(&process, secs(900))).lease(secs(20)).in_turn();
+                let lock = acquire.await.unwrap();
+                sleep(turn).await;
+                lock.release().await.unwrap();
+            }
+        });
+    }
+    sleep(turn * 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_line_it_is_granted_its_second_lock_in_its_turn_however_short_its_lease_is() {
+    // A turn, the lease of the locks in order, and the budget.
+    for (turn, lease, lasting) in
+        [(secs(1), secs(6), secs(120)), (secs(1), secs(3), secs(120)), (secs(12), secs(60), secs(900))]
+    {
+        let table = Table::new();
+        busy_line(&table, 6, turn, Instant::now() + turn * 40).await;
+        let process = table.process();
+        let locks = process.locks("me");
+        let acquire = locks.acquire_all(["a", "b"]).lease(lease).within(&budget(&process, lasting)).in_order();
+
+        let chain = ends_within(turn * 9, acquire).await.unwrap();
+
+        chain.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_renews_what_it_has_long_before_the_lease_ends() {
+    let table = Table::new();
+    let process = table.process();
+    let other = held_by_another(&table, "b").await;
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget(&process, secs(120))).in_order();
+
+    let (chain, ()) = tokio::join!(acquire, async {
+        for _ in 0..500 {
+            sleep(millis(100)).await;
+            let left = table.number("a", "leaseEndsAt").saturating_sub(process.clock.wall_millis());
+            assert!(left > 10_000, "{left} ms are left of the lease of 20 s");
+        }
+        other.release().await.unwrap();
+    });
+
+    chain.unwrap().release().await.unwrap();
+    let renewals = operations(&process).iter().filter(|operation| *operation == "UpdateItem").count();
+    assert!(renewals < 16, "{renewals} writes in 50 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_is_much_shorter_than_the_lease_costs_nothing_whenever_it_comes() {
+    for begins in [millis(100), secs(3), secs(5), millis(6_400), secs(9), secs(13), millis(18_500)] {
+        let table = Table::new();
+        let process = table.process();
+        let other = held_by_another(&table, "b").await;
+        let locks = process.locks("me");
+        let acquire = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget(&process, secs(120))).in_order();
+        let thief = table.process();
+        let (chain, stolen, ()) = tokio::join!(
+            acquire,
+            async {
+                sleep(secs(1)).await;
+                let thieves = thief.locks("thief");
+                thieves.acquire("a").within(&budget(&thief, secs(40))).lease(secs(5)).await.is_ok()
+            },
+            async {
+                sleep(begins).await;
+                process.next(vec![Fault::BlackHole; 60]);
+                sleep(secs(4)).await;
+                process.clear();
+                sleep(secs(25)).await;
+                other.release().await.unwrap();
+            }
+        );
+        assert!(!stolen, "a was lost by an outage of 4 s that began after {begins:?}");
+        chain.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_never_says_lost() {
+    // Before and after its time is over, and where nothing tells it before its last renewal.
+    for (breaks_at, lasting, frees_b, is_stolen) in [
+        (2, 12, false, false),
+        (2, 12, false, true),
+        (11, 12, false, false),
+        (11, 12, true, false),
+        (2, 12, true, true),
+        (5, 6, true, true),
+    ] {
+        let table = Table::new();
+        let process = table.process();
+        let other = held_by_another(&table, "b").await;
+        let locks = process.locks("me");
+        let acquire = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget(&process, secs(lasting))).in_order();
+        let (chain, ()) = tokio::join!(ends_within(secs(lasting + 5), acquire), async {
+            sleep(secs(breaks_at)).await;
+            let seen = locks.peek("a").await.unwrap().unwrap().version;
+            locks.break_lock("a", &seen, "test").await.unwrap();
+            if is_stolen {
+                let _ = granted(table.process().locks("thief").try_acquire("a").lease(secs(60))).await.save();
+            }
+            if frees_b {
+                sleep(secs(lasting - breaks_at) - millis(100)).await;
+                other.release().await.unwrap();
+            }
+        });
+        if let Err(error) = chain {
+            assert!(!error.is_lost(), "{breaks_at} of {lasting} s, b is freed: {frees_b}: {error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_within_their_bounds_lose_nothing_while_it_waits() {
+    let table = Table::new();
+    let process = table.process();
+    process.set_latency(millis(400));
+    let thief = table.process();
+    thief.clock.jump_wall(1_900);
+    let other = held_by_another(&table, "b").await;
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(4)).within(&budget(&process, secs(120))).in_order();
+    let (chain, stolen, ()) = tokio::join!(
+        acquire,
+        async {
+            sleep(secs(2)).await;
+            let thieves = thief.locks("thief");
+            thieves.acquire("a").within(&budget(&thief, secs(45))).lease(secs(5)).await.is_ok()
+        },
+        async {
+            sleep(secs(55)).await;
+            other.release().await.unwrap();
+        }
+    );
+    assert!(!stolen);
+    chain.unwrap().release().await.unwrap();
 }

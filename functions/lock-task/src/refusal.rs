@@ -175,6 +175,13 @@ fn is_held(key: &LockKey, held: &Held, owner: &str, deps: &Deps) -> Failure {
     if let Some(reason) = &held.freeze_reason {
         return Failure::held(format!("the lock {key} is {}", frozen(reason)));
     }
+    if held.left_to_line {
+        let waiting = held.waiting;
+        return Failure::held(format!(
+            "the lock {key} is held by nobody, and left to the callers that wait in line ({waiting}): retry in at most \
+             {retry_after:?}"
+        ));
+    }
     let shown = deps.trust.shown(&held.holder);
     let holder = quoted(&shown);
     // Only rows of this crate have the end of their lease, and only those can be reclaimed.

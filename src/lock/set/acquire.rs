@@ -106,10 +106,9 @@ impl<'a, Mode> AcquireAllRequest<'a, Mode> {
     }
 
     /// Sets what an earlier, refused call observed: the [observation](crate::Held::observation) of each
-    /// [blocked](Blocked) lock. See [`observation`](crate::Acquire::observation).
+    /// [blocked](Blocked) lock, with its key exactly as it is named there. See [`observation`](crate::Acquire::observation).
     pub fn observations<K: Into<LockKey>>(mut self, seen: impl IntoIterator<Item = (K, Observation)>) -> Self {
-        let prefix = self.engine.key_prefix();
-        self.observations = seen.into_iter().map(|(key, seen)| (prefix.whole(key.into()), seen)).collect();
+        self.observations = seen.into_iter().map(|(key, seen)| (key.into(), seen)).collect();
         self
     }
 

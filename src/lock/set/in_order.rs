@@ -1,19 +1,24 @@
 //! Acquire of several locks one after the other, by the order of their keys.
 //!
-//! The locks that the call has are renewed while it waits for the next one. If one of them is lost, the call gives the
-//! others back and begins anew.
+//! The locks that the call has are renewed while it waits for the next one. This is one wait, as that of a single acquire is: in
+//! slices from one renewal to the next, each would be too short for a place in line. If a lock is lost, the call gives the others
+//! back and begins anew.
 
 use super::acquire::{AcquireAll, AcquireAllRequest};
+use super::release::passes;
 use super::{LockChain, Task, at_once};
 use crate::engine::budget::Budget;
-use crate::engine::deadline::lease_policy;
+use crate::engine::clock::SharedClock;
+use crate::engine::deadline::{WaitEnd, lease_policy};
 use crate::engine::error::{Blocked, Error};
 use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting, may_hold};
 use crate::lock::guard::Lock;
+use crate::lock::renew::Renewable;
 use crate::protocol::{LockKey, Observation};
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+use std::future::{Future, IntoFuture, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 /// An acquire of several locks in order, before it is awaited. Await it to get a [`LockChain`].
@@ -78,39 +83,46 @@ impl AcquireInOrder<'_> {
     async fn round(&self, owner: &str, seen: &mut [Option<Observation>]) -> Result<Round, Error> {
         let mut locks: Vec<Lock> = Vec::new();
         for (key, seen) in self.0.keys.iter().zip(seen) {
-            let lock = loop {
-                match self.acquire_next(key, owner, &locks, seen.clone()).await {
-                    Ok(TryAcquired::Granted(lock)) => break lock,
-                    Ok(TryAcquired::Held(held)) => {
-                        if let Err(error) = renew_old(&mut locks).await {
-                            return self.unless_lost(locks, error).await;
-                        }
-                        if self.0.wait()?.is_zero() {
-                            let error = Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1);
-                            return Err(self.given_back(locks, error).await);
-                        }
-                        *seen = Some(held.observation);
+            let (acquired, failed) = self.acquire_next(key, owner, &mut locks, seen.clone()).await;
+            match (acquired, failed) {
+                (Ok(TryAcquired::Granted(lock)), failed) => {
+                    locks.push(lock);
+                    if let Some(error) = failed {
+                        return self.unless_lost(locks, error).await;
                     }
-                    Err(error) => return Err(self.given_back(locks, error).await),
                 }
-            };
-            locks.push(lock);
+                (Ok(TryAcquired::Held(held)), Some(error)) if !self.0.wait()?.is_zero() => {
+                    *seen = Some(held.observation);
+                    return self.unless_lost(locks, error).await;
+                }
+                // Whatever became of the other locks, it is this one that the call could not get.
+                (Ok(TryAcquired::Held(held)), _) => {
+                    let error = Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1);
+                    return Err(self.given_back(locks, error).await);
+                }
+                (Err(error), _) => return Err(self.given_back(locks, error).await),
+            }
         }
         // All of them are returned fresh enough to work with.
-        match renew_old(&mut locks).await {
-            Ok(()) => Ok(Round::Granted(locks)),
-            Err(error) => self.unless_lost(locks, error).await,
+        loop {
+            let renewed = renewed(locks.iter_mut().filter(|lock| is_old(lock))).await;
+            match renewed.and_then(|()| locks.iter().try_for_each(|lock| lock.ensure_remaining(Duration::ZERO))) {
+                Ok(()) => return Ok(Round::Granted(locks)),
+                Err(error) if passes(&error) && !self.0.wait()?.is_zero() => {}
+                Err(error) => return self.unless_lost(locks, error).await,
+            }
         }
     }
 
-    /// Waits for this lock as long as the locks that the call has need no renewal.
+    /// Waits for this lock, and renews the locks that the call has meanwhile. Returns also why one of these may not be ours any
+    /// more. The wait ends early then.
     async fn acquire_next(
         &self,
         key: &LockKey,
         owner: &str,
-        locks: &[Lock],
+        locks: &mut [Lock],
         seen: Option<Observation>,
-    ) -> Result<TryAcquired, Error> {
+    ) -> (Result<TryAcquired, Error>, Option<Error>) {
         let Self(AcquireAllRequest { engine, workflow, lease, budget, reclaim_own, .. }) = self;
         let mut request = AcquireRequest::<Waiting>::new(engine, key.clone()).owner(owner);
         request = workflow.iter().fold(request, |request, workflow| request.workflow(workflow));
@@ -120,8 +132,24 @@ impl AcquireInOrder<'_> {
         if *reclaim_own {
             request = request.reclaim_own();
         }
-        let until_renewal = locks.iter().map(until_renewal).min().unwrap_or(Duration::MAX);
-        request.go(|request| Ok(request.wait()?.min(until_renewal))).await
+        let (options, deadline) = match request.prepared(AcquireRequest::wait) {
+            Ok(prepared) => prepared,
+            Err(error) => return (Err(error), None),
+        };
+        let wait_end = WaitEnd::default();
+        let mut acquire = pin!(request.go_with(options, deadline.until(wait_end.clone())));
+        let mut renewals = pin!(keep_renewed(engine.clock(), locks));
+        let mut failed = None;
+        let acquired = poll_fn(|context| {
+            if failed.is_none()
+                && let Poll::Ready(error) = renewals.as_mut().poll(context)
+            {
+                failed = Some(error);
+                wait_end.end();
+            }
+            acquire.as_mut().poll(context)
+        });
+        (acquired.await, failed)
     }
 
     /// Gives the locks back, and returns why.
@@ -132,11 +160,17 @@ impl AcquireInOrder<'_> {
 
     /// A lock that was lost while the call waited is no reason to give up.
     async fn unless_lost(&self, locks: Vec<Lock>, error: Error) -> Result<Round, Error> {
-        let ends = !locks.iter().any(Lock::is_lost) || self.0.wait()?.is_zero();
         let mut chain = LockChain::new(self.0.engine, locks);
+        let lost: Vec<LockKey> = chain.lost().into_iter().cloned().collect();
+        let ends = lost.is_empty() || self.0.wait()?.is_zero();
         let left = chain.give_back().await;
         // A lock that stays behind would refuse the next round.
-        if ends || !left.is_empty() { Err(given_up(&left, error)) } else { Ok(Round::Again) }
+        match (ends, left.is_empty()) {
+            (false, true) => Ok(Round::Again),
+            // The caller never held the lock, so it has nothing to stop.
+            (true, true) if error.is_lost() => Err(given_up(&lost.iter().collect::<Vec<_>>(), error)),
+            _ => Err(given_up(&left, error)),
+        }
     }
 }
 
@@ -145,29 +179,59 @@ fn given_up(left: &[&LockKey], why: Error) -> Error {
     if left.is_empty() { why } else { may_hold(left, why) }
 }
 
-/// How long until half of the lease has passed, or all of it where a renewal can hardly extend it.
-fn until_renewal(lock: &Lock) -> Duration {
-    let bounds = lock.engine.clock_bounds();
-    let lease = bounds.believed(lock.hold.holding.lease.duration());
-    let remaining = lock.remaining();
-    let covered =
-        lock.budget.as_ref().and_then(Budget::to_cover).map_or(lease, |rest| bounds.believed(rest).min(lease));
-    if covered < remaining + lease / 10 { remaining } else { remaining.saturating_sub(lease / 2) }
-}
-
-/// Renews the locks of which less than half of the lease is left.
-async fn renew_old(locks: &mut [Lock]) -> Result<(), Error> {
-    let old = locks.iter_mut().filter(|lock| until_renewal(lock).is_zero());
-    at_once(old.map(|lock| Box::pin(renewed(lock)) as Task<'_, _>)).await.into_iter().collect()
-}
-
-async fn renewed(lock: &mut Lock) -> Result<(), Error> {
-    match lock.checkpoint().await {
-        // A lease that ends with the budget cannot be extended.
-        Ok(()) => lock.ensure_remaining(Duration::ZERO),
-        Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
-        Err(_) => Ok(()),
+/// Renews the locks as [`Lock::keep_alive`] does, but also after their leases have ended, because nobody works meanwhile.
+/// Returns why one of them may not be ours any more.
+async fn keep_renewed(clock: &SharedClock, locks: &mut [Lock]) -> Error {
+    let mut next = locks.iter().filter(|lock| can_be_extended(lock)).map(until_due).min();
+    while let Some(pause) = next {
+        clock.sleep(pause).await;
+        match renewed(locks.iter_mut().filter(|lock| can_be_extended(lock))).await {
+            Err(error) if !passes(&error) => return error,
+            _ => next = locks.iter().filter(|lock| can_be_extended(lock)).map(Lock::until_next_renewal).min(),
+        }
     }
+    pending().await
+}
+
+/// How long until a third of the lease has passed since its last renewal, or half of what is left.
+fn until_due(lock: &Lock) -> Duration {
+    let left = lock.remaining().saturating_sub(believed_lease(lock) * 2 / 3);
+    left.min(lock.until_next_renewal())
+}
+
+/// Whether a renewal can make the lease end much later. A lease that ends with the budget ends then.
+fn can_be_extended(lock: &Lock) -> bool {
+    let rest = lock.budget.as_ref().and_then(Budget::to_cover);
+    let rest = rest.map(|rest| lock.engine.clock_bounds().believed(rest));
+    rest.is_none_or(|rest| rest > lock.remaining() + believed_lease(lock) / 10)
+}
+
+/// Whether so little of the lease is left that the lock is renewed before anybody works with it.
+fn is_old(lock: &Lock) -> bool {
+    let remaining = lock.remaining();
+    remaining.is_zero() || remaining < believed_lease(lock) / 2 && can_be_extended(lock)
+}
+
+fn believed_lease(lock: &Lock) -> Duration {
+    lock.engine.clock_bounds().believed(lock.hold.holding.lease.duration())
+}
+
+/// Renews these locks. A renewal that fails while the lease lasts is no failure.
+async fn renewed<'a>(locks: impl Iterator<Item = &'a mut Lock>) -> Result<(), Error> {
+    let renewals = locks.map(|lock| {
+        let renewal = async {
+            match lock.checkpoint().await {
+                Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
+                // A lease that ends with the budget was renewed, and still covers nothing.
+                _ => lock.ensure_remaining(Duration::ZERO),
+            }
+        };
+        Box::pin(renewal) as Task<'_, _>
+    });
+    let mut failed: Vec<Error> = at_once(renewals).await.into_iter().filter_map(Result::err).collect();
+    // What passes is worth less to the caller than what does not.
+    failed.sort_by_key(passes);
+    failed.into_iter().next().map_or(Ok(()), Err)
 }
 
 impl<'a> IntoFuture for AcquireInOrder<'a> {

@@ -70,15 +70,14 @@ impl LockSet {
 }
 
 impl LockChain {
-    /// The fencing token of the lock with this key, as it was given or as [`keys`](HeldLocks::keys) returns it. `None`
-    /// where this guard has no such lock.
+    /// The fencing token of the lock with this key, exactly as [`keys`](HeldLocks::keys) returns it: with the
+    /// [prefix](crate::LockClient::prefixed) of the client, if it has one. `None` where this guard has no such lock.
     ///
     /// Each key has its own: a number that is larger than the tokens of other keys would make the resource refuse the
     /// next holder.
     pub fn fencing_token_of(&self, key: impl Into<LockKey>) -> Option<u64> {
         let key = key.into();
-        let token_of = |row: &LockKey| self.locks.iter().find(|lock| lock.key() == row).map(Lock::fencing_token);
-        token_of(&self.engine.key_prefix().before(key.clone())).or_else(|| token_of(&key))
+        self.locks.iter().find(|lock| *lock.key() == key).map(Lock::fencing_token)
     }
 }
 

@@ -187,7 +187,8 @@ impl ReleaseAll {
     }
 }
 
-fn passes(error: &Error) -> bool {
+/// Whether the same call may succeed later.
+pub(super) fn passes(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 

@@ -81,6 +81,7 @@ impl Candidate<'_> {
             ends_at_ms: record.believable_end(),
             retry_after: watch.dead_in(now, self.clock_bounds),
             waiting,
+            left_to_line: false,
             freeze_reason: record.freeze_reason.clone(),
             observation: watch.observation(now.instants),
             attributes: record.attributes.clone(),

@@ -421,7 +421,8 @@ impl<'a, U: Purpose> Call<'a, U> {
             false => Some(self.turn_in(now, watch)),
         };
         let observation = seen.observation.with_ticket(self.waiter.ticket());
-        HolderSeen { retry_after: free_in.unwrap_or(seen.retry_after), observation, ..seen }
+        let left_to_line = self.candidate().would_take(now, watch);
+        HolderSeen { retry_after: free_in.unwrap_or(seen.retry_after), left_to_line, observation, ..seen }
     }
 
     /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.

@@ -78,6 +78,8 @@ pub struct HolderSeen {
     pub retry_after: Duration,
     /// How many others wait in line, as far as the row tells.
     pub waiting: u64,
+    /// Nobody holds the lock: it is free, or its holder provably dead. It is left to those who wait in line.
+    pub left_to_line: bool,
     /// Why the lock is frozen, if it is. Its last holder may have released it.
     pub freeze_reason: Option<String>,
     /// What this call observed. The caller can give it to the next call.
