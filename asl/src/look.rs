@@ -2,7 +2,9 @@
 
 use crate::jsonata::{literal, query};
 use crate::options::{Options, Poll};
-use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{
+    DEFAULT_TTL, ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW,
+};
 use lambda_lock::protocol::{OURS, Settings, millis_rounded_up};
 use std::time::Duration;
 
@@ -48,6 +50,11 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
             "($exists($row.{name}) ? ($exists($row.{name}.N) ? $contains($row.{name}.N, /^[0-9]{{1,15}}$/) : false) : true)"
         )
     };
+    // DynamoDB would delete the row by the TTL of a client with another TTL attribute.
+    let same_ttl = match settings.schema.ttl_name().filter(|name| *name != DEFAULT_TTL) {
+        Some(name) => format!("($exists($row.{TTL_NAME}) ? $row.{TTL_NAME}.S = {} : true)", literal(name)),
+        None => format!("$not($exists($row.{TTL_NAME}))"),
+    };
     let steps = [
         // First: none of the names below hides a variable of the state machine.
         format!("$me := ({})", options.owner),
@@ -62,7 +69,7 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
              ($number('0' & $replace(groups[0], /[.]$/, '')) * $lookup({millis}, groups[1]))))"
         ),
         format!(
-            "$readable := $exists($version) and $exists($owner) and $exists($lease) and {} and {} and {} and {} and {}",
+            "$readable := $exists($version) and $exists($owner) and $exists($lease) and {same_ttl} and {} and {} and {} and {} and {}",
             optional(RELEASED),
             optional(WORKFLOW),
             optional(FREEZE_REASON),

@@ -2,7 +2,9 @@
 
 use crate::json::{Json, Object};
 use crate::options::{Error, Options};
-use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{
+    DEFAULT_TTL, ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW,
+};
 
 /// What the role of the state machine needs for the lock: two actions, on these keys of the table and on the attributes
 /// of a lock record, and on no others.
@@ -33,9 +35,11 @@ pub(crate) fn policy(options: &Options, keys: &[String]) -> Result<Object, Error
 
 /// The attributes that the requests name.
 fn attributes(options: &Options) -> Vec<String> {
-    let keys = [Some(&options.key_attribute), options.sort_key_attribute.as_ref(), options.ttl_attribute.as_ref()];
-    let of_record = [ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW, FREEZE_REASON];
-    keys.into_iter().flatten().cloned().chain(of_record.map(str::to_owned)).collect()
+    let ttl = options.ttl_attribute.as_ref().filter(|name| *name != DEFAULT_TTL);
+    let named = [Some(&options.key_attribute), options.sort_key_attribute.as_ref(), ttl];
+    let of_record = [DEFAULT_TTL, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW, FREEZE_REASON, TTL_NAME];
+    let of_record = of_record.iter().filter(|name| **name != options.key_attribute);
+    named.into_iter().flatten().cloned().chain(of_record.map(|name| (*name).to_owned())).collect()
 }
 
 /// The ARN of the table, or what CloudFormation makes one of.

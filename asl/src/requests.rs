@@ -7,7 +7,7 @@
 use crate::json::{Json, Object};
 use crate::jsonata::{literal, object, query};
 use crate::options::{Error, Options};
-use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW};
+use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW};
 use lambda_lock::protocol::{
     Action, AttributesChange, DataChange, EarlierNames, Expression, Grant, Lease, LineRule, NewGrant, NextToken, OURS,
     Request, Returns, Schema, Scope, Settings, Stamp, Value, Version, millis_rounded_up,
@@ -124,7 +124,7 @@ impl<'a> Requests<'a> {
 
     /// Reads the row. Without the payload, which may be larger than a state's result may be.
     pub(crate) fn peek(&self) -> Object {
-        let attributes = [OWNER, LEASE, VERSION, RELEASED, TOKEN, ENDS, WORKFLOW, FREEZE_REASON];
+        let attributes = [OWNER, LEASE, VERSION, RELEASED, TOKEN, ENDS, WORKFLOW, FREEZE_REASON, TTL_NAME];
         Object::new()
             .with("TableName", self.options.table.as_str())
             .with("Key", self.key(Key::Wanted))
@@ -182,7 +182,7 @@ impl<'a> Requests<'a> {
                 let retention = self.schema.ttl.as_ref().map_or(Duration::ZERO, |ttl| ttl.retention);
                 format!("$ceil($ends / 1000) + {}", retention.as_secs())
             }
-            (":ours" | ":one" | ":lease" | ":released", _) => return constant(name, sample),
+            (":ours" | ":one" | ":lease" | ":released" | ":name", _) => return constant(name, sample),
             _ => {
                 return Err(Error::new(format!(
                     "the crate's request has the value {name}, which no state can compute yet: add it to asl/src/requests.rs"

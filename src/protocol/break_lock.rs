@@ -4,7 +4,9 @@
 //! Break (exactly the version that the operator saw held)
 //!  ├ applied .............................. broken
 //!  ├ condition failed, with the row
-//!  │   ├ still that version, released ..... free: its holder released it, or an earlier Break of this call did
+//!  │   ├ still that version, or the one that
+//!  │   │ this call gave a peer's row, and it
+//!  │   │ is released ...................... free: its holder released it, or an earlier Break of this call did
 //!  │   └ anything else .................... renewed or granted since: left alone, or unknown, as below
 //!  ├ condition failed, without a row ...... left alone, or unknown, as below
 //!  ├ throttled ............................ pause, then Break again
@@ -26,6 +28,8 @@ use super::port::{Answer, Port};
 use super::request::{Action, Request};
 use super::schema;
 use super::value::{Item, Value};
+use super::version::{OURS, SETTLED};
+use uuid::Uuid;
 
 /// The result of breaking a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +42,21 @@ pub enum Broken {
 
 /// Releases this version, and no other.
 pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason: &str) -> Result<Broken, Failure> {
-    let action = |ends_at_ms| Action::Break { seen: seen.to_owned(), ends_at_ms, reason: reason.to_owned() };
-    let applied = single_write(port, key, action, |row| meaning(row, seen) == Broken::Free).await?;
+    if seen.starts_with(SETTLED) {
+        // Nobody holds work that has its outcome.
+        return Ok(Broken::Changed);
+    }
+    // A peer looks at nothing but the version, and renews a row that says released. No version of a peer is one of ours.
+    let new = (!seen.starts_with(OURS)).then(|| Uuid::from_bytes(port.random()).to_string());
+    let action = |ends_at_ms| {
+        let (seen, version, reason) = (seen.to_owned(), new.clone(), reason.to_owned());
+        Action::Break { seen, version, ends_at_ms, reason }
+    };
+    let is_free = |row: Option<&Item>| {
+        let versions = [Some(seen), new.as_deref()];
+        versions.into_iter().flatten().any(|version| meaning(row, version) == Broken::Free)
+    };
+    let applied = single_write(port, key, action, is_free).await?;
     Ok(if applied { Broken::Free } else { Broken::Changed })
 }
 

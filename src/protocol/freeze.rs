@@ -77,7 +77,7 @@ async fn read(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Resul
         let found = "of idempotent work, which cannot be frozen".to_owned();
         return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found).into());
     }
-    let record = row.map(|row| Record::read(row, &settings.schema)).transpose()?;
+    let record = row.map(|row| Record::read_to_hold(row, &settings.schema)).transpose()?;
     let at = next(port, settings, key, record.as_ref())?;
     Ok((record, at))
 }

@@ -80,6 +80,20 @@ impl Record {
         Ok(Self { attributes: record.additional(&item, schema), ..record })
     }
 
+    /// Reads a row that is to be held or frozen by a client with this schema. Refuses the TTL attribute of clients with
+    /// another one, because DynamoDB would delete the row by it.
+    pub(super) fn read_to_hold(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
+        let found = match item.get(schema::TTL_NAME) {
+            Some(Value::S(name)) if Some(name.as_str()) != schema.named_ttl() => Some(quoted(name)),
+            Some(Value::S(_)) | None => None,
+            Some(other) => Some(format!("of type {}", other.type_name())),
+        };
+        match found {
+            Some(found) => Err(Fields { item: &mut item, schema }.invalid(schema::TTL_NAME, found)),
+            None => Self::read(item, schema),
+        }
+    }
+
     /// Reads a row that was just granted. The write added one to the token, so a token of zero is an error.
     pub(super) fn read_granted(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
         let record = Self::read(item.clone(), schema)?;
@@ -173,6 +187,13 @@ impl InvalidRecord {
 impl fmt::Display for InvalidRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, attribute, found } = self;
+        if attribute == schema::TTL_NAME {
+            return write!(
+                f,
+                "the row {key} was written by a client whose TTL attribute is {found}, and this client has another one or none: \
+                 give all clients of the table the same TTL attribute"
+            );
+        }
         write!(
             f,
             "the row {key} is not a lock record: its attribute {attribute:?} is {found}; look at the row, then repair or delete it"

@@ -197,7 +197,7 @@ pub(super) fn adopt(settings: &Settings, holding: &mut Holding, row: Option<Item
     if once::is_settled(&row) {
         return Err(Failure::Lost);
     }
-    let record = Record::read(row, &settings.schema)?;
+    let record = Record::read_to_hold(row, &settings.schema)?;
     let Some(version) = record.own_version.filter(|version| is_still_ours(holding, *version, &record)) else {
         return Err(Failure::Lost);
     };

@@ -113,6 +113,9 @@ pub enum Action {
     Break {
         /// The version that was seen.
         seen: String,
+        /// The version to write, where a peer wrote the row: its next heartbeat fails because of it. Ours stays, as with a
+        /// release.
+        version: Option<String>,
         /// The end of the lease to write, in epoch milliseconds.
         ends_at_ms: u64,
         /// Why, for those who read the row later.

@@ -39,6 +39,10 @@ pub const LAST_SLEEPER: &str = "lastSleeper";
 pub const HELD_MILLIS: &str = "heldMillis";
 /// By how much these times differ from their mean, in milliseconds.
 pub const HELD_SPREAD: &str = "heldSpread";
+/// The name of the TTL attribute in the row, where it is not [`DEFAULT_TTL`].
+pub const TTL_NAME: &str = "ttlAttribute";
+/// The TTL attribute of the stack's table. A row that has it says nothing more about its TTL.
+pub const DEFAULT_TTL: &str = "expiresAt";
 /// Why idempotent work that failed for good was last reset.
 pub const RESET_REASON: &str = "resetReason";
 
@@ -57,7 +61,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 25] = [
+const OWN: [&str; 26] = [
     OWNER,
     LEASE,
     VERSION,
@@ -75,6 +79,7 @@ const OWN: [&str; 25] = [
     LAST_SLEEPER,
     HELD_MILLIS,
     HELD_SPREAD,
+    TTL_NAME,
     RESET_REASON,
     ATTEMPTS,
     FIRST_SEEN,
@@ -160,8 +165,23 @@ impl Schema {
     /// The names that no additional attribute may have: those of the record, of the table's keys and of the TTL.
     pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
         let keys = [Some(self.key_attribute.as_str()), self.sort_key_attribute.as_deref()];
-        let ttl = self.ttl.as_ref().map(|ttl| ttl.attribute.as_str());
-        OWN.into_iter().chain(keys.into_iter().flatten()).chain(ttl)
+        OWN.into_iter().chain(keys.into_iter().flatten()).chain([DEFAULT_TTL]).chain(self.named_ttl())
+    }
+
+    /// The name of the TTL attribute.
+    pub fn ttl_name(&self) -> Option<&str> {
+        self.ttl.as_ref().map(|ttl| ttl.attribute.as_str())
+    }
+
+    /// The name of the TTL attribute, where a row must say it.
+    pub(super) fn named_ttl(&self) -> Option<&str> {
+        self.ttl_name().filter(|name| *name != DEFAULT_TTL)
+    }
+
+    /// The TTL attribute that other clients may have left in a row, unless it is the own one.
+    pub(super) fn others_ttl(&self) -> Option<&'static str> {
+        let own = [Some(self.key_attribute.as_str()), self.sort_key_attribute.as_deref(), self.ttl_name()];
+        Some(DEFAULT_TTL).filter(|name| !own.contains(&Some(name)))
     }
 
     pub(super) fn reserves(&self, name: &str) -> bool {

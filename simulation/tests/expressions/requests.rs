@@ -162,6 +162,7 @@ impl Sequence {
             },
             11..13 => Action::Fence { grant: current.grant, token },
             15 => Action::Break {
+                version: seen.is_none().then(|| "of the break".to_owned()),
                 seen: seen.unwrap_or_else(|| "a peer's".to_owned()),
                 ends_at_ms: rng.u64(1000..1010),
                 reason: "why not".to_owned(),

@@ -335,7 +335,7 @@ impl<'a, U: Purpose> Call<'a, U> {
             Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
             // What this call wrote is judged as if its response had come.
             Ok(Look::Lock(item)) if ours => Record::read_granted(item, &self.settings.schema),
-            Ok(Look::Lock(item)) => Record::read(item, &self.settings.schema),
+            Ok(Look::Lock(item)) => Record::read_to_hold(item, &self.settings.schema),
             Err(invalid) => Err(invalid),
         };
         match record {

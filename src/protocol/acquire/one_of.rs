@@ -264,7 +264,7 @@ impl Call<'_> {
 
     fn seen(&mut self, place: usize, after: Instants, row: Option<Item>) -> Row {
         let Some(item) = row else { return Row::Missing };
-        match Record::read(item.clone(), &self.settings.schema) {
+        match Record::read_to_hold(item.clone(), &self.settings.schema) {
             Ok(record) => {
                 let earlier = match self.rows.remove(&place) {
                     Some(Row::Watched(watch, _)) => Some(watch),

@@ -355,7 +355,7 @@ impl Call<'_> {
             *seen = Row::Missing;
             return ControlFlow::Continue(());
         };
-        let record = match Record::read(item, &self.settings.schema) {
+        let record = match Record::read_to_hold(item, &self.settings.schema) {
             Ok(record) => record,
             Err(invalid) => {
                 return ControlFlow::Break(End::Failed(FailedAcquire { failure: invalid.into(), of: vec![index] }));

@@ -16,11 +16,13 @@ impl Expression {
         match row {
             FrozenRow::Seen(seen) => {
                 self.in_existing_row(*seen);
-                // DynamoDB must not delete the row, and the freeze with it. The holder's next write sets it again.
-                if let Some(ttl) = &schema.ttl {
-                    self.names.push(("#ttl", ttl.attribute.clone()));
-                    self.remove(&[Some("#ttl")]);
-                }
+                // DynamoDB must not delete the row, and the freeze with it.
+                self.while_no_other_ttl(schema);
+                let ttl = schema.ttl_name().map(|name| {
+                    self.names.push(("#ttl", name.to_owned()));
+                    "#ttl"
+                });
+                self.remove(&[ttl, schema.others_ttl()]);
             }
             FrozenRow::Missing(version) => {
                 self.condition.push_str("attribute_not_exists(#pk)");
@@ -75,14 +77,20 @@ mod tests {
         let ttl = Ttl { attribute: "expiresAt".to_owned(), retention: Duration::ZERO };
         let schema = Schema { ttl: Some(ttl), ..Schema::default() };
         let first = freeze(FrozenRow::Seen(None), &schema);
-        assert_eq!(first.condition, "attribute_exists(recordVersionNumber) AND attribute_not_exists(freezeChangedAt)");
+        assert_eq!(
+            first.condition,
+            "attribute_exists(recordVersionNumber) AND attribute_not_exists(freezeChangedAt) AND attribute_not_exists(ttlAttribute)"
+        );
         assert_eq!(first.update, "SET freezeReason = :reason, freezeChangedAt = :at REMOVE #ttl");
         assert_eq!(first.names, [("#ttl", "expiresAt".to_owned())]);
         assert_closed(&first);
 
         let next = freeze(FrozenRow::Seen(Some(5_000)), &Schema::default());
-        assert_eq!(next.condition, "attribute_exists(recordVersionNumber) AND freezeChangedAt = :seen");
-        assert_eq!(next.update, "SET freezeReason = :reason, freezeChangedAt = :at");
+        assert_eq!(
+            next.condition,
+            "attribute_exists(recordVersionNumber) AND freezeChangedAt = :seen AND attribute_not_exists(ttlAttribute)"
+        );
+        assert_eq!(next.update, "SET freezeReason = :reason, freezeChangedAt = :at REMOVE expiresAt");
         assert_eq!(value(&next, ":seen"), &Value::N("5000".to_owned()));
         assert_closed(&next);
     }

@@ -213,6 +213,7 @@ impl Expression {
             self.serves(ticket);
         }
         self.kept(grant.ends_at_ms, grant.once.as_ref().map(|once| once.keep), schema);
+        self.while_no_other_ttl(schema);
         let once = grant.once.as_ref().map_or([None; 4], |once| self.once(once, grant.now));
         let data = self.data(&grant.data);
         let workflow = match &grant.workflow {
@@ -225,7 +226,8 @@ impl Expression {
         };
         let earlier = self.attributes(&grant.attributes, names, schema);
         let [state, outcome, outcome_at, payload] = once;
-        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload]);
+        let ttl = schema.others_ttl();
+        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload, ttl]);
         self.removes_too(&earlier);
         self.returns = Returns::AllNew;
     }
@@ -271,6 +273,7 @@ mod tests {
     use crate::protocol::value::Value;
     use std::time::Duration;
 
+    const NO_OTHER_TTL: &str = " AND attribute_not_exists(ttlAttribute)";
     const GRANT: &str =
         "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, ";
 
@@ -285,11 +288,13 @@ mod tests {
             by_wall_clock.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND \
              (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND \
-             attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames)"
+             attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames) AND attribute_not_exists(ttlAttribute)"
         );
         assert_eq!(
             by_wall_clock.update,
-            format!("{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow")
+            format!(
+                "{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow, expiresAt"
+            )
         );
         assert_eq!(by_wall_clock.names, [("#pk", "pk".to_owned())]);
         assert_eq!(value(&by_wall_clock, ":ours"), &Value::S("ll1-".to_owned()));
@@ -304,7 +309,7 @@ mod tests {
         assert_eq!(
             without.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) \
-             AND leaseEndsAt <= :now AND attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames)"
+             AND leaseEndsAt <= :now AND attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames) AND attribute_not_exists(ttlAttribute)"
         );
         assert_closed(&without);
     }
@@ -323,14 +328,18 @@ mod tests {
             )
         };
         let keep = claim(NewGrant { attributes: AttributesChange::Keep, ..grant() });
-        assert!(keep.condition.ends_with(" AND attribute_not_exists(freezeReason)"), "{}", keep.condition);
-        assert!(keep.update.ends_with(" REMOVE isReleased, workflow"), "{}", keep.update);
+        assert!(
+            keep.condition.ends_with(" AND attribute_not_exists(freezeReason) AND attribute_not_exists(ttlAttribute)"),
+            "{}",
+            keep.condition
+        );
+        assert!(keep.update.ends_with(" REMOVE isReleased, workflow, expiresAt"), "{}", keep.update);
         assert_closed(&keep);
 
         let claim = claim(with_attributes(&[("job", "nightly"), ("shard", "5")]));
         assert!(
             claim.condition.ends_with(
-                " AND attribute_not_exists(freezeReason) AND (attribute_not_exists(attributeNames) OR attributeNames = :names)"
+                " AND attribute_not_exists(freezeReason) AND (attribute_not_exists(attributeNames) OR attributeNames = :names) AND attribute_not_exists(ttlAttribute)"
             ),
             "{}",
             claim.condition
@@ -339,7 +348,7 @@ mod tests {
             claim.update,
             format!(
                 "{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one, #a0 = :a0, #a1 = :a1, \
-                 attributeNames = :names REMOVE isReleased, workflow"
+                 attributeNames = :names REMOVE isReleased, workflow, expiresAt"
             )
         );
         assert_eq!(claim.names[1..], [("#a0", "job".to_owned()), ("#a1", "shard".to_owned())]);
@@ -364,7 +373,10 @@ mod tests {
         };
         let hostile = "job,job,,key,ownerName,expiresAt,attributeNames,shard";
         let none = take(grant(), Some(hostile));
-        assert_eq!(none.condition, "recordVersionNumber = :seen AND attribute_not_exists(freezeReason)");
+        assert_eq!(
+            none.condition,
+            "recordVersionNumber = :seen AND attribute_not_exists(freezeReason) AND attribute_not_exists(ttlAttribute)"
+        );
         assert!(none.update.ends_with(" REMOVE isReleased, workflow, #r0, #r1, attributeNames"), "{}", none.update);
         assert_eq!(none.names[1..], [("#r0", "job".to_owned()), ("#r1", "shard".to_owned())]);
         assert_closed(&none);
@@ -394,13 +406,13 @@ mod tests {
             )
         };
         const SEEN: &str = "recordVersionNumber = :seen AND attribute_not_exists(freezeReason)";
-        assert_eq!(take(grant()).condition, format!("{SEEN} AND attribute_not_exists(attributeNames)"));
+        assert_eq!(take(grant()).condition, format!("{SEEN} AND attribute_not_exists(attributeNames){NO_OTHER_TTL}"));
         assert_eq!(
             take(with_attributes(&[("job", "nightly")])).condition,
-            format!("{SEEN} AND (attribute_not_exists(attributeNames) OR attributeNames = :names)")
+            format!("{SEEN} AND (attribute_not_exists(attributeNames) OR attributeNames = :names){NO_OTHER_TTL}")
         );
         let kept = NewGrant { attributes: AttributesChange::Keep, ..grant() };
-        assert_eq!(take(kept).condition, SEEN);
+        assert_eq!(take(kept).condition, format!("{SEEN}{NO_OTHER_TTL}"));
     }
 
     #[test]
@@ -421,13 +433,15 @@ mod tests {
             (false, false, " AND attribute_not_exists(freezeReason)"),
         ] {
             let take = ours(held, reclaims);
-            assert_eq!(take.condition, format!("recordVersionNumber = :seen{condition}"));
+            assert_eq!(take.condition, format!("recordVersionNumber = :seen{condition}{NO_OTHER_TTL}"));
             assert_closed(&take);
         }
         let ours = ours(false, false);
         assert_eq!(
             ours.update,
-            format!("{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow")
+            format!(
+                "{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow, expiresAt"
+            )
         );
         assert_closed(&ours);
 
@@ -449,7 +463,7 @@ mod tests {
         );
         assert_eq!(
             peers.update,
-            format!("{GRANT}fencingToken = :token, #data = :data, workflow = :workflow REMOVE isReleased")
+            format!("{GRANT}fencingToken = :token, #data = :data, workflow = :workflow REMOVE isReleased, expiresAt")
         );
         assert_eq!(value(&peers, ":token"), &Value::N("8".to_owned()));
         assert_closed(&peers);
@@ -473,14 +487,14 @@ mod tests {
             with_payload.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now AND \
              (attribute_not_exists(payloadHash) OR payloadHash = :payload) AND \
-             (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
+             (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND attribute_not_exists(ttlAttribute)"
         );
         assert_eq!(
             with_payload.update,
             format!(
                 "{GRANT}fencingToken = if_not_exists(fencingToken, :now) + :one, keptUntilAt = :kept, \
                  attempts = if_not_exists(attempts, :zero) + :one, firstSeenAt = if_not_exists(firstSeenAt, :now), \
-                 payloadHash = :payload REMOVE isReleased, workflow"
+                 payloadHash = :payload REMOVE isReleased, workflow, expiresAt"
             )
         );
         assert_eq!(value(&with_payload, ":kept"), &Value::N("85000".to_owned()));
@@ -490,7 +504,7 @@ mod tests {
         assert_eq!(
             without.condition,
             "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now AND \
-             attribute_exists(isReleased) AND leaseEndsAt <= :now"
+             attribute_exists(isReleased) AND leaseEndsAt <= :now AND attribute_not_exists(ttlAttribute)"
         );
         assert_closed(&without);
     }
@@ -506,17 +520,21 @@ mod tests {
             )
         };
         let with_payload = take(Some("hash"));
-        assert_eq!(with_payload.condition, "recordVersionNumber = :seen");
+        assert_eq!(with_payload.condition, format!("recordVersionNumber = :seen{NO_OTHER_TTL}"));
         assert_eq!(
             with_payload.update,
             format!(
                 "{GRANT}fencingToken = :token, keptUntilAt = :kept, attempts = :one, firstSeenAt = :now, \
-                 payloadHash = :payload REMOVE isReleased, workflow, onceState, outcome, outcomeAt"
+                 payloadHash = :payload REMOVE isReleased, workflow, onceState, outcome, outcomeAt, expiresAt"
             )
         );
         assert_closed(&with_payload);
         let without = take(None);
-        assert!(without.update.ends_with("onceState, outcome, outcomeAt, payloadHash"), "{}", without.update);
+        assert!(
+            without.update.ends_with("onceState, outcome, outcomeAt, payloadHash, expiresAt"),
+            "{}",
+            without.update
+        );
         assert_closed(&without);
     }
 }

@@ -83,9 +83,13 @@ mod tests {
         assert_eq!(
             same.condition,
             "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND \
-             attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND leaseDuration IN (:lease)"
+             attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND leaseDuration IN (:lease) AND \
+             attribute_not_exists(ttlAttribute)"
         );
-        assert_eq!(same.update, "SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends");
+        assert_eq!(
+            same.update,
+            "SET leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends REMOVE expiresAt"
+        );
         assert_eq!(value(&same, ":first"), &Value::S("ll1-00000000000040008000000000000000-0".to_owned()));
         assert_eq!(
             value(&same, ":rvn"),
@@ -95,9 +99,51 @@ mod tests {
         assert_closed(&same);
 
         let longer = rendered(renew(10_000, DataChange::Remove), &Schema::default());
-        assert!(longer.condition.ends_with("leaseDuration IN (:known, :lease)"), "{}", longer.condition);
-        assert!(longer.update.ends_with(" REMOVE #data"), "{}", longer.update);
+        assert!(longer.condition.contains("leaseDuration IN (:known, :lease)"), "{}", longer.condition);
+        assert!(longer.update.ends_with(" REMOVE #data, expiresAt"), "{}", longer.update);
         assert_closed(&longer);
+    }
+
+    #[test]
+    fn who_holds_a_row_leaves_no_ttl_of_others_in_it() {
+        let ttl = |name: &str| Schema {
+            ttl: Some(Ttl { attribute: name.to_owned(), retention: Duration::ZERO }),
+            ..Schema::default()
+        };
+        let renew = |schema: &Schema| {
+            let renew = Action::Renew {
+                version: version(),
+                token: 7,
+                known_lease: lease(20_000),
+                lease: lease(20_000),
+                ends_at_ms: 25_000,
+                data: DataChange::Keep,
+                keep: None,
+            };
+            let renew = rendered(renew, schema);
+            assert_closed(&renew);
+            renew
+        };
+        let usual = renew(&ttl("expiresAt"));
+        assert!(usual.condition.ends_with(" AND attribute_not_exists(ttlAttribute)"), "{}", usual.condition);
+        assert!(usual.update.ends_with(", #ttl = if_not_exists(freezeReason, :ttl)"), "{}", usual.update);
+
+        let named = renew(&ttl("ttl"));
+        assert!(
+            named.condition.ends_with(" AND (attribute_not_exists(ttlAttribute) OR ttlAttribute = :name)"),
+            "{}",
+            named.condition
+        );
+        assert!(
+            named.update.ends_with("#ttl = if_not_exists(freezeReason, :ttl), ttlAttribute = :name REMOVE expiresAt"),
+            "{}",
+            named.update
+        );
+        assert_eq!(value(&named, ":name"), &Value::S("ttl".to_owned()));
+
+        // DynamoDB refuses to remove a key.
+        let key = renew(&Schema { key_attribute: "expiresAt".to_owned(), ..Schema::default() });
+        assert!(!key.update.contains("REMOVE"), "{}", key.update);
     }
 
     #[test]
@@ -117,7 +163,7 @@ mod tests {
         assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
         assert_eq!(
             release.update,
-            "SET isReleased = :released, leaseEndsAt = :ends, #ttl = :ttl REMOVE workflow, #data"
+            "SET isReleased = :released, leaseEndsAt = :ends, #ttl = if_not_exists(freezeReason, :ttl) REMOVE workflow, #data"
         );
         assert_eq!(value(&release, ":ttl"), &Value::N("66".to_owned()));
         assert_closed(&release);
@@ -145,8 +191,14 @@ mod tests {
 
     #[test]
     fn break_changes_exactly_the_version_that_was_seen_held() {
-        let broken = Action::Break { seen: "ll1-x".to_owned(), ends_at_ms: 6_000, reason: "gone".to_owned() };
-        let broken = rendered(broken, &Schema::default());
+        let broken = |seen: &str, version: Option<&str>| {
+            let (seen, version, reason) = (seen.to_owned(), version.map(str::to_owned), "gone".to_owned());
+            rendered(Action::Break { seen, version, ends_at_ms: 6_000, reason }, &Schema::default())
+        };
+        let peers = broken("a peer's", Some("another"));
+        assert!(peers.update.contains(", recordVersionNumber = :rvn REMOVE workflow"), "{}", peers.update);
+        assert_closed(&peers);
+        let broken = broken("ll1-x", None);
         assert_eq!(broken.condition, "recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
         assert_eq!(
             broken.update,
@@ -202,7 +254,8 @@ mod tests {
         assert_eq!(
             commit.condition,
             "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token AND recordVersionNumber <> :rvn AND \
-             attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND leaseDuration IN (:lease)"
+             attribute_not_exists(isReleased) AND leaseEndsAt <= :ends AND leaseDuration IN (:lease) AND \
+             attribute_not_exists(ttlAttribute)"
         );
         assert_closed(&commit);
         assert_eq!(commit.returns, Returns::Nothing);

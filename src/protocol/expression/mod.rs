@@ -81,8 +81,9 @@ impl Expression {
                 out.text(":lease", lease.text());
                 out.number(":ends", *ends_at_ms);
                 out.kept(*ends_at_ms, *keep, schema);
+                out.while_no_other_ttl(schema);
                 let removed = out.data(data);
-                out.remove(&[removed]);
+                out.remove(&[removed, schema.others_ttl()]);
                 // Writes in a transaction return no attributes.
                 out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
@@ -97,6 +98,9 @@ impl Expression {
                 out.number(":ends", *ends_at_ms);
                 out.tell_line(*line);
                 out.kept(*ends_at_ms, *keep, schema);
+                if schema.named_ttl().is_some() {
+                    out.while_no_other_ttl(schema);
+                }
                 let removed = out.data(data);
                 out.remove(&[Some("workflow"), removed]);
                 // Writes in a transaction return no attributes.
@@ -104,7 +108,7 @@ impl Expression {
                     out.returns = Returns::AllNew;
                 }
             }
-            Action::Break { seen, ends_at_ms, reason } => {
+            Action::Break { seen, version, ends_at_ms, reason } => {
                 // A release keeps the version.
                 out.condition.push_str("recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
                 out.text(":seen", seen.as_str());
@@ -112,7 +116,11 @@ impl Expression {
                 out.text(":released", "1");
                 out.number(":ends", *ends_at_ms);
                 out.text(":reason", reason.as_str());
-                out.kept(*ends_at_ms, None, schema);
+                if let Some(version) = version {
+                    out.update.push_str(", recordVersionNumber = :rvn");
+                    out.text(":rvn", version.as_str());
+                }
+                // The TTL stays, because only the holder knows for how long the row is needed.
                 out.remove(&[Some("workflow")]);
             }
             Action::Freeze { row, at, reason } => out.freeze(row, *at, reason, schema),
@@ -158,9 +166,29 @@ impl Expression {
             self.number(":kept", until);
         }
         if let Some(ttl) = &schema.ttl {
-            self.update.push_str(", #ttl = :ttl");
+            // DynamoDB deletes no row whose TTL is a text. So a frozen lock stays frozen.
+            let is_work = until.is_some();
+            self.update.push_str(if is_work { ", #ttl = :ttl" } else { ", #ttl = if_not_exists(freezeReason, :ttl)" });
             self.names.push(("#ttl", ttl.attribute.clone()));
             self.number(":ttl", until.map_or_else(|| ttl.expires_at(from), Ttl::expires_after));
+        }
+        if let Some(name) = schema.named_ttl() {
+            self.update.push_str(", ttlAttribute = :name");
+            self.text(":name", name);
+        }
+    }
+
+    /// Adds the condition "no other client's TTL stays in the row". DynamoDB would delete the row by a TTL that nobody
+    /// moves, while somebody holds the lock or it is frozen. The write itself removes the default one, without knowing the row.
+    fn while_no_other_ttl(&mut self, schema: &Schema) {
+        match schema.named_ttl() {
+            None => self.condition.push_str(" AND attribute_not_exists(ttlAttribute)"),
+            Some(name) => {
+                self.condition.push_str(" AND (attribute_not_exists(ttlAttribute) OR ttlAttribute = :name)");
+                if self.values.iter().all(|(given, _)| *given != ":name") {
+                    self.text(":name", name);
+                }
+            }
         }
     }
 

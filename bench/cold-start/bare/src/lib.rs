@@ -11,10 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 const CLAIM: &str = "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, \
-     fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow";
+     fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow, expiresAt";
 const IF_FREE: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND attribute_not_exists(freezeReason) \
-     AND attribute_not_exists(attributeNames)";
+     AND attribute_not_exists(attributeNames) AND attribute_not_exists(ttlAttribute)";
 const RELEASE: &str = "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow";
 const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token";
 
