@@ -35,7 +35,7 @@ use super::record::Record;
 use super::request::{Action, DataChange, Request, Scope};
 use super::schema;
 use super::settings::Settings;
-use super::value::{Item, Value};
+use super::value::Item;
 use super::version::Stamp;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -176,8 +176,6 @@ struct Call<'a> {
     newest: Option<Stamp>,
     /// For idempotent work: how long after its lease the record counts.
     keep: Option<Duration>,
-    /// Until when the record of idempotent work counts, as the row that was read says. A release for a workflow knows no more.
-    kept_until: Option<u64>,
     line: Option<LineSeen>,
     /// Why the payload was left out.
     left_out: Option<String>,
@@ -201,7 +199,6 @@ impl<'a> Call<'a> {
             options,
             newest: None,
             keep: None,
-            kept_until: None,
             line: None,
             left_out: None,
             retry: Retry::new(),
@@ -266,9 +263,7 @@ impl<'a> Call<'a> {
         // A later grant of the same owner saw the line at another time.
         let line = self.line.filter(|_| matches!(scope, Scope::Mine { .. })).map(|line| line.update(now.instants));
         let (data, returns_row) = (self.options.data.clone(), self.options.tells_sleeper);
-        let until_kept = self.kept_until.map(|until| Duration::from_millis(until.saturating_sub(ends_at_ms)));
-        let keep = self.keep.or(until_kept);
-        Action::Release { scope: scope.clone(), ends_at_ms, data, keep, line, returns_row }
+        Action::Release { scope: scope.clone(), ends_at_ms, data, keep: self.keep, line, returns_row }
     }
 
     async fn look(&mut self, port: &mut impl Port) -> Result<Next, Failure> {
@@ -292,10 +287,6 @@ impl<'a> Call<'a> {
         // Once somebody repairs a row that is no lock record, an earlier release may be applied.
         let schema = &self.settings.schema;
         let read = if schema.named_ttl().is_some() { Record::read_to_hold } else { Record::read };
-        self.kept_until = match row.get(schema::KEPT_UNTIL) {
-            Some(Value::N(until)) => until.parse().ok(),
-            _ => None,
-        };
         let record = match read(row, schema) {
             Err(_) if self.wrote.is_some() => return Err(Failure::OutcomeUnknown),
             record => record?,

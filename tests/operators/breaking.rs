@@ -223,3 +223,61 @@ async fn a_break_and_a_renewal_or_a_release_are_never_both_applied() {
     assert!(broken > 50 && renewed > 50, "{broken} broken, {renewed} renewed");
     assert!(released > 50 && late > 50, "{released} before the next grant, {late} after it");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_java_holder_learns_it_at_its_next_heartbeat() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("operator");
+    for lost in [false, true] {
+        let _case = case(if lost { "the response is lost" } else { "broken" });
+        table.put_java_row("k", "java-1", LEASE);
+        process.next(lost.then_some(Fault::AnswerLost));
+
+        assert_eq!(locks.break_lock("k", "java-1", "its host is gone").await.unwrap(), ReleaseOutcome::Released);
+
+        assert!(table.is_released("k"));
+        // What AmazonDynamoDBLockClient.sendHeartbeat sends.
+        let heartbeat = serde_json::json!({
+            "TableName": "locks", "Key": {"key": {"S": "k"}},
+            "ConditionExpression": "attribute_exists(#k) AND ownerName = :owner AND recordVersionNumber = :rvn",
+            "UpdateExpression": "SET recordVersionNumber = :next, leaseDuration = :lease",
+            "ExpressionAttributeNames": {"#k": "key"},
+            "ExpressionAttributeValues": {
+                ":owner": {"S": "a-java-host"}, ":rvn": {"S": "java-1"}, ":next": {"S": "java-2"}, ":lease": {"S": "20000"},
+            },
+        });
+        assert_ne!(table.carry_out("UpdateItem", &heartbeat.to_string()).0, 200, "its heart beats on");
+        acquired(&locks, LEASE).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_keeps_the_ttl_of_idempotent_work() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.builder().owner("me").ttl_attribute("expiresAt").ttl_retention(LEASE).build().unwrap();
+    let started = locks.once("order").keep_for(1_000 * LEASE).lease(LEASE).start::<u8>().await.unwrap();
+    let Started::Attempt(attempt) = started else { panic!("{started:?}") };
+    let seen = table.attribute("once/order", "recordVersionNumber").unwrap();
+
+    assert_eq!(locks.break_lock("once/order", &seen, "gone").await.unwrap(), ReleaseOutcome::Released);
+
+    assert!(table.number("once/order", "expiresAt") * 1000 >= table.number("once/order", "keptUntilAt"));
+    drop(attempt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_leaves_a_stored_outcome_alone() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let started = locks.once("order").lease(LEASE).start::<u8>().await.unwrap();
+    let Started::Attempt(attempt) = started else { panic!("{started:?}") };
+    attempt.complete(&7).await.unwrap();
+    let row = table.row("once/order").unwrap();
+    let seen = table.attribute("once/order", "recordVersionNumber").unwrap();
+
+    assert_eq!(locks.break_lock("once/order", &seen, "gone").await.unwrap(), ReleaseOutcome::AlreadyGone);
+
+    assert_eq!(table.row("once/order").unwrap(), row);
+}

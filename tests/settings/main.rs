@@ -6,5 +6,6 @@ mod auto_traits;
 mod error_kinds;
 mod input;
 mod limits;
+mod mixed;
 mod prefixes;
 mod table;

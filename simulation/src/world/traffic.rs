@@ -356,8 +356,15 @@ impl State {
             let what = format!("{kind:?} left {found:?} in the row instead of {expected:?}");
             self.ledger.violate(Invariant::DataIsKept, what);
         }
-        // A freeze keeps the row without a TTL, until the next write of a caller. A ticket changes no TTL.
-        if matches!(kind, Kind::Freeze | Kind::Join) {
+        // A ticket and a break change no TTL.
+        if matches!(kind, Kind::Join) || matches!(call.kind, CallKind::Break(_)) {
+            return;
+        }
+        if row.get(schema::FREEZE_REASON).is_some() || kind == Kind::Freeze {
+            if let Some(expires) = expires {
+                let what = format!("{kind:?} lets the row of a frozen lock expire at {expires} s");
+                self.ledger.violate(Invariant::RowOutlivesItsLease, what);
+            }
             return;
         }
         let kept = ends_at_ms.map(|ends_at_ms| ends_at_ms + RETENTION.as_millis());
