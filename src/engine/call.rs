@@ -37,6 +37,8 @@ pub(crate) struct Call<'a> {
     now: Option<Now>,
     /// DynamoDB's clock in the last response.
     server: Option<ServerTime>,
+    /// When DynamoDB first said that a transaction of this call is in progress.
+    in_progress: Option<Instants>,
     /// A request of this call was refused, and its response showed that the wall clock is wrong by minutes.
     is_signed_anew: bool,
     requests: u32,
@@ -71,6 +73,7 @@ impl<'a> Call<'a> {
             transaction,
             now: None,
             server: None,
+            in_progress: None,
             is_signed_anew: false,
             requests: 0,
             waited: Duration::ZERO,
@@ -144,6 +147,9 @@ impl<'a> Call<'a> {
         if let Some(server) = self.server {
             self.clock_offset_millis = Some(engine.wall_clock().compare(server, after));
         }
+        if response.answer == Answer::InProgress {
+            self.in_progress.get_or_insert(after);
+        }
         // A response without an error does not hide an earlier error.
         self.cause = response.cause.or(self.cause.take());
         (after, self.unless_signed_anew(response.answer, after))
@@ -157,7 +163,9 @@ impl Port for Call<'_> {
         let instants = self.engine.clock().now();
         let wall = self.engine.wall_clock().reading(self.engine.clock().now());
         let now = self.deadline.at(instants, wall, self.engine.clock_bounds());
-        *self.now.insert(Now { server: self.server, ..now })
+        let recovery_left = self.in_progress.map(|since| self.deadline.recovery_left(since, instants));
+        let time_left = now.time_left.max(recovery_left.unwrap_or_default());
+        *self.now.insert(Now { server: self.server, time_left, ..now })
     }
 
     fn random(&mut self) -> [u8; 16] {

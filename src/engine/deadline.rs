@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// How long DynamoDB may take to recover a transaction: five seconds (AWS documents them with
+/// `TransactionInProgressException`), the pause until the next retry, and its response.
+const RECOVERY: Duration = Duration::from_secs(8);
+
 /// The shortest lease that is written.
 const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
@@ -35,13 +39,30 @@ pub(crate) struct Deadline {
     wait_end: WaitEnd,
     /// How long the call waits for responses, retries included.
     time: Duration,
+    /// What is left of the caller's budget, if there is one and its end is known.
+    budget: Option<Duration>,
     lease: LeasePolicy,
 }
 
 impl Deadline {
     /// The deadline of a call that started at this moment, has this much time, and waits for no other holder.
-    pub(super) fn new(started: Instants, time: Duration, lease: LeasePolicy) -> Self {
-        Self { started, wait: Duration::ZERO, wait_end: WaitEnd::default(), time, lease }
+    pub(super) fn new(started: Instants, time: Duration, budget: Option<Duration>, lease: LeasePolicy) -> Self {
+        Self { started, wait: Duration::ZERO, wait_end: WaitEnd::default(), time, budget, lease }
+    }
+
+    /// Also gives DynamoDB the time to recover a transaction, where the budget has it.
+    pub(crate) fn with_recovery(self) -> Self {
+        Self { time: self.time.max(self.within_budget(RECOVERY)), ..self }
+    }
+
+    /// What is left of the time to recover a transaction that DynamoDB first said at `since` to be in progress.
+    pub(super) fn recovery_left(&self, since: Instants, now: Instants) -> Duration {
+        let until = self.within_budget(since.longest_since(self.started).saturating_add(RECOVERY));
+        until.saturating_sub(now.longest_since(self.started))
+    }
+
+    fn within_budget(&self, time: Duration) -> Duration {
+        self.budget.map_or(time, |budget| time.min(budget))
     }
 
     /// Also waits this long for another holder's lock.

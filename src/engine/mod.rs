@@ -155,17 +155,16 @@ impl Engine {
     pub(crate) fn deadline(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
         // Read before the budget is, so that a pause in between does not add time.
         let started = self.clock().now();
-        let faults = self.time_for_faults();
-        let left = budget.and_then(Budget::remaining).unwrap_or(faults);
-        Deadline::new(started, faults.min(left), lease)
+        let (faults, left) = (self.time_for_faults(), budget.and_then(Budget::remaining));
+        Deadline::new(started, left.map_or(faults, |left| left.min(faults)), left, lease)
     }
 
     /// The deadline of a transaction. It has all of the budget's time, because another transaction on one of the
     /// items may take long.
     pub(crate) fn deadline_of_transaction(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
         let started = self.clock().now();
-        let time = budget.and_then(Budget::remaining).unwrap_or_else(|| self.time_for_faults());
-        Deadline::new(started, time, lease)
+        let left = budget.and_then(Budget::remaining);
+        Deadline::new(started, left.unwrap_or_else(|| self.time_for_faults()), left, lease)
     }
 
     fn time_for_faults(&self) -> Duration {

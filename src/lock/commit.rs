@@ -241,8 +241,9 @@ impl Lock {
     /// It sends one `TransactWriteItems`, which DynamoDB bills as two writes per item. It needs `dynamodb:UpdateItem`
     /// on the lock table, and the actions of your writes on their tables. It sends one more after a response was lost,
     /// after a conflict with another transaction, or when a copy of this lock renewed it in another process. Conflicts
-    /// are retried within the budget, or within three request timeouts if there is no budget. It sends a read in the
-    /// same cases as [`checkpoint`](Lock::checkpoint).
+    /// are retried within the budget, or within three request timeouts if there is no budget. While DynamoDB still
+    /// works on the transaction, it is sent again after pauses of at least half a second, for up to eight seconds if there
+    /// is no budget. It sends a read in the same cases as [`checkpoint`](Lock::checkpoint).
     ///
     /// # Limits
     /// A network may deliver a request a second time, long after the first copy was cancelled because of your own

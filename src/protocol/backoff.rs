@@ -1,10 +1,17 @@
 //! How long to pause: briefly after a fault, and longer and longer behind a holder.
 
+use super::instants::Instants;
 use super::port::{Now, Port};
 use std::time::Duration;
 
 /// After a fault: 25 ms at first, then twice as long each time, up to 400 ms.
 const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
+/// While DynamoDB works on a transaction: half a second at least (AWS recommends it as the first pause), and up to 4 s.
+const IN_PROGRESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+const SHORTEST_IN_PROGRESS: Duration = Duration::from_millis(500);
+/// A retry this long after a transaction was first sent makes DynamoDB recover it. AWS documents five seconds with
+/// `TransactionInProgressException`, and the first request took some time to arrive.
+const RECOVERABLE: Duration = Duration::from_millis(5250);
 /// Behind a holder: 30 ms at first, then half as long again each time.
 pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(30);
 /// The longest pause of a single contender. The five reads of a second cost a third of what the same second costs a 128
@@ -23,6 +30,10 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn after_fault() -> Self {
         Self { next: FAULT.0, longest: FAULT.1, growth: 2.0 }
+    }
+
+    fn while_in_progress() -> Self {
+        Self { next: IN_PROGRESS.0, longest: IN_PROGRESS.1, growth: 2.0 }
     }
 
     pub(crate) fn behind_a_holder() -> Self {
@@ -45,6 +56,7 @@ pub(crate) fn varied(nominal: Duration, port: &mut impl Port) -> Duration {
 #[derive(Clone, Debug)]
 pub(crate) struct Retry {
     backoff: Backoff,
+    in_progress: Backoff,
     due: Option<Due>,
     throttled: bool,
     /// `repeat` was called before.
@@ -56,11 +68,14 @@ pub(crate) struct Retry {
 enum Due {
     AtOnce,
     AfterPause,
+    /// DynamoDB still works on the transaction that was first sent at this moment.
+    InProgress(Instants),
 }
 
 impl Retry {
     pub(crate) fn new() -> Self {
-        Self { backoff: Backoff::after_fault(), due: None, throttled: false, repeats: false }
+        let (backoff, in_progress) = (Backoff::after_fault(), Backoff::while_in_progress());
+        Self { backoff, in_progress, due: None, throttled: false, repeats: false }
     }
 
     /// Sends the next request at once, if the caller still has time.
@@ -91,6 +106,13 @@ impl Retry {
         self.throttled = true;
     }
 
+    /// DynamoDB still works on the transaction, which was first sent at this moment. Sends it again after a longer pause,
+    /// and when DynamoDB can recover it.
+    pub(crate) fn in_progress(&mut self, first: Instants) {
+        self.due = Some(Due::InProgress(first));
+        self.throttled = false;
+    }
+
     /// The response showed the row. Sends the next request even if the caller has no time left.
     pub(crate) fn answered(&mut self) {
         self.due = None;
@@ -110,12 +132,17 @@ impl Retry {
         if now.time_left.is_zero() {
             return Err(OutOfTime);
         }
-        if due == Due::AtOnce {
-            return Ok(now);
-        }
+        let pause = match due {
+            Due::AtOnce => return Ok(now),
+            Due::AfterPause => self.backoff.pause(port),
+            Due::InProgress(first) => {
+                let recoverable_in = RECOVERABLE.saturating_sub(now.instants.shortest_since(first));
+                let longest = if recoverable_in.is_zero() { IN_PROGRESS.1 } else { recoverable_in };
+                self.in_progress.pause(port).min(longest.max(SHORTEST_IN_PROGRESS))
+            }
+        };
         self.due = Some(Due::AtOnce);
-        let pause = self.backoff.pause(port).min(now.time_left);
-        port.sleep(pause).await;
+        port.sleep(pause.min(now.time_left)).await;
         let now = port.now();
         if now.time_left.is_zero() { Err(OutOfTime) } else { Ok(now) }
     }

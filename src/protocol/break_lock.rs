@@ -95,7 +95,12 @@ pub(super) async fn exactly(
             Answer::Rejected(_) if *is_unknown => return Err(Failure::OutcomeUnknown),
             Answer::Rejected(rejection) => return Err(Failure::Rejected(rejection)),
             Answer::Throttled => retry.throttled(),
-            Answer::Unknown | Answer::Cancelled(_) | Answer::Refused(_) | Answer::Found(_) | Answer::FoundAll(_) => {
+            Answer::Unknown
+            | Answer::InProgress
+            | Answer::Cancelled(_)
+            | Answer::Refused(_)
+            | Answer::Found(_)
+            | Answer::FoundAll(_) => {
                 *is_unknown = true;
                 retry.repeat();
             }

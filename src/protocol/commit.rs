@@ -18,6 +18,7 @@
 //!  │   └ an attempt has no response ..... Renew, which rules it out: see below. Unknown if it did not
 //!  ├ a conflict, or throttled ........... pause, then the same transaction again
 //!  ├ rejected ........................... rejected, or unknown if an attempt has no response
+//!  ├ still in progress .................. pause, then the same transaction again, also when DynamoDB can recover it
 //!  └ no response ........................ the same transaction again: same token, same content
 //! ```
 //!
@@ -170,6 +171,10 @@ impl<'a, 'b> Call<'a, 'b> {
                 }
                 Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection)).into()),
                 Answer::Throttled => self.retry.throttled(),
+                Answer::InProgress => {
+                    self.retry.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
+                    self.outcome_unknown = true;
+                }
                 Answer::Unknown | Answer::ConditionFailed(_) | Answer::Found(_) | Answer::FoundAll(_) => {
                     self.repeat();
                     self.outcome_unknown = true;

@@ -18,6 +18,7 @@ impl Answer {
                 | "ReplicatedWriteConflictException"
                 | "ResourceInUseException",
             ) => Answer::Throttled,
+            Some("TransactionInProgressException") => Answer::InProgress,
             Some("ResourceNotFoundException") => Answer::Rejected(Rejection::Table(text())),
             Some("ValidationException") if is_about_the_key(message) => Answer::Rejected(Rejection::Table(text())),
             Some(

@@ -113,6 +113,7 @@ pub(super) async fn look(
             Answer::Rejected(rejection) => return Err(NotSeen::Rejected(rejection)),
             Answer::Throttled => retry.throttled(),
             Answer::Unknown
+            | Answer::InProgress
             | Answer::Applied(_)
             | Answer::ConditionFailed(_)
             | Answer::Cancelled(_)

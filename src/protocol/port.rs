@@ -143,6 +143,8 @@ pub enum Answer {
     Throttled,
     /// Not applied, and a retry would fail in the same way.
     Rejected(Rejection),
+    /// It is unknown whether the transaction was applied: DynamoDB still works on an earlier copy of it.
+    InProgress,
     /// It is unknown whether the request was applied: there was no usable response, or DynamoDB failed internally.
     Unknown,
 }

@@ -234,7 +234,11 @@ impl<'a> Call<'a> {
                     self.retry.throttled();
                     continue;
                 }
-                Answer::Unknown | Answer::Cancelled(_) | Answer::Refused(_) | Answer::FoundAll(_) => {
+                Answer::Unknown
+                | Answer::InProgress
+                | Answer::Cancelled(_)
+                | Answer::Refused(_)
+                | Answer::FoundAll(_) => {
                     // A release may be applied twice.
                     self.retry.repeat();
                     self.wrote = Some(scope.clone());

@@ -87,7 +87,7 @@ pub(super) async fn renew_unless(
                 call.retry.throttled();
                 continue;
             }
-            Answer::Unknown | Answer::Cancelled(_) | Answer::Refused(_) | Answer::FoundAll(_) => {
+            Answer::Unknown | Answer::InProgress | Answer::Cancelled(_) | Answer::Refused(_) | Answer::FoundAll(_) => {
                 // Safe to repeat, because the next attempt has a newer stamp of the same grant.
                 call.retry.repeat();
                 call.outcome_unknown = true;

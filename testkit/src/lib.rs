@@ -24,6 +24,7 @@
 mod case;
 mod clock;
 mod dispatch;
+mod limbo;
 mod limit;
 mod lock;
 mod network;

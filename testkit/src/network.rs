@@ -2,6 +2,7 @@
 
 use crate::clock::EPOCH_SECONDS;
 use crate::dispatch::apply;
+use crate::limbo::Limbo;
 use crate::limit::{Running, check_number_of_requests};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
@@ -38,6 +39,9 @@ pub enum Fault {
     BlackHole,
     /// It arrives this much later, long after the caller gave up. There is never a response.
     ArrivesLate(Duration),
+    /// A transaction arrives, there is never a response, and DynamoDB is not done with it for five seconds. Until then it
+    /// refuses a copy with `TransactionInProgressException`, and other writes of its items as a conflict. Then it is applied.
+    Limbo,
     /// It arrives, and the response is returned. A copy of it arrives this much later.
     ArrivesTwice(Duration),
     /// It arrives this much later, and the response is returned then.
@@ -117,6 +121,8 @@ pub struct Sent {
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) database: Database,
+    /// The transactions with which the table is not done.
+    pub(crate) limbo: Arc<Mutex<Vec<Limbo>>>,
     pub(crate) origin: Instant,
     pub(crate) script: Arc<Mutex<VecDeque<Fault>>>,
     pub(crate) sent: Arc<Mutex<Vec<Sent>>>,
@@ -160,7 +166,12 @@ impl Network {
         check_number_of_requests(self.requests.fetch_add(1, Ordering::Relaxed), &operation);
         let fault = self.script.lock().unwrap().pop_front().unwrap_or(Fault::None);
         self.travel().await;
-        let apply = || apply(&self.database, &operation, &body);
+        let apply = || {
+            let mut limbo = self.limbo.lock().unwrap();
+            limbo.retain(|limbo| limbo.until > Instant::now());
+            let refused = limbo.iter().find_map(|limbo| limbo.refuses(&operation, &body));
+            refused.unwrap_or_else(|| apply(&self.database, &operation, &body))
+        };
         let answer = match fault {
             Fault::None => self.answer(apply(), 0),
             Fault::DateOff(seconds) => self.answer(apply(), seconds),
@@ -177,6 +188,12 @@ impl Network {
             Fault::BlackHole => std::future::pending().await,
             Fault::ArrivesLate(delay) => {
                 self.arrives_after(delay, operation.clone(), body.clone());
+                std::future::pending().await
+            }
+            Fault::Limbo => {
+                let limbo = Limbo::of(&body);
+                self.arrives_after(limbo.until - Instant::now(), operation.clone(), body.clone());
+                self.limbo.lock().unwrap().push(limbo);
                 std::future::pending().await
             }
             Fault::ArrivesTwice(delay) => {

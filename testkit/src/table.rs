@@ -2,6 +2,7 @@
 
 use crate::clock::ManualClock;
 use crate::dispatch::apply;
+use crate::limbo::Limbo;
 use crate::limit::Running;
 use crate::network::{Fault, Latency, Network, ONE_WAY, Sent};
 use aws_sdk_dynamodb::Client;
@@ -22,6 +23,7 @@ const TABLE: &str = "locks";
 #[derive(Clone)]
 pub struct Table {
     database: Database,
+    limbo: Arc<Mutex<Vec<Limbo>>>,
     origin: Instant,
 }
 
@@ -50,13 +52,14 @@ impl Table {
 
     /// Creates a database without a table.
     pub fn none() -> Self {
-        Self { database: Database::memory().unwrap(), origin: Instant::now() }
+        Self { database: Database::memory().unwrap(), limbo: Arc::default(), origin: Instant::now() }
     }
 
     /// Creates a process with its own clocks and its own connection.
     pub fn process(&self) -> Process {
         let network = Network {
             database: self.database.clone(),
+            limbo: self.limbo.clone(),
             origin: self.origin,
             script: Arc::default(),
             sent: Arc::default(),

@@ -7,6 +7,7 @@ mod applied;
 mod cancelled;
 mod fencing;
 mod found_out;
+mod in_progress;
 mod reclaimed;
 mod unknown;
 

@@ -126,3 +126,17 @@ async fn a_result_that_does_not_fit_beside_its_key_is_refused_before_it_is_sent(
     assert_eq!(process.take_operations(), ["UpdateItem"], "given back, and nothing else");
     assert!(table.is_released(ROW));
 }
+
+#[tokio::test(start_paused = true)]
+async fn effects_that_dynamodb_recovers_after_five_seconds_are_applied_once() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    process.next([Fault::None, Fault::Limbo]);
+    let work = async |_: &mut Attempt| Ok::<_, Error>((1, vec![counted("effect")]));
+
+    assert_eq!(once(&locks).run_and_commit(work).await.unwrap(), Outcome::Done(1));
+
+    assert_eq!(applied(&table, "effect"), 1);
+    assert_eq!(replayed(once(&locks)).await, 1);
+}

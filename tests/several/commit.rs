@@ -4,7 +4,7 @@ use crate::{BELIEVED, acquired, cancelled, content, operations, released};
 use lambda_lock::CommitOutcome;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, granted, millis, secs};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_applies_the_writes_and_renews_all_locks_by_one_request() {
@@ -251,4 +251,35 @@ async fn the_outcome_is_told_by_a_lock_that_is_still_held_when_another_one_is_lo
         assert!(set.checkpoint().await.unwrap_err().is_lost());
         assert_eq!(released(&table, &["a", "b"]), [false, true]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_dynamodb_recovers_after_five_seconds_is_committed_once() {
+    for release in [false, true] {
+        let _case = case(format!("release: {release}"));
+        let table = Table::new();
+        let process = table.process();
+        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+        process.next([Fault::Limbo]);
+
+        if release {
+            set.commit_and_release([counted("o-1")]).await.unwrap();
+        } else {
+            set.commit([counted("o-1")]).await.unwrap();
+        }
+
+        assert_eq!((applied(&table, "o-1"), released(&table, &["a", "b"])), (1, vec![release; 2]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn settle_commit_waits_until_dynamodb_is_done_with_the_transaction() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    process.next([Fault::Limbo]);
+    timeout(millis(100), set.commit([counted("o-1")])).await.unwrap_err();
+
+    assert_eq!(set.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    assert_eq!(applied(&table, "o-1"), 1);
 }

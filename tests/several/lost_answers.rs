@@ -145,3 +145,26 @@ async fn a_grant_that_was_released_for_its_workflow_before_it_was_heard_of_is_no
     assert!(error.is_unknown(), "{error:?}");
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_dynamodb_recovers_after_five_seconds_is_granted() {
+    for budget in [None, Some(20)] {
+        let _case = case(format!("budget: {budget:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        process.next([Fault::Limbo]);
+
+        let granted = match budget {
+            None => locks.try_acquire_all(["a", "b"]).lease(LEASE).await,
+            Some(budget) => locks.try_acquire_all(["a", "b"]).within(&process.budget(secs(budget))).await,
+        };
+
+        let Ok(TryAcquiredAll::Granted(set)) = granted else { panic!("not granted: {granted:?}") };
+        let sent = process.take_sent();
+        let first = content(&sent[0]);
+        assert!(sent.iter().filter(|sent| sent.operation == "TransactWriteItems").all(|again| content(again) == first));
+        assert!(sent.len() <= 7, "{} requests", sent.len());
+        set.release().await.unwrap();
+    }
+}

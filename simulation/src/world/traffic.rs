@@ -475,6 +475,7 @@ fn code(answer: &Answer) -> u64 {
         Answer::Cancelled(_) => 9,
         Answer::Refused(_) => 10,
         Answer::FoundAll(_) => 11,
+        Answer::InProgress => 12,
     }
 }
 

@@ -246,7 +246,11 @@ impl<'a, U: Purpose> Call<'a, U> {
                     return self.look(port).await;
                 }
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
-                Answer::Unknown | Answer::Cancelled(_) | Answer::Refused(_) | Answer::FoundAll(_) => {
+                Answer::Unknown
+                | Answer::InProgress
+                | Answer::Cancelled(_)
+                | Answer::Refused(_)
+                | Answer::FoundAll(_) => {
                     // The row shows what became of a first write, so read it at once. Pause when writes keep failing
                     // while reads succeed.
                     if self.outcome_unknown {
@@ -275,6 +279,7 @@ impl<'a, U: Purpose> Call<'a, U> {
                 Answer::Throttled => self.retry.throttled(),
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
                 Answer::Unknown
+                | Answer::InProgress
                 | Answer::Applied(_)
                 | Answer::Cancelled(_)
                 | Answer::Refused(_)

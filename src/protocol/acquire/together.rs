@@ -13,6 +13,7 @@
 //!  ├ a conflict, or throttled .............. pause, then a new attempt
 //!  ├ rejected as invalid ................... look: our grant → granted; else rejected
 //!  ├ rejected .............................. rejected
+//!  ├ still in progress ..................... pause, then the same transaction again, also when DynamoDB can recover it
 //!  └ no response ........................... the same transaction again: same id, same content
 //! Look: all rows in one request. None of them is written while one of them is held.
 //! ```
@@ -235,6 +236,10 @@ impl Call<'_> {
                     return self.look(port).await;
                 }
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
+                Answer::InProgress => {
+                    self.retry.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
+                    self.outcome_unknown = true;
+                }
                 Answer::Unknown
                 | Answer::Cancelled(_)
                 | Answer::ConditionFailed(_)
