@@ -4,6 +4,7 @@ use super::attributes::item;
 use super::error::BoxError;
 use crate::protocol::{Answer, FailedWrite, Rejection};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::CancellationReason;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::error::Error;
@@ -63,6 +64,12 @@ impl Error for Unusable {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&*self.source)
     }
+}
+
+/// Whether a single write was refused because DynamoDB works on a transaction with its item.
+pub(crate) fn is_transaction_conflict(error: &BoxError) -> bool {
+    let error = error.downcast_ref::<SdkError<UpdateItemError, HttpResponse>>().and_then(SdkError::as_service_error);
+    error.is_some_and(UpdateItemError::is_transaction_conflict_exception)
 }
 
 /// Adds the name of the table to an answer that is about the table: DynamoDB does not say which table it has not

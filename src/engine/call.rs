@@ -1,6 +1,7 @@
 //! One call: runs an operation within the caller's time.
 
 use super::Engine;
+use super::answer::is_transaction_conflict;
 use super::deadline::Deadline;
 use super::error::{BoxError, Error};
 use super::report::Report;
@@ -37,8 +38,8 @@ pub(crate) struct Call<'a> {
     now: Option<Now>,
     /// DynamoDB's clock in the last response.
     server: Option<ServerTime>,
-    /// When DynamoDB first said that a transaction of this call is in progress.
-    in_progress: Option<Instants>,
+    /// When this call first met a transaction with which DynamoDB was not done.
+    met_transaction: Option<Instants>,
     /// A request of this call was refused, and its response showed that the wall clock is wrong by minutes.
     is_signed_anew: bool,
     requests: u32,
@@ -73,7 +74,7 @@ impl<'a> Call<'a> {
             transaction,
             now: None,
             server: None,
-            in_progress: None,
+            met_transaction: None,
             is_signed_anew: false,
             requests: 0,
             waited: Duration::ZERO,
@@ -147,8 +148,8 @@ impl<'a> Call<'a> {
         if let Some(server) = self.server {
             self.clock_offset_millis = Some(engine.wall_clock().compare(server, after));
         }
-        if response.answer == Answer::InProgress {
-            self.in_progress.get_or_insert(after);
+        if response.answer == Answer::InProgress || response.cause.as_ref().is_some_and(is_transaction_conflict) {
+            self.met_transaction.get_or_insert(after);
         }
         // A response without an error does not hide an earlier error.
         self.cause = response.cause.or(self.cause.take());
@@ -163,7 +164,7 @@ impl Port for Call<'_> {
         let instants = self.engine.clock().now();
         let wall = self.engine.wall_clock().reading(self.engine.clock().now());
         let now = self.deadline.at(instants, wall, self.engine.clock_bounds());
-        let recovery_left = self.in_progress.map(|since| self.deadline.recovery_left(since, instants));
+        let recovery_left = self.met_transaction.map(|since| self.deadline.recovery_left(since, instants));
         let time_left = now.time_left.max(recovery_left.unwrap_or_default());
         *self.now.insert(Now { server: self.server, time_left, ..now })
     }

@@ -50,19 +50,10 @@ impl Deadline {
         Self { started, wait: Duration::ZERO, wait_end: WaitEnd::default(), time, budget, lease }
     }
 
-    /// Also gives DynamoDB the time to recover a transaction, where the budget has it.
-    pub(crate) fn with_recovery(self) -> Self {
-        Self { time: self.time.max(self.within_budget(RECOVERY)), ..self }
-    }
-
-    /// What is left of the time to recover a transaction that DynamoDB first said at `since` to be in progress.
+    /// What is left of the time to recover a transaction that this call met at `since`. It ends with the budget.
     pub(super) fn recovery_left(&self, since: Instants, now: Instants) -> Duration {
-        let until = self.within_budget(since.longest_since(self.started).saturating_add(RECOVERY));
-        until.saturating_sub(now.longest_since(self.started))
-    }
-
-    fn within_budget(&self, time: Duration) -> Duration {
-        self.budget.map_or(time, |budget| time.min(budget))
+        let until = since.longest_since(self.started).saturating_add(RECOVERY);
+        self.budget.map_or(until, |budget| until.min(budget)).saturating_sub(now.longest_since(self.started))
     }
 
     /// Also waits this long for another holder's lock.

@@ -5,7 +5,7 @@ use super::validity::{SharedValidity, Validity};
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, DataChange, Failure, Lease, Operation, PendingCommit};
+use crate::protocol::{self, DataChange, Failure, Lease, Operation};
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
@@ -78,9 +78,6 @@ impl Lock {
             return Err(Error::lost(self.key()));
         }
         let deadline = self.engine.deadline(lease, self.budget.as_ref());
-        // DynamoDB refuses this renewal while it recovers the transaction, and only the renewal shows what became of it.
-        let is_sent = matches!(self.hold.holding.pending, Some(PendingCommit::Sent(_)));
-        let deadline = if is_sent { deadline.with_recovery() } else { deadline };
         let (key, token) = (self.key(), self.fencing_token());
         let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
         let mut call = Call::new(&self.engine, &deadline, &span);
