@@ -482,6 +482,15 @@ impl Error {
         Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(StoredFailure(failure)))
     }
 
+    /// Of work that was done. Its result cannot be stored, so this failure was stored.
+    #[cfg(feature = "once")]
+    pub(crate) fn result_not_stored(key: &LockKey, invalid: &Invalid, failure: String) -> Self {
+        let message = format!(
+            "the work {key} was done, but {invalid}; it is not done again under this key before an operator resets it"
+        );
+        Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(StoredFailure(failure)))
+    }
+
     #[cfg(feature = "once")]
     pub(crate) fn unreadable_result(key: &LockKey, error: serde_json::Error) -> Self {
         let message = format!(

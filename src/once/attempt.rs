@@ -8,7 +8,11 @@ use crate::lock::release::ReleaseOutcome;
 use crate::protocol::{Invalid, OnceRecord, StoredOutcome, from_epoch_millis};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::time::{Duration, SystemTime};
+
+/// In characters.
+const LONGEST_REASON: usize = 500;
 
 /// The one attempt that does the idempotent work now.
 ///
@@ -81,8 +85,9 @@ impl Attempt {
     /// # Errors
     /// Returns `Lost`: another attempt has taken over, and its outcome counts. Returns `Unknown`: retry the same call
     /// for the work, which then returns the result or does the work again. Returns `InvalidRequest`: the result cannot
-    /// be written as JSON, or is too large. Returns `Unavailable`, `InvalidRecord`, `Table` or `Denied`. After an
-    /// error, it tries to release the attempt, unless the attempt is lost.
+    /// be written as JSON, or is too large. Then the next call does the work again: [`run`](super::Once::run) prevents
+    /// that, and reads the result back before it is stored, which this call does not. Returns `Unavailable`,
+    /// `InvalidRecord`, `Table` or `Denied`. After an error, it tries to release the attempt, unless the attempt is lost.
     ///
     /// # Requests and IAM actions
     /// It sends one write (`dynamodb:UpdateItem`). It sends one more after a response was lost or after an error.
@@ -115,24 +120,76 @@ impl Attempt {
         commit::settle(self.lock, outcome, writes.into_iter().collect()).await
     }
 
+    /// Stores the result, which later calls return, and applies these writes. Returns the result as later calls read it. If
+    /// it cannot be stored, this is stored as a failure instead: the work was done, and must not be done again each time.
+    pub(super) async fn complete_as_read<T: Serialize + DeserializeOwned>(
+        self,
+        result: T,
+        writes: Vec<TransactWriteItem>,
+    ) -> Result<T, Error> {
+        let stored = json(&result).and_then(|json| {
+            let read = serde_json::from_str(&json).map_err(|error| {
+                let error = cut(&error);
+                Invalid::new(format!(
+                    "the result of the work cannot be read from the JSON that it is written as: {error}"
+                ))
+            })?;
+            self.checked(StoredOutcome::Done(json)).map(|outcome| (outcome, read))
+        });
+        // It may be large.
+        drop(result);
+        match stored {
+            Ok((outcome, read)) => {
+                commit::settle(self.lock, Ok(outcome), writes).await?;
+                Ok(read)
+            }
+            Err(invalid) => {
+                let (key, failure) = (self.lock.key().clone(), instead(&invalid));
+                commit::settle(self.lock, Ok(StoredOutcome::Failed(failure.clone())), Vec::new()).await?;
+                Err(Error::result_not_stored(&key, &invalid, failure))
+            }
+        }
+    }
+
+    fn checked(&self, outcome: StoredOutcome) -> Result<StoredOutcome, Invalid> {
+        self.lock.engine.settings().check_outcome(self.lock.key(), self.lock.owner(), &outcome)?;
+        Ok(outcome)
+    }
+
     /// Stores a failure. Later calls return [`FailedBefore`](crate::ErrorKind::FailedBefore), and the work is not
     /// retried. This call ends the attempt.
     ///
-    /// # Errors, requests, IAM actions, cancel safety
+    /// # Errors
+    /// They are the same as for [`complete`](Attempt::complete), with one exception. A failure that cannot be written as
+    /// JSON, or is too large, is `InvalidRequest`, but the work is not retried either: a text that says so is stored instead.
+    ///
+    /// # Requests, IAM actions, cancel safety
     /// They are the same as for [`complete`](Attempt::complete).
     pub async fn fail<F: Serialize + ?Sized>(self, failure: &F) -> Result<(), Error> {
-        let outcome = json(failure).map(StoredOutcome::Failed);
-        commit::settle(self.lock, outcome, Vec::new()).await
+        match json(failure).and_then(|json| self.checked(StoredOutcome::Failed(json))) {
+            Ok(outcome) => commit::settle(self.lock, Ok(outcome), Vec::new()).await,
+            Err(invalid) => {
+                let failed = StoredOutcome::Failed(instead(&invalid));
+                commit::settle(self.lock, Ok(failed), Vec::new()).await?;
+                Err(invalid.into())
+            }
+        }
     }
 
     /// Use this within [`run`](super::Once::run). If the work then returns an error, this failure is stored, and the
     /// work is not retried. Sends no request.
     ///
     /// # Errors
-    /// Returns `InvalidRequest` when the failure cannot be written as JSON.
+    /// Returns `InvalidRequest` when the failure cannot be written as JSON, or is too large for a record (400 KB). The work
+    /// is not retried either: a text that says so is stored instead.
     pub fn fail_for_good<F: Serialize + ?Sized>(&mut self, failure: &F) -> Result<(), Error> {
-        self.failure = Some(json(failure)?);
-        Ok(())
+        let stored = json(failure).and_then(|json| self.checked(StoredOutcome::Failed(json)));
+        let (failure, result) = match stored {
+            Ok(outcome) => (outcome.json().to_owned(), Ok(())),
+            Err(invalid) => (instead(&invalid), Err(invalid.into())),
+        };
+        self.failure = Some(failure);
+        result
     }
 
     /// Releases the work, so that another attempt can do it.
@@ -161,7 +218,17 @@ impl Attempt {
     }
 }
 
+/// The failure that is stored instead of an outcome that cannot be stored.
+fn instead(invalid: &Invalid) -> String {
+    serde_json::Value::from(invalid.to_string()).to_string()
+}
+
+/// The text of an error. It may quote the outcome, which may be large.
+fn cut(error: &serde_json::Error) -> String {
+    error.to_string().chars().take(LONGEST_REASON).collect()
+}
+
 fn json<T: Serialize + ?Sized>(outcome: &T) -> Result<String, Invalid> {
     serde_json::to_string(outcome)
-        .map_err(|error| Invalid::new(format!("the outcome of the work cannot be written as JSON: {error}")))
+        .map_err(|error| Invalid::new(format!("the outcome of the work cannot be written as JSON: {}", cut(&error))))
 }

@@ -145,6 +145,13 @@ impl<'a> Once<'a> {
     /// If the work returns an error, the attempt is released and the next call retries the work. If the work should not
     /// be retried, store its error with [`fail_for_good`](Attempt::fail_for_good).
     ///
+    /// All calls return the result as it is read from its JSON, also the one that did the work. What JSON does not keep
+    /// is therefore missing in each of them: `Some(None)` is `None`, and a field that is skipped has its default. A
+    /// result that JSON does not give back at all, such as NaN in an `f64` or a map whose keys are no strings or
+    /// numbers, and one that is too large for a record (400 KB), cannot be stored. The work was done, so it is
+    /// not done again: this call and later ones fail with [`FailedBefore`](crate::ErrorKind::FailedBefore), until
+    /// somebody [resets](Once::reset) the work.
+    ///
     /// The result is stored *after* the work. After a crash in between, the next attempt does the work again. The same
     /// happens when the work returns an error although its effect took place, such as a payment whose response was
     /// lost. If the effects are DynamoDB writes, [`run_and_commit`](Once::run_and_commit) has neither problem. For
@@ -169,10 +176,11 @@ impl<'a> Once<'a> {
     /// * [`CutShort`](crate::ErrorKind::CutShort): the lease ended while the work ran, and the work was dropped at that
     ///   point. The next call takes over, as it does after a crash.
     /// * [`Unknown`](crate::ErrorKind::Unknown): retry the same call.
-    /// * `InvalidRequest`: this is also returned when the result is too large for a record (400 KB).
+    /// * [`FailedBefore`](crate::ErrorKind::FailedBefore): an earlier attempt failed permanently, or the result of this one
+    ///   cannot be stored. [`Error::failure`] says why.
     /// * `InvalidRecord`: this is also returned when a stored result cannot be read as `T`.
-    /// * It can also return [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch),
-    ///   [`FailedBefore`](crate::ErrorKind::FailedBefore), `Unavailable`, `OutOfTime`, `Table` or `Denied`.
+    /// * It can also return [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch), `InvalidRequest`, `Unavailable`,
+    ///   `OutOfTime`, `Table` or `Denied`.
     /// * It returns any error that the work returns.
     ///
     /// # Requests and IAM actions
@@ -214,7 +222,8 @@ impl<'a> Once<'a> {
     ///
     /// # Errors
     /// Returns the errors of [`run`](Once::run). Also returns [`Cancelled`](crate::ErrorKind::Cancelled) when DynamoDB
-    /// refused one of the writes. Then neither the writes nor the result were stored, and the attempt is released.
+    /// refused one of the writes. Then neither the writes nor the result were stored, and the attempt is released. The
+    /// writes are not applied either when the result cannot be stored.
     ///
     /// # Requests and IAM actions
     /// It sends the requests of [`run`](Once::run). If there are writes, the second write is one `TransactWriteItems`,
@@ -234,10 +243,7 @@ impl<'a> Once<'a> {
         };
         let validity = attempt.lock_mut().validity();
         match validity.run(work(&mut attempt)).await {
-            Some(Ok((result, writes))) => {
-                attempt.complete_with(&result, writes).await?;
-                Ok(Outcome::Done(result))
-            }
+            Some(Ok((result, writes))) => Ok(Outcome::Done(attempt.complete_as_read(result, writes).await?)),
             Some(Err(error)) => {
                 attempt.failed().await;
                 Err(error)

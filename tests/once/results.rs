@@ -3,8 +3,11 @@
 use crate::{DAY, LEASE, ORDER, attempt, once, replayed};
 use lambda_lock::Error;
 use lambda_lock::once::{Attempt, OnceState, Outcome, Started};
-use lambda_lock_testkit::{Fault, Process, Table, case, millis, secs};
+use lambda_lock_testkit::{Fault, Process, Table, applied, case, counted, millis, secs};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::time::sleep;
 
@@ -139,6 +142,99 @@ async fn falsy_values_are_valid_payloads_and_results() {
     locks.once("nothing").lease(LEASE).run(async |_| Ok::<_, Error>(())).await.unwrap();
 
     assert!(locks.once("nothing").lease(LEASE).run(async |_| Ok::<_, Error>(())).await.unwrap().is_replayed());
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Odd {
+    inner: Option<Option<u32>>,
+    #[serde(skip)]
+    skipped: u32,
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_call_returns_the_result_that_later_calls_read() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let odd = Odd { inner: Some(None), skipped: 1 };
+    let run = || once(&locks).run(async |_| Ok::<_, Error>(odd.clone()));
+
+    assert_eq!(run().await.unwrap(), Outcome::Done(Odd::default()));
+    assert_eq!(run().await.unwrap(), Outcome::Replayed(Odd::default()));
+}
+
+/// Runs work with this result, twice. Both calls must fail for good, and the work must be done once.
+async fn assert_done_once<T: Serialize + DeserializeOwned>(result: impl Fn() -> T, reason: &str) {
+    let _case = case(reason);
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let done = AtomicU32::new(0);
+    for _ in 0..2 {
+        sleep(millis(5)).await;
+        let work = async |_: &mut Attempt| {
+            done.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Error>((result(), vec![counted("effect")]))
+        };
+        let Err(error) = once(&locks).run_and_commit(work).await else { panic!("it was stored") };
+        assert!(error.is_failed_before(), "{error}");
+        assert!(error.failure().unwrap().contains(reason), "{:?}", error.failure());
+        assert!(error.failure().unwrap().len() < 1000);
+    }
+    assert_eq!((done.into_inner(), applied(&table, "effect")), (1, 0));
+    assert_eq!(once(&locks).status().await.unwrap().unwrap().state, OnceState::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_whose_result_cannot_be_stored_fails_for_good_and_is_not_done_again() {
+    assert_done_once(|| f64::NAN, "invalid type: null, expected f64").await;
+    assert_done_once(|| "x".repeat(400 * 1024), "409602").await;
+    assert_done_once(|| BTreeMap::from([((1, 2), 3)]), "key must be a string").await;
+    assert_done_once(|| Misread("x".repeat(300 * 1024)), "cannot be read").await;
+    let deep = || (0..200).fold(json!(1), |inner, _| json!([inner]));
+    assert_done_once(deep, "recursion limit").await;
+}
+
+/// It is written as text and read as a number.
+struct Misread(String);
+
+impl Serialize for Misread {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Misread {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u32::deserialize(deserializer).map(|number| Misread(number.to_string()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_whose_failure_cannot_be_stored_is_not_done_again() {
+    let large = "x".repeat(400 * 1024);
+    let odd = BTreeMap::from([((1, 2), 3)]);
+    for by_hand in [false, true] {
+        for is_large in [false, true] {
+            let _case = case(format!("by hand: {by_hand}, large: {is_large}"));
+            let table = Table::new();
+            let locks = table.process().locks("me");
+            let refused = if by_hand {
+                let attempt = attempt(once(&locks)).await;
+                if is_large { attempt.fail(&large).await } else { attempt.fail(&odd).await }
+            } else {
+                let work = async |attempt: &mut Attempt| {
+                    if is_large { attempt.fail_for_good(&large) } else { attempt.fail_for_good(&odd) }
+                };
+                once(&locks).run(work).await.map(Outcome::into_result)
+            };
+            assert!(refused.unwrap_err().is_invalid_request());
+
+            sleep(millis(5)).await;
+            let error = once(&locks).start::<Value>().await.unwrap_err();
+            assert!(error.is_failed_before(), "{error}");
+            let reason = if is_large { "409602" } else { "key must be a string" };
+            assert!(error.failure().unwrap().contains(reason), "{:?}", error.failure());
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
