@@ -31,7 +31,8 @@ Exit codes:
   76  the lock was lost, or changed since it was seen
   77  access was denied
   78  the table cannot be used, or the row is no lock record
-  run exits with the code of its command, or 128 and the number of the signal that ended it.";
+  run exits with the code of its command, or 128 and the number of the signal that ended it. If something is wrong with the lock,
+  it exits with a code of this list, and says on standard error how its command ended.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -71,8 +72,9 @@ pub(crate) enum Command {
     Release(OnTable<ReleaseOptions>),
     /// Run a command while a lock is held: acquire, run, renew, release.
     ///
-    /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock is lost, it gets SIGTERM, and SIGKILL if it
-    /// still runs after --kill-after.
+    /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock cannot be renewed, it gets SIGTERM before
+    /// the lease ends, by --kill-after, and SIGKILL at its end. When the lock is lost, it gets SIGTERM, and SIGKILL if it still
+    /// runs after --kill-after.
     Run(OnTable<RunOptions>),
     /// Prints the states that acquire, renew and release a lock from a Step Functions state machine with DynamoDB alone, as
     /// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
@@ -151,6 +153,7 @@ pub(crate) struct Format {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Key {
     /// The lock's key. To see or to break idempotent work, write once/ before its key.
+    #[arg(allow_hyphen_values = true)]
     key: String,
     /// The lock's sort key, where the table has one.
     #[arg(long, value_name = "TEXT")]
@@ -217,6 +220,7 @@ pub(crate) struct ThawOptions {
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchOptions {
     /// The keys of the locks. By default all locks of the table.
+    #[arg(allow_hyphen_values = true)]
     pub(crate) keys: Vec<String>,
     /// The locks' sort key, where the table has one.
     #[arg(long, value_name = "TEXT")]
@@ -243,6 +247,7 @@ pub(crate) struct DoctorOptions {
 #[derive(Debug, clap::Args)]
 pub(crate) struct OnceResetOptions {
     /// The key of the work, with or without once/ before it.
+    #[arg(allow_hyphen_values = true)]
     key: String,
     /// The work's sort key, where the table has one.
     #[arg(long, value_name = "TEXT")]
@@ -318,7 +323,7 @@ pub(crate) struct HowToAcquire {
     /// How long to wait while another holder has the lock, such as 10m. By default it does not wait.
     #[arg(long, value_parser = duration, default_value = "0s")]
     pub(crate) wait: Duration,
-    /// The owner's name in the row. By default it names this machine, process and call.
+    /// The owner's name in the row. By default it names this machine, process and call, such as cron-host-3/4711/ef174d5f.
     #[arg(long)]
     pub(crate) owner: Option<String>,
 }
@@ -350,7 +355,7 @@ pub(crate) struct ReleaseOptions {
 pub(crate) struct RunOptions {
     #[command(flatten)]
     pub(crate) how: HowToAcquire,
-    /// How long the command may still run after SIGTERM.
+    /// How long the command may still run after SIGTERM: at most a third of the lease.
     #[arg(long, value_parser = duration, default_value = "10s")]
     pub(crate) kill_after: Duration,
     /// Leave the command in the process group of this one, so that it can read from the terminal. What it started itself is

@@ -68,9 +68,9 @@ pub(crate) async fn acquire_or_end(
             tokio::select! {
                 outcome = &mut tried => (outcome?, None),
                 // It may have been granted already. A second signal does not wait for that.
-                signal = signals.next() => tokio::select! {
+                signal = signals.next_ending() => tokio::select! {
                     outcome = &mut tried => (outcome?, Some(signal)),
-                    _ = signals.next() => {
+                    _ = signals.next_ending() => {
                         run::complain("ended while the lock was being acquired: it may be held until its lease ends");
                         return Ok(Err(ExitCode::from(exit::UNAVAILABLE)));
                     }
@@ -78,16 +78,22 @@ pub(crate) async fn acquire_or_end(
             }
         };
         let pause = match (outcome, signal) {
-            (TryAcquired::Granted(lock), None) => return Ok(Ok(lock)),
+            (TryAcquired::Granted(mut lock), None) => {
+                // This process was stopped meanwhile, or the answer took long.
+                if lock.remaining() < how.lease / 2 {
+                    lock.checkpoint().await?;
+                }
+                return Ok(Ok(lock));
+            }
             (TryAcquired::Granted(lock), Some(signal)) => {
-                return Ok(Err(run::release(lock).await.unwrap_or(run::code_of_signal(signal))));
+                return Ok(Err(run::release(lock, None).await.unwrap_or(run::code_of_signal(signal))));
             }
             (TryAcquired::Held(_), Some(signal)) => return Ok(Err(run::code_of_signal(signal))),
             (TryAcquired::Held(held), None) => waiting.pause(held)?,
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            signal = signals.next() => return Ok(Err(run::code_of_signal(signal))),
+            signal = signals.next_ending() => return Ok(Err(run::code_of_signal(signal))),
         }
     }
 }
@@ -95,6 +101,7 @@ pub(crate) async fn acquire_or_end(
 /// An acquire that tries again and again, for as long as it was told to wait.
 struct Waiting<'a> {
     how: &'a HowToAcquire,
+    owner: String,
     begun: Instant,
     /// What the tries before have observed, and when.
     seen: Option<(Observation, Instant)>,
@@ -102,15 +109,14 @@ struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     fn new(how: &'a HowToAcquire) -> Self {
-        Self { how, begun: Instant::now(), seen: None }
+        let owner = how.owner.clone().unwrap_or_else(owner);
+        Self { how, owner, begun: Instant::now(), seen: None }
     }
 
     async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Failure> {
         // It tries again and again instead of waiting in line, so that a signal ends it between two tries.
-        let mut request = locks.try_acquire(self.how.key.key()).lease(self.how.lease).out_of_turn();
-        if let Some(owner) = &self.how.owner {
-            request = request.owner(owner);
-        }
+        let mut request =
+            locks.try_acquire(self.how.key.key()).owner(&self.owner).lease(self.how.lease).out_of_turn();
         if let Some((observation, then)) = self.seen.take() {
             request = request.observation(observation.and_waited(then.elapsed()));
         }
@@ -128,6 +134,12 @@ impl<'a> Waiting<'a> {
         self.seen = Some((held.observation, Instant::now()));
         Ok(pause.min(until_dead).min(left))
     }
+}
+
+/// The name of this machine, process and call, such as `cron-host-3/4711/ef174d5f`.
+fn owner() -> String {
+    let host = rustix::system::uname();
+    format!("{}/{}/{:08x}", host.nodename().to_string_lossy(), std::process::id(), fastrand::u32(..))
 }
 
 fn print(lock: &Lock) -> std::io::Result<()> {

@@ -19,10 +19,12 @@ mod raise_tokens;
 mod record;
 mod row;
 mod run;
+mod running;
 mod screen;
 mod server_date;
 mod show;
 mod signals;
+mod starter;
 mod timeline;
 mod watch;
 
@@ -32,8 +34,12 @@ use clap::{CommandFactory, Parser};
 use std::io::Write;
 use std::process::ExitCode;
 
+fn main() -> ExitCode {
+    starter::become_the_command().unwrap_or_else(lambda_lock)
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+async fn lambda_lock() -> ExitCode {
     match act(Arguments::parse().command).await {
         Ok(code) => code,
         // Whoever reads the output has what he wanted, as with `head`.

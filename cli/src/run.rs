@@ -1,21 +1,24 @@
 //! `run`: a command that runs while a lock is held.
 //!
 //! ```text
-//! acquire ─ granted ─ start the command ─┬ it ends ........... release
-//!    │                                   └ the lock is lost .. SIGTERM, SIGKILL, then no release: it is not ours
+//! acquire ─ granted ─ start the command ─┬ it ends ....................................... release
+//!    │                                   └ the lock is lost, or its lease nears its end .. SIGTERM, SIGKILL, release
 //!    └ a signal ...... wait for the answer of the try, release what it granted
 //! ```
 
 use crate::arguments::RunOptions;
 use crate::exit::{self, Failure};
 use crate::held::acquire_or_end;
+use crate::running::{Event, Running};
 use crate::screen;
-use crate::signals::{Signals, Target};
-use lambda_lock::{Error, ErrorKind, Lock, LockClient, ReleaseOutcome};
+use crate::signals::Signals;
+use lambda_lock::{Lock, LockClient, ReleaseOutcome};
 use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::future::pending;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
-use tokio::process::{Child, Command};
+use std::time::Duration;
 
 /// As shells do it: what is added to the number of a signal.
 const SIGNALLED: i32 = 128;
@@ -24,90 +27,92 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<ExitCode, Failure> {
+    let grace = grace(options);
     let mut signals = Signals::new()?;
     let mut lock = match acquire_or_end(locks, &options.how, &mut signals).await? {
         Ok(lock) => lock,
         Err(code) => return Ok(code),
     };
-    let mut child = match start(&lock, options) {
-        Ok(child) => child,
+    let mut running = match Running::start(&lock, options, grace) {
+        Ok(running) => running,
         Err(error) => {
-            let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-            complain(&format!("{} cannot be started: {error}", options.command[0].display()));
-            return Ok(release(lock).await.unwrap_or(ExitCode::from(code)));
+            let code = not_started(&options.command[0], &error);
+            return Ok(release(lock, None).await.unwrap_or(code));
         }
     };
-    let target = Target::of(&child, !options.foreground);
-    match lock.keep_alive(ended(&mut child, &mut signals, target)).await {
-        Ok(status) => {
-            let code = code_of(status?);
-            Ok(release(lock).await.unwrap_or(code))
-        }
-        Err(error) => {
-            stop(&mut child, target, options).await?;
-            Ok(given_up(lock, &error).await)
-        }
-    }
+    renew_until_it_ends(&mut lock, &mut running, &mut signals).await?;
+    let was_told_to_end = running.was_told_to_end();
+    let status = running.reap()?;
+    let of_lock = release(lock, Some(status)).await;
+    Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or(code_of(status)) })
 }
 
-fn start(lock: &Lock, options: &RunOptions) -> std::io::Result<Child> {
-    let mut command = Command::new(&options.command[0]);
-    command.args(&options.command[1..]);
-    command.env("LOCK_KEY", lock.key().key()).env("FENCING_TOKEN", lock.fencing_token().to_string());
-    if !options.foreground {
-        command.process_group(0);
+/// How long the command may still run after SIGTERM. A longer time would end commands whose lock can be renewed.
+fn grace(options: &RunOptions) -> Duration {
+    let longest = Duration::from_millis(u64::try_from(options.how.lease.as_millis() / 3).unwrap_or(u64::MAX));
+    if options.kill_after > longest {
+        let [given, lease, longest] = [options.kill_after, options.how.lease, longest].map(humantime::format_duration);
+        complain(&format!(
+            "--kill-after {given} is more than a third of the lease of {lease}: the command may run for {longest} after \
+             SIGTERM. Give a longer --lease or a shorter --kill-after"
+        ));
     }
-    command.spawn()
+    options.kill_after.min(longest)
 }
 
-/// Waits for the command, and passes on the signals that this process gets.
-async fn ended(child: &mut Child, signals: &mut Signals, target: Target) -> std::io::Result<ExitStatus> {
+/// Renews the lock while the command runs, and before a command that was stopped continues.
+async fn renew_until_it_ends(lock: &mut Lock, running: &mut Running, signals: &mut Signals) -> std::io::Result<()> {
+    let mut can_be_renewed = true;
     loop {
+        let is_paused = running.is_paused();
+        let renewed = async {
+            if is_paused { lock.checkpoint().await } else { lock.keep_alive(pending()).await }
+        };
         tokio::select! {
-            status = child.wait() => return status,
-            signal = signals.next() => target.pass_on(signal),
+            event = running.next(signals) => if event? == Event::Ended {
+                return Ok(());
+            },
+            renewed = renewed, if can_be_renewed => {
+                match renewed {
+                    Err(error) if error.is_lost() => running.end(),
+                    Ok(()) | Err(_) => running.go_on(),
+                }
+                can_be_renewed = !running.was_told_to_end();
+            }
         }
     }
 }
 
-/// Ends the command, and in a group of its own also what it started.
-async fn stop(child: &mut Child, target: Target, options: &RunOptions) -> Result<(), Failure> {
-    complain("the lock is lost: the command is stopped");
-    target.send(Signal::TERM);
-    // A command that is stopped gets no other signal before.
-    target.send(Signal::CONT);
-    let ended = tokio::time::timeout(options.kill_after, child.wait()).await;
-    target.send(Signal::KILL);
-    if ended.is_err() {
-        child.wait().await?;
-    }
-    Ok(())
+/// Tells why a command did not start. Returns what to exit with.
+pub(crate) fn not_started(program: &OsStr, error: &std::io::Error) -> ExitCode {
+    complain(&format!("{} cannot be started: {error}", program.display()));
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    ExitCode::from(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE })
 }
 
-/// Releases the lock. Returns what to exit with if it was not ours to the end, or may be left to its lease.
-pub(crate) async fn release(lock: Lock) -> Option<ExitCode> {
+/// Releases the lock, after a command has ended. Returns what to exit with if it was not ours to the end, or may be left to its
+/// lease.
+pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<ExitCode> {
     let key = lock.key().clone();
-    match lock.release().await {
-        Ok(ReleaseOutcome::Released) => None,
-        Ok(ReleaseOutcome::AlreadyGone) => {
-            complain(&format!("{key} was lost before it was released: what the command did must be fenced"));
-            Some(ExitCode::from(exit::LOST))
+    let (what, code) = match if lock.watch().is_lost() { None } else { Some(lock.release().await) } {
+        None => (format!("the lock {key} is no longer ours: stop, and do not write"), exit::LOST),
+        Some(Ok(ReleaseOutcome::Released)) => return None,
+        Some(Ok(ReleaseOutcome::AlreadyGone)) => {
+            (format!("{key} was lost before it was released: what the command did must be fenced"), exit::LOST)
         }
-        Err(error) => {
-            complain(&format!("{error}; the lock may be held until its lease ends"));
-            Some(ExitCode::from(exit::of_kind(error.kind())))
-        }
-    }
+        Some(Err(error)) => (format!("{error}; the lock may be held until its lease ends"), exit::of_kind(error.kind())),
+    };
+    complain(&(what + &command.map(how_it_ended).unwrap_or_default()));
+    Some(ExitCode::from(code))
 }
 
-/// After the command was stopped, because the lock could not be renewed.
-async fn given_up(lock: Lock, error: &Error) -> ExitCode {
-    complain(&error.to_string());
-    if error.kind() != ErrorKind::Lost {
-        // It may be ours still, and the command has ended.
-        let _ = lock.release().await;
+/// The command's own exit code, where that of this process says something else.
+fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("; the command ended with exit code {code}"),
+        (_, Some(signal)) => format!("; the command was ended by signal {signal}"),
+        (None, None) => String::new(),
     }
-    ExitCode::from(exit::LOST)
 }
 
 fn code_of(status: ExitStatus) -> ExitCode {

@@ -1,60 +1,81 @@
-//! The signals that end a command, and those that are sent to one.
+//! The signals that end or stop a process, as this one gets them.
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::Child;
+use rustix::process::{Signal, getpid, kill_process};
+use std::future::poll_fn;
+use std::task::Poll;
 use tokio::signal::unix::{self, SignalKind};
 
-/// SIGINT, SIGTERM and SIGHUP, as they arrive.
-pub(crate) struct Signals {
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
-    hang_up: unix::Signal,
-}
+/// What ends a process that does not handle it. Left out are SIGKILL, faults of the program, and what has no name: they end
+/// this process, and on Linux the command with it.
+const ENDING: &[Signal] = &[
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::ABORT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::TERM,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::VTALARM,
+    Signal::PROF,
+    #[cfg(target_os = "linux")]
+    Signal::IO,
+    #[cfg(target_os = "linux")]
+    Signal::POWER,
+];
+
+/// What stops a process that does not handle it.
+const STOPPING: &[Signal] = &[Signal::TSTP, Signal::TTIN, Signal::TTOU];
+
+/// The signals that end or stop a process, as they arrive.
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: unix::signal(SignalKind::interrupt())?,
-            terminate: unix::signal(SignalKind::terminate())?,
-            hang_up: unix::signal(SignalKind::hangup())?,
-        })
+        let ignored = ignored();
+        let listened_to = ENDING.iter().chain(STOPPING).filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
+        let listen = |signal: &Signal| Ok((*signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+        listened_to.map(listen).collect::<std::io::Result<_>>().map(Self)
     }
 
     /// The next one. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::INT,
-            _ = self.terminate.recv() => Signal::TERM,
-            _ = self.hang_up.recv() => Signal::HUP,
+        let arrived = poll_fn(|context| {
+            let mut all = self.0.iter_mut();
+            let arrived = all.find_map(|(signal, arrivals)| arrivals.poll_recv(context).is_ready().then_some(*signal));
+            arrived.map_or(Poll::Pending, Poll::Ready)
+        });
+        arrived.await
+    }
+
+    /// The next one that ends. What stops is obeyed meanwhile. Cancel safe.
+    pub(crate) async fn next_ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if !stops(signal) {
+                return signal;
+            }
+            stop_this_process();
         }
     }
 }
 
-/// Where the signals for a command go.
-#[derive(Clone, Copy)]
-pub(crate) struct Target {
-    pid: Option<Pid>,
-    /// The command leads a process group of its own.
-    group: bool,
+/// The signals that this process was told to ignore, as `nohup` does it, by their bits. The command ignores them too.
+fn ignored() -> u64 {
+    // Elsewhere than on Linux it is not known.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
-impl Target {
-    pub(crate) fn of(child: &Child, group: bool) -> Self {
-        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Self { pid, group }
-    }
+pub(crate) fn stops(signal: Signal) -> bool {
+    STOPPING.contains(&signal)
+}
 
-    /// Sends a signal. A command that has ended gets none.
-    pub(crate) fn send(self, signal: Signal) {
-        let Some(pid) = self.pid else { return };
-        // The only error is that nobody is there any more.
-        let _ = if self.group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
-    }
-
-    /// Passes on a signal that this process got. In the foreground the terminal sends SIGINT to the command itself.
-    pub(crate) fn pass_on(self, signal: Signal) {
-        if self.group || signal != Signal::INT {
-            self.send(signal);
-        }
-    }
+/// Stops this process. Returns when somebody continues it.
+pub(crate) fn stop_this_process() {
+    // It cannot fail: the process is there.
+    let _ = kill_process(getpid(), Signal::STOP);
 }

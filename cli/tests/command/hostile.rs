@@ -208,7 +208,7 @@ async fn a_closed_pipe_or_a_full_disk_ends_no_command_in_a_panic() {
 }
 
 /// A proxy in front of the table, and the command that goes through it.
-async fn behind(place: &Place) -> AuthorizingProxy {
+pub(crate) async fn behind(place: &Place) -> AuthorizingProxy {
     let table = format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{TABLE}");
     let role = ["GetItem", "Scan", "UpdateItem"].map(|action| Grant::new(format!("dynamodb:{action}"), table.clone()));
     let roles = BTreeMap::from([("local".to_owned(), role.into_iter().collect::<Role>())]);

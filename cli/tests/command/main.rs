@@ -11,4 +11,6 @@ mod looking;
 mod place;
 mod restored;
 mod run;
+mod run_beyond;
+mod run_signals;
 mod session;

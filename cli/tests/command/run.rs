@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-fn millis(millis: u64) -> Duration {
+pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// A file that a shell script of a test writes.
-fn file(name: &str) -> PathBuf {
+pub(crate) fn file(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_file(&path);
     path
 }
 
-async fn written(path: &Path) -> String {
+pub(crate) async fn written(path: &Path) -> String {
     let begun = Instant::now();
     loop {
         match std::fs::read_to_string(path) {
@@ -33,33 +33,33 @@ async fn written(path: &Path) -> String {
     }
 }
 
-fn run(place: &Place, options: &[&str], script: &str) -> Command {
+pub(crate) fn run(place: &Place, options: &[&str], script: &str) -> Command {
     let mut command = place.command();
     command.args(["run", "k"]).args(options).args(["--", "sh", "-c", script]);
     command
 }
 
-fn spawned(mut command: Command) -> Child {
+pub(crate) fn spawned(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-async fn ended(child: Child) -> Ended {
+pub(crate) async fn ended(child: Child) -> Ended {
     let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { status: output.status, out: text(output.stdout), err: text(output.stderr) }
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
 }
 
-fn is_running(pid: &str) -> bool {
+pub(crate) fn is_running(pid: &str) -> bool {
     // A zombie has ended: its parent has only not looked yet.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     test_kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap()).is_ok() && !stat.contains(") Z ")
 }
 
-async fn break_it(place: &Place) {
+pub(crate) async fn break_it(place: &Place) {
     let locks = place.locks("operator");
     let seen = locks.peek("k").await.unwrap().unwrap().version;
     // A renewal may come between.

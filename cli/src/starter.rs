@@ -1,0 +1,56 @@
+//! The first stage of a command that runs under a lock, so that it does not outlive `lambda-lock`.
+//!
+//! Only a process itself can ask for a signal at the death of its parent. So `lambda-lock` starts itself anew, asks for that
+//! signal, and becomes the command.
+
+use crate::run;
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
+
+/// The command, of which the caller still sets environment and group.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn command(words: &[OsString]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn become_the_command() -> Option<ExitCode> {
+    None
+}
+
+/// The name of the first stage, in the place of the program's name.
+#[cfg(target_os = "linux")]
+const STARTER: &str = "lambda-lock: starts a command";
+
+/// The command, of which the caller still sets environment and group. It must be started by the main thread: the death of the
+/// thread counts.
+#[cfg(target_os = "linux")]
+pub(crate) fn command(words: &[OsString]) -> Command {
+    use std::os::unix::process::CommandExt;
+    // This program, also where its file was replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(STARTER).arg(std::process::id().to_string()).args(words);
+    command
+}
+
+/// Becomes the command, in the first stage. Returns what to exit with if it cannot, and nothing outside of the first stage.
+#[cfg(target_os = "linux")]
+pub(crate) fn become_the_command() -> Option<ExitCode> {
+    use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+    use std::os::unix::process::CommandExt;
+    let mut words = std::env::args_os();
+    if words.next()? != STARTER {
+        return None;
+    }
+    let holder = words.next()?.to_str().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+    let program = words.next()?;
+    let error = match set_parent_process_death_signal(Some(Signal::KILL)) {
+        // It died before it could be asked for.
+        Ok(()) if getppid() != holder => return Some(ExitCode::FAILURE),
+        Ok(()) => Command::new(&program).args(words).exec(),
+        Err(error) => error.into(),
+    };
+    Some(run::not_started(&program, &error))
+}

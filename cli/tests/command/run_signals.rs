@@ -1,0 +1,229 @@
+//! `run`: no signal leaves the command at work without its lock.
+
+use crate::place::{Place, end};
+use crate::run::{PATIENCE, ended, file, is_running, millis, run, signal, spawned, written};
+use lambda_lock::{Lock, ReleaseOutcome};
+use rustix::process::Signal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+const LONG: [&str; 2] = ["--lease", "1h"];
+
+/// Ends when this is so.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        sleep(millis(10)).await;
+    }
+}
+
+fn is_stopped(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") T ")
+}
+
+async fn until_both_are_stopped(child: &Child, command: &str) {
+    let wrapper = child.id().unwrap().to_string();
+    until("both are stopped", || is_stopped(&wrapper) && is_stopped(command)).await;
+}
+
+/// How often a command has worked.
+fn beats(path: &Path) -> usize {
+    std::fs::read_to_string(path).unwrap_or_default().lines().count()
+}
+
+/// The lock, as soon as its holder is dead.
+async fn next_of(place: &Place) -> Lock {
+    let begun = Instant::now();
+    loop {
+        let tried = place.locks("next").try_acquire("k").lease(Duration::from_secs(3600)).await.unwrap();
+        if let Some(lock) = tried.granted() {
+            return lock;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the holder goes on");
+        sleep(millis(50)).await;
+    }
+}
+
+/// What this process was told to ignore, the commands that it starts ignore too.
+fn can_be_sent(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    u64::from_str_radix(ignored, 16).unwrap() >> (signal.as_raw() - 1) & 1 == 0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_signal_that_ends_a_process_is_passed_on() {
+    let place = Place::new().await;
+    for sent in [
+        Signal::HUP,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::ABORT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::TERM,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::IO,
+        Signal::POWER,
+    ] {
+        if !can_be_sent(sent) {
+            continue;
+        }
+        let ready = file("every-signal");
+        let script = format!("ulimit -c 0; echo $$ > {}; exec sleep 100", ready.display());
+        let child = spawned(run(&place, &LONG, &script));
+        let pid = written(&ready).await;
+        signal(&child, sent);
+        let ended = ended(child).await;
+        assert_eq!(ended.status.code(), Some(128 + sent.as_raw()), "{sent:?}: {ended:?}");
+        assert!(!is_running(&pid), "{sent:?}");
+        assert!(place.is_free("k").await, "{sent:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_ends_lambda_lock_itself_ends_the_command() {
+    let place = Place::new().await;
+    for (index, sent) in [Signal::KILL, Signal::TRAP, Signal::SYS].into_iter().enumerate() {
+        for foreground in [&[][..], &["--foreground"]] {
+            let ready = file(&format!("wrapper-{index}-{}", foreground.len()));
+            let script = format!("ulimit -c 0; echo $$ > {}; exec sleep 100", ready.display());
+            // The locks of those before are held until their lease ends.
+            let options = [&["--wait", "20s", "--lease", "1s"], foreground].concat();
+            let child = spawned(run(&place, &options, &script));
+            let pid = written(&ready).await;
+            signal(&child, sent);
+            until("the command ends with lambda-lock", || !is_running(&pid)).await;
+            assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended(child).await.status), Some(sent.as_raw()));
+        }
+    }
+}
+
+/// Ctrl-Z in a terminal goes to `lambda-lock` alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_stopped_with_lambda_lock_and_does_nothing_beside_the_next_holder() {
+    let place = Place::new().await;
+    let (ready, work) = (file("stopped-ready"), file("stopped-work"));
+    let script =
+        format!("trap '' TERM; echo $$ > {}; while :; do echo x >> {}; sleep 0.02; done", ready.display(), work.display());
+    let child = spawned(run(&place, &["--lease", "3s"], &script));
+    let pid = written(&ready).await;
+    signal(&child, Signal::TSTP);
+    until_both_are_stopped(&child, &pid).await;
+    let done = beats(&work);
+    let next = next_of(&place).await;
+    signal(&child, Signal::CONT);
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(!is_running(&pid));
+    assert_eq!(beats(&work), done, "it did nothing since it was stopped");
+    assert_eq!(next.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_stopped_continues_when_its_lock_was_renewed() {
+    let place = Place::new().await;
+    for (sent, foreground) in [
+        (Signal::TSTP, &[][..]),
+        (Signal::TTIN, &[]),
+        (Signal::TTOU, &[]),
+        (Signal::TSTP, &["--foreground"]),
+    ] {
+        let (ready, work, last) = (file("continued-ready"), file("continued-work"), file("continued-last"));
+        let script = format!(
+            "echo $$ > {}; while [ ! -e {} ]; do echo x >> {}; sleep 0.02; done",
+            ready.display(),
+            last.display(),
+            work.display()
+        );
+        let child = spawned(run(&place, &[&LONG, foreground].concat(), &script));
+        let pid = written(&ready).await;
+        signal(&child, sent);
+        until_both_are_stopped(&child, &pid).await;
+        let version = async || place.locks("test").peek("k").await.unwrap().unwrap().version;
+        let (seen, done) = (version().await, beats(&work));
+        signal(&child, Signal::CONT);
+        until("the command continues", || beats(&work) > done).await;
+        assert_ne!(version().await, seen, "it was renewed before");
+        std::fs::write(&last, "").unwrap();
+        ended(child).await.done();
+        assert!(place.is_free("k").await);
+    }
+}
+
+/// As `nohup` and the background of a shell do it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_is_ignored_stays_so() {
+    let place = Place::new().await;
+    let ready = file("ignored");
+    let script = format!("echo $$ > {}; exec sleep 100", ready.display());
+    let command = run(&place, &LONG, &script);
+    let mut ignoring = Command::new("sh");
+    ignoring.args(["-c", "trap '' HUP QUIT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lambda-lock")]);
+    ignoring.args(command.as_std().get_args()).env_clear().kill_on_drop(true);
+    ignoring.envs(command.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let child = spawned(ignoring);
+    written(&ready).await;
+    signal(&child, Signal::HUP);
+    signal(&child, Signal::QUIT);
+    // Time for one of them to do harm.
+    sleep(millis(500)).await;
+    signal(&child, Signal::TERM);
+    assert_eq!(ended(child).await.code(), 128 + 15);
+    assert!(place.is_free("k").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_owner_names_machine_process_and_call() {
+    let place = Place::new().await;
+    let host = String::from_utf8(std::process::Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+    let owner = async || place.locks("test").peek("k").await.unwrap().unwrap().holder;
+    let is_ours = |owner: &str, pid: u32| {
+        let call = owner.strip_prefix(&format!("{}/{pid}/", host.trim())).unwrap_or_else(|| panic!("{owner}"));
+        assert!(call.len() == 8 && call.chars().all(|digit| digit.is_ascii_hexdigit()), "{owner}");
+    };
+    let child = spawned(run(&place, &LONG, "sleep 100"));
+    let pid = child.id().unwrap();
+    while place.is_free("k").await {
+        sleep(millis(20)).await;
+    }
+    is_ours(&owner().await, pid);
+    signal(&child, Signal::TERM);
+    ended(child).await;
+    let acquire = spawned({
+        let mut acquire = place.command();
+        acquire.args(["acquire", "k"]);
+        acquire
+    });
+    let pid = acquire.id().unwrap();
+    ended(acquire).await.done();
+    is_ours(&owner().await, pid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_may_begin_with_a_hyphen() {
+    let place = Place::new().await;
+    for key in ["-k", "--k"] {
+        assert_eq!(place.run(&["run", key, "--", "sh", "-c", "echo $LOCK_KEY"]).await.done(), format!("{key}\n"));
+        let held = place.run(&["acquire", "--lease", "1h", key]).await.done();
+        let shown = place.run(&["show", key, "--json"]).await.done();
+        assert!(shown.contains(&format!("\"{key}\"")), "{shown}");
+        assert!(place.run(&["watch", key, "--for", "100ms"]).await.done().contains(key));
+        place.run(&["freeze", key, "--reason", "r", "--yes"]).await.done();
+        place.run(&["thaw", key, "--yes"]).await.done();
+        let seen = place.locks("test").peek(key).await.unwrap().unwrap().version;
+        place.run(&["break", key, "--seen", &seen, "--reason", "r", "--yes"]).await.done();
+        assert_eq!(place.run_with(&["release"], &held).await.code(), 0, "{key}");
+        for arguments in [&["history", key][..], &["once-reset", key, "--reason", "r", "--yes"]] {
+            let ended = end(place.command().args(arguments)).await;
+            assert!(!ended.err.contains("unexpected argument"), "{ended:?}");
+        }
+    }
+}
