@@ -28,11 +28,12 @@ Exit codes:
   2   the arguments are wrong
   69  DynamoDB did not respond: it is unknown what was applied
   75  another holder has the lock
-  76  the lock was lost, or changed since it was seen
+  76  the lock was lost, could not be renewed, or changed since it was seen
   77  access was denied
   78  the table cannot be used, or the row is no lock record
-  run exits with the code of its command, or 128 and the number of the signal that ended it. If something is wrong with the lock,
-  it exits with a code of this list, and says on standard error how its command ended.";
+  run exits with the code of its command, or 128 and the number of the signal that ended it.
+  Where something is wrong with the lock, it exits with a code of this list, and says how its
+  command ended.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -72,8 +73,8 @@ pub(crate) enum Command {
     Release(OnTable<ReleaseOptions>),
     /// Run a command while a lock is held: acquire, run, renew, release.
     ///
-    /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock cannot be renewed, it gets SIGTERM before
-    /// the lease ends, by --kill-after, and SIGKILL at its end. When the lock is lost, it gets SIGTERM, and SIGKILL if it still
+    /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock cannot be renewed, it gets SIGTERM
+    /// --kill-after before the lease ends, and SIGKILL at its end. When the lock is lost, it gets SIGTERM, and SIGKILL if it still
     /// runs after --kill-after.
     Run(OnTable<RunOptions>),
     /// Prints the states that acquire, renew and release a lock from a Step Functions state machine with DynamoDB alone, as
@@ -219,8 +220,7 @@ pub(crate) struct ThawOptions {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchOptions {
-    /// The keys of the locks. By default all locks of the table.
-    #[arg(allow_hyphen_values = true)]
+    /// The keys of the locks. By default all locks of the table. Before a key that begins with a hyphen, write --.
     pub(crate) keys: Vec<String>,
     /// The locks' sort key, where the table has one.
     #[arg(long, value_name = "TEXT")]

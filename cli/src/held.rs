@@ -115,8 +115,7 @@ impl<'a> Waiting<'a> {
 
     async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Failure> {
         // It tries again and again instead of waiting in line, so that a signal ends it between two tries.
-        let mut request =
-            locks.try_acquire(self.how.key.key()).owner(&self.owner).lease(self.how.lease).out_of_turn();
+        let mut request = locks.try_acquire(self.how.key.key()).owner(&self.owner).lease(self.how.lease).out_of_turn();
         if let Some((observation, then)) = self.seen.take() {
             request = request.observation(observation.and_waited(then.elapsed()));
         }

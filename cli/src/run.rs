@@ -65,9 +65,7 @@ async fn renew_until_it_ends(lock: &mut Lock, running: &mut Running, signals: &m
     let mut can_be_renewed = true;
     loop {
         let is_paused = running.is_paused();
-        let renewed = async {
-            if is_paused { lock.checkpoint().await } else { lock.keep_alive(pending()).await }
-        };
+        let renewed = async { if is_paused { lock.checkpoint().await } else { lock.keep_alive(pending()).await } };
         tokio::select! {
             event = running.next(signals) => if event? == Event::Ended {
                 return Ok(());
@@ -100,7 +98,9 @@ pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<E
         Some(Ok(ReleaseOutcome::AlreadyGone)) => {
             (format!("{key} was lost before it was released: what the command did must be fenced"), exit::LOST)
         }
-        Some(Err(error)) => (format!("{error}; the lock may be held until its lease ends"), exit::of_kind(error.kind())),
+        Some(Err(error)) => {
+            (format!("{error}; the lock may be held until its lease ends"), exit::of_kind(error.kind()))
+        }
     };
     complain(&(what + &command.map(how_it_ended).unwrap_or_default()));
     Some(ExitCode::from(code))

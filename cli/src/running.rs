@@ -89,6 +89,7 @@ impl Running {
                 },
                 signal = signals.next() => if !signals::stops(signal) {
                     self.pass_on(signal);
+                // Who stops before the command has ended cannot end it in time.
                 } else if !self.was_told_to_end() {
                     self.pause();
                     return Ok(Event::Paused);

@@ -3,7 +3,6 @@
 //! Only a process itself can ask for a signal at the death of its parent. So `lambda-lock` starts itself anew, asks for that
 //! signal, and becomes the command.
 
-use crate::run;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
@@ -38,6 +37,7 @@ pub(crate) fn command(words: &[OsString]) -> Command {
 /// Becomes the command, in the first stage. Returns what to exit with if it cannot, and nothing outside of the first stage.
 #[cfg(target_os = "linux")]
 pub(crate) fn become_the_command() -> Option<ExitCode> {
+    use crate::run;
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
     use std::os::unix::process::CommandExt;
     let mut words = std::env::args_os();

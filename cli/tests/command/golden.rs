@@ -254,7 +254,7 @@ async fn run() {
     golden_coloured(&place, "run-held", &["run", "customer-1", "--", "echo", "ran"]).await;
     let gone = "lambda-lock break free --seen $(lambda-lock show free --json | grep -o 'll1-[^\"]*') --reason r --yes; sleep 20";
     let mut lost = crate::session::shell(&place, "sh");
-    let lost = lost.args(["-c", "exec lambda-lock run free --lease 1s -- sh -c \"$0\"", gone]);
+    let lost = lost.args(["-c", "exec lambda-lock run free --lease 9s --kill-after 3s -- sh -c \"$0\"", gone]);
     assert_golden("run-lost", &end(lost).await);
 }
 

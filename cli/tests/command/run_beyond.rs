@@ -2,11 +2,10 @@
 
 use crate::hostile::behind;
 use crate::place::{Ended, Place};
-use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, run, signal, spawned, written};
+use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
 use lambda_lock::ReleaseOutcome;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate};
 use rustix::process::Signal;
-use std::time::{Duration, Instant};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
@@ -28,16 +27,7 @@ async fn cut_off_from_the_table_the_command_is_gone_before_the_next_holder_comes
         let pid = written(&ready).await;
         proxy.decide(move |_| fate);
 
-        // By the clock on the wall: once its lease has ended for longer than clocks may differ.
-        let begun = Instant::now();
-        let next = loop {
-            let tried = place.locks("next").try_acquire("k").lease(Duration::from_secs(3600)).await.unwrap();
-            match tried.granted() {
-                Some(lock) => break lock,
-                None => assert!(begun.elapsed() < PATIENCE, "the lease ends"),
-            }
-            sleep(millis(50)).await;
-        };
+        let next = next_of(&place).await;
         let works_on = is_running(&pid);
 
         let ended = ended(child).await;
@@ -95,7 +85,9 @@ async fn a_message_that_nobody_reads_does_not_keep_the_command_at_work() {
 async fn how_the_command_ended_is_said_where_the_exit_code_is_that_of_the_lock() {
     let place = Place::new().await;
     let proxy = behind(&place).await;
-    for (index, (last, said)) in [("exit 7", "exit code 7"), ("kill -9 $$", "was ended by signal 9")].into_iter().enumerate() {
+    for (index, (last, said)) in
+        [("exit 7", "exit code 7"), ("kill -9 $$", "was ended by signal 9")].into_iter().enumerate()
+    {
         let (ready, go) = (file(&format!("how-ready-{index}")), file(&format!("how-go-{index}")));
         let script =
             format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done; {last}", ready.display(), go.display());

@@ -1,11 +1,11 @@
 //! `run`: no signal leaves the command at work without its lock.
 
 use crate::place::{Place, end};
-use crate::run::{PATIENCE, ended, file, is_running, millis, run, signal, spawned, written};
-use lambda_lock::{Lock, ReleaseOutcome};
+use crate::run::{PATIENCE, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use lambda_lock::ReleaseOutcome;
 use rustix::process::Signal;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
@@ -32,19 +32,6 @@ async fn until_both_are_stopped(child: &Child, command: &str) {
 /// How often a command has worked.
 fn beats(path: &Path) -> usize {
     std::fs::read_to_string(path).unwrap_or_default().lines().count()
-}
-
-/// The lock, as soon as its holder is dead.
-async fn next_of(place: &Place) -> Lock {
-    let begun = Instant::now();
-    loop {
-        let tried = place.locks("next").try_acquire("k").lease(Duration::from_secs(3600)).await.unwrap();
-        if let Some(lock) = tried.granted() {
-            return lock;
-        }
-        assert!(begun.elapsed() < PATIENCE, "the holder goes on");
-        sleep(millis(50)).await;
-    }
 }
 
 /// What this process was told to ignore, the commands that it starts ignore too.
@@ -111,8 +98,11 @@ async fn a_signal_that_ends_lambda_lock_itself_ends_the_command() {
 async fn a_command_is_stopped_with_lambda_lock_and_does_nothing_beside_the_next_holder() {
     let place = Place::new().await;
     let (ready, work) = (file("stopped-ready"), file("stopped-work"));
-    let script =
-        format!("trap '' TERM; echo $$ > {}; while :; do echo x >> {}; sleep 0.02; done", ready.display(), work.display());
+    let script = format!(
+        "trap '' TERM; echo $$ > {}; while :; do echo x >> {}; sleep 0.02; done",
+        ready.display(),
+        work.display()
+    );
     let child = spawned(run(&place, &["--lease", "3s"], &script));
     let pid = written(&ready).await;
     signal(&child, Signal::TSTP);
@@ -130,12 +120,9 @@ async fn a_command_is_stopped_with_lambda_lock_and_does_nothing_beside_the_next_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_was_stopped_continues_when_its_lock_was_renewed() {
     let place = Place::new().await;
-    for (sent, foreground) in [
-        (Signal::TSTP, &[][..]),
-        (Signal::TTIN, &[]),
-        (Signal::TTOU, &[]),
-        (Signal::TSTP, &["--foreground"]),
-    ] {
+    for (sent, foreground) in
+        [(Signal::TSTP, &[][..]), (Signal::TTIN, &[]), (Signal::TTOU, &[]), (Signal::TSTP, &["--foreground"])]
+    {
         let (ready, work, last) = (file("continued-ready"), file("continued-work"), file("continued-last"));
         let script = format!(
             "echo $$ > {}; while [ ! -e {} ]; do echo x >> {}; sleep 0.02; done",
@@ -215,7 +202,8 @@ async fn a_key_may_begin_with_a_hyphen() {
         let held = place.run(&["acquire", "--lease", "1h", key]).await.done();
         let shown = place.run(&["show", key, "--json"]).await.done();
         assert!(shown.contains(&format!("\"{key}\"")), "{shown}");
-        assert!(place.run(&["watch", key, "--for", "100ms"]).await.done().contains(key));
+        let watched = place.run(&["watch", "--for", "100ms", "--", key]).await.done();
+        assert!(watched.contains(key), "{watched}");
         place.run(&["freeze", key, "--reason", "r", "--yes"]).await.done();
         place.run(&["thaw", key, "--yes"]).await.done();
         let seen = place.locks("test").peek(key).await.unwrap().unwrap().version;
