@@ -4,7 +4,8 @@ use crate::asl::AslOptions;
 use crate::connection;
 use crate::exit::Failure;
 use crate::row::{ONCE, epoch_millis};
-use clap::{Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use lambda_lock::LockKey;
 use std::path::PathBuf;
@@ -21,10 +22,22 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+impl Arguments {
+    /// The arguments of this process. It ends where they are wrong.
+    pub(crate) fn of_command_line() -> Self {
+        Self::try_parse().unwrap_or_else(|error| {
+            // Of what is missing, clap says how it would be given, beside all that was given: a variable is no argument.
+            let without = Self::command().mut_subcommands(|command| command.mut_args(|arg| arg.env(Resettable::Reset)));
+            let again = without.try_get_matches().err().filter(|again| again.kind() == error.kind());
+            again.filter(|_| error.use_stderr()).unwrap_or(error).exit()
+        })
+    }
+}
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0   done
-  1   something else went wrong
+  1   something else went wrong, or the question was answered with no
   2   the arguments are wrong
   69  DynamoDB did not respond: it is unknown what was applied
   75  another holder has the lock
@@ -117,6 +130,9 @@ pub(crate) struct ListOptions {
     /// Only keys that begin like this.
     #[arg(long, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
+    /// Only keys that contain this.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) contains: Option<String>,
     /// Only locks whose owner's name contains this.
     #[arg(long, value_name = "TEXT")]
     pub(crate) owner: Option<String>,

@@ -19,6 +19,6 @@ pub(crate) fn confirm(what: &str) -> Result<(), Failure> {
     input.read_line(&mut answer)?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::Usage("nothing was changed".to_owned())),
+        _ => Err(Failure::Declined),
     }
 }

@@ -1,16 +1,23 @@
 //! Where the table is, and how the client is configured.
 
 use crate::exit::Failure;
-use aws_config::profile::ProfileFileCredentialsProvider;
+use crate::https;
+use aws_config::profile::{self, ProfileFileCredentialsProvider};
+use aws_config::provider_config::ProviderConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_runtime::env_config::file::EnvConfigFiles;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::ProvideCredentials;
-use aws_smithy_http_client::tls;
+use aws_types::os_shim_internal::{Env, Fs};
+use aws_types::service_config::ServiceConfigKey;
 use clap::ValueEnum;
 use lambda_lock::protocol::Schema;
 use lambda_lock::{Dialect, LockClient};
+use std::sync::Mutex;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 /// Which table, and with which settings. They must be those of the other callers.
 #[derive(Debug, clap::Args)]
@@ -49,8 +56,11 @@ pub(crate) struct Options {
     #[arg(long, env = "AWS_REGION", hide_env_values = true)]
     region: Option<String>,
     /// Another DynamoDB, such as that of cargo local.
-    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL", value_parser = endpoint)]
     endpoint_url: Option<String>,
+    /// What all clients of a command share, so that credentials are asked for once: a code of an MFA device counts once.
+    #[arg(skip)]
+    config: OnceCell<SdkConfig>,
 }
 
 /// By how much two wall clocks may differ, or that no wall clock counts.
@@ -65,8 +75,24 @@ fn max_clock_skew(text: &str) -> Result<MaxClockSkew, String> {
     Ok(MaxClockSkew(Some(Duration::from_millis(millis))))
 }
 
+fn endpoint(url: &str) -> Result<String, String> {
+    let is_one = url.parse::<http::Uri>().is_ok_and(|url| {
+        let has_port = url.authority().zip(url.host()).is_some_and(|(authority, host)| !authority.as_str().ends_with(host));
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.host().is_some_and(|host| !host.is_empty())
+            && (!has_port || url.port_u16().is_some())
+    });
+    if is_one { Ok(url.to_owned()) } else { Err("give a URL with its scheme, such as http://127.0.0.1:8000".to_owned()) }
+}
+
+/// The services that are asked, as the SDK names them.
+const SERVICES: [&str; 8] =
+    ["CloudFormation", "DynamoDB", "DynamoDB Streams", "SFN", "Signin", "SSO", "SSO OIDC", "STS"];
+
 /// How long one response may take. By default the SDK waits for ever. A page of a table has 1 MB.
-const ATTEMPT: Duration = Duration::from_secs(10);
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// How long a request may take with its retries.
+const REQUEST: Duration = Duration::from_secs(10);
 
 /// How long is waited for services that only add to what is shown. They may not be reachable from here.
 fn of_others() -> TimeoutConfig {
@@ -79,18 +105,57 @@ enum Leases {
     Go,
 }
 
+/// Credentials that were resolved already, and where the next ones come from when they end.
+#[derive(Debug)]
+struct Known {
+    first: Mutex<Option<Credentials>>,
+    then: SharedCredentialsProvider,
+}
+
+impl ProvideCredentials for Known {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        match self.first.lock().ok().and_then(|mut first| first.take()) {
+            Some(first) => future::ProvideCredentials::ready(Ok(first)),
+            None => self.then.provide_credentials(),
+        }
+    }
+}
+
+/// The SDK leaves out an endpoint that is none, and would ask AWS instead.
+fn check_endpoints(config: &SdkConfig) -> Result<(), Failure> {
+    for service in SERVICES {
+        let key = ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
+        let url = key.ok().and_then(|key| config.service_config()?.load_config(key));
+        if let Some((url, Err(why))) = url.map(|url| (url.clone(), endpoint(&url))) {
+            let variable = service.to_uppercase().replace(' ', "_");
+            return Err(Failure::Usage(format!(
+                "{url:?} is no endpoint of {service}: {why}, in AWS_ENDPOINT_URL_{variable}, AWS_ENDPOINT_URL or endpoint_url \
+                 of the profile"
+            )));
+        }
+    }
+    Ok(())
+}
+
 impl Options {
-    /// The configuration of AWS. It may ask for credentials.
-    pub(crate) async fn config(&self) -> Result<SdkConfig, Failure> {
-        let https = aws_smithy_http_client::Builder::new()
-            .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
-            .build_https();
-        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).build();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https).timeout_config(timeouts);
+    /// The configuration of AWS. It may ask for credentials, once.
+    pub(crate) async fn config(&self) -> Result<&SdkConfig, Failure> {
+        self.config.get_or_try_init(|| self.load()).await
+    }
+
+    async fn load(&self) -> Result<SdkConfig, Failure> {
+        let name = self.profile.clone().map(Into::into);
+        // Where the files cannot be read, the loader below does without too.
+        let profile = profile::load(&Fs::real(), &Env::real(), &EnvConfigFiles::default(), name).await.ok();
+        let https = https::client(profile.as_ref())?;
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(REQUEST).build();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https.clone());
+        loader = loader.timeout_config(timeouts.clone());
         if let Some(profile) = &self.profile {
-            // As the AWS command line does it, and unlike the SDK: who names a profile means that account.
-            let credentials = ProfileFileCredentialsProvider::builder().profile_name(profile).build();
-            loader = loader.profile_name(profile).credentials_provider(credentials);
+            loader = loader.profile_name(profile);
         }
         // The AWS command line knows the second variable, and the SDK does not.
         let region = self.region.clone().or_else(|| std::env::var("AWS_DEFAULT_REGION").ok());
@@ -101,13 +166,23 @@ impl Options {
         if config.region().is_none() {
             return Err(Failure::Usage("no Region is known: give --region, or set AWS_REGION".to_owned()));
         }
+        check_endpoints(&config)?;
+        let credentials = match &self.profile {
+            // As the AWS command line does it, and unlike the SDK: who names a profile means that account.
+            Some(profile) => {
+                let with = ProviderConfig::default().with_http_client(https).with_timeout_config(timeouts);
+                let with = with.with_region(config.region().cloned());
+                let provider = ProfileFileCredentialsProvider::builder().configure(&with).profile_name(profile).build();
+                Some(SharedCredentialsProvider::new(provider))
+            }
+            None => config.credentials_provider(),
+        };
+        let Some(credentials) = credentials else { return Ok(config) };
         // Otherwise each request would end as one without a response.
-        if let Some(credentials) = config.credentials_provider() {
-            let profile = self.profile.as_deref();
-            let provided = credentials.provide_credentials().await;
-            provided.map_err(|error| Failure::without_credentials(profile, &error))?;
-        }
-        Ok(config)
+        let first = credentials.provide_credentials().await;
+        let first = first.map_err(|error| Failure::without_credentials(self.profile.as_deref(), &error))?;
+        let known = Known { first: Mutex::new(Some(first)), then: credentials };
+        Ok(config.into_builder().credentials_provider(SharedCredentialsProvider::new(known)).build())
     }
 
     /// A client of Step Functions. `None` where DynamoDB is another one than that of AWS, and Step Functions is not given.
@@ -141,7 +216,7 @@ impl Options {
 
     /// The client. It sends nothing yet, but may ask for credentials.
     pub(crate) async fn open(&self) -> Result<LockClient, Failure> {
-        let dynamodb = self.dynamodb(&self.config().await?);
+        let dynamodb = self.dynamodb(self.config().await?);
         let mut builder = LockClient::builder(dynamodb, &self.table).key_attribute(&self.key_attribute).dialect(
             match self.lease_dialect {
                 Leases::Java => Dialect::Java,

@@ -65,12 +65,12 @@ impl Findings {
 
 pub(crate) async fn doctor(connection: &connection::Options, options: &DoctorOptions) -> Result<ExitCode, Failure> {
     let config = connection.config().await?;
-    let (dynamodb, locks) = (connection.dynamodb(&config), connection.open().await?);
+    let (dynamodb, locks) = (connection.dynamodb(config), connection.open().await?);
     let mut findings = Findings::default();
     findings.tried("table", locks.check_table().await, "it is active, and has the key attributes of these options");
     let table = about_the_table(&mut findings, connection, &dynamodb).await;
     about_ttl(&mut findings, connection, &dynamodb).await;
-    about_what_is_deployed(&mut findings, connection, &config).await;
+    about_what_is_deployed(&mut findings, connection, config).await;
     try_to_read(&mut findings, &locks, own_key(connection)).await;
     if table.is_some_and(|table| index_of(&table).is_some()) {
         try_the_index(&mut findings, connection, &dynamodb).await;

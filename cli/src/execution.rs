@@ -43,7 +43,7 @@ async fn ask(connection: &connection::Options, workflow: &str, region: &str) -> 
     if config.region().is_none_or(|own| own.as_ref() != region) {
         return Err(format!("it is in another Region, {region}, and only that of the table is asked"));
     }
-    let Some(client) = connection.step_functions(&config) else {
+    let Some(client) = connection.step_functions(config) else {
         return Err("another DynamoDB was given, and no AWS_ENDPOINT_URL_SFN".to_owned());
     };
     match client.describe_execution().execution_arn(workflow).send().await {

@@ -32,6 +32,8 @@ pub(crate) enum Failure {
     Lost(String),
     /// The arguments, or what was read, cannot be used.
     Usage(String),
+    /// Somebody was asked, and has said no.
+    Declined,
     /// A request that is not the lock's failed.
     Sdk {
         message: String,
@@ -55,7 +57,7 @@ impl Failure {
             Self::Lost(_) => LOST,
             Self::Usage(_) => USAGE,
             Self::Sdk { code, .. } => *code,
-            Self::Io(_) | Self::Unprinted(_) => OTHER,
+            Self::Declined | Self::Io(_) | Self::Unprinted(_) => OTHER,
         })
     }
 }
@@ -100,6 +102,14 @@ where
     with_causes(error)
 }
 
+/// What failed, and why no response came. What DynamoDB itself has said stands in the error's text.
+pub(crate) fn with_reasons(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Unknown => with_causes(error),
+        _ => error.to_string(),
+    }
+}
+
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
@@ -113,7 +123,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock(error) => f.write_str(&screen::plain(&error.to_string())),
+            Self::Lock(error) => f.write_str(&screen::plain(&with_reasons(error))),
             Self::Held(key, held) if held.freeze_reason.is_some() => {
                 let reason = screen::plain(held.freeze_reason.as_deref().unwrap_or_default());
                 let key = screen::plain(&key.to_string());
@@ -130,6 +140,7 @@ impl fmt::Display for Failure {
             Self::Lost(message) | Self::Usage(message) | Self::Sdk { message, .. } => {
                 f.write_str(&screen::plain(message))
             }
+            Self::Declined => f.write_str("nothing was changed"),
             Self::Io(error) => error.fmt(f),
             Self::Unprinted(error) => write!(f, "the lock cannot be printed: {error}"),
         }

@@ -48,7 +48,7 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
 /// The table's stream, with both images of each row.
 async fn stream(connection: &connection::Options) -> Result<(Client, String), Failure> {
     let config = connection.config().await?;
-    let described = connection.dynamodb(&config).describe_table().table_name(connection.table()).send().await;
+    let described = connection.dynamodb(config).describe_table().table_name(connection.table()).send().await;
     let table = described.map_err(|error| of_request(&error, connection.table()))?.table;
     let stream = table.and_then(|table| Some((table.latest_stream_arn?, table.stream_specification?)));
     match stream {
@@ -56,7 +56,7 @@ async fn stream(connection: &connection::Options) -> Result<(Client, String), Fa
             if specification.stream_view_type.as_ref().map(|view| view.as_str())
                 == Some(StreamViewType::NewAndOldImages.as_str()) =>
         {
-            let mut config = aws_sdk_dynamodbstreams::config::Builder::from(&config);
+            let mut config = aws_sdk_dynamodbstreams::config::Builder::from(config);
             if let Some(url) = connection.endpoint_url() {
                 config = config.endpoint_url(url);
             }

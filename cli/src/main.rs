@@ -13,6 +13,7 @@ mod exit;
 mod freeze;
 mod held;
 mod history;
+mod https;
 mod list;
 mod once_reset;
 mod raise_tokens;
@@ -30,8 +31,9 @@ mod watch;
 
 use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -40,8 +42,17 @@ fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn lambda_lock() -> ExitCode {
-    match act(Arguments::parse().command).await {
+    let acted = match without_empty_variables() {
+        Ok(()) => act(Arguments::of_command_line().command).await,
+        Err(failure) => Err(failure),
+    };
+    match acted {
         Ok(code) => code,
+        // Nothing went wrong: somebody was asked, and has answered.
+        Err(failure @ Failure::Declined) => {
+            screen::tell(&failure);
+            failure.code()
+        }
         // Whoever reads the output has what he wanted, as with `head`.
         Err(Failure::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
@@ -49,6 +60,25 @@ async fn lambda_lock() -> ExitCode {
             failure.code()
         }
     }
+}
+
+/// Begins anew without the variables that are set and empty, if there are any. The SDK reads its variables itself, and takes an
+/// empty one for a value. `AWS_PAGER` means something when it is empty, to a command that `run` starts.
+fn without_empty_variables() -> Result<(), Failure> {
+    let is_ours = |name: &str| {
+        (name.starts_with("AWS_") && name != "AWS_PAGER") || name.starts_with("LOCK_") || name == "COLUMNS"
+    };
+    let variables = std::env::vars_os().filter(|(_, value)| value.is_empty());
+    let empty: Vec<_> = variables.filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_ours(name)).collect();
+    if empty.is_empty() {
+        return Ok(());
+    }
+    let mut anew = std::process::Command::new(std::env::current_exe()?);
+    anew.args(std::env::args_os().skip(1));
+    empty.iter().for_each(|name| {
+        anew.env_remove(name);
+    });
+    Err(Failure::Usage(format!("{} cannot be read, because they are empty: unset them ({})", empty.join(", "), anew.exec())))
 }
 
 async fn act(command: Command) -> Result<ExitCode, Failure> {
@@ -80,7 +110,11 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Man { directory } => {
             match directory {
-                Some(directory) => clap_mangen::generate_to(Arguments::command(), directory)?,
+                Some(directory) => {
+                    let wrong = |error| Failure::Usage(format!("{} cannot be written: {error}", directory.display()));
+                    std::fs::create_dir_all(&directory).map_err(wrong)?;
+                    clap_mangen::generate_to(Arguments::command(), &directory).map_err(wrong)?;
+                }
                 None => clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout())?,
             }
             Ok(ExitCode::SUCCESS)

@@ -34,7 +34,7 @@ pub(crate) async fn raise_tokens(
     options: &RaiseTokensOptions,
 ) -> Result<ExitCode, Failure> {
     let raising = Raising {
-        dynamodb: connection.dynamodb(&connection.config().await?),
+        dynamodb: connection.dynamodb(connection.config().await?),
         table: connection.table(),
         schema: connection.schema(),
         floor: options.floor()?,

@@ -9,6 +9,7 @@ mod golden;
 mod hostile;
 mod looking;
 mod place;
+mod reaching;
 mod restored;
 mod run;
 mod run_beyond;

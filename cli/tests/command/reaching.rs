@@ -1,0 +1,392 @@
+//! How the command finds credentials, endpoints, proxies and certificates.
+
+use crate::place::{Ended, LEASE, Place, TABLE, end};
+use lambda_lock_local::LocalDynamoDb;
+use lambda_lock_local::authorize::{AuthorizingProxy, Grant, Role};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio_rustls::TlsAcceptor;
+
+/// A server, and the requests that it got: their heads and bodies.
+struct Server {
+    endpoint: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// It answers each request with a body.
+    async fn answering(answer: fn(&str) -> (u16, String)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let seen = asked.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let request = request(&mut stream).await;
+                let (status, body) = answer(&request);
+                seen.lock().unwrap().push(request);
+                let length = body.len();
+                let head = format!("HTTP/1.1 {status} .\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+            }
+        });
+        Self { endpoint, asked }
+    }
+
+    fn asked(&self, what: &str) -> usize {
+        self.asked.lock().unwrap().iter().filter(|request| request.contains(what)).count()
+    }
+}
+
+async fn request(stream: &mut TcpStream) -> String {
+    let mut read = String::new();
+    loop {
+        let mut buffer = [0; 4096];
+        let count = stream.read(&mut buffer).await.unwrap();
+        read += std::str::from_utf8(&buffer[..count]).unwrap();
+        let Some((head, body)) = read.split_once("\r\n\r\n") else { continue };
+        let head = head.to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if count == 0 || body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+            return read;
+        }
+    }
+}
+
+/// STS, the portal of SSO, and the credentials of a container.
+fn credentials(request: &str) -> (u16, String) {
+    const FOREVER: &str = "2100-01-01T00:00:00Z";
+    let sts = |operation: &str, id: &str| {
+        format!(
+            "<{operation}Response><{operation}Result><Credentials><AccessKeyId>{id}</AccessKeyId>\
+             <SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>{FOREVER}</Expiration>\
+             </Credentials></{operation}Result></{operation}Response>"
+        )
+    };
+    let body = match request {
+        _ if request.contains("Action=AssumeRoleWithWebIdentity") => sts("AssumeRoleWithWebIdentity", "web"),
+        // What a container has is the source of a role.
+        _ if request.contains("Action=AssumeRole") && request.contains("Credential=container/") => {
+            sts("AssumeRole", "container-role")
+        }
+        _ if request.contains("Action=AssumeRole") => sts("AssumeRole", "role"),
+        _ if request.contains("GET /federation/credentials") => {
+            r#"{"roleCredentials":{"accessKeyId":"sso","secretAccessKey":"s","sessionToken":"t","expiration":4102444800000}}"#.to_owned()
+        }
+        _ => format!(r#"{{"AccessKeyId":"container","SecretAccessKey":"s","Token":"t","Expiration":"{FOREVER}"}}"#),
+    };
+    (200, body)
+}
+
+/// A directory of the test's own.
+fn directory(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reaching").join(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+fn file(path: PathBuf, text: &str) -> String {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_is_used_wherever_its_credentials_come_from() {
+    let place = Place::new().await;
+    let may_look = Grant::new("dynamodb:Scan", format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{TABLE}"));
+    let names = ["role", "web", "container-role", "sso", "login", "process"];
+    let roles = names.map(|name| (name.to_owned(), Role::from_iter([may_look.clone()])));
+    let proxy = AuthorizingProxy::start(place.local.endpoint(), BTreeMap::from(roles)).await.unwrap();
+    let server = Server::answering(credentials).await;
+    let home = directory("profiles");
+    let token = file(home.join("token"), "a token");
+    file(
+        home.join(".aws/sso/cache/e8be5486177c5b5392bd9aa76563515b29358e6e.json"),
+        r#"{"accessToken":"a","expiresAt":"2100-01-01T00:00:00Z","region":"eu-central-1","startUrl":"https://example.awsapps.com/start"}"#,
+    );
+    file(
+        home.join(".aws/login/cache/05d4293b920f9332873333ef86001c397e826748e69c2ddcd0f661ed93f13355.json"),
+        r#"{"accessToken":{"accessKeyId":"login","secretAccessKey":"s","sessionToken":"t","accountId":"123456789012","expiresAt":"2100-01-01T00:00:00Z"},"tokenType":"aws_sigv4","refreshToken":"r","clientId":"c","dpopKey":"k"}"#,
+    );
+    let arn = "arn:aws:iam::123456789012:role/operator";
+    let configuration = format!(
+        "[profile base]\naws_access_key_id = base\naws_secret_access_key = s\n\
+         [profile role]\nrole_arn = {arn}\nsource_profile = base\n\
+         [profile web]\nrole_arn = {arn}\nweb_identity_token_file = {token}\n\
+         [profile container-role]\nrole_arn = {arn}\ncredential_source = EcsContainer\n\
+         [profile sso]\nsso_start_url = https://example.awsapps.com/start\nsso_region = eu-central-1\n\
+         sso_account_id = 123456789012\nsso_role_name = operator\n\
+         [profile login]\nlogin_session = arn:aws:iam::123456789012:user/operator\n\
+         [profile process]\ncredential_process = echo '{{\"Version\":1,\"AccessKeyId\":\"process\",\"SecretAccessKey\":\"s\"}}'\n"
+    );
+    let configuration = file(home.join("config"), &configuration);
+    let command = || {
+        let mut command = place.command();
+        command.env("HOME", &home).env("AWS_CONFIG_FILE", &configuration);
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint()).env("AWS_ENDPOINT_URL_STS", &server.endpoint);
+        command.env("AWS_ENDPOINT_URL_SSO", &server.endpoint);
+        command.env("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{}/container", server.endpoint));
+        command
+    };
+    for name in names {
+        // Others are in the environment, and do not count.
+        end(command().args(["ls", "--profile", name])).await.done();
+        let mut named = command();
+        named.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("AWS_PROFILE", name);
+        end(named.arg("ls")).await.done();
+        assert!(!proxy.used(name).is_empty(), "{name}");
+    }
+    let missing = end(command().args(["ls", "--profile", "nobody"])).await;
+    assert!(missing.code() == 77 && missing.err.contains("nobody"), "{missing:?}");
+}
+
+/// A code of an MFA device is good for one use.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_asks_for_credentials_once() {
+    let place = Place::new().await;
+    let workflow = "arn:aws:states:eu-central-1:111122223333:execution:nightly:4711";
+    let held = place.locks("test").try_acquire("nightly").workflow(workflow).lease(LEASE).await.unwrap();
+    let _ = held.granted().unwrap().save();
+    let server = Server::answering(|_| (400, r#"{"__type":"ExecutionDoesNotExist"}"#.to_owned())).await;
+    let home = directory("once");
+    let script = r#"echo asked >> "$1"; echo '{"Version":1,"AccessKeyId":"k","SecretAccessKey":"s"}'"#;
+    let script = file(home.join("credentials.sh"), script);
+    for (number, arguments) in [
+        &["doctor", "--write"][..],
+        &["show", "nightly"],
+        &["history", "nightly"],
+        &["run", "free", "--", "true"],
+        &["raise-tokens", "--yes"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for named in [true, false] {
+            let asked = home.join(format!("asked-{number}-{named}"));
+            let process = format!("credential_process = sh {script} {}\n", asked.display());
+            let configuration = file(home.join("config"), &format!("[default]\n{process}[profile named]\n{process}"));
+            let mut command = place.command();
+            command.env("AWS_CONFIG_FILE", configuration).env("AWS_ENDPOINT_URL_SFN", &server.endpoint);
+            command.env("AWS_ENDPOINT_URL_CLOUDFORMATION", &server.endpoint).args(arguments);
+            if named {
+                let position = arguments.iter().position(|one| *one == "--");
+                let mut arguments = arguments.to_vec();
+                arguments.splice(position.unwrap_or(arguments.len()).min(1)..1, ["--profile", "named"]);
+                let mut again = place.command();
+                again.envs(command.as_std().get_envs().filter_map(|(name, value)| Some((name, value?)))).args(arguments);
+                command = again;
+            } else {
+                command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+            }
+            let ended = end(&mut command).await;
+            let asked = std::fs::read_to_string(asked).unwrap_or_default();
+            assert_eq!(asked, "asked\n", "{arguments:?}, --profile {named}: {ended:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variable_that_is_empty_counts_as_unset() {
+    let place = Place::new().await;
+    place.held("customer-1", "host-a/17").await.release().await.unwrap();
+    let names = [
+        "LOCK_TABLE",
+        "LOCK_KEY_ATTRIBUTE",
+        "LOCK_SORT_KEY_ATTRIBUTE",
+        "LOCK_TTL_ATTRIBUTE",
+        "LOCK_MAX_CLOCK_SKEW_MS",
+        "LOCK_LEASE_DIALECT",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_PROFILE",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_DYNAMODB",
+        "AWS_ENDPOINT_URL_SFN",
+        "AWS_ENDPOINT_URL_STS",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_ROLE_ARN",
+        "AWS_SESSION_TOKEN",
+        "AWS_CONFIG_FILE",
+        "AWS_RETRY_MODE",
+        "AWS_MAX_ATTEMPTS",
+        "AWS_CA_BUNDLE",
+        "AWS_USE_FIPS_ENDPOINT",
+        "AWS_USE_DUALSTACK_ENDPOINT",
+        "HTTP_PROXY",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "COLUMNS",
+    ];
+    let endpoint = ["ls", "--region", "eu-central-1", "--endpoint-url", place.local.endpoint()];
+    let mut all = place.command();
+    names.iter().for_each(|name| {
+        all.env(name, "");
+    });
+    assert!(end(all.args(endpoint)).await.done().contains("customer-1"));
+    for name in names {
+        let mut one = place.command();
+        one.env(name, "");
+        let ended = end(one.args(endpoint)).await;
+        assert!(ended.status.success() && ended.out.contains("customer-1"), "{name}: {ended:?}");
+    }
+    let mut region = place.command();
+    let configuration = file(directory("empty").join("config"), "[default]\nregion = eu-central-1\n");
+    region.env("AWS_REGION", "").env("AWS_DEFAULT_REGION", "").env("AWS_CONFIG_FILE", configuration);
+    end(region.arg("ls")).await.done();
+    // A command that is run has what means something when it is empty.
+    let mut pager = place.command();
+    pager.env("AWS_PAGER", "").env("AWS_PROFILE", "");
+    let ran = end(pager.args(["run", "free", "--", "sh", "-c", "echo ${AWS_PAGER-unset}"])).await.done();
+    assert_eq!(ran, "\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_no_url_is_a_wrong_argument() {
+    let place = Place::new().await;
+    let home = directory("endpoints");
+    for wrong in ["localhost:8000", "127.0.0.1:8000", "dynamodb", "ftp://localhost", "http://", "http://host:port", "http://a b"] {
+        let refused = |ended: Ended| {
+            assert_eq!(ended.code(), 2, "{wrong}: {ended:?}");
+            assert!(ended.err.contains("give a URL with its scheme"), "{wrong}: {ended:?}");
+        };
+        refused(place.run(&["ls", "--endpoint-url", wrong]).await);
+        for variable in ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SFN"] {
+            let mut command = place.command();
+            command.env_remove("AWS_ENDPOINT_URL_DYNAMODB").env(variable, wrong);
+            refused(end(command.arg("ls")).await);
+        }
+        let configuration = file(home.join("config"), &format!("[default]\nendpoint_url = {wrong}\n"));
+        let mut command = place.command();
+        command.env_remove("AWS_ENDPOINT_URL_DYNAMODB").env("AWS_CONFIG_FILE", configuration);
+        refused(end(command.arg("ls")).await);
+    }
+}
+
+/// A command for a DynamoDB that only a proxy can reach.
+fn far(place: &Place, endpoint: &str) -> Command {
+    let mut command = place.command();
+    command.env("AWS_ENDPOINT_URL_DYNAMODB", endpoint).arg("ls");
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_go_through_the_proxy_of_their_scheme() {
+    let place = Place::new().await;
+    let empty = |_: &str| (200, r#"{"Count":0,"ScannedCount":0,"Items":[]}"#.to_owned());
+    let proxy = Server::answering(empty).await;
+    let http = "http://dynamodb.example.test";
+    for name in ["HTTP_PROXY", "http_proxy"] {
+        end(far(&place, http).env(name, &proxy.endpoint)).await.done();
+        let without_scheme = proxy.endpoint.trim_start_matches("http://");
+        end(far(&place, http).env(name, without_scheme)).await.done();
+    }
+    assert_eq!(proxy.asked("POST http://dynamodb.example.test/"), 4, "{:?}", proxy.asked);
+    let direct = end(far(&place, http).env("HTTP_PROXY", &proxy.endpoint).env("NO_PROXY", "example.test")).await;
+    assert!(direct.code() == 69 && proxy.asked("POST") == 4, "{direct:?}");
+    end(place.command().arg("ls").env("HTTPS_PROXY", &proxy.endpoint)).await.done();
+    assert_eq!(proxy.asked("POST"), 4, "a proxy of another scheme");
+
+    // With a name and a password.
+    let named = proxy.endpoint.replace("http://", "http://me:secret@");
+    end(far(&place, "https://dynamodb.example.test").env("HTTPS_PROXY", named)).await;
+    assert!(proxy.asked("CONNECT dynamodb.example.test:443") > 0 && proxy.asked("Basic bWU6c2VjcmV0") > 0);
+    let wrong = end(far(&place, http).env("HTTPS_PROXY", "socks5://me:secret@localhost")).await;
+    assert!(wrong.code() == 2 && wrong.err.contains("HTTPS_PROXY") && !wrong.err.contains("secret"), "{wrong:?}");
+}
+
+fn certificate(name: &str) -> String {
+    let certificates = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certificates");
+    certificates.join(name).to_str().unwrap().to_owned()
+}
+
+/// Takes TLS off requests for the embedded DynamoDB. Returns its port. A CONNECT before them is answered first.
+async fn tls(local: &LocalDynamoDb) -> u16 {
+    let chain = vec![CertificateDer::from_pem_file(certificate("server.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(certificate("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let behind = local.endpoint().trim_start_matches("http://").to_owned();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (acceptor, behind) = (acceptor.clone(), behind.clone());
+            tokio::spawn(async move {
+                let mut first = [0; 7];
+                if stream.peek(&mut first).await.is_ok_and(|_| &first == b"CONNECT") {
+                    request(&mut stream).await;
+                    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                }
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut behind = TcpStream::connect(behind).await.unwrap();
+                let _ = copy_bidirectional(&mut stream, &mut behind).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificates_of_a_bundle_are_trusted_through_a_proxy_too() {
+    let place = Place::new().await;
+    let port = tls(&place.local).await;
+    let near = format!("https://localhost:{port}");
+    let home = directory("bundles");
+    let authority = certificate("authority.pem");
+    let trusted = |endpoint: &str| {
+        let mut command = far(&place, endpoint);
+        command.env("AWS_CA_BUNDLE", &authority);
+        command
+    };
+    end(&mut trusted(&near)).await.done();
+    let proxy = format!("http://127.0.0.1:{port}");
+    end(trusted("https://dynamodb.example.test").env("HTTPS_PROXY", &proxy)).await.done();
+    let configuration = format!("[default]\nca_bundle = {authority}\n[profile other]\nca_bundle = /no/such/file\n");
+    let configuration = file(home.join("config"), &configuration);
+    end(far(&place, &near).env("AWS_CONFIG_FILE", &configuration)).await.done();
+    let other = end(far(&place, &near).env("AWS_CONFIG_FILE", &configuration).env("AWS_PROFILE", "other")).await;
+    assert!(other.code() == 2 && other.err.contains("ca_bundle") && other.err.contains("/no/such/file"), "{other:?}");
+    // As large bundles are: with one that cannot be used.
+    let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let odd_and_good = file(home.join("odd.pem"), &format!("{odd}{}", std::fs::read_to_string(&authority).unwrap()));
+    end(far(&place, &near).env("AWS_CA_BUNDLE", odd_and_good)).await.done();
+    for (name, text) in [("nothing.pem", ""), ("only-odd.pem", odd)] {
+        let path = file(home.join(name), text);
+        let refused = end(far(&place, &near).env("AWS_CA_BUNDLE", path)).await;
+        assert!(refused.code() == 2 && refused.err.contains("AWS_CA_BUNDLE"), "{name}: {refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_error_says_why_there_was_no_response() {
+    let place = Place::new().await;
+    let port = tls(&place.local).await;
+    let odd = Server::answering(|_| (503, "<html>busy</html>".to_owned())).await;
+    for (endpoint, why) in [
+        ("http://127.0.0.1:1", "Connection refused"),
+        ("http://no-such-host.invalid", "lookup"),
+        (&format!("https://localhost:{port}"), "certificate"),
+        (&odd.endpoint, "503"),
+    ] {
+        for arguments in [&["ls"][..], &["show", "k"], &["doctor"], &["acquire", "k"], &["raise-tokens", "--yes"]] {
+            let mut command = place.command();
+            let ended = end(command.env("AWS_ENDPOINT_URL_DYNAMODB", endpoint).args(arguments)).await;
+            assert_eq!(ended.code(), 69, "{endpoint}, {arguments:?}: {ended:?}");
+            let said = format!("{}{}", ended.out, ended.err);
+            assert!(said.contains(why), "{endpoint}, {arguments:?}: {ended:?}");
+        }
+    }
+}
