@@ -16,10 +16,16 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
     let (locks, json) = (connection.open().await?, options.decision.format.json);
     let key = options.key.key();
     let shown = plain(&key.to_string());
-    let changed =
-        || Failure::Lost(format!("{key} changed since it was seen, and was left alone: look at it again with show"));
+    let missing =
+        || Failure::Lost(format!("\"{key}\" has no row, so there is nothing to break: look at its key with ls"));
+    let changed = || {
+        Failure::Lost(format!("\"{key}\" changed since it was seen, and was left alone: look at it again with show"))
+    };
     if !options.decision.yes {
-        let lock = locks.peek(key.clone()).await?.filter(|lock| lock.version == options.seen).ok_or_else(changed)?;
+        let lock = locks.peek(key.clone()).await?.ok_or_else(missing)?;
+        if lock.version != options.seen {
+            return Err(changed());
+        }
         let state = State::of(&lock, SystemTime::now(), connection.max_clock_skew());
         if state == State::Dead {
             screen::tell("Its lease has ended: the next acquire takes it over without a break.");
@@ -33,6 +39,7 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
     }
     match locks.break_lock(key.clone(), &options.seen, &options.decision.reason).await? {
         ReleaseOutcome::Released => {}
+        ReleaseOutcome::AlreadyGone if locks.peek(key.clone()).await?.is_none() => return Err(missing()),
         ReleaseOutcome::AlreadyGone => return Err(changed()),
     }
     let mut out = anstream::stdout();

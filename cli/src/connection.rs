@@ -77,12 +77,17 @@ fn max_clock_skew(text: &str) -> Result<MaxClockSkew, String> {
 
 fn endpoint(url: &str) -> Result<String, String> {
     let is_one = url.parse::<http::Uri>().is_ok_and(|url| {
-        let has_port = url.authority().zip(url.host()).is_some_and(|(authority, host)| !authority.as_str().ends_with(host));
+        let has_port =
+            url.authority().zip(url.host()).is_some_and(|(authority, host)| !authority.as_str().ends_with(host));
         matches!(url.scheme_str(), Some("http" | "https"))
             && url.host().is_some_and(|host| !host.is_empty())
             && (!has_port || url.port_u16().is_some())
     });
-    if is_one { Ok(url.to_owned()) } else { Err("give a URL with its scheme, such as http://127.0.0.1:8000".to_owned()) }
+    if is_one {
+        Ok(url.to_owned())
+    } else {
+        Err("give a URL with its scheme, such as http://127.0.0.1:8000".to_owned())
+    }
 }
 
 /// The services that are asked, as the SDK names them.
@@ -127,7 +132,8 @@ impl ProvideCredentials for Known {
 /// The SDK leaves out an endpoint that is none, and would ask AWS instead.
 fn check_endpoints(config: &SdkConfig) -> Result<(), Failure> {
     for service in SERVICES {
-        let key = ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
+        let key =
+            ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
         let url = key.ok().and_then(|key| config.service_config()?.load_config(key));
         if let Some((url, Err(why))) = url.map(|url| (url.clone(), endpoint(&url))) {
             let variable = service.to_uppercase().replace(' ', "_");

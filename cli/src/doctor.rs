@@ -42,11 +42,15 @@ struct Finding {
 
 /// What was found, in the order of the checks.
 #[derive(Default)]
-struct Findings(Vec<Finding>);
+struct Findings {
+    found: Vec<Finding>,
+    /// Whether DynamoDB did not respond. Then nothing is known of the table.
+    out_of_reach: bool,
+}
 
 impl Findings {
     fn add(&mut self, about: &'static str, verdict: Verdict, said: impl Into<String>) {
-        self.0.push(Finding { about, verdict, said: said.into() });
+        self.found.push(Finding { about, verdict, said: said.into() });
     }
 
     fn tried<T>(&mut self, about: &'static str, tried: Result<T, Error>, well: &str) -> Option<T> {
@@ -56,9 +60,18 @@ impl Findings {
                 Some(value)
             }
             Err(error) => {
-                self.add(about, Verdict::Failed, error.to_string());
+                self.out_of_reach |= exit::of_kind(error.kind()) == exit::UNAVAILABLE;
+                self.add(about, Verdict::Failed, exit::with_reasons(&error));
                 None
             }
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self.found.iter().any(|finding| finding.verdict == Verdict::Failed) {
+            true if self.out_of_reach => ExitCode::from(exit::UNAVAILABLE),
+            true => ExitCode::from(exit::UNUSABLE),
+            false => ExitCode::SUCCESS,
         }
     }
 }
@@ -68,6 +81,11 @@ pub(crate) async fn doctor(connection: &connection::Options, options: &DoctorOpt
     let (dynamodb, locks) = (connection.dynamodb(config), connection.open().await?);
     let mut findings = Findings::default();
     findings.tried("table", locks.check_table().await, "it is active, and has the key attributes of these options");
+    if findings.out_of_reach {
+        // All others would wait as long, for the same.
+        print(&findings.found, options.format.json)?;
+        return Ok(findings.exit_code());
+    }
     let table = about_the_table(&mut findings, connection, &dynamodb).await;
     about_ttl(&mut findings, connection, &dynamodb).await;
     about_what_is_deployed(&mut findings, connection, config).await;
@@ -78,9 +96,8 @@ pub(crate) async fn doctor(connection: &connection::Options, options: &DoctorOpt
     if options.write {
         try_to_write(&mut findings, &locks, own_key(connection)).await;
     }
-    print(&findings.0, options.format.json)?;
-    let is_ill = findings.0.iter().any(|finding| finding.verdict == Verdict::Failed);
-    Ok(if is_ill { ExitCode::from(exit::UNUSABLE) } else { ExitCode::SUCCESS })
+    print(&findings.found, options.format.json)?;
+    Ok(findings.exit_code())
 }
 
 async fn about_the_table(
@@ -194,7 +211,7 @@ async fn try_to_read(findings: &mut Findings, locks: &LockClient, key: LockKey) 
     match locks.semaphore(key, 1).peek().await {
         Ok(_) => findings.add("BatchGetItem", Verdict::Ok, "several locks at once are allowed"),
         // Most callers do without.
-        Err(error) => findings.add("BatchGetItem", Verdict::Warning, error.to_string()),
+        Err(error) => findings.add("BatchGetItem", Verdict::Warning, exit::with_reasons(&error)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::screen;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use lambda_lock::protocol::{Answer, Rejection};
 use lambda_lock::{Error, ErrorKind, Held, LockKey};
 use std::fmt;
@@ -47,7 +48,17 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn without_credentials(profile: Option<&str>, error: &dyn std::error::Error) -> Self {
         let of = profile.map(|profile| format!(" in the profile {profile}")).unwrap_or_default();
-        Self::Sdk { message: format!("there are no credentials{of}: {}", with_causes(error)), code: DENIED }
+        let login = profile.map(|profile| format!(" --profile {profile}")).unwrap_or_default();
+        // The SDK says this of everything that it has tried.
+        let said = with_causes(error).replace("the credential provider was not enabled: ", "");
+        let (why, tried) = said.split_once(" Attempted:").unwrap_or((&said, ""));
+        let tried: Vec<_> = tried.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let tried = if tried.is_empty() { String::new() } else { format!(" (tried {})", tried.join("; ")) };
+        let message = format!(
+            "there are no credentials{of}: {}. Log in, for example with aws sso login{login}{tried}",
+            why.trim_end_matches('.')
+        );
+        Self::Sdk { message, code: DENIED }
     }
 
     pub(crate) fn code(&self) -> ExitCode {
@@ -75,10 +86,9 @@ pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
 }
 
 /// The failure of a request that the command sends itself.
-pub(crate) fn of_request<E, R>(error: &SdkError<E, R>, table: &str) -> Failure
+pub(crate) fn of_request<E>(error: &SdkError<E, HttpResponse>, table: &str) -> Failure
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: fmt::Debug + 'static,
 {
     let code = match (Answer::of_error(error.code(), error.message()), error.code()) {
         (Answer::Rejected(Rejection::Denied(_)), _) => DENIED,
@@ -91,15 +101,16 @@ where
 }
 
 /// What a failed request of the SDK says: DynamoDB's own words, or why there are none.
-pub(crate) fn said<E, R>(error: &SdkError<E, R>) -> String
+pub(crate) fn said<E>(error: &SdkError<E, HttpResponse>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: fmt::Debug + 'static,
 {
-    if let Some(message) = error.message() {
-        return message.to_owned();
+    match (error.message(), error.raw_response().map(|response| response.status().as_u16())) {
+        (Some(message), _) => message.to_owned(),
+        // Something between this machine and AWS may have answered.
+        (None, Some(status)) => format!("{}, in a response with the HTTP status {status}", with_causes(error)),
+        (None, None) => with_causes(error),
     }
-    with_causes(error)
 }
 
 /// What failed, and why no response came. What DynamoDB itself has said stands in the error's text.

@@ -4,7 +4,7 @@ use crate::arguments::{FreezeOptions, ThawOptions};
 use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
-use crate::row::ONCE;
+use crate::row::work_of;
 use crate::screen::{self, STRONG, plain};
 use lambda_lock::{LockKey, ThawOutcome};
 use serde_json::json;
@@ -16,27 +16,29 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
     let key = options.key.key();
     let shown = plain(&key.to_string());
     let of_work = prefix_of_work(&key);
-    if of_work.is_some() || !options.decision.yes {
-        let row = locks.peek(key.clone()).await?;
-        if let (None, Some(prefix)) = (&row, of_work) {
-            return Err(Failure::Usage(format!(
-                "{shown} has no row, and is the key of idempotent work of a client with the prefix {}/, which cannot be \
-                 frozen: if it is a lock, acquire it once before",
-                plain(prefix)
-            )));
-        }
-        if !options.decision.yes {
-            let holder = match row {
-                Some(lock) if !lock.released => format!("its holder {} may finish", plain(&lock.holder)),
-                Some(_) => "nobody holds it".to_owned(),
-                None => "it has no row yet, so this makes one".to_owned(),
-            };
-            confirm(&format!(
-                "This freezes {STRONG}{shown}{STRONG:#} of table {}: {holder}, and nobody else is granted it until it is \
-                 thawed.",
-                connection.table()
-            ))?;
-        }
+    let row = locks.peek(key.clone()).await?;
+    if let (None, Some(prefix)) = (&row, of_work) {
+        return Err(Failure::Usage(format!(
+            "{shown} has no row, and is the key of idempotent work of a client with the prefix {}/, which cannot be \
+             frozen: if it is a lock, acquire it once before",
+            plain(prefix)
+        )));
+    }
+    let is_new = row.is_none();
+    if !options.decision.yes {
+        let holder = match row {
+            Some(lock) if !lock.released => format!("its holder {} may finish", plain(&lock.holder)),
+            Some(_) => "nobody holds it".to_owned(),
+            None => "it has no row yet, so this makes one".to_owned(),
+        };
+        confirm(&format!(
+            "This freezes {STRONG}{shown}{STRONG:#} of table {}: {holder}, and nobody else is granted it until it is \
+             thawed.",
+            connection.table()
+        ))?;
+    } else if is_new && work_of(key.key()).is_none() {
+        // It may be a mistyped key.
+        screen::tell(format_args!("{STRONG}{shown}{STRONG:#} has no row yet, so this makes one."));
     }
     locks.freeze(key.clone(), &options.decision.reason).await?;
     let mut out = anstream::stdout();
@@ -55,7 +57,7 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
 /// The prefix of the client whose idempotent work has this key, without its slash. The crate only knows the prefix of its own
 /// client, so it would make a lock where the record of that work belongs.
 fn prefix_of_work(key: &LockKey) -> Option<&str> {
-    key.key().split_once(&format!("/{ONCE}")).map(|(prefix, _)| prefix)
+    work_of(key.key())?.0.strip_suffix('/')
 }
 
 pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions) -> Result<ExitCode, Failure> {

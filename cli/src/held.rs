@@ -49,7 +49,9 @@ pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Res
         }
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => {
-            return Err(Failure::Lost(format!("{key} was no longer held: it was lost before, or released already")));
+            return Err(Failure::Lost(format!(
+                "\"{key}\" was no longer held: it was lost before, or released already"
+            )));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -148,19 +150,40 @@ fn print(lock: &Lock) -> std::io::Result<()> {
 }
 
 fn read(file: Option<&Path>) -> Result<SavedLock, Failure> {
-    serde_json::from_str(&text_of(file)?)
-        .map_err(|error| Failure::Usage(format!("this is not what acquire or renew prints: {error}")))
+    let text = text_of(file)?;
+    serde_json::from_str(&text).or_else(|error| {
+        let wrong = || Failure::Usage(format!("this is not what acquire or renew prints: {error}"));
+        serde_json::from_value(with_whole_numbers(&text).ok_or_else(wrong)?).map_err(|_| wrong())
+    })
 }
 
-/// What a file or standard input has.
+/// A saved lock that went through a program which writes all numbers with a fraction, as lock-task takes it too.
+fn with_whole_numbers(text: &str) -> Option<serde_json::Value> {
+    let mut saved = serde_json::from_str::<serde_json::Value>(text).ok()?;
+    for name in ["fencingToken", "leaseEndsAt"] {
+        let number = saved.get_mut(name)?;
+        if let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..9.0e15).contains(float)) {
+            *number = (float as u64).into();
+        }
+    }
+    Some(saved)
+}
+
+/// What a file or standard input has, without the mark with which some editors begin a file.
 pub(crate) fn text_of(file: Option<&Path>) -> Result<String, Failure> {
-    match file {
+    let mut text = match file {
         Some(path) => std::fs::read_to_string(path)
-            .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display()))),
+            .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?,
         None => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text)?;
-            Ok(text)
+            text
         }
+    };
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len_utf8());
     }
+    Ok(text)
 }
+
+const MARK: char = '\u{feff}';

@@ -29,11 +29,13 @@ pub(crate) async fn list(connection: &connection::Options, options: &ListOptions
     let mut out = anstream::stdout().lock();
     let most = options.limit.unwrap_or(u64::MAX);
     let mut stopped = false;
-    if !json {
-        let header = format!("{:<9}{:<9}{:<13}{:<15}{:<25} HOLDER", "STATE", "LEFT", "RENEWED", "TOKEN", "KEY");
-        writeln!(out, "{STRONG}{header}{STRONG:#}")?;
-    }
+    // Of a table that cannot be read there is nothing to print but the error.
+    let mut heading =
+        (!json).then(|| format!("{:<9}{:<9}{:<13}{:<15}{:<25} HOLDER", "STATE", "LEFT", "RENEWED", "TOKEN", "KEY"));
     while let Some(page) = pages.next().await? {
+        if let Some(heading) = heading.take() {
+            writeln!(out, "{STRONG}{heading}{STRONG:#}")?;
+        }
         read.rows += page.rows_read;
         read.units += page.read_units;
         let now = SystemTime::now();
@@ -70,6 +72,9 @@ fn is_wanted(row: &Row, options: &ListOptions) -> bool {
     (options.state.is_empty() || options.state.contains(&row.state))
         && (!options.frozen || lock.is_some_and(|lock| lock.freeze_reason.is_some()))
         && options.prefix.as_deref().is_none_or(|prefix| row.key.starts_with(prefix))
+        && options.contains.as_deref().is_none_or(|part| {
+            row.key.contains(part) || row.sort_key.as_ref().is_some_and(|sort_key| sort_key.contains(part))
+        })
         && options.owner.as_deref().is_none_or(|owner| lock.is_some_and(|lock| lock.holder.contains(owner)))
         && options.workflow.as_deref().is_none_or(|arn| {
             row.state != State::Released && lock.is_some_and(|lock| lock.workflow.as_deref() == Some(arn))
@@ -103,7 +108,8 @@ fn write_line(out: &mut impl Write, row: &Row, now: SystemTime) -> std::io::Resu
         (None, Some(problem)) => screen::plain(problem),
         (None, None) => "-".to_owned(),
     };
-    writeln!(out, "{style}{state:<9}{style:#}{left:<9}{renewed:<13}{token:<15}{key:<25} {holder}")
+    // However wide a column is, a space follows it.
+    writeln!(out, "{style}{state:<8} {style:#}{left:<8} {renewed:<12} {token:<14} {key:<25} {holder}")
 }
 
 fn style(state: State) -> Style {

@@ -69,7 +69,8 @@ fn without_empty_variables() -> Result<(), Failure> {
         (name.starts_with("AWS_") && name != "AWS_PAGER") || name.starts_with("LOCK_") || name == "COLUMNS"
     };
     let variables = std::env::vars_os().filter(|(_, value)| value.is_empty());
-    let empty: Vec<_> = variables.filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_ours(name)).collect();
+    let empty: Vec<_> =
+        variables.filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_ours(name)).collect();
     if empty.is_empty() {
         return Ok(());
     }
@@ -78,7 +79,11 @@ fn without_empty_variables() -> Result<(), Failure> {
     empty.iter().for_each(|name| {
         anew.env_remove(name);
     });
-    Err(Failure::Usage(format!("{} cannot be read, because they are empty: unset them ({})", empty.join(", "), anew.exec())))
+    Err(Failure::Usage(format!(
+        "{} cannot be read, because they are empty: unset them ({})",
+        empty.join(", "),
+        anew.exec()
+    )))
 }
 
 async fn act(command: Command) -> Result<ExitCode, Failure> {

@@ -4,7 +4,9 @@ use crate::arguments::OnceResetOptions;
 use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
+use crate::row::work_of;
 use crate::screen::{self, STRONG, plain};
+use lambda_lock::LockKey;
 use lambda_lock::once::ResetOutcome;
 use serde_json::json;
 use std::io::Write;
@@ -24,7 +26,15 @@ pub(crate) async fn once_reset(
         ))?;
     }
     let mut out = anstream::stdout();
-    match locks.once(work.clone()).reset(&options.decision.reason).await? {
+    let mut reset = locks.once(work.clone()).reset(&options.decision.reason).await?;
+    // The whole key, of a client with a prefix.
+    if let (ResetOutcome::NotFailed, Some((prefix, name))) = (reset, work_of(work.key()))
+        && let Ok(prefixed) = locks.prefixed(prefix)
+    {
+        let name = LockKey::new(name, work.sort_key().map(str::to_owned));
+        reset = prefixed.once(name).reset(&options.decision.reason).await?;
+    }
+    match reset {
         ResetOutcome::Open if options.decision.format.json => {
             writeln!(out, "{}", screen::json(&json!({ "key": work.key(), "open": true }))?)?
         }
@@ -34,7 +44,7 @@ pub(crate) async fn once_reset(
         }
         ResetOutcome::NotFailed => {
             return Err(Failure::Lost(format!(
-                "{shown} did not fail for good, and was left alone: look at it with show"
+                "\"{shown}\" did not fail for good, and was left alone: look at it with show"
             )));
         }
     }

@@ -30,7 +30,7 @@ pub(crate) fn write(out: &mut impl Write, event: &Event, json: bool) -> std::io:
 fn style(change: Change) -> Style {
     match change {
         Change::Granted | Change::Renewed | Change::Held => screen::GOOD,
-        Change::TakenOver | Change::Broken | Change::Frozen => screen::DOUBTFUL,
+        Change::Dead | Change::TakenOver | Change::Broken | Change::Frozen => screen::DOUBTFUL,
         _ => FAINT,
     }
 }

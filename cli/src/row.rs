@@ -8,6 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// What the keys of idempotent work begin with.
 pub(crate) const ONCE: &str = "once/";
 
+/// The prefix of the client whose idempotent work has this key, and the work's name.
+pub(crate) fn work_of(key: &str) -> Option<(&str, &str)> {
+    let of_prefix = || key.find(&format!("/{ONCE}")).map(|at| key.split_at(at + 1));
+    let (prefix, work) = if key.starts_with(ONCE) { ("", key) } else { of_prefix()? };
+    Some((prefix, work.strip_prefix(ONCE)?))
+}
+
 /// What a row says about its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]

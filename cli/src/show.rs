@@ -4,10 +4,10 @@ use crate::arguments::ShowOptions;
 use crate::connection;
 use crate::execution::Execution;
 use crate::exit::Failure;
-use crate::row::{ONCE, Row, State, epoch_millis, from_epoch_millis};
+use crate::row::{ONCE, Row, State, epoch_millis, from_epoch_millis, work_of};
 use crate::screen::{self, DOUBTFUL, STRONG, plain, span, time};
 use lambda_lock::once::{OnceState, OnceStatus};
-use lambda_lock::{Attribute, LockClient, LockKey, PeekedLock};
+use lambda_lock::{Attribute, ErrorKind, LockClient, LockKey, PeekedLock};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -23,6 +23,9 @@ struct Shown<'a> {
     work: Option<Work>,
     /// `null` where the lock has no row.
     lock: Option<Row>,
+    /// Where the key is the name of a semaphore: the rows of its places.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    places: Vec<Row>,
     /// Where the holder is an execution of Step Functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     execution: Option<Execution>,
@@ -34,6 +37,9 @@ struct Shown<'a> {
 struct Work {
     state: &'static str,
     attempts: u64,
+    /// With which failure it failed for good, as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
     first_seen_at: Option<u64>,
     settled_at: Option<u64>,
     kept_until: Option<u64>,
@@ -44,6 +50,7 @@ impl Work {
         Self {
             state: settled(work).unwrap_or("open"),
             attempts: work.attempts,
+            failure: work.failure.clone(),
             first_seen_at: work.first_seen_at.map(epoch_millis),
             settled_at: work.settled_at.map(epoch_millis),
             kept_until: work.kept_until.map(epoch_millis),
@@ -53,13 +60,12 @@ impl Work {
 
 pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions) -> Result<ExitCode, Failure> {
     let (locks, json) = (connection.open().await?, options.format.json);
-    let key = options.key.key();
+    let typed = options.key.key();
     let mut out = anstream::stdout().lock();
-    let work = of_work(&locks, &key).await?;
-    // Work that has an outcome is no lock any more.
-    let lock = if work.as_ref().and_then(settled).is_none() { locks.peek(key.clone()).await? } else { None };
+    let Rows { key, work, lock, places } = Rows::of(&locks, &typed).await?;
     let now = SystemTime::now();
-    let state = lock.as_ref().map(|lock| State::of(lock, now, connection.max_clock_skew()));
+    let state_of = |lock: &PeekedLock| State::of(lock, now, connection.max_clock_skew());
+    let state = lock.as_ref().map(state_of);
     let execution = match lock.as_ref().filter(|lock| !lock.released).and_then(|lock| lock.workflow.as_deref()) {
         Some(workflow) => Execution::of(connection, workflow).await,
         None => None,
@@ -69,10 +75,15 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
             key: key.key(),
             work: work.as_ref().map(Work::of),
             lock: lock.as_ref().zip(state).map(|(lock, state)| Row::of_lock(&key, lock, state)),
+            places: places.iter().map(|(key, place)| Row::of_lock(key, place, state_of(place))).collect(),
             execution,
         };
         writeln!(out, "{}", screen::json(&shown)?)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if key != typed {
+        let typed = plain(&typed.to_string());
+        writeln!(out, "{STRONG}{typed}{STRONG:#} has no row, but it is the name of idempotent work:")?;
     }
     if let Some(work) = &work {
         write_work(&mut out, &key, work)?;
@@ -86,6 +97,22 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
             writeln!(out, "{}", advice(lock, state, connection.max_clock_skew()))?;
         }
         None if work.is_some() => {}
+        None if !places.is_empty() => {
+            let key = plain(&key.to_string());
+            writeln!(out, "{STRONG}{key}{STRONG:#} has no row, but it is the name of a semaphore:")?;
+            for (key, place) in &places {
+                let (key, holder) = (plain(&key.to_string()), plain(&place.holder));
+                match state_of(place) {
+                    State::Released => writeln!(out, "  {STRONG}{key}{STRONG:#} is free.")?,
+                    State::Dead => writeln!(out, "  {STRONG}{key}{STRONG:#} is dead: {holder} did not release it.")?,
+                    _ => writeln!(out, "  {STRONG}{key}{STRONG:#} is held by {holder}.")?,
+                }
+            }
+            writeln!(
+                out,
+                "A place without a row is free, if the semaphore has it. Look at one of them with its own key."
+            )?;
+        }
         None => {
             let key = plain(&key.to_string());
             writeln!(out, "{STRONG}{key}{STRONG:#} has no row: nobody holds it. The next acquire gets it.")?;
@@ -94,11 +121,85 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
     Ok(ExitCode::SUCCESS)
 }
 
-async fn of_work(locks: &LockClient, key: &LockKey) -> Result<Option<OnceStatus>, Failure> {
-    match key.key().strip_prefix(ONCE) {
-        Some(name) => Ok(locks.once(LockKey::new(name, key.sort_key().map(str::to_owned))).status().await?),
-        None => Ok(None),
+/// What there is under a key, or under the key that a name stands for.
+struct Rows {
+    key: LockKey,
+    work: Option<OnceStatus>,
+    lock: Option<PeekedLock>,
+    places: Vec<(LockKey, PeekedLock)>,
+}
+
+impl Rows {
+    async fn of(locks: &LockClient, typed: &LockKey) -> Result<Self, Failure> {
+        let rows = Self::under(locks, typed.clone()).await?;
+        if rows.work.is_some() || rows.lock.is_some() || work_of(typed.key()).is_some() {
+            return Ok(rows);
+        }
+        // The name of work, of a client without a prefix or with one.
+        let name = typed.key();
+        let begins = std::iter::once(0).chain(name.match_indices('/').map(|(at, _)| at + 1));
+        for (prefix, name) in begins.map(|at| name.split_at(at)) {
+            let key = LockKey::new(format!("{prefix}{ONCE}{name}"), typed.sort_key().map(str::to_owned));
+            match Self::under(locks, key).await {
+                Ok(rows) if rows.work.is_some() => return Ok(rows),
+                Ok(_) => {}
+                // No work can have this name.
+                Err(Failure::Lock(error)) if error.kind() == ErrorKind::InvalidRequest => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Self { places: places(locks, typed).await?, ..rows })
     }
+
+    async fn under(locks: &LockClient, key: LockKey) -> Result<Self, Failure> {
+        let work = match of_work(locks, &key).await {
+            // Where a prefix could be before once/, the row says whether it is work.
+            Err(Failure::Lock(error)) if error.kind() == ErrorKind::InvalidRecord && !key.key().starts_with(ONCE) => {
+                None
+            }
+            work => work?,
+        };
+        // Work that has an outcome is no lock any more.
+        let lock = if work.as_ref().and_then(settled).is_none() { locks.peek(key.clone()).await? } else { None };
+        Ok(Self { key, work, lock, places: Vec::new() })
+    }
+}
+
+async fn of_work(locks: &LockClient, key: &LockKey) -> Result<Option<OnceStatus>, Failure> {
+    let Some((prefix, name)) = work_of(key.key()) else { return Ok(None) };
+    let name = LockKey::new(name, key.sort_key().map(str::to_owned));
+    if prefix.is_empty() {
+        return Ok(locks.once(name).status().await?);
+    }
+    match locks.prefixed(prefix) {
+        Ok(prefixed) => Ok(prefixed.once(name).status().await?),
+        // No client has such a prefix.
+        Err(_) => Ok(None),
+    }
+}
+
+/// So many places are looked for in one request, as their number is not known here.
+const PLACES: u32 = 100;
+/// And so many where only single rows may be read.
+const SINGLE_PLACES: u32 = 10;
+
+/// The places of a semaphore that have rows. Its callers take one at random.
+async fn places(locks: &LockClient, name: &LockKey) -> Result<Vec<(LockKey, PeekedLock)>, Failure> {
+    let key_of = |place: u32| LockKey::new(format!("{}/{place}", name.key()), name.sort_key().map(str::to_owned));
+    let found = match locks.semaphore(name.clone(), PLACES).peek().await {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::Denied => {
+            let mut found = Vec::new();
+            for place in 0..SINGLE_PLACES {
+                found.push(locks.peek(key_of(place)).await?);
+            }
+            found
+        }
+        // No semaphore can have this name.
+        Err(error) if error.kind() == ErrorKind::InvalidRequest => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    Ok((0..).zip(found).filter_map(|(place, lock)| Some((key_of(place), lock?))).collect())
 }
 
 /// The word for work that has an outcome.
@@ -111,6 +212,9 @@ fn settled(work: &OnceStatus) -> Option<&'static str> {
 }
 
 fn write_work(out: &mut impl Write, key: &LockKey, work: &OnceStatus) -> std::io::Result<()> {
+    let name = plain(key.key());
+    let sort_key =
+        key.sort_key().map(|sort_key| format!(" --sort-key {}", in_a_shell(&plain(sort_key)))).unwrap_or_default();
     let key = plain(&key.to_string());
     let attempts = if work.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", work.attempts) };
     match settled(work) {
@@ -120,6 +224,9 @@ fn write_work(out: &mut impl Write, key: &LockKey, work: &OnceStatus) -> std::io
     if let Some(reason) = &work.reset_reason {
         writeln!(out, "  last reset, because: {}", plain(reason))?;
     }
+    if let Some(failure) = &work.failure {
+        writeln!(out, "  failure: {}", plain(failure))?;
+    }
     for (what, at) in
         [("first requested", work.first_seen_at), ("settled", work.settled_at), ("kept until", work.kept_until)]
     {
@@ -127,7 +234,24 @@ fn write_work(out: &mut impl Write, key: &LockKey, work: &OnceStatus) -> std::io
             writeln!(out, "  {what}: {}", time(at))?;
         }
     }
+    if work.state == OnceState::Failed {
+        writeln!(
+            out,
+            "Its callers get this failure. To allow the work again: lambda-lock once-reset {}{sort_key} --reason TEXT",
+            in_a_shell(&name)
+        )?;
+    }
     Ok(())
+}
+
+/// As an argument in a shell.
+fn in_a_shell(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 fn write_lock(

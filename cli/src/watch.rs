@@ -3,8 +3,9 @@
 use crate::arguments::WatchOptions;
 use crate::changes::{between, event};
 use crate::connection;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::record;
+use crate::row::State;
 use crate::screen;
 use crate::signals::Signals;
 use lambda_lock::{ErrorKind, ListedRow, LockClient, LockKey, PeekedLock};
@@ -21,7 +22,12 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
     let mut out = anstream::stdout();
     let mut before = look(&locks, options).await?;
     for (key, lock) in before.iter().filter(|(_, lock)| !lock.released) {
-        record::write(&mut out, &event(key, Change::Held, lock, SystemTime::now()), options.format.json)?;
+        let now = SystemTime::now();
+        let change = match State::of(lock, now, connection.max_clock_skew()) {
+            State::Dead => Change::Dead,
+            _ => Change::Held,
+        };
+        record::write(&mut out, &event(key, change, lock, now), options.format.json)?;
     }
     while options.duration.is_none_or(|duration| begun.elapsed() < duration) {
         tokio::select! {
@@ -32,7 +38,7 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
             Ok(after) => after,
             // The next look may see it. What happened meanwhile is told then.
             Err(Failure::Lock(error)) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => {
-                screen::tell(screen::plain(&error.to_string()));
+                screen::tell(screen::plain(&exit::with_reasons(&error)));
                 continue;
             }
             Err(failure) => return Err(failure),

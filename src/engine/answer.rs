@@ -101,7 +101,12 @@ pub(crate) fn answer_of_cancellation(reasons: &[CancellationReason], first: usiz
         return Answer::Refused(refused);
     }
     if let Some(other) = own.iter().find(|reason| code(reason) != "None" && !passes(reason)) {
-        return Answer::Rejected(Rejection::Invalid(other.message().unwrap_or(code(other)).to_owned()));
+        let message = other.message().unwrap_or(code(other));
+        return match code(other) {
+            // As for a request of its own: it may be about the table's key.
+            "ValidationError" => Answer::of_error(Some("ValidationException"), Some(message)),
+            _ => Answer::Rejected(Rejection::Invalid(message.to_owned())),
+        };
     }
     // Nobody has looked at the row of a lock, so nothing is known of it: whatever became of the other writes, it takes
     // another try to find out whether the lock is still ours.

@@ -201,18 +201,26 @@ pub struct Blocked {
 
 /// By whom a lock is held, and what to do.
 fn by(held: &Held) -> String {
+    // The one that reads this is none of them.
+    let waiting = held.waiting.saturating_sub(u64::from(held.observation.ticket().is_some()));
     if held.left_to_line {
-        let Held { waiting, retry_after, .. } = held;
+        let retry_after = in_millis(held.retry_after);
         return format!(
             "by nobody, and left to the callers that wait in line ({waiting}): retry in at most {retry_after:?}"
         );
     }
-    let in_line = match held.waiting {
+    let in_line = match waiting {
         0 => String::new(),
         1 => ", and 1 caller waits in line".to_owned(),
         waiting => format!(", and {waiting} callers wait in line"),
     };
-    format!("by {}{in_line}: retry in at most {:?}", quoted(&held.holder), held.retry_after)
+    format!("by {}{in_line}: retry in at most {:?}", quoted(&held.holder), in_millis(held.retry_after))
+}
+
+/// A time to wait, in whole milliseconds.
+fn in_millis(time: Duration) -> Duration {
+    let millis = time.as_nanos().div_ceil(1_000_000);
+    u64::try_from(millis).map_or(time, Duration::from_millis)
 }
 
 /// Why a lock is frozen, and what to do.
@@ -422,7 +430,7 @@ impl Error {
             Some(name) => format!("the semaphore {name} is full: all of its {} places are held", blocked.len()),
             None => format!("all {} locks are held", blocked.len()),
         };
-        let retry = blocked.get(first).map(|one| one.held.retry_after).unwrap_or_default();
+        let retry = blocked.get(first).map(|one| in_millis(one.held.retry_after)).unwrap_or_default();
         let message = format!("{what}: retry in at most {retry:?}");
         Self::new(ErrorKind::Held, message).with(Detail::Blocked { blocked, named: first })
     }
@@ -547,9 +555,10 @@ impl Error {
 
     pub(crate) fn out_of_time(keys: &[&LockKey], what: &str, needed: Duration, remaining: Duration) -> Self {
         let message = format!(
-            "the {what} of {} has {remaining:?} left, but needs {needed:?}: renew first, or leave the step to the next \
-             invocation",
-            Locks(keys)
+            "the {what} of {} has {:?} left, but needs {:?}: renew first, or leave the step to the next invocation",
+            Locks(keys),
+            in_millis(remaining),
+            in_millis(needed)
         );
         Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed, remaining })
     }

@@ -5,17 +5,20 @@ use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
 use crate::protocol::{self, LockKey, OnceRecord, Operation, StoredOutcome, from_epoch_millis};
+use std::fmt;
 use std::time::SystemTime;
 use tracing::Span;
 
 /// The record of idempotent work, as it was when it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnceStatus {
     /// How far the work is.
     pub state: OnceState,
     /// How many attempts there were.
     pub attempts: u64,
+    /// With which failure the work failed permanently, as JSON.
+    pub failure: Option<String>,
     /// When the work was first requested, by the wall clock of the caller that requested it.
     pub first_seen_at: Option<SystemTime>,
     /// When its outcome was stored, by the wall clock of the caller that stored it.
@@ -38,17 +41,34 @@ pub enum OnceState {
     Failed,
 }
 
+impl fmt::Debug for OnceStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Leaves out the failure, because it is the caller's data and does not belong in logs.
+        f.debug_struct("OnceStatus")
+            .field("state", &self.state)
+            .field("attempts", &self.attempts)
+            .field("first_seen_at", &self.first_seen_at)
+            .field("settled_at", &self.settled_at)
+            .field("kept_until", &self.kept_until)
+            .field("reset_reason", &self.reset_reason)
+            .finish_non_exhaustive()
+    }
+}
+
 impl From<OnceRecord> for OnceStatus {
     fn from(record: OnceRecord) -> Self {
+        let (outcome, settled_at) = record.settled.unzip();
+        let (state, failure) = match outcome {
+            None => (OnceState::Open, None),
+            Some(StoredOutcome::Done(_)) => (OnceState::Done, None),
+            Some(StoredOutcome::Failed(failure)) => (OnceState::Failed, Some(failure)),
+        };
         Self {
-            state: match &record.settled {
-                None => OnceState::Open,
-                Some((StoredOutcome::Done(_), _)) => OnceState::Done,
-                Some((StoredOutcome::Failed(_), _)) => OnceState::Failed,
-            },
+            state,
             attempts: record.attempts,
+            failure,
             first_seen_at: from_epoch_millis(record.first_seen),
-            settled_at: record.settled.and_then(|(_, at)| from_epoch_millis(at)),
+            settled_at: settled_at.and_then(from_epoch_millis),
             kept_until: from_epoch_millis(record.kept_until),
             reset_reason: record.reset_reason,
         }

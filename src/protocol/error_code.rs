@@ -46,10 +46,16 @@ impl Answer {
     }
 }
 
-/// Whether the table has other key attributes than this client is configured with.
+/// Whether the table has other key attributes than this client is configured with, or of another type.
 fn is_about_the_key(message: Option<&str>) -> bool {
     let message = message.unwrap_or_default();
-    ["key element does not match the schema", "required keys was not given a value", "number of conditions on the keys"]
-        .iter()
-        .any(|known| message.contains(known))
+    [
+        "key element does not match the schema",
+        "required keys was not given a value",
+        "number of conditions on the keys",
+        // A key attribute of another type.
+        "Type mismatch for key",
+    ]
+    .iter()
+    .any(|known| message.contains(known))
 }

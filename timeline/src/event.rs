@@ -33,6 +33,8 @@ pub struct Event {
 pub enum Change {
     /// It was held when the record began.
     Held,
+    /// Its lease had ended when the record began, and nobody had taken it over.
+    Dead,
     /// A contender began to wait. A table does not show that.
     Waiting,
     /// A contender gave up.
@@ -62,6 +64,7 @@ impl Change {
     pub fn word(self) -> &'static str {
         match self {
             Self::Held => "held",
+            Self::Dead => "dead",
             Self::Waiting => "waiting",
             Self::Refused => "refused",
             Self::Granted => "granted",

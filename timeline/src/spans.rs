@@ -85,7 +85,9 @@ impl<'a> Lane<'a> {
         let Some(Hold { from, lease_ends_at }) = self.holds.take() else { return };
         match lease_ends_at.filter(|end| (from..at).contains(end)) {
             Some(end) => {
-                self.spans.push(Span { what: What::Held, from, to: end });
+                if from < end {
+                    self.spans.push(Span { what: What::Held, from, to: end });
+                }
                 self.spans.push(Span { what: What::Dead, from: end, to: at });
             }
             None => self.spans.push(Span { what: What::Held, from, to: at }),
@@ -125,7 +127,7 @@ impl<'a> Drawing<'a> {
                 one.waits_since.get_or_insert(at);
             }
             Change::Refused => one.end_waiting(at),
-            Change::Granted | Change::TakenOver | Change::Held => {
+            Change::Granted | Change::TakenOver | Change::Held | Change::Dead => {
                 one.end_waiting(at);
                 if let Some(before) = has.insert(&event.key, lane) {
                     self.lanes[before].end_hold(at);
@@ -134,6 +136,7 @@ impl<'a> Drawing<'a> {
                         self.lanes[lane].marks.push(Mark::TookOver { at, from: before });
                     }
                 }
+                let lease_ends_at = if change == Change::Dead { Some(at) } else { lease_ends_at };
                 self.lanes[lane].holds = Some(Hold { from: at, lease_ends_at });
             }
             Change::Renewed => match &mut one.holds {

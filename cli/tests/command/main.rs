@@ -14,4 +14,5 @@ mod restored;
 mod run;
 mod run_beyond;
 mod run_signals;
+mod saying;
 mod session;

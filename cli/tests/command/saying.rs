@@ -1,0 +1,252 @@
+//! What an operator is told, where an earlier sentence was wrong or missing.
+
+use crate::place::{Ended, LEASE, Place, TABLE, end};
+use lambda_lock::once::Started;
+use lambda_lock::{Budget, LockClient};
+use lambda_lock_local::LocalDynamoDb;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Work that failed for good.
+async fn failed(locks: &LockClient, name: &str) {
+    let started = locks.once(name).owner("host-a").lease(LEASE).start::<()>().await.unwrap();
+    let Started::Attempt(attempt) = started else { panic!("it has an outcome") };
+    attempt.fail(&json!({ "reason": "the card was refused" })).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_finds_the_places_of_a_semaphore_and_idempotent_work_by_their_names() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    let budget = Budget::lasting(Duration::from_secs(60));
+    let mut permits = Vec::new();
+    for _ in 0..2 {
+        permits.push(locks.semaphore("gateway", 2).acquire().within(&budget).owner("caller/1").await.unwrap());
+    }
+    let shown = place.run(&["show", "gateway"]).await.done();
+    assert!(!shown.contains("next acquire gets it"), "{shown}");
+    for held in ["gateway/0 is held by caller/1", "gateway/1 is held by caller/1"] {
+        assert!(shown.contains(held), "{shown}");
+    }
+    let json = place.run(&["show", "gateway", "--json"]).await.done();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert!(json["places"][1]["state"] == "held" && json["places"].as_array().unwrap().len() == 2, "{json}");
+
+    locks.once("order-9").within(&budget).run(async |_| Ok::<_, lambda_lock::Error>(())).await.unwrap();
+    failed(&locks, "order-10").await;
+    let open = locks.once("order-11").owner("host-b").lease(LEASE).start::<()>().await.unwrap();
+    let blue = locks.prefixed("blue/").unwrap();
+    failed(&blue, "order-12").await;
+    for (typed, says) in [
+        ("order-9", "once/order-9 is idempotent work, and done"),
+        ("order-10", "once/order-10 is idempotent work, and failed"),
+        ("order-11", "once/order-11 is held by host-b"),
+        ("blue/order-12", "blue/once/order-12 is idempotent work, and failed"),
+        ("blue/once/order-12", "blue/once/order-12 is idempotent work, and failed"),
+    ] {
+        let shown = place.run(&["show", typed]).await.done();
+        assert!(shown.contains(says) && !shown.contains("nobody holds it"), "{typed}: {shown}");
+    }
+    drop(open);
+    let nobody = place.run(&["show", "nobody"]).await.done();
+    assert_eq!(nobody, "nobody has no row: nobody holds it. The next acquire gets it.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_work_is_shown_with_its_failure_and_the_command_that_allows_it_again() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    let blue = locks.prefixed("blue/").unwrap();
+    failed(&locks, "it's 9").await;
+    failed(&blue, "order-9").await;
+    for (key, reset) in
+        [("once/it's 9", r"once-reset 'once/it'\''s 9' "), ("blue/once/order-9", "once-reset blue/once/order-9 ")]
+    {
+        let shown = place.run(&["show", key]).await.done();
+        assert!(shown.contains("the card was refused") && shown.contains(reset), "{shown}");
+        let json: Value = serde_json::from_str(&place.run(&["show", key, "--json"]).await.done()).unwrap();
+        assert!(json["work"]["failure"].as_str().unwrap().contains("the card was refused"), "{json}");
+        place.run(&["once-reset", key, "--reason", "r", "--yes"]).await.done();
+        let shown = place.run(&["show", key]).await.done();
+        assert!(shown.contains("without an outcome") && !shown.contains("the card was refused"), "{shown}");
+    }
+    let missing = place.run(&["once-reset", "nobody", "--reason", "r", "--yes"]).await;
+    assert!(missing.code() == 76 && missing.err.contains("\"nobody\""), "{missing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_does_not_call_a_dead_lock_held() {
+    let place = Place::new().await;
+    let dies = place.locks("test").try_acquire("k").owner("host-c/9").lease(Duration::from_secs(1)).await.unwrap();
+    let _ = dies.granted().unwrap().save();
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let looked = place.run(&["watch", "--for", "0s", "--max-clock-skew-ms", "0"]).await.done();
+    assert!(looked.contains("dead") && !looked.contains("held"), "{looked}");
+    let json = place.run(&["watch", "--for", "0s", "--max-clock-skew-ms", "0", "--json"]).await.done();
+    assert!(json.contains(r#""change":"dead""#), "{json}");
+    place.run_with(&["timeline"], &json).await.done();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_of_a_lock_without_a_row_says_that_there_is_none() {
+    let place = Place::new().await;
+    for yes in [&[][..], &["--yes"]] {
+        let arguments = [&["break", "nobody", "--seen", "ll1-x", "--reason", "r"], yes].concat();
+        let ended = place.run(&arguments).await;
+        assert_eq!(ended.code(), 76, "{ended:?}");
+        assert!(ended.err.contains("\"nobody\" has no row") && !ended.err.contains("changed"), "{ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freeze_with_yes_says_too_that_it_makes_a_row() {
+    let place = Place::new().await;
+    let freeze = ["freeze", "customer-typo", "--reason", "r", "--yes"];
+    let made = place.run(&freeze).await;
+    assert!(made.status.success() && made.err.contains("customer-typo has no row yet"), "{made:?}");
+    let again = place.run(&freeze).await;
+    assert!(again.status.success() && again.err.is_empty(), "{again:?}");
+}
+
+/// Runs the command at a terminal, at which somebody types this.
+async fn answered(place: &Place, arguments: &[&str], answer: &str) -> Ended {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+    let input = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut terminal = File::from(terminal);
+    terminal.write_all(answer.as_bytes()).unwrap();
+    end(place.command().args(arguments).stdin(Stdio::from(input))).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_no_is_no_error() {
+    let place = Place::new().await;
+    place.held("k", "holder").await.release().await.unwrap();
+    for answer in ["n\n", "\n"] {
+        let ended = answered(&place, &["freeze", "k", "--reason", "r"], answer).await;
+        assert_eq!(ended.code(), 1, "{ended:?}");
+        assert!(ended.err.ends_with("nothing was changed\n") && !ended.err.contains("error"), "{ended:?}");
+    }
+    let ended = answered(&place, &["freeze", "k", "--reason", "r"], "y\n").await;
+    assert!(ended.status.success() && ended.out.contains("is frozen"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_prints_nothing_but_the_error_of_a_table_that_cannot_be_read() {
+    let place = Place::new().await;
+    let ended = place.run(&["ls", "--table", "nowhere"]).await;
+    assert_eq!((ended.code(), ended.out.as_str()), (78, ""), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_keeps_its_columns_apart_and_finds_a_part_of_a_key() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    let held =
+        locks.try_acquire("export/customer-7").owner("o").lease(Duration::from_secs(366 * 86_400)).await.unwrap();
+    let _ = held.granted().unwrap().save();
+    place.held("export/customer-8", "o").await.release().await.unwrap();
+    let item =
+        place.local.client().get_item().table_name(TABLE).key("key", text("export/customer-7")).send().await.unwrap();
+    let mut item = item.item.unwrap();
+    // As one that was renewed eleven months ago.
+    let version = item["recordVersionNumber"].as_s().unwrap().clone();
+    let (begin, stamp) = version.rsplit_once('-').unwrap();
+    let millis = u64::from_str_radix(&stamp[..12], 16).unwrap() - 345 * 86_400_000;
+    item.insert("recordVersionNumber".to_owned(), text(&format!("{begin}-{millis:012x}{}", &stamp[12..])));
+    place.local.client().put_item().table_name(TABLE).set_item(Some(item)).send().await.unwrap();
+    let listed = place.run(&["ls", "--contains", "customer-7"]).await.done();
+    let line = listed.lines().nth(1).unwrap();
+    assert!(line.contains("days ago ") && line.contains(" export/customer-7 "), "{listed}");
+    assert!(line.matches("days ").count() + line.matches("day ").count() >= 1 && !line.contains("days1"), "{listed}");
+    assert!(!listed.contains("customer-8"), "{listed}");
+}
+
+fn text(text: &str) -> aws_sdk_dynamodb::types::AttributeValue {
+    aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn man_makes_its_directory_or_names_it() {
+    let place = Place::new().await;
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man-anew");
+    let _ = std::fs::remove_dir_all(&directory);
+    let below = directory.join("share/man1");
+    place.run(&["man", below.to_str().unwrap()]).await.done();
+    assert!(below.join("lambda-lock-break.1").exists());
+    let file = directory.join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = place.run(&["man", file.to_str().unwrap()]).await;
+    assert!(refused.err.contains("man-anew/file"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_credentials_is_told_to_log_in() {
+    let place = Place::new().await;
+    for more in [&[][..], &["--profile", "nobody"]] {
+        let mut command = place.command();
+        command.env_remove("AWS_ACCESS_KEY_ID").env("AWS_EC2_METADATA_DISABLED", "true").arg("ls").args(more);
+        let ended = end(&mut command).await;
+        assert_eq!(ended.code(), 77, "{ended:?}");
+        assert!(ended.err.contains("aws sso login") && !ended.err.contains("\\u{"), "{ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_usage_names_no_option_that_a_variable_gave() {
+    let place = Place::new().await;
+    let mut command = place.command();
+    command.env("LOCK_TABLE", TABLE).env("LOCK_TTL_ATTRIBUTE", "expiresAt").args(["break", "k"]);
+    let refused = end(&mut command).await;
+    assert_eq!(refused.code(), 2);
+    assert!(refused.err.contains("--seen <VERSION>") && !refused.err.contains("--table"), "{refused:?}");
+    assert!(!refused.err.contains("--endpoint-url") && !refused.err.contains("--ttl-attribute"), "{refused:?}");
+    // What a variable says may be what is wrong.
+    let mut command = place.command();
+    let refused = end(command.env("LOCK_MAX_CLOCK_SKEW_MS", "much").arg("ls")).await;
+    assert!(refused.code() == 2 && refused.err.contains("give whole milliseconds"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renew_and_release_take_a_lock_whose_numbers_have_a_fraction_and_a_file_with_a_mark() {
+    let place = Place::new().await;
+    let acquired = place.run(&["acquire", "k", "--owner", "me"]).await.done();
+    let mut saved: Value = serde_json::from_str(&acquired).unwrap();
+    for name in ["fencingToken", "leaseEndsAt"] {
+        saved[name] = json!(saved[name].as_u64().unwrap() as f64);
+    }
+    let saved = saved.to_string();
+    assert!(saved.contains(".0"), "{saved}");
+    let renewed = place.run_with(&["renew"], &saved).await.done();
+    place.run_with(&["renew"], &format!("\u{feff}{renewed}")).await.done();
+    let again = place.run_with(&["renew"], &format!("\u{feff}{saved}")).await.done();
+    place.run_with(&["release"], &format!("\u{feff}{again}")).await.done();
+    assert!(place.is_free("k").await);
+    let mut half: Value = serde_json::from_str(&again).unwrap();
+    half["fencingToken"] = json!(1.5);
+    assert_eq!(place.run_with(&["renew"], &half.to_string()).await.code(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_is_said_of_the_table() {
+    let local = LocalDynamoDb::in_memory().await.unwrap();
+    let table = json!({
+        "TableName": TABLE, "BillingMode": "PAY_PER_REQUEST", "KeySchema": [{ "AttributeName": "key", "KeyType": "HASH" }],
+        "AttributeDefinitions": [{ "AttributeName": "key", "AttributeType": "N" }],
+    });
+    local.create_tables(&[table]).await.unwrap();
+    let place = Place { local };
+    for arguments in [&["show", "k"][..], &["acquire", "k"], &["freeze", "k", "--reason", "r", "--yes"], &["doctor"]] {
+        let refused = place.run(arguments).await;
+        assert_eq!(refused.code(), 78, "{arguments:?}: {refused:?}");
+    }
+}
