@@ -5,7 +5,7 @@ use crate::connection;
 use crate::exit::Failure;
 use crate::row::{ONCE, epoch_millis};
 use clap::builder::Resettable;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use lambda_lock::LockKey;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 
 /// Who holds which lock, since when, and may I break it?
 ///
-/// Reads and changes the locks of a DynamoDB table as lambda-lock does. It takes credentials and Region from where the AWS
-/// CLI takes them.
+/// Reads and changes the locks of a DynamoDB table as lambda-lock does. It takes credentials, Region, proxies and trusted
+/// certificates from where the AWS CLI takes them. A variable that is empty counts as unset.
 #[derive(Debug, Parser)]
 #[command(name = "lambda-lock", version, after_long_help = EXIT_CODES)]
 pub(crate) struct Arguments {
@@ -25,12 +25,23 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The arguments of this process. It ends where they are wrong.
     pub(crate) fn of_command_line() -> Self {
-        Self::try_parse().unwrap_or_else(|error| {
+        let command = || match std::env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") {
+            Ok(ignored) if ignored.eq_ignore_ascii_case("true") => Self::without_variables(|arg| arg == "endpoint_url"),
+            _ => Self::command(),
+        };
+        let read = command().try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
+        read.unwrap_or_else(|error| {
             // Of what is missing, clap says how it would be given, beside all that was given: a variable is no argument.
-            let without = Self::command().mut_subcommands(|command| command.mut_args(|arg| arg.env(Resettable::Reset)));
-            let again = without.try_get_matches().err().filter(|again| again.kind() == error.kind());
-            again.filter(|_| error.use_stderr()).unwrap_or(error).exit()
+            let again = Self::without_variables(|_| true).try_get_matches();
+            let again = again.err().filter(|again| error.use_stderr() && again.kind() == error.kind());
+            again.unwrap_or(error).exit()
         })
+    }
+
+    /// The commands, of which some arguments are read from no variable.
+    fn without_variables(of: impl Fn(&str) -> bool) -> clap::Command {
+        let without = |arg: Arg| if of(arg.get_id().as_str()) { arg.env(Resettable::Reset) } else { arg };
+        Self::command().mut_subcommands(|command| command.mut_args(without))
     }
 }
 
@@ -38,7 +49,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0   done
   1   something else went wrong, or the question was answered with no
-  2   the arguments are wrong
+  2   the arguments are wrong, or a variable is
   69  DynamoDB did not respond: it is unknown what was applied
   75  another holder has the lock
   76  the lock was lost, could not be renewed, or changed since it was seen

@@ -177,6 +177,25 @@ async fn a_try_leaves_a_free_lock_to_those_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_caller_does_not_count_itself_among_those_who_wait() {
+    let (_, [holder, one, other, ..]) = stage();
+    let lock = acquired(&holder.locks("holder"), LEASE).await;
+    let refused = async |process: &Process| {
+        let budget = process.budget(secs(4)).reserve(Duration::ZERO);
+        let refused = process.locks("caller").acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap_err();
+        (refused.held().unwrap().observation.ticket().is_some(), refused.to_string())
+    };
+    let (has_ticket, said) = refused(&one).await;
+    assert!(has_ticket && !said.contains("in line"), "{said}");
+    let (has_ticket, said) = refused(&other).await;
+    assert!(has_ticket && said.contains("and 1 caller waits in line"), "{said}");
+    // In whole milliseconds: no text has more digits than anybody needs.
+    let digits = said.rsplit("at most ").next().unwrap().trim_end_matches('s').rsplit('.').next().unwrap();
+    assert!(digits.len() <= 3, "{said}");
+    lock.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_ticket_that_nobody_comes_for_keeps_others_from_the_lock_once_and_for_two_seconds() {
     let (table, [holder, gone, other, ..]) = stage();
     let lock = acquired(&holder.locks("holder"), LEASE).await;

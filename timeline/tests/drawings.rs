@@ -40,6 +40,15 @@ customer-7 d                                ········
 }
 
 #[test]
+fn a_lock_that_was_dead_when_the_record_began_is_drawn_so() {
+    let at = |seconds: u64| 1_764_000_000_000 + seconds * 1_000;
+    let record = [event(at(10), Change::Dead, "a", at(2)), event(at(20), Change::TakenOver, "b", at(40))];
+    let drawn = text(&record, 60);
+    let lane = drawn.lines().next().unwrap();
+    assert!(lane.contains('░') && !lane.contains('█'), "{drawn}");
+}
+
+#[test]
 fn the_order_of_the_events_does_not_matter() {
     let mut events = record();
     // Equal times keep their order: the release comes before the grant.

@@ -148,9 +148,9 @@ async fn hostile_files_and_arguments_are_refused() {
         (&["acquire", "new", "--lease", "0s"], 2),
         (&["acquire", "new", "--lease", "500000000000y"], 2),
         (&["acquire", "k", "--owner", ""], 2),
-        (&["ls", "--endpoint-url", "nonsense"], 69),
+        (&["ls", "--endpoint-url", "nonsense"], 2),
         (&["ls", "--endpoint-url", "http://127.0.0.1:1"], 69),
-        (&["doctor", "--endpoint-url", "http://127.0.0.1:1"], 78),
+        (&["doctor", "--endpoint-url", "http://127.0.0.1:1"], 69),
         (&["ls", "--profile", "nobody"], 77),
     ] {
         let ended = behaves(place.command().args(arguments)).await;

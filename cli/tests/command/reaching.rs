@@ -277,6 +277,25 @@ async fn an_endpoint_that_is_no_url_is_a_wrong_argument() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn configured_endpoints_are_ignored_where_a_variable_says_so() {
+    let place = Place::new().await;
+    let ignoring = || {
+        let mut command = place.command();
+        command
+            .env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
+            .env("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1");
+        command.env("HTTPS_PROXY", "http://127.0.0.1:1");
+        command
+    };
+    let ended = end(ignoring().arg("ls")).await;
+    assert!(
+        ended.code() == 69 && ended.err.contains("proxy") || ended.err.contains("tunnel"),
+        "it asks AWS: {ended:?}"
+    );
+    end(ignoring().args(["ls", "--endpoint-url", place.local.endpoint()])).await.done();
+}
+
 /// A command for a DynamoDB that only a proxy can reach.
 fn far(place: &Place, endpoint: &str) -> Command {
     let mut command = place.command();
