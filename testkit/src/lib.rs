@@ -6,12 +6,15 @@
 //! * [`ManualClock`]: the two clocks of a process. A test may freeze them, set them and let them drift.
 //! * [`acquired`], [`granted`], [`counted`]: steps that most tests use.
 //! * [`case`]: names the case of a loop, so that a failure shows which one it was.
-//! * [`ends_within`]: fails a call that does not end in time. Every test with a [`Process`] also has limits, so that
+//! * [`ends_within`], [`until`]: fail a call that does not end, or a condition that does not become true, in time. Every test with a [`Process`] also has limits, so that
 //!   none hangs.
 //!
 //! All time is tokio's; tests run under `#[tokio::test(start_paused = true)]`. A request takes [`ONE_WAY`] to
 //! the table, and its response takes as long back. Without this time, tests would not find mistakes about
 //! time.
+//!
+//! Random numbers follow from a seed that is always the same, so that a test passes or fails whenever it is run.
+//! `LAMBDA_LOCK_TEST_SEED=7` gives another one.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,11 +31,12 @@ mod limbo;
 mod limit;
 mod lock;
 mod network;
+mod random;
 mod table;
 
 pub use case::{Case, case};
 pub use clock::{EPOCH_SECONDS, ManualClock};
-pub use limit::ends_within;
+pub use limit::{ends_within, until};
 pub use lock::{acquired, applied, counted, granted, millis, secs};
 pub use network::{Fault, ONE_WAY, ROUND_TRIP, Sent};
 pub use table::{Process, Table};

@@ -1,11 +1,12 @@
 //! Stops tests that hang, and prints their names.
 //!
-//! There are three limits, because none of them finds everything. A call that sends requests without end is stopped
-//! by their number, in its own task. A test that waits for ever, or loops without waiting, is stopped by a thread.
-//! The thread reads the machine's own clock and ends the process, because nothing else stops a loop. A test with
-//! [`ends_within`] fails when its call takes too long.
+//! There are several limits, because none of them finds everything. A call that sends requests without end is stopped
+//! by their number, in its own task. A test that waits for something that never happens is stopped by a timer that is
+//! years away: paused time goes there when nothing else is left to do. A test that loops is stopped by a thread. The
+//! thread reads the machine's own clock and ends the process, because nothing else stops a loop. A test with
+//! [`ends_within`] or [`until`] fails when its call takes too long.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::future::IntoFuture;
 use std::io::Write;
 use std::sync::{Arc, Mutex, Once, Weak};
@@ -16,6 +17,9 @@ const LONGEST_TEST: Duration = Duration::from_secs(600);
 
 /// The variable that sets another limit in seconds, for a machine that is much slower.
 const LIMIT_VARIABLE: &str = "LAMBDA_LOCK_LONGEST_TEST";
+
+/// How long a test may wait in virtual time, when nothing else is left to do. It is many times the longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
 
 /// How many requests a process may send in one test. It is many times the number of the busiest one.
 const MOST_REQUESTS: usize = 20_000;
@@ -28,6 +32,18 @@ pub async fn ends_within<T>(limit: Duration, call: impl IntoFuture<Output = T>) 
     match tokio::time::timeout(limit, call).await {
         Ok(output) => output,
         Err(_) => panic!("the call had not ended after {limit:?}"),
+    }
+}
+
+/// Waits until this is so, and looks every millisecond of virtual time.
+///
+/// # Panics
+/// Panics if it is not so after ten minutes of virtual time, so that the test fails instead of hanging.
+pub async fn until(what: impl Display, mut is_so: impl FnMut() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(600), "waited in vain for this: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -63,6 +79,15 @@ impl Running {
         let mut all = RUNNING.lock().unwrap();
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&running));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let test = Arc::downgrade(&running);
+            runtime.spawn(async move {
+                tokio::time::sleep(LONGEST_WAIT).await;
+                if let Some(test) = test.upgrade() {
+                    stop(&test.test, "waits for something that never happens");
+                }
+            });
+        }
         running
     }
 }
@@ -79,9 +104,13 @@ fn watch(longest: Duration) {
         std::thread::sleep(Duration::from_millis(200));
         let all = RUNNING.lock().unwrap();
         if let Some(late) = all.iter().filter_map(Weak::upgrade).find(|running| running.since.elapsed() > longest) {
-            // Not `eprintln!`, because a test captures it.
-            let _ = writeln!(std::io::stderr(), "\nthe test {} has run for {longest:?}: it hangs", late.test);
-            std::process::exit(101);
+            stop(&late.test, &format!("has run for {longest:?}: it hangs"));
         }
     }
+}
+
+fn stop(test: &str, why: &str) -> ! {
+    // Not `eprintln!`, because a test captures it.
+    let _ = writeln!(std::io::stderr(), "\nthe test {test} {why}");
+    std::process::exit(101);
 }

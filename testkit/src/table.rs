@@ -52,6 +52,7 @@ impl Table {
 
     /// Creates a database without a table.
     pub fn none() -> Self {
+        crate::random::seed();
         Self { database: Database::memory().unwrap(), limbo: Arc::default(), origin: Instant::now() }
     }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
-use lambda_lock_testkit::{Fault, Table, case, ends_within};
+use lambda_lock_testkit::{Fault, Table, case, ends_within, until};
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,6 +30,14 @@ async fn a_test_that_hangs_is_stopped_and_named() {
         },
         // The test awaits something that never happens.
         Ok("waits") => std::future::pending().await,
+        // It holds a thread, so that time does not go on.
+        Ok("blocks") => tokio::task::spawn_blocking(|| {
+            loop {
+                std::thread::park()
+            }
+        })
+        .await
+        .unwrap(),
         // The test waits without end in virtual time.
         Ok("sleeps") => loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -37,10 +45,12 @@ async fn a_test_that_hangs_is_stopped_and_named() {
         Ok(how) => panic!("{how}"),
         Err(_) => drop(process),
     }
-    for how in ["loops", "waits", "sleeps"] {
+    for how in ["loops", "blocks", "sleeps"] {
         let said = failing(this, how);
         assert!(said.contains(&format!("the test {this} has run for 1s")), "{how}: {said}");
     }
+    let said = failing(this, "waits");
+    assert!(said.contains(&format!("the test {this} waits for something that never happens")), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,6 +69,24 @@ async fn a_call_that_sends_requests_without_end_is_stopped() {
 #[should_panic(expected = "had not ended after 10s")]
 async fn a_call_that_exceeds_its_limit_is_stopped() {
     ends_within(Duration::from_secs(10), std::future::pending::<()>()).await;
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "waited in vain for this: the moon")]
+async fn a_condition_that_never_becomes_true_is_not_waited_for() {
+    until("the moon", || false).await;
+}
+
+/// Otherwise the one that fails in a few runs of a hundred is found by chance.
+#[test]
+fn random_numbers_are_the_same_in_each_run() {
+    let drawn = || {
+        let process = Table::none().process();
+        process.clock.shared().random()
+    };
+    let of_a_thread = || std::thread::spawn(drawn).join().unwrap();
+
+    assert_eq!(of_a_thread(), of_a_thread());
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::Lock;
-use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
+use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table, acquired, case, granted, millis, secs, until};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -620,9 +620,7 @@ async fn a_wall_clock_that_is_set_back_keeps_nobody_from_a_free_lock() {
     other.take_sent();
     lock.release().await.unwrap();
     let released = Instant::now();
-    while other.take_sent().is_empty() {
-        sleep(millis(1)).await;
-    }
+    until("the other one looks", || !other.take_sent().is_empty()).await;
     sleep(millis(10)).await;
     other.clock.jump_wall(-300_000);
     waiter.await.unwrap().1.release().await.unwrap();

@@ -3,7 +3,8 @@
 
 use crate::{LEASE, applied, counted, lock_within, table};
 use lambda_lock::{Clock, CommitOutcome, Instants, Lock, SavedLock, SharedClock, Sleep};
-use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs};
+use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs, until};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -251,11 +252,7 @@ async fn a_refusal_after_the_token_is_forgotten_does_not_prove_that_nothing_was_
     // The process is frozen while it repeats the request, for longer than DynamoDB recognises the token.
     process.take_sent();
     let freeze = async {
-        let mut sent = 0;
-        while sent < 2 {
-            sleep(millis(1)).await;
-            sent += process.take_sent().len();
-        }
+        until("the repetition is sent", || process.sent().len() == 2).await;
         process.clock.jump_wall(660_000);
     };
 
@@ -289,45 +286,52 @@ async fn a_commit_that_can_never_be_settled_is_an_outcome_and_a_missing_response
     lock.release().await.unwrap();
 }
 
-/// Clocks whose random numbers have only this random byte. The others are the same in all of them.
+/// Clocks whose random numbers have only this byte of their own: a next one each time, even for one process and odd for
+/// the other. The other bytes are the same in all of them.
 #[derive(Debug)]
-struct OneRandomByte(ManualClock, usize);
+struct OneByte {
+    clock: ManualClock,
+    index: usize,
+    byte: AtomicU8,
+}
 
-impl Clock for OneRandomByte {
+impl Clock for OneByte {
     fn now(&self) -> Instants {
-        self.0.now()
+        self.clock.now()
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
-        self.0.sleep(duration)
+        self.clock.sleep(duration)
     }
 
     fn random(&self) -> [u8; 16] {
         let mut random = [7; 16];
-        random[self.1] = self.0.random()[0];
+        random[self.index] = self.byte.fetch_add(2, Ordering::Relaxed);
         random
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_is_not_taken_for_the_renewal_of_a_copy_whose_clock_is_behind_too() {
-    for byte in 0..8 {
+    for index in 0..8 {
+        let _case = case(format!("byte {index}"));
         let table = table();
         let (ahead, one, two) = (table.process(), table.process(), table.process());
         // Both clocks are behind the last write, so both copies write its millisecond and one more.
         ahead.clock.jump_wall(500);
-        let locks = |process: &Process| {
-            let clock = SharedClock::new(OneRandomByte(process.clock.clone(), byte));
+        let locks = |process: &Process, first| {
+            let (clock, byte) = (process.clock.clone(), AtomicU8::new(first));
+            let clock = SharedClock::new(OneByte { clock, index, byte });
             process.builder().owner("me").clock(clock).build().unwrap()
         };
         let lock = acquired(&ahead.locks("me"), LEASE).await;
-        let mut first = locks(&one).resume(lock.save()).await.unwrap();
+        let mut first = locks(&one, 1).resume(lock.save()).await.unwrap();
         let copy = first.to_saved();
-        let second = locks(&two).resume(copy).lease(LEASE * 2).await.unwrap();
+        let second = locks(&two, 2).resume(copy).lease(LEASE * 2).await.unwrap();
 
         first.commit([counted("o-1")]).await.unwrap();
 
-        assert_eq!(applied(&table, "o-1"), 1, "{byte}");
+        assert_eq!(applied(&table, "o-1"), 1);
         drop(second.save());
         first.release().await.unwrap();
     }

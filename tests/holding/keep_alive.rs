@@ -1,7 +1,7 @@
 //! `keep_alive` renews while the work runs, and stops the work when the lock is lost.
 
-use crate::{BELIEVED, LEASE};
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
+use crate::{BELIEVED, LEASE, Polled};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, secs};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -44,32 +44,17 @@ async fn keep_alive_stops_the_work_when_the_lock_is_lost_or_the_lease_runs_out()
     let locks = process.locks("me");
     let mut lock = acquired(&locks, LEASE).await;
     table.delete("k");
-    let mut finished = false;
-
-    let error = lock
-        .keep_alive(async {
-            sleep(secs(60)).await;
-            finished = true;
-        })
-        .await
-        .unwrap_err();
+    let error = lock.keep_alive(Polled::new().work()).await.unwrap_err();
     assert!(error.is_lost(), "{error}");
 
     let mut lock = acquired(&locks, LEASE).await;
     process.next(vec![Fault::BlackHole; 100]);
     let started = Instant::now();
-    let mut polled = started;
-    let work = async {
-        loop {
-            polled = Instant::now();
-            sleep(millis(10)).await;
-        }
-    };
+    let polled = Polled::new();
 
-    let error = lock.keep_alive(work).await.unwrap_err();
+    let error = lock.keep_alive(polled.clone().work()).await.unwrap_err();
     assert!(error.is_unknown(), "{error}");
-    assert!(polled <= started + BELIEVED, "{:?}", polled - started);
-    assert!(!finished);
+    assert!(polled.last() <= started + BELIEVED, "{:?}", polled.last() - started);
     let _ = lock.save();
 }
 

@@ -23,7 +23,8 @@ const SHORT_LEASE: Duration = millis(2_100);
 /// How long a holder relies on its lease: 2.1 s / 1.05.
 const SHORT_BELIEVED: Duration = secs(2);
 
-/// Work that never ends, and stores when it was last polled.
+/// Work that is to be stopped, and stores when it was last polled. It fails when it was not stopped for a minute, so that
+/// no test hangs.
 #[derive(Clone)]
 struct Polled(Arc<Mutex<Instant>>);
 
@@ -34,22 +35,23 @@ impl Polled {
 
     /// Waits to be polled every 10 ms.
     async fn work(self) {
-        loop {
+        let began = Instant::now();
+        while began.elapsed() < secs(60) {
             *self.0.lock().unwrap() = Instant::now();
             sleep(millis(10)).await;
         }
+        panic!("the work was not stopped");
     }
 
-    /// Returns after this time. Until then it asks to be polled again at once.
-    async fn busy_for(self, duration: Duration) {
-        let started = Instant::now();
+    /// Asks to be polled again at once, each time. No virtual time passes meanwhile, so the polls are counted.
+    async fn busy(self) {
+        let mut polls = 0;
         poll_fn(|context| {
             *self.0.lock().unwrap() = Instant::now();
-            if started.elapsed() >= duration {
-                return Poll::Ready(());
-            }
+            polls += 1;
+            assert!(polls < 10_000, "the work was not stopped");
             context.waker().wake_by_ref();
-            Poll::Pending
+            Poll::<()>::Pending
         })
         .await;
     }

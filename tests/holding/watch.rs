@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep};
 fn noted(watch: &LockWatch, before: Duration) -> (JoinHandle<Instant>, JoinHandle<Instant>) {
     let (near, end) = (watch.clone(), watch.clone());
     let near = tokio::spawn(async move {
-        near.nearing_end(before).await;
+        ends_within(secs(60), near.nearing_end(before)).await;
         Instant::now()
     });
     let end = tokio::spawn(async move {
-        end.ended().await;
+        ends_within(secs(60), end.ended()).await;
         Instant::now()
     });
     (near, end)
@@ -121,7 +121,7 @@ async fn a_dropped_lock_is_ours_until_its_lease_ends_for_the_watch_too() {
     let started = Instant::now();
     let watch = acquired(&table.process().locks("me"), SHORT_LEASE).await.watch();
 
-    watch.ended().await;
+    ends_within(LEASE, watch.ended()).await;
 
     assert_eq!(Instant::now(), started + SHORT_BELIEVED);
 }
@@ -141,8 +141,8 @@ async fn a_watch_that_is_polled_after_a_freeze_does_not_wait_for_its_timer() {
             // Only the wall clock shows the freeze, and the timer runs on the other clock.
             process.clock.jump_wall(60_000);
             yield_now().await;
-            std::future::pending().await
-        } => unreachable!(),
+            sleep(LEASE).await;
+        } => panic!("it waits for its timer"),
     }
 
     assert!(started.elapsed() < secs(1), "{:?}", started.elapsed());
@@ -270,7 +270,7 @@ mod inside_keep_alive {
 
         let heard = lock
             .keep_alive(async {
-                watch.nearing_end(secs(3)).await;
+                ends_within(LEASE, watch.nearing_end(secs(3))).await;
                 Instant::now()
             })
             .await

@@ -3,7 +3,7 @@
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
 use lambda_lock::{Error, Lock};
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, millis, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
 
@@ -70,7 +70,7 @@ async fn work_under_a_lock_is_not_polled_by_a_thawed_process_whose_lease_has_end
             process.clock.jump_wall(60_000);
             thawed = Some(Instant::now());
             tokio::task::yield_now().await;
-            polled.clone().busy_for(secs(1)).await;
+            polled.clone().busy().await;
             Ok(())
         })
         .await;
@@ -193,16 +193,12 @@ async fn idle_work_that_has_renewed_is_dropped_when_its_new_lease_ends() {
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
     let started = Instant::now();
 
-    let answer: Result<(), Error> = locks
-        .acquire("k")
-        .lease(SHORT_LEASE)
-        .within(&budget)
-        .run(async |lock| {
-            sleep(secs(1)).await;
-            lock.checkpoint().await?;
-            std::future::pending().await
-        })
-        .await;
+    let run = locks.acquire("k").lease(SHORT_LEASE).within(&budget).run(async |lock| {
+        sleep(secs(1)).await;
+        lock.checkpoint().await?;
+        std::future::pending().await
+    });
+    let answer: Result<(), Error> = ends_within(secs(60), run).await;
 
     assert!(answer.unwrap_err().is_cut_short());
     let ended = started.elapsed();

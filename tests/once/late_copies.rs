@@ -3,7 +3,7 @@
 use crate::LEASE;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::once::Started;
-use lambda_lock_testkit::{Fault, Process, Table, millis};
+use lambda_lock_testkit::{Fault, Process, Table, millis, until};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -23,12 +23,8 @@ async fn refused_for_now_and_delivered_twice(process: Process, table: Table, ref
     process.take_sent();
     process.next([refusal]);
     tokio::spawn(async move {
-        let sent = loop {
-            if let Some(sent) = process.sent().first() {
-                break sent.clone();
-            }
-            sleep(millis(1)).await;
-        };
+        until("a request is sent", || !process.sent().is_empty()).await;
+        let sent = process.sent().remove(0);
         sleep(millis(9)).await;
         assert!(table.replay(&sent), "the copy was refused");
     });

@@ -3,7 +3,7 @@
 use crate::LEASE;
 use lambda_lock::once::Started;
 use lambda_lock::{ErrorKind, LockClient, ReleaseOutcome};
-use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis};
+use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, until};
 use tokio::time::sleep;
 
 async fn seen(locks: &LockClient) -> String {
@@ -96,9 +96,7 @@ async fn a_break_whose_answer_was_lost_is_unknown_when_the_row_has_changed_since
             let version = seen(&operators).await;
             operator.next([fault.clone()]);
             let meanwhile = async {
-                while !table.is_released("k") {
-                    sleep(millis(1)).await;
-                }
+                until("the lock is released", || table.is_released("k")).await;
                 if acquired_by_next {
                     Some(acquired(&others, LEASE).await)
                 } else {

@@ -3,7 +3,7 @@
 use crate::LEASE;
 use lambda_lock::once::{Attempt, Once, OnceState, ResetOutcome, Started};
 use lambda_lock::{ErrorKind, LockClient};
-use lambda_lock_testkit::{Fault, Table, case, millis};
+use lambda_lock_testkit::{Fault, Table, case, millis, until};
 
 async fn attempt(once: Once<'_>) -> Attempt {
     let Started::Attempt(attempt) = once.start::<u32>().await.unwrap() else { panic!("it has an outcome") };
@@ -89,9 +89,7 @@ async fn a_reset_whose_answer_was_lost_is_unknown_when_the_next_attempt_has_begu
         failed(&workers).await;
         operator.next([Fault::None, fault]);
         let meanwhile = async {
-            while !table.is_released("once/w") {
-                tokio::time::sleep(millis(1)).await;
-            }
+            until("the work is released", || table.is_released("once/w")).await;
             attempt(workers.once("w").payload(&7).lease(LEASE)).await
         };
 
