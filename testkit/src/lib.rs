@@ -9,6 +9,9 @@
 //! * [`ends_within`], [`until`]: fail a call that does not end, or a condition that does not become true, in time. Every test with a [`Process`] also has limits, so that
 //!   none hangs.
 //!
+//! * [`soon`], [`soon_so`], [`takes`]: the same for processes and servers on the machine's own clock, where the machine may
+//!   be busy.
+//!
 //! All time is tokio's; tests run under `#[tokio::test(start_paused = true)]`. A request takes [`ONE_WAY`] to
 //! the table, and its response takes as long back. Without this time, tests would not find mistakes about
 //! time.
@@ -36,7 +39,7 @@ mod table;
 
 pub use case::{Case, case};
 pub use clock::{EPOCH_SECONDS, ManualClock};
-pub use limit::{ends_within, until};
+pub use limit::{ends_within, soon, soon_so, takes, until};
 pub use lock::{acquired, applied, counted, granted, millis, secs};
 pub use network::{Fault, ONE_WAY, ROUND_TRIP, Sent};
 pub use table::{Process, Table};

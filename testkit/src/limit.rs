@@ -9,6 +9,7 @@
 use std::fmt::{Debug, Display};
 use std::future::IntoFuture;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,51 @@ pub async fn until(what: impl Display, mut is_so: impl FnMut() -> bool) {
         assert!(began.elapsed() < Duration::from_secs(600), "waited in vain for this: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// How long processes and servers may take on a busy machine. It is many times what they take on one that is not.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Awaits what must happen soon by the machine's own clock.
+///
+/// # Panics
+/// Panics if it does not happen for two minutes, so that the test fails instead of hanging.
+pub async fn soon<T>(what: impl Display, happens: impl IntoFuture<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, happens).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited {PATIENCE:?} in vain for this: {what}"),
+    }
+}
+
+/// Waits until this is so by the machine's own clock, and looks every few milliseconds.
+///
+/// # Panics
+/// As [`soon`].
+pub async fn soon_so(what: impl Display, mut is_so: impl AsyncFnMut() -> bool) {
+    let becomes_so = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon(what, becomes_so).await;
+}
+
+/// Measures up to five times how long something takes, until it is within its bound. A busy machine delays some runs, and a
+/// mistake delays each of them.
+///
+/// # Panics
+/// Panics if no run is within the bound.
+pub async fn takes(bound: Range<Duration>, mut measured: impl AsyncFnMut() -> Duration) {
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let last = measured().await;
+        if bound.contains(&last) {
+            return;
+        }
+        assert!(last >= bound.start, "it took {last:?}, and not at least {:?}", bound.start);
+        took.push(last);
+    }
+    panic!("it took {took:?}, and not less than {:?}", bound.end);
 }
 
 /// Stops a call that sends requests without end.

@@ -1,47 +1,104 @@
 //! `watch`, `history` and `timeline`: what happened to a lock.
 
 use crate::golden::{assert_golden, coloured, golden, golden_coloured};
-use crate::place::{Ended, LEASE, Place, TABLE, end};
+use crate::place::{Ended, LEASE, Place, TABLE, end_of, interrupt};
+use lambda_lock::Budget;
 use lambda_lock::once::Started;
-use lambda_lock_local::LocalDynamoDb;
+use lambda_lock_local::{CountingProxy, LocalDynamoDb};
+use lambda_lock_testkit::{soon, soon_so};
 use lambda_lock_timeline::{Change, Event};
 use serde_json::json;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
 
-/// Longer than between two looks.
-const A_WHILE: Duration = Duration::from_millis(400);
+/// A `watch` that runs, and what it has printed so far.
+struct Watcher {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    printed: String,
+    _proxy: CountingProxy,
+}
+
+impl Watcher {
+    /// Starts a watch of these keys, or of all, and waits until it has looked.
+    async fn start(place: &Place, keys: &[&str], more: &[&str], colours: bool) -> Self {
+        let proxy = CountingProxy::start(place.local.endpoint()).await.unwrap();
+        let mut command = if colours { coloured(place, &[]) } else { place.command() };
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
+        command.args(["watch", "--interval", "100ms"]).args(keys).args(more);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // The first look is over when the second one has begun.
+        let (a_look, mut looks) = (keys.len().max(1) as u64, 0);
+        soon_so("a watch has looked", async || {
+            looks += proxy
+                .take()
+                .requests
+                .iter()
+                .filter(|(name, _)| ["GetItem", "Scan"].contains(&name.as_str()))
+                .map(|(_, count)| count)
+                .sum::<u64>();
+            looks > a_look
+        })
+        .await;
+        Self { child, lines, printed: String::new(), _proxy: proxy }
+    }
+
+    /// Waits until it tells the next event.
+    async fn tells(&mut self) {
+        let line = soon("a watch tells what happened", self.lines.next_line()).await.unwrap().unwrap();
+        self.printed += &format!("{line}\n");
+    }
+
+    /// What it has told when it is interrupted.
+    async fn ended(mut self) -> Ended {
+        interrupt(&self.child);
+        while let Some(line) = soon("a watch ends", self.lines.next_line()).await.unwrap() {
+            self.printed += &format!("{line}\n");
+        }
+        Ended { out: self.printed, ..end_of(self.child).await }
+    }
+}
+
+async fn all_tell(watchers: &mut [Watcher]) {
+    for watcher in watchers {
+        watcher.tells().await;
+    }
+}
 
 fn events(printed: &str) -> Vec<(Change, String)> {
     let events = printed.lines().map(|line| serde_json::from_str::<Event>(line).unwrap());
     events.map(|event| (event.change, event.holder)).collect()
 }
 
-/// A lock that is renewed, released, acquired by somebody who dies, taken over, broken, frozen and thawed.
-async fn story(place: &Place) {
+/// A lock that is renewed, released, acquired by somebody who dies, taken over, broken, frozen and thawed. Nothing more
+/// happens before all watchers have told what happened.
+async fn story(place: &Place, watchers: &mut [Watcher]) {
     let locks = place.locks("test");
     let mut first = place.held("k", "a").await;
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
     first.checkpoint().await.unwrap();
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
     first.release().await.unwrap();
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
     let dies = locks.try_acquire("k").owner("b").lease(Duration::from_secs(1)).await.unwrap();
     let _ = dies.granted().unwrap().save();
-    sleep(Duration::from_millis(3_300)).await;
-    let _third = place.held("k", "c").await.save();
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
+    let _third =
+        place.locks("c").acquire("k").owner("c").lease(LEASE).within(&Budget::lasting(LEASE)).await.unwrap().save();
+    all_tell(watchers).await;
     let again = locks.try_acquire("k").owner("c").reclaim_own().lease(LEASE).await.unwrap();
     let _ = again.granted().unwrap().save();
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
     let seen = locks.peek("k").await.unwrap().unwrap().version;
     locks.break_lock("k", &seen, "c is gone").await.unwrap();
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
     locks.freeze("k", "a migration").await.unwrap();
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
     locks.thaw("k").await.unwrap();
-    sleep(A_WHILE).await;
+    all_tell(watchers).await;
 }
 
 fn told() -> Vec<(Change, String)> {
@@ -63,31 +120,29 @@ fn told() -> Vec<(Change, String)> {
 async fn watch_tells_what_changes_of_one_lock_and_of_all() {
     let place = Place::new().await;
     let _other = place.held("other", "o").await.save();
-    let watch = |arguments: &[&str]| {
-        let mut command = place.command();
-        command.args(["watch", "--interval", "100ms", "--for", "8s"]).args(arguments);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let (one, all, text) = (watch(&["k", "--json"]), watch(&["--json"]), watch(&["k", "other"]));
-    let mut colours = coloured(&place, &["watch", "k", "--interval", "100ms", "--for", "8s"]);
-    let colours = tokio::spawn(async move { end(&mut colours).await });
-    sleep(Duration::from_millis(500)).await;
-    story(&place).await;
-    let [one, all, text] = [one, all, text].map(|child| async { child.wait_with_output().await.unwrap() });
-    let (one, all, text) = tokio::join!(one, all, text);
-    let one = String::from_utf8(one.stdout).unwrap();
-    assert_eq!(events(&one), told());
+    let mut watchers = [
+        Watcher::start(&place, &["k"], &["--json"], false).await,
+        Watcher::start(&place, &[], &["--json"], false).await,
+        Watcher::start(&place, &["k", "other"], &[], false).await,
+        Watcher::start(&place, &["k"], &[], true).await,
+    ];
+    // They tell first what is held.
+    watchers[1].tells().await;
+    watchers[2].tells().await;
+    story(&place, &mut watchers).await;
+    let [one, all, text, colours] = watchers.map(Watcher::ended);
+    let (one, all, text, colours) = tokio::join!(one, all, text, colours);
+    assert_eq!(events(&one.out), told());
     let mut of_all = vec![(Change::Held, "o".to_owned())];
     of_all.extend(told());
-    assert_eq!(events(&String::from_utf8(all.stdout).unwrap()), of_all);
-    let text = Ended { status: text.status, out: String::from_utf8(text.stdout).unwrap(), err: String::new() };
+    assert_eq!(events(&all.out), of_all);
     assert_golden("watch", &text);
-    assert_golden("watch-colours", &colours.await.unwrap());
-    assert_golden("watch-json", &Ended { out: one.clone(), ..text });
+    assert_golden("watch-colours", &colours);
+    assert_golden("watch-json", &one);
 
-    let drawn = place.run_with(&["timeline", "--columns", "60"], &one).await.done();
+    let drawn = place.run_with(&["timeline", "--columns", "60"], &one.out).await.done();
     assert!(drawn.contains("k a  █") && drawn.contains('░'), "{drawn}");
-    assert!(place.run_with(&["timeline", "--svg"], &one).await.done().starts_with("<svg"));
+    assert!(place.run_with(&["timeline", "--svg"], &one.out).await.done().starts_with("<svg"));
     assert_golden("timeline-nonsense", &place.run_with(&["timeline"], "hello\n").await);
 }
 
@@ -109,7 +164,7 @@ async fn with_stream(images: &str) -> Place {
 async fn history_tells_the_same_from_the_tables_stream() {
     let place = with_stream("NEW_AND_OLD_IMAGES").await;
     let _other = place.held("other", "o").await.save();
-    story(&place).await;
+    story(&place, &mut []).await;
     let printed = place.run(&["history", "k", "--json"]).await.done();
     assert_eq!(events(&printed), told());
     assert_golden("history", &place.run(&["history", "k"]).await);
@@ -121,18 +176,15 @@ async fn history_tells_the_same_from_the_tables_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idempotent_work_is_settled_and_not_deleted() {
     let place = Place::new().await;
-    let mut watch = place.command();
-    watch.args(["watch", "--interval", "100ms", "--for", "3s", "--json"]).stdout(Stdio::piped());
-    let watch = watch.spawn().unwrap();
-    sleep(Duration::from_millis(500)).await;
+    let mut watch = Watcher::start(&place, &[], &["--json"], false).await;
     let locks = place.locks("test");
     let Started::Attempt(attempt) = locks.once("order-9").owner("a").lease(LEASE).start::<()>().await.unwrap() else {
         panic!("it has an outcome");
     };
-    sleep(A_WHILE).await;
+    watch.tells().await;
     attempt.complete(&()).await.unwrap();
-    place.held("k", "b").await.release().delete_row().await.unwrap();
-    let printed = String::from_utf8(watch.wait_with_output().await.unwrap().stdout).unwrap();
+    watch.tells().await;
+    let printed = watch.ended().await.out;
     assert_eq!(events(&printed), [(Change::Granted, "a".to_owned()), (Change::Settled, "a".to_owned())]);
 }
 

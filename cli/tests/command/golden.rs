@@ -4,6 +4,7 @@ use crate::place::{Ended, LEASE, Place, TABLE, end};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::once::Started;
 use lambda_lock::{Budget, Error, Lock};
+use lambda_lock_testkit::soon_so;
 use regex::Regex;
 use snapbox::{Assert, Data, Redactions};
 use std::path::Path;
@@ -160,9 +161,9 @@ async fn waiter(place: &Place, key: &'static str, waiting: u64) -> JoinHandle<Re
     let locks = place.locks("waiter");
     let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::ZERO);
     let waiter = tokio::spawn(async move { locks.acquire(key).within(&budget).in_turn().await });
-    while place.locks("test").peek(key).await.unwrap().unwrap().waiting < waiting {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let locks = place.locks("test");
+    let in_line = async || locks.peek(key).await.unwrap().unwrap().waiting >= waiting;
+    soon_so(format!("{waiting} wait for {key}"), in_line).await;
     waiter
 }
 

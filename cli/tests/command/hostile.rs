@@ -1,18 +1,18 @@
 //! Rows, files, arguments, servers and terminals that nobody wishes for.
 
-use crate::place::{Ended, Place, TABLE, end};
+use crate::place::{Ended, Place, TABLE, end, end_of, interrupt};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
-use rustix::process::{Pid, Signal, kill_process};
+use lambda_lock_testkit::{soon, soon_so};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use tokio::time::sleep;
 
 fn text(text: impl Into<String>) -> AttributeValue {
     AttributeValue::S(text.into())
@@ -24,7 +24,7 @@ fn number(number: &str) -> AttributeValue {
 
 /// A command that ends by itself, and neither panics nor sends anything to the terminal that nobody sees.
 async fn behaves(command: &mut Command) -> Ended {
-    let ended = timeout(PATIENCE, end(command)).await.unwrap_or_else(|_| panic!("{command:?} does not end"));
+    let ended = end(command).await;
     assert!(ended.status.code().is_some_and(|code| code != 101), "{ended:?}");
     for text in [&ended.out, &ended.err] {
         assert!(!text.contains("panicked"), "{ended:?}");
@@ -180,31 +180,27 @@ async fn a_closed_pipe_or_a_full_disk_ends_no_command_in_a_panic() {
         let mut piped = place.command();
         let mut child = piped.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
-        let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success() && !said.contains("panicked"), "{arguments:?}: {} {said}", output.status);
+        let ended = end_of(child).await;
+        assert!(ended.status.success() && !ended.err.contains("panicked"), "{arguments:?}: {ended:?}");
 
-        let output = place.command().args(arguments).stdout(full()).stderr(Stdio::piped()).spawn().unwrap();
-        let output = output.wait_with_output().await.unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() != Some(101) && !said.contains("panicked"), "{arguments:?}: {said}");
-        assert!(arguments == ["--help"] || !output.status.success(), "{arguments:?} said nothing of a full disk");
+        let child = place.command().args(arguments).stdout(full()).stderr(Stdio::piped()).spawn().unwrap();
+        let ended = end_of(child).await;
+        assert!(ended.status.code() != Some(101) && !ended.err.contains("panicked"), "{arguments:?}: {ended:?}");
+        assert!(arguments == ["--help"] || !ended.status.success(), "{arguments:?} said nothing of a full disk");
     }
 
     // A lock that nobody could release.
-    let status = place.command().args(["acquire", "k"]).stdout(full()).status().await.unwrap();
-    assert_eq!(status.code(), Some(1));
+    let child = place.command().args(["acquire", "k"]).stdout(full()).spawn().unwrap();
+    assert_eq!(end_of(child).await.code(), 1);
     assert!(place.is_free("k").await);
 
     // The terminal is gone when the lock is lost: the command is stopped all the same.
     let mut run = place.command();
-    run.args(["run", "k", "--lease", "1s", "--", "sleep", "100"]).stderr(full());
-    let mut child = run.spawn().unwrap();
-    while place.is_free("k").await {
-        sleep(Duration::from_millis(20)).await;
-    }
+    run.args(["run", "k", "--lease", "3s", "--", "sleep", "100"]).stderr(full());
+    let child = run.spawn().unwrap();
+    place.until_held("k").await;
     place.local.client().delete_item().table_name(TABLE).key("key", text("k")).send().await.unwrap();
-    assert_eq!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code(), Some(76));
+    assert_eq!(end_of(child).await.code(), 76);
 }
 
 /// A proxy in front of the table, and the command that goes through it.
@@ -213,6 +209,21 @@ pub(crate) async fn behind(place: &Place) -> AuthorizingProxy {
     let role = ["GetItem", "Scan", "UpdateItem"].map(|action| Grant::new(format!("dynamodb:{action}"), table.clone()));
     let roles = BTreeMap::from([("local".to_owned(), role.into_iter().collect::<Role>())]);
     AuthorizingProxy::start(place.local.endpoint(), roles).await.unwrap()
+}
+
+/// Decides what happens to each request from now on. Returns the number of requests that have come since then.
+fn decides(proxy: &AuthorizingProxy, fate: Fate) -> Arc<AtomicU32> {
+    let come = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&come);
+    proxy.decide(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        fate
+    });
+    come
+}
+
+async fn until_come(come: &AtomicU32, requests: u32) {
+    soon_so(format!("{requests} requests"), async || come.load(Ordering::Relaxed) >= requests).await;
 }
 
 fn through(place: &Place, proxy: &AuthorizingProxy, arguments: &[&str]) -> Command {
@@ -227,13 +238,15 @@ async fn a_table_that_throttles_or_is_silent_ends_a_command_but_not_a_watch() {
     let place = Place::new().await;
     let proxy = behind(&place).await;
     let lock = place.held("k", "holder").await;
+    let come = decides(&proxy, Fate::Answered);
     let mut watch = through(&place, &proxy, &["watch", "k", "--interval", "100ms"]).spawn().unwrap();
-    sleep(Duration::from_millis(500)).await;
+    // The first look is over when the second one begins.
+    until_come(&come, 2).await;
     for fate in [Fate::Throttled, Fate::RequestLost, Fate::Swallowed] {
         proxy.decide(move |_| fate);
         let run = |arguments: &[&str]| {
             let mut command = through(&place, &proxy, arguments);
-            async move { timeout(PATIENCE, end(&mut command)).await.unwrap() }
+            async move { end(&mut command).await }
         };
         let (ls, show) = (run(&["ls"]), run(&["show", "k"]));
         let (acquire, raise) = (run(&["acquire", "other"]), run(&["raise-tokens", "--yes"]));
@@ -246,10 +259,10 @@ async fn a_table_that_throttles_or_is_silent_ends_a_command_but_not_a_watch() {
     lock.release().await.unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let released = async { while !lines.next_line().await.unwrap().unwrap().contains("released") {} };
-    timeout(PATIENCE, released).await.unwrap();
-    kill_process(Pid::from_raw(watch.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
-    let watched = timeout(PATIENCE, watch.wait_with_output()).await.unwrap().unwrap();
-    assert!(watched.status.success() && !watched.stderr.is_empty(), "it says what it could not see: {watched:?}");
+    soon("it tells of the release", released).await;
+    interrupt(&watch);
+    let watched = end_of(watch).await;
+    assert!(watched.status.success() && !watched.err.is_empty(), "it says what it could not see: {watched:?}");
 }
 
 /// The exit code says whether the lock is free or left to its lease.
@@ -257,32 +270,29 @@ async fn a_table_that_throttles_or_is_silent_ends_a_command_but_not_a_watch() {
 async fn a_lock_that_may_still_be_held_is_said_by_the_exit_code() {
     let place = Place::new().await;
     let proxy = behind(&place).await;
-    let run = through(&place, &proxy, &["run", "k", "--", "sh", "-c", "echo ready; sleep 1"]).spawn().unwrap();
-    while place.is_free("k").await {
-        sleep(Duration::from_millis(20)).await;
-    }
+    let mut run = through(&place, &proxy, &["run", "k", "--", "sh", "-c", "read end"]);
+    let mut run = run.stdin(Stdio::piped()).spawn().unwrap();
+    place.until_held("k").await;
     proxy.decide(|_| Fate::RequestLost);
-    let ended = timeout(PATIENCE, run.wait_with_output()).await.unwrap().unwrap();
-    let said = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(69), "{said}");
-    assert!(said.contains("the lock may be held until its lease ends"), "{said}");
+    drop(run.stdin.take());
+    let ended = end_of(run).await;
+    assert_eq!(ended.code(), 69, "{ended:?}");
+    assert!(ended.err.contains("the lock may be held until its lease ends"), "{ended:?}");
     assert!(!place.is_free("k").await);
 
     // Two signals while the answer to an acquire is awaited, which is applied later.
     for arguments in [&["acquire", "later"][..], &["run", "later", "--", "true"]] {
-        proxy.decide(|_| Fate::AppliedLate(Duration::from_secs(2)));
+        let come = decides(&proxy, Fate::AppliedLate(Duration::from_secs(2)));
         let acquire = through(&place, &proxy, arguments).spawn().unwrap();
-        sleep(Duration::from_millis(700)).await;
+        until_come(&come, 1).await;
         for _ in 0..2 {
-            kill_process(Pid::from_raw(acquire.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
+            interrupt(&acquire);
             sleep(Duration::from_millis(100)).await;
         }
-        let ended = timeout(PATIENCE, acquire.wait_with_output()).await.unwrap().unwrap();
-        assert_eq!(ended.status.code(), Some(69), "{arguments:?}: {ended:?}");
-        assert!(String::from_utf8(ended.stderr).unwrap().contains("it may be held until its lease ends"));
-        while place.is_free("later").await {
-            sleep(Duration::from_millis(50)).await;
-        }
+        let ended = end_of(acquire).await;
+        assert_eq!(ended.code(), 69, "{arguments:?}: {ended:?}");
+        assert!(ended.err.contains("it may be held until its lease ends"), "{ended:?}");
+        place.until_held("later").await;
         place.local.client().delete_item().table_name(TABLE).key("key", text("later")).send().await.unwrap();
     }
 }
@@ -292,12 +302,12 @@ async fn a_lock_that_may_still_be_held_is_said_by_the_exit_code() {
 async fn an_acquire_that_is_interrupted_releases_what_it_got() {
     let place = Place::new().await;
     let proxy = behind(&place).await;
-    proxy.decide(|_| Fate::AnsweredAfter(Duration::from_millis(700)));
+    let come = decides(&proxy, Fate::AnsweredAfter(Duration::from_millis(700)));
     let acquire = through(&place, &proxy, &["acquire", "k"]).spawn().unwrap();
-    sleep(Duration::from_millis(400)).await;
-    kill_process(Pid::from_raw(acquire.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
-    let ended = timeout(PATIENCE, acquire.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(130), 0), "{ended:?}");
+    until_come(&come, 1).await;
+    interrupt(&acquire);
+    let ended = end_of(acquire).await;
+    assert_eq!((ended.code(), ended.out.len()), (130, 0), "{ended:?}");
     assert!(place.is_free("k").await);
     assert!(place.locks("test").peek("k").await.unwrap().is_some(), "it had it");
 }

@@ -2,11 +2,13 @@
 
 use lambda_lock::{Lock, LockClient};
 use lambda_lock_local::LocalDynamoDb;
+use lambda_lock_testkit::{soon, soon_so};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 pub(crate) const TABLE: &str = "locks";
 pub(crate) const LEASE: Duration = Duration::from_secs(3600);
@@ -77,13 +79,27 @@ impl Place {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).await.unwrap();
         drop(stdin);
-        let output = child.wait_with_output().await.unwrap();
-        ended(output)
+        end_of(child).await
+    }
+
+    /// Waits until somebody holds the lock.
+    pub(crate) async fn until_held(&self, key: &str) {
+        soon_so(format!("{key} is held"), async || !self.is_free(key).await).await;
     }
 }
 
 pub(crate) async fn end(command: &mut Command) -> Ended {
-    ended(command.output().await.unwrap())
+    let what = format!("{command:?} ends");
+    ended(soon(what, command.output()).await.unwrap())
+}
+
+/// The end of a command that runs.
+pub(crate) async fn end_of(child: Child) -> Ended {
+    ended(soon("the command ends", child.wait_with_output()).await.unwrap())
+}
+
+pub(crate) fn interrupt(child: &Child) {
+    kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
 }
 
 fn ended(output: std::process::Output) -> Ended {
