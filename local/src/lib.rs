@@ -26,6 +26,7 @@
 pub mod authorize;
 mod aws_json;
 mod client;
+mod context;
 mod counting;
 mod credentials;
 pub mod deployed;
@@ -46,6 +47,7 @@ mod task_tokens;
 mod tools;
 
 pub use crate::client::{client, config};
+pub use crate::context::context;
 pub use crate::counting::{CountingProxy, Counts};
 pub use crate::credentials::ContainerCredentials;
 pub use crate::dynamodb_local::DynamoDbLocal;

@@ -7,6 +7,7 @@ mod demo;
 mod serve;
 
 use clap::{Parser, Subcommand};
+use lambda_lock_local::LocalDynamoDb;
 use std::process::ExitCode;
 
 /// Run lambda-lock on your own machine, without an AWS account.
@@ -21,6 +22,9 @@ struct Cli {
 enum Command {
     Demo(demo::Options),
     Local(serve::Options),
+    /// Serve an embedded DynamoDB, print its endpoint, and end with the standard input.
+    #[command(hide = true)]
+    Dynamodb,
     #[command(hide = true)]
     Worker(demo::WorkerOptions),
 }
@@ -30,10 +34,20 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(options) => demo::run(options).await,
         Command::Local(options) => serve::run(options).await,
+        Command::Dynamodb => dynamodb().await,
         Command::Worker(options) => demo::work(options).await,
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// What [`LocalDynamoDb::of_program`] starts. Whoever started it holds the other end of the standard input, so it ends also
+/// when that process is killed.
+async fn dynamodb() -> anyhow::Result<ExitCode> {
+    let dynamodb = LocalDynamoDb::in_memory().await?;
+    println!("{}", dynamodb.endpoint());
+    tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await?;
+    Ok(ExitCode::SUCCESS)
 }

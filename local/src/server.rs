@@ -1,41 +1,83 @@
 //! Serves an embedded DynamoDB over HTTP, so that several processes can share it.
+//!
+//! It is in this process, or, without the feature `embedded`, in one of its own: a graph of dependencies can have only
+//! one SQLite, and a user may have another one already.
 
 use crate::aws_json;
 use crate::client::client;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use aws_sdk_dynamodb::Client;
-use dynoxide::Database;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use std::fmt;
+use std::path::Path;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
 
 /// An embedded DynamoDB on a loopback port of this machine.
 ///
 /// It serves until it is dropped. It does not check credentials, is always linearizable, and keeps its tables in
 /// memory.
-#[derive(Debug)]
 pub struct LocalDynamoDb {
     endpoint: String,
     /// Dropping it stops the server.
-    _serving: oneshot::Sender<()>,
+    _serving: Box<dyn Send + Sync>,
+}
+
+impl fmt::Debug for LocalDynamoDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalDynamoDb").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
 }
 
 impl LocalDynamoDb {
-    /// Starts an empty DynamoDB on a port that the system chooses.
+    /// Starts an empty DynamoDB on a port that the system chooses. Without the feature `embedded` it is a process of its
+    /// own.
     ///
     /// # Errors
     /// Returns an error if there is no free loopback port.
+    #[cfg(feature = "embedded")]
     pub async fn in_memory() -> anyhow::Result<Self> {
-        let database = Database::memory().context("the embedded DynamoDB could not be created")?;
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.context("there is no free loopback port")?;
+        let database = dynoxide::Database::memory().context("the embedded DynamoDB could not be created")?;
         let endpoint = format!("http://{}", listener.local_addr()?);
-        let (serving, stopped) = oneshot::channel::<()>();
+        let (serving, stopped) = tokio::sync::oneshot::channel::<()>();
         let server = dynoxide::server::serve_with_shutdown(listener, database, async {
             // Nothing is sent. This ends when the other half is dropped.
             let _ = stopped.await;
         });
         tokio::spawn(server);
-        Ok(Self { endpoint, _serving: serving })
+        Ok(Self { endpoint, _serving: Box::new(serving) })
+    }
+
+    /// Starts an empty DynamoDB on a port that the system chooses, in a process of its own. The first call compiles its
+    /// program in the clone that this package is part of, which takes some minutes once.
+    ///
+    /// # Errors
+    /// Returns an error if the program cannot be built or started.
+    #[cfg(not(feature = "embedded"))]
+    pub async fn in_memory() -> anyhow::Result<Self> {
+        static PROGRAM: tokio::sync::OnceCell<std::path::PathBuf> = tokio::sync::OnceCell::const_new();
+        let build = async || {
+            let mut built = crate::lambda::cargo_build(&["--bin", "lambda-lock-local"]).await?;
+            built.remove("lambda-lock-local").context("cargo has built no lambda-lock-local")
+        };
+        Self::of_program(PROGRAM.get_or_try_init(build).await?).await
+    }
+
+    /// Starts an empty DynamoDB in a process of this program, which is a `lambda-lock-local` that was built before. The
+    /// process ends when this is dropped, and also when this process is killed.
+    ///
+    /// # Errors
+    /// Returns an error if the program cannot be started, or does not say where it serves.
+    pub async fn of_program(program: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.arg("dynamodb").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+        let said = process.stdout.take().context("the process has no output")?;
+        let endpoint = BufReader::new(said).lines().next_line().await?.unwrap_or_default();
+        ensure!(endpoint.starts_with("http://"), "{} said {endpoint:?} and no endpoint", program.display());
+        Ok(Self { endpoint, _serving: Box::new(process) })
     }
 
     /// Starts a DynamoDB with these tables. Each is given by its name and the name of its partition key, which is a

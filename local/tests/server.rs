@@ -1,25 +1,88 @@
-//! Tests of the embedded DynamoDB as another process uses it: over HTTP, through the SDK.
+//! Tests of the embedded DynamoDB as another process uses it: over HTTP, through the SDK. And of a handler on it.
 
 #![allow(clippy::disallowed_methods, reason = "the test waits for a server to stop")]
 
-use lambda_lock_local::{LocalDynamoDb, client};
+use lambda_lock::once::Attempt;
+use lambda_lock::{Budget, Error, LockClient};
+use lambda_lock_local::{LocalDynamoDb, client, context};
+use lambda_lock_testkit::{soon, soon_so};
+use lambda_runtime::{Context, LambdaEvent};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::process::Command;
 
-#[tokio::test]
-async fn it_serves_until_it_is_dropped() {
-    let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
+async fn serves_until_it_is_dropped(dynamodb: LocalDynamoDb) {
     let client = client(dynamodb.endpoint());
     assert!(client.list_tables().send().await.unwrap().table_names().is_empty());
 
     let address = dynamodb.endpoint().strip_prefix("http://").unwrap().to_owned();
     drop(dynamodb);
-    let refused = async {
-        while TcpStream::connect(&address).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    soon_so("it serves no more", async || TcpStream::connect(&address).await.is_err()).await;
+}
+
+#[tokio::test]
+async fn it_serves_until_it_is_dropped() {
+    serves_until_it_is_dropped(LocalDynamoDb::in_memory().await.unwrap()).await;
+}
+
+/// For whoever has another SQLite in the graph.
+#[tokio::test]
+async fn in_a_process_of_its_own_it_serves_until_it_is_dropped() {
+    let program = Path::new(env!("CARGO_BIN_EXE_lambda-lock-local"));
+    serves_until_it_is_dropped(LocalDynamoDb::of_program(program).await.unwrap()).await;
+
+    let error = LocalDynamoDb::of_program(Path::new("/no-such-program")).await.unwrap_err();
+    assert!(error.to_string().contains("/no-such-program cannot be started"), "{error}");
+}
+
+/// As when a test is killed.
+#[tokio::test]
+async fn a_process_of_its_own_ends_with_its_standard_input() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"));
+    command.arg("dynamodb").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut process = command.spawn().unwrap();
+    let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
+    let endpoint = soon("its endpoint", said.next_line()).await.unwrap().unwrap();
+    assert!(endpoint.starts_with("http://127.0.0.1:"), "{endpoint}");
+
+    drop(process.stdin.take());
+
+    assert!(soon("it ends", process.wait()).await.unwrap().success());
+}
+
+/// The handler of README.
+#[tokio::test]
+async fn a_handler_is_tested_with_a_context_that_has_a_deadline() {
+    let local = LocalDynamoDb::with_tables(&[("locks", "key")]).await.unwrap();
+    let locks = LockClient::builder(local.client(), "locks").build().unwrap();
+    let charges = AtomicU32::new(0);
+    let handler = async |event: LambdaEvent<String>| {
+        let budget = Budget::from(&event.context);
+        let once = locks.once(format!("charge/{}", event.payload)).payload(&event.payload).within(&budget);
+        let charge = async |_: &mut Attempt| Ok::<_, Error>(charges.fetch_add(1, Ordering::Relaxed) + 1);
+        once.run(charge).await.map(|outcome| outcome.into_result())
     };
-    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("it still serves");
+    let order = |context| LambdaEvent::new("o-1".to_owned(), context);
+
+    assert_eq!(handler(order(context(Duration::from_secs(30)))).await.unwrap(), 1);
+    assert_eq!(handler(order(context(Duration::from_secs(30)))).await.unwrap(), 1, "an event that comes twice");
+
+    assert!(handler(order(Context::default())).await.is_err(), "without a deadline there is no lease");
+    assert!(handler(LambdaEvent::new("o-2".to_owned(), context(Duration::ZERO))).await.unwrap_err().is_out_of_time());
+}
+
+/// Tokio's clock is not Lambda's: a handler cannot be brought to its deadline by it.
+#[tokio::test(start_paused = true)]
+async fn a_paused_clock_moves_no_deadline() {
+    let budget = Budget::from(&context(Duration::from_secs(600)));
+
+    tokio::time::sleep(Duration::from_secs(900)).await;
+
+    assert!(budget.remaining().unwrap() > Duration::from_secs(300));
 }
 
 #[tokio::test]
