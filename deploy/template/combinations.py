@@ -24,6 +24,7 @@ OPTIONS = [
     {"Alarms": "false", "SampleWithoutLockTask": "true", "CleansExecutionsOfPrefix": "arn:aws:states:eu-central-1:123456789012:stateMachine:", "CleansDurableExecutions": "true"},
     {"Tracing": "Active", "LogStateMachines": "ALL", "Metrics": "prefix"},
     {"LockTableKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/a1b2c3d4", "SampleWithoutLockTask": "true", "Tracing": "Active"},
+    {"SubnetIds": "subnet-1a", "SecurityGroupIds": "sg-1a", "WakeByStream": "true", "ExistingLockTableStream": "2026-07-01T12:00:00.000"},
     {"LockKeyPrefix": "orders/", "HmacKeysSecret": "keys", "Metrics": "none", "LockTaskConcurrency": "5"},
     {"WakeByStream": "true", "ExistingLockTableStream": "2026-07-01T12:00:00.000"},
     {"WakeByStream": "true", "ExistingLockTableStream": "2026-07-01T12:00:00.000", "Alarms": "false", "Tracing": "Active", "LockKeyPrefix": "orders/"},

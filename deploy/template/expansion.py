@@ -135,6 +135,8 @@ class Expansion:
             return self.attribute(*(what.split(".", 1) if isinstance(what, str) else what))
         if how == "Fn::Join":
             return what[0].join(str(part) for part in self.resolve(what[1]))
+        if how == "Fn::Split":
+            return self.resolve(what[1]).split(what[0])
         if how == "Fn::Sub" and isinstance(what, str):
             return re.sub(r"\$\{([^}]+)\}", lambda found: str(self.variable(found[1])), what)
         if how == "Fn::Sub":

@@ -31,6 +31,7 @@ LABEL, OTHER_LABEL = "2026-07-01T12:00:00.000", "2026-07-02T12:00:00.000"
 MACHINE = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:"
 VERSION = "1" * 36
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/a1b2c3d4"
+LAYER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:layer:roots:3"
 
 
 def variable(name, functions, before, after):
@@ -104,6 +105,14 @@ EFFECTS = {
     "ContentionThreshold": ("7", [("Threshold", ["LocksContended"], 3000, "7")]),
     "LogLevel": ("WARN", [("LoggingConfig.ApplicationLogLevel", FUNCTIONS, "INFO", "WARN")]),
     "PermissionsBoundary": (BOUNDARY, [("PermissionsBoundary", ROLES, None, BOUNDARY)]),
+    "SubnetIds": ("subnet-1a,subnet-1b", [
+        ("VpcConfig", OF_LOCKS, None, {"SubnetIds": ["subnet-1a", "subnet-1b"], "SecurityGroupIds": ["sg-1a"]}),
+        ("ManagedPolicyArns", [f"{name}Role" for name in OF_LOCKS], ANY, ANY),
+    ]),
+    "SecurityGroupIds": ("sg-1b,sg-1c", [("VpcConfig", OF_LOCKS, ANY, {"SubnetIds": ["subnet-1a"], "SecurityGroupIds": ["sg-1b", "sg-1c"]})]),
+    "CaBundleLayerArn": (LAYER, [
+        ("Layers", FUNCTIONS, [], [LAYER]), variable("AWS_CA_BUNDLE", FUNCTIONS, "", "/opt/ca-bundle.pem"),
+    ]),
     "MaxLeaseSeconds": ("600", [variable("MAX_LEASE_SECONDS", ["LockTask"], 86400, "600")]),
     "MaxWaitedSeconds": ("700", [variable("MAX_WAITED_SECONDS", ["LockTask"], 86400, "700")]),
     "HmacKeysSecret": ("keys", [variable("LOCK_HMAC_KEYS", ["LockTask"], "", {"Fn::Sub": "{{resolve:secretsmanager:keys}}"})]),
@@ -115,6 +124,7 @@ EFFECTS = {
     "ShowOwners": ("false", [variable("SHOW_OWNERS", ["LockTask"], "true", "false")]),
     "LockTaskConcurrency": ("5", [("ReservedConcurrentExecutions", ["LockTask"], None, "5")]),
     "LockCleanerConcurrency": ("6", [("ReservedConcurrentExecutions", ["LockCleaner"], None, "6")]),
+    # Without the samples also whom the functions may wake: see roles.py.
     "CleansExecutionsOf": (f"{MACHINE}orders", [("EventPattern", ["ExecutionEnded"], ANY, ANY)]),
     "CleansExecutionsOfPrefix": (f"{MACHINE}orders-", [("EventPattern", ["ExecutionEnded"], ANY, ANY)]),
     "LockKeyPrefix": ("orders/", [
@@ -138,6 +148,7 @@ EFFECTS = {
 WITH = {
     "HmacKeysVersion": {"HmacKeysSecret": "keys"}, "LogRetentionDays": {"LogStateMachines": "ALL"},
     "WakeByStream": {"WakeByStream": "false"}, "ExistingLockTable": {"ExistingLockTableStream": LABEL},
+    "SubnetIds": {"SecurityGroupIds": "sg-1a"}, "SecurityGroupIds": {"SecurityGroupIds": "sg-1a", "SubnetIds": "subnet-1a"},
     "ExistingLockTableStream": {"ExistingLockTable": "locks", "ExistingLockTableStream": LABEL},
 }
 # A parameter is looked at with all functions.
@@ -155,13 +166,15 @@ REFUSED = {
     "CleansExecutionsOf": "orders", "CleansExecutionsOfPrefix": f"arn:aws:states:{REGION}:{ACCOUNT}:", "LockKeyPrefix": "orders",
     "CleansDurableExecutions": "yes", "SampleWithoutLockTask": "yes", "JobName": "", "ScheduleExpression": "hourly",
     "ScheduleState": "off", "OncePerTick": "yes", "PaymentGatewayUrl": "http://pay.example.com", "GatewayUrl": "gateway",
-    "GatewayConnections": "1001", "LockTableKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/locks", "WakeByStream": "yes", "ExistingLockTableStream": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/locks/stream/{LABEL}",
+    "GatewayConnections": "1001", "LockTableKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/locks",
+    "SubnetIds": "10.0.0.0/24", "SecurityGroupIds": "default", "CaBundleLayerArn": LAYER.removesuffix(":3"),
+    "WakeByStream": "yes", "ExistingLockTableStream": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/locks/stream/{LABEL}",
 }
 # Values that a rule refuses, because they belong together and one is missing.
 REFUSED_TOGETHER = [{"WakeByStream": "true", "ExistingLockTable": "locks"}]
 # What changes nothing without another parameter.
 WITHOUT_EFFECT = [
-    {"HmacKeysVersion": VERSION}, {"ExistingLockTableStream": LABEL},
+    {"HmacKeysVersion": VERSION}, {"ExistingLockTableStream": LABEL}, {"SecurityGroupIds": "sg-1a"},
     {"ExistingLockTableStream": LABEL, "WakeByStream": "true"},
 ]
 

@@ -27,8 +27,22 @@ LOOK = ("dynamodb:BatchGetItem", TABLE)
 SEVERAL = [*LOCK, LOOK]
 # The wake items of executions that wait in line, and their end.
 SLEEP, END_OF_SLEEP = ("dynamodb:PutItem", TABLE), ("dynamodb:DeleteItem", TABLE)
-# Whoever has a task token names the state machine with it, so this is about all of the account.
+# Whoever has a task token names the state machine with it, so this is about all of the account, unless parameters name some.
 OF_ALL_MACHINES = {"Fn::Sub": "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:*"}
+MACHINES = "arn:aws:states:eu-central-1:123456789012:stateMachine:"
+WAKES = [
+    ({}, [f"{MACHINES}*"]),
+    ({"Samples": "false"}, [f"{MACHINES}*"]),
+    # The samples too wait in line.
+    ({"CleansExecutionsOf": f"{MACHINES}orders"}, [f"{MACHINES}*"]),
+    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}orders"}, [f"{MACHINES}orders"]),
+    ({"Samples": "false", "CleansExecutionsOf": f"{MACHINES}a,{MACHINES}a/Each"}, [f"{MACHINES}a", f"{MACHINES}a/Each"]),
+    ({"Samples": "false", "CleansExecutionsOfPrefix": f"{MACHINES}orders-"}, [f"{MACHINES}orders-*"]),
+    (
+        {"Samples": "false", "CleansExecutionsOf": f"{MACHINES}a,{MACHINES}b", "CleansExecutionsOfPrefix": f"{MACHINES}c-"},
+        [f"{MACHINES}a", f"{MACHINES}b", f"{MACHINES}c-*"],
+    ),
+]
 WAKE = ("states:SendTaskSuccess", OF_ALL_MACHINES)
 # What Lambda does on the table's stream in the function's name.
 STREAM = {"Fn::GetAtt": ["LockTable", "StreamArn"]}
@@ -85,6 +99,9 @@ LABEL = "2026-07-01T12:00:00.000"
 # In docs/settings.md the four state machines are one line.
 STATE_MACHINES = ["AtMostNRole", "ExclusiveWorkRole", "FanOutRole", "SkipIfRunningRole"]
 LOGS = "service-role/AWSLambdaBasicExecutionRole"
+# What a function in a VPC needs, and no other.
+VPC = "service-role/AWSLambdaVPCAccessExecutionRole"
+NETWORK = {"SubnetIds": "subnet-1a,subnet-1b", "SecurityGroupIds": "sg-1a"}
 
 
 # Roles that may only use keys with the prefix: where there is one, and always.
@@ -235,6 +252,28 @@ def with_key(expansion):
             yield f"the lock table is encrypted as {table['SSESpecification']}, expected {of_table}"
 
 
+def woken(expansion, expected):
+    """Whose executions the functions of the lock may wake: those of the rule, where parameters name all of them."""
+    for name in OF_THE_LOCK:
+        found = [expansion.resolve(resource) for action, resource, _ in grants(expansion.of_type("AWS::IAM::Role")[name]) if action == WAKE[0]]
+        flat = [one for resource in found for one in (resource if isinstance(resource, list) else [resource])]
+        if flat != expected:
+            yield f"{name} may wake {flat}, expected {expected}"
+
+
+def in_vpc(expansion):
+    """The functions of the lock are in the VPC and may be there, and nobody else."""
+    inside = {name.removesuffix("Role") for name in OF_THE_LOCK} if expansion.parameters["SubnetIds"] != [""] else set()
+    network = {name: NETWORK[name].split(",") for name in NETWORK}
+    for name, function in expansion.of_type("AWS::Lambda::Function").items():
+        if expansion.with_values(function.get("VpcConfig")) != (network if name in inside else None):
+            yield f"{name} is in the network {function.get('VpcConfig')}"
+    for name, role in expansion.of_type("AWS::IAM::Role").items():
+        may = any(str(arn).rstrip("'}").endswith(VPC) for arn in role.get("ManagedPolicyArns", []))
+        if may != (name.removesuffix("Role") in inside):
+            yield f"{name} {'may' if may else 'may not'} be in a VPC"
+
+
 def bounded(expansion):
     for name, role in expansion.of_type("AWS::IAM::Role").items():
         if expansion.resolve(role.get("PermissionsBoundary")) != BOUNDARY:
@@ -260,6 +299,10 @@ def main(path):
         alone = Expansion(path, **parameters, Samples="false")
         found += findings(alone, {name: granted for name, granted in expected.items() if name in OF_THE_LOCK})
         found += bounded(Expansion(path, **parameters, PermissionsBoundary=BOUNDARY))
+    for parameters, expected in WAKES:
+        found += [f"{parameters}: {one}" for one in woken(Expansion(path, WakeByStream="true", **parameters), expected)]
+    for network in (NETWORK, {name: "" for name in NETWORK}):
+        found += in_vpc(Expansion(path, WakeByStream="true", **network))
     for table in ({}, {"ExistingLockTable": "locks", "ExistingLockTableStream": LABEL}):
         options = {"SampleWithoutLockTask": "true", "WakeByStream": "true", **table}
         found += with_key(Expansion(path, **options, LockTableKeyArn=KEY))
