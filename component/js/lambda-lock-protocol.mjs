@@ -2,13 +2,15 @@
 // and the AWS SDK sends.
 //
 //   const locks = new Locks(new DynamoDBClient(CONFIG), { table: 'locks' });
-//   const lock = await locks.acquire('customer-7', { owner: 'me', lease: 20_000n, wait: 5_000n });
+//   const owner = `statement/${randomUUID()}`; // names this one holder
+//   const lock = await locks.acquire('customer-7', { owner, lease: 20_000n, wait: 5_000n });
 //   …
 //   await locks.renew(lock);
 //   await locks.release(lock);
 //
 // Times are in milliseconds, as BigInt. A failure that the lock reports is thrown as the record `error`, with a
-// `kind.tag` such as 'held' or 'lost'.
+// `kind.tag` such as 'held' or 'lost'. Its `cause` is the last error of the AWS SDK: why the outcome is unknown. What the
+// SDK never sent, because it has no Region or no credentials for example, is thrown as it is.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { randomBytes } from 'node:crypto';
@@ -81,33 +83,52 @@ export class Locks {
   // The loop of every decision: step, send or wait, until the verdict.
   async #decided(begin) {
     const decision = thrown(begin);
+    let cause;
+    let unknown = false;
     for (;;) {
       const { tag, val } = decision.step(clocks(), randomBytes(32));
-      if (tag === 'done') return thrown(() => decision.verdict());
-      if (tag === 'wait') await sleep(Number(val));
-      else decision.answered(clocks(), await this.#send(val));
+      if (tag === 'done') return thrown(() => decision.verdict(), cause);
+      if (tag === 'wait') {
+        await sleep(Number(val));
+        continue;
+      }
+      const { answer, error, sent } = await this.#send(val);
+      // An earlier request may have been applied, and only the decision knows what to say then.
+      if (error && !sent && !unknown) throw error;
+      cause = error ?? cause;
+      unknown ||= answer.tag === 'unknown';
+      decision.answered(clocks(), answer);
     }
   }
 
-  // Sends one request, and returns what is known afterwards.
+  // Sends one request. Returns what is known afterwards, the error if there was one, and whether the request was handed to
+  // the connection.
   async #send({ request, patience }) {
     const abortSignal = AbortSignal.timeout(Number(patience));
+    const command = new COMMANDS[request.operation](parameters(request));
+    let sent = false;
+    const note = (next) => (args) => {
+      sent = true;
+      return next(args);
+    };
+    // The last step before the connection.
+    command.middlewareStack.add(note, { step: 'deserialize', priority: 'low', name: 'lockSent' });
     try {
-      const answer = await this.dynamodb.send(new COMMANDS[request.operation](parameters(request)), { abortSignal });
-      if (request.operation === 'get-item') return { tag: 'found', val: attributes(answer.Item) };
-      return { tag: 'applied', val: attributes(answer.Attributes) ?? [] };
+      const answer = await this.dynamodb.send(command, { abortSignal });
+      if (request.operation === 'get-item') return { answer: { tag: 'found', val: attributes(answer.Item) }, sent };
+      return { answer: { tag: 'applied', val: attributes(answer.Attributes) ?? [] }, sent };
     } catch (error) {
-      return refusal(error);
+      return { answer: refusal(error), error, sent };
     }
   }
 }
 
-// The record `error` of a failure that the lock reports. Any other failure is thrown unchanged.
-export function thrown(call) {
+// The record `error` of a failure that the lock reports, with its cause. Any other failure is thrown unchanged.
+export function thrown(call, cause) {
   try {
     return call();
   } catch (error) {
-    throw error.payload ?? error;
+    throw error.payload ? { ...error.payload, cause } : error;
   }
 }
 

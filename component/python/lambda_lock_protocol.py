@@ -2,17 +2,21 @@
 
 The component decides, and boto3 sends:
 
-    dynamodb = boto3.client("dynamodb", config=CONFIG)
+    dynamodb = boto3.client("dynamodb", config=config())
     locks = Locks("lambda_lock_protocol.wasm", dynamodb, table="locks")
-    lock = locks.acquire("customer-7", owner="me", lease=20_000, wait=5_000)
+    owner = f"statement/{uuid.uuid4()}"  # names this one holder
+    lock = locks.acquire("customer-7", owner=owner, lease=20_000, wait=5_000)
     ...
     locks.renew(lock)
     locks.release(lock)
 
-Times are in milliseconds. A failure of the lock is raised as `Refused`, with a `kind` such as "held" or "lost".
+Times are in milliseconds. A failure of the lock is raised as `Refused`, with a `kind` such as "held" or "lost". Its
+`__cause__` is the last exception of boto3: why the outcome is unknown. What boto3 never sent, because it has no credentials
+for example, is raised as it is.
 """
 
 import os
+import threading
 import time
 
 from botocore.config import Config
@@ -22,6 +26,13 @@ from wit import Instance, Refused, Resource
 
 INTERFACE = "lambda-lock:lock/decisions@0.1.0"
 KINDS = {"S": "s", "N": "n", "B": "b"}
+
+# Whether this thread's request has been handed to the connection.
+_request = threading.local()
+
+
+def _note_sent(**_):
+    _request.sent = True
 
 
 def config(request_timeout=1_000):
@@ -40,6 +51,7 @@ class Locks(Resource):
         instance = component if isinstance(component, Instance) else Instance(component, INTERFACE)
         super().__init__(instance, instance.call("[static]table.open", settings))
         self.dynamodb = dynamodb
+        dynamodb.meta.events.register("before-send.dynamodb", _note_sent, unique_id="lambda-lock-sent")
 
     def try_acquire(self, key, **wanted):
         """Tries once, or waits for the time in `wait`. Returns a `Lock`, or a dict that names the holder."""
@@ -89,31 +101,40 @@ class Locks(Resource):
     def _decided(self, handle):
         """The loop of every decision: step, send or wait, until the verdict."""
         decision = Decision(self.instance, handle)
+        cause, unknown = None, False
         try:
             while (step := decision.call("step", clocks(), os.urandom(32))) != "done":
                 case, payload = step
                 if case == "wait":
                     time.sleep(payload / 1000)
                 else:
-                    answer = self._send(payload["request"])
+                    answer, failed = self._send(payload["request"])
+                    # An earlier request may have been applied, and only the decision knows what to say then.
+                    if failed and not _request.sent and not unknown:
+                        raise failed
+                    cause = failed or cause
+                    unknown = unknown or answer == "unknown"
                     decision.call("answered", clocks(), answer)
             return decision.call("verdict")
+        except Refused as refused:
+            raise refused from cause
         finally:
             decision.drop()
 
     def _send(self, request):
-        """Sends one request, and returns what is known afterwards."""
+        """Sends one request. Returns what is known afterwards, and the exception if there was one."""
         read = request["operation"] == "get-item"
+        _request.sent = False
         try:
             answer = getattr(self.dynamodb, request["operation"].replace("-", "_"))(**parameters(request))
         except ClientError as error:
-            return refusal(error)
-        except Exception:
+            return refusal(error), error
+        except Exception as error:
             # No usable response: the outcome is unknown.
-            return "unknown"
+            return "unknown", error
         if read:
-            return "found", attributes(answer.get("Item"))
-        return "applied", attributes(answer.get("Attributes", {}))
+            return ("found", attributes(answer.get("Item"))), None
+        return ("applied", attributes(answer.get("Attributes", {}))), None
 
 
 class Lock(HeldLock):
