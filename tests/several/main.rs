@@ -9,6 +9,7 @@ mod holding;
 mod in_order;
 mod invalid;
 mod lost_answers;
+mod random;
 mod refused;
 mod waiting;
 
