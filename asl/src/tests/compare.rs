@@ -198,6 +198,9 @@ fn rows_of(options: &Options) -> Vec<Row> {
         ("workflow", json!({ "N": "1" })),
         ("freezeReason", json!({ "N": "1" })),
         ("freezeReason", json!({ "NULL": true })),
+        // Of a client with another TTL attribute.
+        ("ttlAttribute", json!({ "S": "goneAt" })),
+        ("ttlAttribute", json!({ "N": "1" })),
         ("fencingToken", json!({ "S": "7" })),
         ("fencingToken", json!({ "N": "-7" })),
         ("fencingToken", json!({ "N": "1.5" })),

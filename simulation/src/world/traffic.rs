@@ -343,6 +343,7 @@ impl State {
             Some(Value::N(ends_at_ms)) => ends_at_ms.parse::<u128>().ok(),
             _ => None,
         };
+        let (frozen, breaks) = (row.get(schema::FREEZE_REASON).is_some(), matches!(call.kind, CallKind::Break(_)));
         let expires = match row.get(TTL) {
             Some(Value::N(expires)) => expires.parse::<u128>().ok(),
             _ => None,
@@ -357,14 +358,15 @@ impl State {
             self.ledger.violate(Invariant::DataIsKept, what);
         }
         // A ticket and a break change no TTL.
-        if matches!(kind, Kind::Join) || matches!(call.kind, CallKind::Break(_)) {
+        if kind == Kind::Join || breaks {
             return;
         }
-        if row.get(schema::FREEZE_REASON).is_some() || kind == Kind::Freeze {
-            if let Some(expires) = expires {
-                let what = format!("{kind:?} lets the row of a frozen lock expire at {expires} s");
-                self.ledger.violate(Invariant::RowOutlivesItsLease, what);
-            }
+        if frozen && self.plan.ttl && expires.is_some() {
+            let what = format!("{kind:?} lets the row of a frozen lock expire at {expires:?} s");
+            self.ledger.violate(Invariant::RowOutlivesItsLease, what);
+        }
+        // A thaw changes no TTL either.
+        if frozen || kind == Kind::Freeze {
             return;
         }
         let kept = ends_at_ms.map(|ends_at_ms| ends_at_ms + RETENTION.as_millis());
