@@ -97,8 +97,9 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
         Some(goes(look::WAIT, WAIT)),
     ];
     let cause = format!(
-        "'The row of the lock ' & ({}) & ' is not a lock record, or has a number that a state machine cannot keep. \
-         Look at the row, then repair or delete it.'",
+        "'The row of the lock ' & ({}) & ' is not a lock record, or has a number that a state machine cannot keep, \
+         or was written with another TTL attribute (ttlAttribute). Look at the row, then repair or delete it, or give all callers \
+         the same TTL attribute.'",
         options.key
     );
     let first = commented(

@@ -109,8 +109,10 @@ impl LockClientBuilder {
     }
 
     /// Writes a TTL attribute with this name, so that DynamoDB deletes rows that nobody used for the
-    /// [retention](LockClientBuilder::ttl_retention). Default: none, and rows stay. All clients of a table need the same
-    /// setting, because a client without it does not refresh the attribute of a lock that it holds.
+    /// [retention](LockClientBuilder::ttl_retention). Default: none, and rows stay. Give all clients of a table the
+    /// same name. `expiresAt` is best: a client with another name, or none, removes it from each row that it holds or freezes,
+    /// so that DynamoDB deletes no row that is held. Of any other name the row tells, and clients that do not have it are
+    /// refused with [`InvalidRecord`](crate::ErrorKind::InvalidRecord).
     ///
     /// When a row is deleted, its fencing token is lost. The next token is still larger, as long as the clocks differ
     /// by less than the retention. Do not set this on a table that Java or Go clients write too, because they hold
@@ -121,7 +123,8 @@ impl LockClientBuilder {
     }
 
     /// Sets how long an idle row is kept after its lease ended. Default: 7 days. It needs a
-    /// [`ttl_attribute`](LockClientBuilder::ttl_attribute).
+    /// [`ttl_attribute`](LockClientBuilder::ttl_attribute), and cannot be shorter than
+    /// [`max_clock_skew`](LockClientBuilder::max_clock_skew).
     pub fn ttl_retention(mut self, retention: Duration) -> Self {
         self.ttl_retention = Some(retention);
         self
@@ -205,7 +208,7 @@ impl LockClientBuilder {
     /// * for a drift that is not a fraction;
     /// * for a timeout of zero or of more than 15 minutes;
     /// * for an owner that is empty or too long;
-    /// * for a retention without a TTL attribute;
+    /// * for a retention without a TTL attribute, or one that is shorter than the skew of the clocks;
     /// * when there is no way to sleep (a DynamoDB client without an async runtime).
     pub fn build(self) -> Result<LockClient, Error> {
         let Self {
@@ -224,7 +227,7 @@ impl LockClientBuilder {
         } = self;
         check_table_name(&table)?;
         settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
-        settings.schema.check()?;
+        settings.check()?;
         if let Some(drift) = drift {
             settings.clock_bounds = settings.clock_bounds.with_drift(drift)?;
         }

@@ -33,7 +33,8 @@
 //! | `heldMillis`, `heldSpread` | N | us | for how long holders hold the lock, and by how much that varies, in milliseconds; only for the line: when to look, whether to take a ticket, how long to leave a free lock to those ahead |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
-//! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision |
+//! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision. A text while the lock is frozen, so that DynamoDB does not delete the row. `expiresAt` is removed by clients that have another one or none |
+//! | `ttlAttribute` | S | us | the name of the TTL attribute, where it is not `expiresAt`; clients that have another one or none neither hold nor freeze the row |
 //!
 //! The repository's `docs/other-clients.md` has a table of what the Java and Go clients do with these attributes, and of
 //! what becomes of them under a peer's grant. It is tested with the real libraries.

@@ -2,7 +2,7 @@
 
 use super::Invalid;
 use super::attributes::{self, Attribute, AttributesChange, LONGEST_ATTRIBUTE_NAME, MOST_ATTRIBUTES};
-use super::clock_bounds::ClockBounds;
+use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
 use super::key::{LockKey, NAMESPACE, WAKE};
 use super::lease::Lease;
 use super::record::quoted;
@@ -29,6 +29,20 @@ pub struct Settings {
 impl Settings {
     pub(crate) fn lease(&self, duration: Duration) -> Lease {
         Lease::new(duration, self.schema.dialect)
+    }
+
+    /// Checks the names, and that a row outlives its lease although its writer's wall clock may be behind.
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.schema.check()?;
+        let skew = self.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
+        match &self.schema.ttl {
+            Some(ttl) if ttl.retention < skew => Err(Invalid::new(format!(
+                "the ttl_retention of {:?} is shorter than the max_clock_skew of {skew:?}, so that DynamoDB could delete the row \
+                 of a lock that is held: give a longer ttl_retention",
+                ttl.retention
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Checks a key against the table's key attributes.

@@ -26,6 +26,7 @@ async fn a_client_that_cannot_work_is_refused_when_it_is_built() {
     refused("0 bytes", |builder| builder.key_attribute(""));
     refused("256 bytes", |builder| builder.ttl_attribute("t".repeat(256)));
     refused("ttl_attribute", |builder| builder.ttl_retention(secs(1)));
+    refused("could delete the row", |builder| builder.ttl_attribute("expiresAt").ttl_retention(secs(1)));
     refused("clock drift", |builder| builder.clock_drift(1.01));
     refused("clock drift", |builder| builder.clock_drift(-0.1));
     refused("timeout", |builder| builder.request_timeout(Duration::ZERO));

@@ -29,13 +29,14 @@ impl GuestTable for Table {
     fn open(settings: Settings) -> Result<decisions::Table> {
         let Settings { table, request_timeout, schema, clocks } = settings;
         let schema = schema.map(Schema::from).unwrap_or_default();
-        schema.check()?;
         let clock_bounds = clocks.map(clock_bounds).transpose()?.unwrap_or_default();
         let request_timeout = request_timeout.map_or(DEFAULT_REQUEST_TIMEOUT, Duration::from_millis);
         if request_timeout.is_zero() {
             return Err(invalid("a request timeout of zero leaves no time to answer: give some hundred ms"));
         }
-        let settings = Rc::new(protocol::Settings { schema, clock_bounds });
+        let settings = protocol::Settings { schema, clock_bounds };
+        settings.check()?;
+        let settings = Rc::new(settings);
         Ok(decisions::Table::new(Table(Rc::new(Shared { table, settings, request_timeout }))))
     }
 
