@@ -1,7 +1,7 @@
 //! Once: the options of idempotent work, and the result of a request for it.
 
 use super::attempt::Attempt;
-use super::payload::fingerprint;
+use super::payload::{Fingerprint, fingerprint};
 use super::status::{self, OnceStatus};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -35,7 +35,7 @@ pub struct Once<'a> {
     /// The key of the row.
     pub(super) row: LockKey,
     is_nameless: bool,
-    payload: Option<Result<String, Invalid>>,
+    payload: Option<Result<Fingerprint, Invalid>>,
     keep: Duration,
     lease: Option<Duration>,
     budget: Option<Budget>,
@@ -97,6 +97,18 @@ impl<'a> Once<'a> {
     /// [`PayloadMismatch`](crate::ErrorKind::PayloadMismatch). This way, a key that is reused by mistake does not
     /// return the result of other work. The SHA-256 of the payload's canonical JSON is compared, and the payload itself
     /// is not stored. Default: nothing is compared.
+    ///
+    /// So what is equal as JSON is the same payload:
+    /// * The order of the names in an object does not matter, also of a `HashMap`.
+    /// * The order of an array matters. A `HashSet` is written in another order by each process: give a `BTreeSet`, or a
+    ///   sorted list.
+    /// * A field that is `null` is the same as one that is missing. So a deployment may add an optional field while calls are
+    ///   retried. In an array, `null` is an element.
+    /// * `f32` and `f64` with the same digits are the same number, and so are `1` and `1.0`. (A `serde_json::Value` that was
+    ///   made of an `f32` has more digits.) Whole numbers keep all their digits.
+    /// * NaN and the infinities are refused with `InvalidRequest`, because JSON has no such numbers.
+    ///
+    /// Give the part of a request that must not change. A field that is added later and is not `null` makes another payload.
     pub fn payload(mut self, payload: &impl Serialize) -> Self {
         self.payload = Some(fingerprint(payload));
         self
@@ -272,7 +284,16 @@ impl<'a> Once<'a> {
             waited_ms = Empty, outcome = Empty
         );
         let mut call = Call::new(self.engine, &deadline, &span);
-        let started = protocol::once::start(&mut call, self.engine.settings(), options, payload, self.keep).await;
+        let (settings, keep) = (self.engine.settings(), self.keep);
+        let (payload, earlier) = payload.map_or((None, None), |payload| (Some(payload.text), payload.earlier));
+        let mut started = protocol::once::start(&mut call, settings, options.clone(), payload, keep).await;
+        let seen = match &started {
+            Ok(protocol::once::Started::Mismatch(record)) => record.payload.as_ref(),
+            _ => None,
+        };
+        if seen.is_some() && seen == earlier.as_ref() {
+            started = protocol::once::start(&mut call, settings, options, earlier, keep).await;
+        }
         let (cause, report) = call.end();
         let name = self.name.clone();
         let started = match started {

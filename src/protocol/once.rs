@@ -14,7 +14,7 @@
 //! | `attempts` | N | how many grants the work has had |
 //! | `firstSeenAt` | N | epoch milliseconds: when the work was first requested |
 //! | `keptUntilAt` | N | epoch milliseconds: until when the record counts. Lease end + retention while it is open, outcome + retention afterwards |
-//! | `payloadHash` | S | SHA-256 of the payload's canonical JSON, 64 hexadecimal digits; absent when no payload was given |
+//! | `payloadHash` | S | SHA-256 of the payload's canonical JSON without fields that are `null`, 64 hexadecimal digits; absent when no payload was given |
 //! | `onceState` | S | `done` or `failed`; absent while the work is open |
 //! | `outcome` | S | the result, or the failure, as JSON |
 //! | `outcomeAt` | N | epoch milliseconds: when it was stored |

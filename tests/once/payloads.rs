@@ -2,8 +2,10 @@
 
 use crate::{LEASE, ORDER, Order, ROW, attempt, once, replayed};
 use lambda_lock::{Budget, LockClient};
-use lambda_lock_testkit::{Table, millis, secs};
+use lambda_lock_testkit::{Table, case, millis, secs};
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -115,4 +117,78 @@ async fn a_missing_key_and_a_payload_that_is_no_json_are_refused_before_any_requ
     let unknown = Budget::unknown();
     assert!(locks.once("k").within(&unknown).start::<Value>().await.is_err());
     assert_eq!(process.take_sent().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_adds_an_optional_field_does_not_refuse_retries() {
+    #[derive(Serialize)]
+    struct WithNote {
+        id: &'static str,
+        amount: u64,
+        note: Option<&'static str>,
+    }
+    let added = |note| WithNote { id: ORDER.id, amount: ORDER.amount, note };
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    attempt(once(&locks).payload(&ORDER)).await.complete(&1).await.unwrap();
+
+    assert_eq!(replayed(once(&locks).payload(&added(None))).await, 1);
+    let error = once(&locks).payload(&added(Some("gift"))).start::<Value>().await.unwrap_err();
+    assert!(error.is_payload_mismatch(), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_with_the_hash_of_a_payload_as_it_was_written_before_has_the_same_payload() {
+    // The sha256sum of {"a":1,"b":null}.
+    let hash = "46e0ff59f6164548317489fbea1133a48f7a83c325c3535e44559c9619afb76b";
+    let payload = json!({"a": 1, "b": null});
+    for is_done in [false, true] {
+        let _case = case(format!("done: {is_done}"));
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let first = attempt(once(&locks).payload(&payload)).await;
+        if is_done {
+            first.complete(&1).await.unwrap()
+        } else {
+            first.give_back().await.unwrap();
+        }
+        table.set(ROW, json!({"payloadHash": {"S": hash}}));
+        process.take_sent();
+        sleep(millis(5)).await;
+
+        if is_done {
+            assert_eq!(replayed(once(&locks).payload(&payload)).await, 1);
+        } else {
+            attempt(once(&locks).payload(&payload)).await.complete(&1).await.unwrap();
+        }
+        assert_eq!(table.attribute(ROW, "payloadHash").unwrap(), hash);
+        let error = once(&locks).payload(&json!({"a": 2, "b": null})).start::<Value>().await.unwrap_err();
+        assert!(error.is_payload_mismatch(), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_with_a_number_that_json_cannot_write_is_refused_before_any_request() {
+    let process = Table::new().process();
+    let locks = process.locks("me");
+    for number in [f64::NAN, f64::INFINITY] {
+        let error = once(&locks).payload(&json_of(number)).start::<Value>().await.unwrap_err();
+        assert!(error.is_invalid_request() && error.to_string().contains("NaN"), "{error}");
+    }
+    assert_eq!(process.take_sent().len(), 0);
+}
+
+fn json_of(number: f64) -> BTreeMap<&'static str, Option<f64>> {
+    BTreeMap::from([("amount", Some(number))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_map_with_numbers_as_keys_is_a_payload() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let prices = BTreeMap::from([(10, "a"), (9, "b")]);
+    attempt(once(&locks).payload(&prices)).await.complete(&1).await.unwrap();
+
+    assert_eq!(replayed(once(&locks).payload(&json!({"9": "b", "10": "a"}))).await, 1);
 }
