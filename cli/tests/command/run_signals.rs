@@ -20,13 +20,17 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn is_stopped(pid: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") T ")
+fn is(pid: &str, state: char) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.contains(&format!(") {state} "))
 }
 
 async fn until_both_are_stopped(child: &Child, command: &str) {
     let wrapper = child.id().unwrap().to_string();
-    until("both are stopped", || is_stopped(&wrapper) && is_stopped(command)).await;
+    // A shell that has just started a process waits for it without being stopped itself, while that is stopped.
+    until("both are stopped", || is(&wrapper, 'T') && (is(command, 'T') || is(command, 'D'))).await;
+    // What it had begun is done.
+    sleep(millis(200)).await;
 }
 
 /// How often a command has worked.
