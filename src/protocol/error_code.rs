@@ -59,3 +59,19 @@ fn is_about_the_key(message: Option<&str>) -> bool {
     .iter()
     .any(|known| message.contains(known))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_attribute_of_another_type_is_a_matter_of_the_table() {
+        for message in [
+            "The provided key element does not match the schema",
+            "One or more parameter values were invalid: Type mismatch for key pk expected: N actual: S",
+        ] {
+            let answer = Answer::of_error(Some("ValidationException"), Some(message));
+            assert!(matches!(answer, Answer::Rejected(Rejection::Table(_))), "{message}: {answer:?}");
+        }
+    }
+}
