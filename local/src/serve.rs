@@ -20,7 +20,7 @@ const CREDENTIALS: &str = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local A
 /// Run the functions of template.yaml, and your own, on this machine until Ctrl-C.
 ///
 /// Tables are in memory. Functions are real processes: they are killed at their deadlines, stopped
-/// between invocations, and started again after a crash. Their logs are printed here. With
+/// between invocations, and started again after a crash, or when their executable was built again. Their logs are printed here. With
 /// `--concurrency 8 --without-kills` they run as on Lambda Managed Instances.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -127,11 +127,13 @@ fn introduce(dynamodb: &LocalDynamoDb, tables: &[String], locks: Option<&str>, l
         "  aws lambda invoke --endpoint-url {lambda} --function-name lock-task \\\n    \
          --cli-binary-format raw-in-base64-out --payload '{payload}' /dev/stdout"
     );
+    anstream::println!("\n  # Every SDK, and version 2 of the AWS command line without --endpoint-url:");
+    anstream::println!("  export AWS_ENDPOINT_URL_LAMBDA={lambda} AWS_ENDPOINT_URL_DYNAMODB={dynamodb}");
     for table in tables {
         anstream::println!("  aws dynamodb scan --endpoint-url {dynamodb} --table-name {table}");
     }
     if let Some(table) = locks {
-        anstream::println!("  cargo run --quiet --bin lambda-lock -- ls --endpoint-url {dynamodb} --table {table}");
+        anstream::println!("  cargo run --bin lambda-lock -- ls --endpoint-url {dynamodb} --table {table}");
     }
     anstream::println!("\nCtrl-C stops everything. Logs of the functions:\n");
 }

@@ -7,6 +7,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,16 +20,26 @@ struct Local {
 impl Local {
     /// Starts `cargo local` with a function of the user, `mine`, and these options.
     fn start(options: &[&str]) -> Self {
+        Self::with(Path::new(env!("CARGO_BIN_EXE_demo-function")), options)
+    }
+
+    fn with(mine: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"));
-        let mine = concat!("mine=", env!("CARGO_BIN_EXE_demo-function"));
-        command.args(["local", "--function", mine, "--env", "COUNTER_TABLE=none"]).args(options);
+        let mine = format!("mine={}", mine.display());
+        command.args(["local", "--function", &mine, "--env", "COUNTER_TABLE=none"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut shown = BufReader::new(process.stdout.take().unwrap());
         let functions = line(&mut shown, "functions  http://");
         assert!(functions.contains("lock-task, ") && functions.trim_end().ends_with(", mine"), "{functions}");
         let functions = functions.split_whitespace().nth(1).unwrap().trim_start_matches("http://").to_owned();
+        // SDKs of all languages read these.
+        let export = line(&mut shown, "export AWS_ENDPOINT_URL_LAMBDA=http://");
+        assert!(
+            export.contains(&functions) && export.contains(" AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:"),
+            "{export}"
+        );
         // The operator's command, with its options.
-        let ls = line(&mut shown, "cargo run --quiet --bin lambda-lock -- ls --endpoint-url http://127.0.0.1:");
+        let ls = line(&mut shown, "cargo run --bin lambda-lock -- ls --endpoint-url http://127.0.0.1:");
         assert!(ls.trim_end().ends_with(" --table LockTable"), "{ls}");
         line(&mut shown, "Ctrl-C stops everything.");
         Self { process, shown, functions }
@@ -108,6 +119,29 @@ fn several_invocations_share_a_process_that_nobody_kills() {
     assert!(meanwhile.contains(r#""steps":0"#), "{meanwhile}");
     assert_eq!(processes.len(), 1);
     assert_eq!(children(local.process.id()), processes);
+}
+
+#[test]
+fn a_function_that_was_built_again_answers_the_next_invocation() {
+    let folder = std::env::temp_dir().join(format!("lambda-lock-rebuilt-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (mine, next) = (folder.join("mine"), folder.join("next"));
+    std::fs::copy(env!("CARGO_BIN_EXE_demo-function"), &mine).unwrap();
+    let local = Local::with(&mine, &["--timeout", "20"]);
+    local.invoke("mine", r#"{"key":"k"}"#);
+    let first = children(local.process.id());
+    local.invoke("mine", r#"{"key":"k"}"#);
+    assert_eq!(children(local.process.id()), first);
+
+    // As a linker does: another file under the same name.
+    std::fs::copy(&mine, &next).unwrap();
+    std::fs::rename(&next, &mine).unwrap();
+    let answer = local.invoke("mine", r#"{"key":"k"}"#);
+
+    let second = children(local.process.id());
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(answer.contains(r#""owner":"mine:$LATEST/"#), "{answer}");
+    assert!(second.len() == 1 && second != first, "{first:?} and {second:?}");
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {

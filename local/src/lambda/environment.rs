@@ -200,6 +200,10 @@ impl Sandbox {
     /// Serves the process until it ends. Requests that were not delivered stay in `waiting`.
     async fn serve(&mut self, requested: &mut UnboundedReceiver<Request>, waiting: &mut VecDeque<Request>) {
         loop {
+            // As after a deployment: the new program answers, and not the old one.
+            if !waiting.is_empty() && self.in_progress.is_empty() && self.process.is_outdated() {
+                return self.kill().await;
+            }
             self.deliver(waiting);
             let next_deadline =
                 self.in_progress.iter().filter(|one| one.caller.is_some()).map(|one| one.deadline).min();

@@ -8,7 +8,9 @@ use super::logs::{Logs, Source};
 use super::{Function, REGION, lock};
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -100,10 +102,22 @@ impl Leash {
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
+    /// The file of its program, and which one it was at the start.
+    program: (PathBuf, Option<Build>),
     leash: Arc<Leash>,
     pub(super) started: Instant,
     pub(super) logs: Arc<Logs>,
     following: JoinHandle<()>,
+}
+
+/// What tells one build of a program from the next: its file, the time in nanoseconds, and the size.
+type Build = (u64, i128, u64);
+
+/// `None` while there is no such file, because it is being built.
+fn build_of(program: &Path) -> Option<Build> {
+    let file = std::fs::metadata(program).ok()?;
+    let changed = i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec());
+    Some((file.ino(), changed, file.size()))
 }
 
 impl Process {
@@ -118,6 +132,8 @@ impl Process {
         let logs = Arc::new(Logs::new(read, source)?);
         let task_root = function.binary.parent().context("the binary has no directory")?;
         let started = Instant::now();
+        // Before the start: a file that changes meanwhile is another one then.
+        let program = (function.binary.clone(), build_of(&function.binary));
         let child = Command::new(&function.binary)
             .current_dir(task_root)
             .env_clear()
@@ -138,7 +154,7 @@ impl Process {
             let logs = logs.clone();
             async move { logs.follow().await }
         });
-        Ok(Self { child, leash, started, logs, following })
+        Ok(Self { child, program, leash, started, logs, following })
     }
 
     pub(super) fn send(&self, signal: Signal) {
@@ -161,6 +177,12 @@ impl Process {
     pub(super) async fn kill(&mut self) {
         self.send(Signal::KILL);
         self.end().await;
+    }
+
+    /// Whether its program was built again since its start.
+    pub(super) fn is_outdated(&self) -> bool {
+        let (program, at_start) = &self.program;
+        build_of(program).is_some_and(|now| Some(now) != *at_start)
     }
 
     pub(super) fn is_alive(&mut self) -> bool {
