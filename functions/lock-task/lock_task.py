@@ -13,6 +13,10 @@ log = logging.getLogger(__name__)
 # Errors after which the same request would fail again.
 FINAL = ("LockLost", "InvalidRequest", "InvalidRecord", "LockTableError")
 
+# How many seconds one call waits for another holder at most: less than the function's timeout, and than boto3's.
+LONGEST_WAIT = 20
+BETWEEN_CALLS = 0.2
+
 # What boto3 raises when no answer arrived, also in the middle of an answer.
 NO_ANSWER = (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError)
 
@@ -81,21 +85,34 @@ class LockTask:
             "reclaim": True,
             "leaseSeconds": lease_seconds,
             "whenHeld": "report",
-            "maxRetryAfterSeconds": 5,
         }
         end = time.monotonic() + wait_seconds
         while True:
+            # The function looks several times a second, so a lock that is free for a moment is not missed.
+            request["waitSeconds"] = max(0, min(end - time.monotonic(), LONGEST_WAIT))
             answer = self.call_again(**request)
             answered = time.monotonic()
             if answer["acquired"]:
                 return Lock(self, answer["lock"], lease_seconds, answer.get("place"))
-            pause = min(answer["retryAfterSeconds"], end - answered)
+            pause = min(BETWEEN_CALLS, end - answered)
             if pause <= 0:
-                raise LockError("LockHeld", f"{wanted} is held by {answer['holder']['owner']}")
+                raise LockError("LockHeld", held(wanted, answer))
             time.sleep(pause)
             # A holder whose row does not change for a whole lease is dead. Never report more time than has passed.
             request["observation"] = answer["observation"]
             request["waitedSeconds"] = time.monotonic() - answered
+
+
+def held(wanted, report):
+    """Who holds what these fields name, as a sentence."""
+    holder, retry_after = report["holder"]["owner"], report["retryAfterSeconds"]
+    if "keys" in wanted:
+        what = f"of the locks {', '.join(map(str, wanted['keys']))} at least one is held, by {holder}"
+    elif "permits" in wanted:
+        what = f"all {wanted['permits']} places of {wanted['key']} are held, one of them by {holder}"
+    else:
+        what = f"the lock {wanted['key']} is held by {holder}"
+    return f"{what}: retry in at most {retry_after} s"
 
 
 class Lock:

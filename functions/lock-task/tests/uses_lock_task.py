@@ -1,5 +1,6 @@
 """Uses `lock_task.py` as a program would. Fails with the first thing that is not as the page says."""
 
+import threading
 import time
 
 import boto3
@@ -89,3 +90,29 @@ with locks.acquire("customer-12") as early:
     early.release()
     later = locks.acquire("customer-12")
 assert later.release() is True
+
+# A lock that is free for a moment only is not missed by who waits for it.
+short = locks.acquire("customer-13")
+rivals = []
+
+
+def release_and_come_again():
+    time.sleep(1)
+    short.release()
+    time.sleep(2)
+    rivals.append(error_type_of(lambda: LockTask("lock-task").acquire("customer-13")))
+
+
+rival = threading.Thread(target=release_and_come_again)
+rival.start()
+waiter = locks.acquire("customer-13", wait_seconds=8)
+rival.join()
+assert rivals == ["LockHeld"]
+assert waiter.release() is True
+
+# The sentence of a refusal names the lock and its holder.
+with locks.acquire("customer-14", program="nightly"):
+    try:
+        locks.acquire("customer-14")
+    except LockError as error:
+        assert str(error).startswith("LockHeld: the lock customer-14 is held by nightly/"), error
