@@ -38,6 +38,7 @@ pub use environment::{ConfigError, Environment, flag, may_simulate, optional, pr
 pub use event::{Event, Fields, seconds_json};
 pub use failure::{AfterWork, Failure, LONGEST_MESSAGE, with_causes};
 pub use lease::within_lease;
+pub use metrics::count_keys;
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
 pub use start::{serve, start};
 #[cfg(feature = "wake")]

@@ -3,6 +3,7 @@
 //! The crate reports each operation as an event. They are added up for the invocation in which they occur.
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
+use lambda_lock::LockKey;
 use lambda_lock::protocol::once;
 use lambda_runtime::{LambdaInvocation, Service};
 use metrique_writer_core::format::Format;
@@ -194,7 +195,14 @@ impl Counted {
         self.lease_age_ms = self.lease_age_ms.max(*lease_age_ms);
         self.clock_offset_ms = clock_offset_ms.or(self.clock_offset_ms);
         self.requests += requests;
-        let (Some(key), Some(own_prefix)) = (key, &self.own_prefix) else { return };
+        if let Some(key) = key {
+            self.add_key(key);
+        }
+    }
+
+    /// Adds a key to those whose first part divides the metrics.
+    fn add_key(&mut self, key: &str) {
+        let Some(own_prefix) = &self.own_prefix else { return };
         let prefix = Prefix::of(key, own_prefix);
         self.prefix = Some(match self.prefix.take() {
             Some(earlier) if earlier != prefix => Prefix::Several,
@@ -321,6 +329,14 @@ pub(crate) async fn requests_counted(meanwhile: impl Future<Output = ()>) -> i64
         .await
 }
 
+/// Counts the invocation for all of these keys of rows. An event of the crate about several locks has the first key alone.
+pub fn count_keys(keys: impl IntoIterator<Item = LockKey>) {
+    let _ = COUNTED.try_with(|counted| {
+        let mut counted = counted.borrow_mut();
+        keys.into_iter().for_each(|key| counted.add_key(&key.to_string()));
+    });
+}
+
 /// Adds an event of the crate to the invocation in which it occurs. Outside of one, or without metrics, nothing is counted.
 pub(crate) fn count(event: &Event<'_>) {
     let _ = COUNTED.try_with(|counted| {
@@ -362,6 +378,20 @@ mod tests {
         let line = line.as_object_mut().unwrap();
         line.retain(|name, _| !["_aws", "FunctionName"].contains(&name.as_str()));
         json!(line)
+    }
+
+    #[tokio::test]
+    async fn the_locks_of_a_set_with_several_first_parts_are_counted_under_none_of_them() {
+        for (keys, expected) in [(["team/orders/7", "team/jobs/8"], "several"), (["orders/7", "orders/8"], "orders")] {
+            let own_prefix = metrics(true).own_prefix;
+            let counted = Box::new(RefCell::new(Counted { own_prefix, ..Counted::default() }));
+            let prefix = COUNTED.scope(counted, async {
+                COUNTED.with(|counted| counted.borrow_mut().add(&operation("acquire", keys[0], "granted")));
+                count_keys(keys.map(LockKey::from));
+                COUNTED.with(|counted| counted.borrow().prefix.as_ref().map(|prefix| prefix.text().to_owned()))
+            });
+            assert_eq!(prefix.await.as_deref(), Some(expected));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::deps::Deps;
 use crate::time::Time;
 use crate::{acquire, peek, release, renew, wait};
 use lambda_lock::{LockKey, MOST_LOCKS};
-use lambda_lock_functions::{Event, Failure, Fields};
+use lambda_lock_functions::{Event, Failure, Fields, count_keys};
 use lambda_runtime::{BoxFuture, LambdaEvent};
 use serde_json::Value;
 use std::time::Duration;
@@ -15,6 +15,9 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
     let deps = deps.of_tenant(&event.context)?;
     let time = Time::of(&event.context);
     let budget = time.waiting(Duration::ZERO, Duration::ZERO);
+    if keys.len() > 1 {
+        count_keys(keys.iter().map(|key| deps.row(key)));
+    }
     let changes = matches!(fields.peek(&["action"]), Some("acquire" | "renew" | "release"));
     let done = match action(fields, &time, &deps) {
         Ok(action) => action.await,
