@@ -42,7 +42,7 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
     };
     renew_until_it_ends(&mut lock, &mut running, &mut signals).await?;
     let was_told_to_end = running.was_told_to_end();
-    let status = running.reap()?;
+    let status = running.reap().await?;
     let of_lock = release(lock, Some(status)).await;
     Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or(code_of(status)) })
 }

@@ -21,7 +21,10 @@ use std::process::{Child, ExitStatus};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// How long is waited for a message to be written. Nobody may read it, and the lock is still held.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Running {
     child: Child,
@@ -134,6 +137,8 @@ impl Running {
         }
         self.tell(if lost {
             "the lock is lost: the command is stopped".to_owned()
+        } else if is_too_late {
+            "the lease has ended: the command is killed".to_owned()
         } else {
             let left = screen::span(left);
             format!("the lock cannot be renewed, and its lease ends in {left}: the command is stopped")
@@ -141,14 +146,19 @@ impl Running {
     }
 
     /// Removes the command that has ended from the list of processes. From then on its number may be another's.
-    pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
+    pub(crate) async fn reap(mut self) -> io::Result<ExitStatus> {
         if self.was_told_to_end() {
             // What it started.
             self.send(Signal::KILL);
         }
         let status = self.child.wait()?;
         if let Some(told) = self.told {
-            let _ = told.join();
+            let told = async {
+                while !told.is_finished() {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let _ = timeout(LAST_WORDS, told).await;
         }
         Ok(status)
     }

@@ -280,3 +280,52 @@ async fn interrupted_while_it_waits_it_leaves_the_holder_alone() {
     assert!(matches!(ended.status.code(), None | Some(143)) && ended.out.is_empty(), "{ended:?}");
     assert_eq!(lock.release().await.unwrap(), lambda_lock::ReleaseOutcome::Released);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_owner_names_machine_process_and_call() {
+    let place = Place::new().await;
+    let host = String::from_utf8(std::process::Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+    let owner = async || place.locks("test").peek("k").await.unwrap().unwrap().holder;
+    let is_ours = |owner: &str, pid: u32| {
+        let call = owner.strip_prefix(&format!("{}/{pid}/", host.trim())).unwrap_or_else(|| panic!("{owner}"));
+        assert!(call.len() == 8 && call.chars().all(|digit| digit.is_ascii_hexdigit()), "{owner}");
+    };
+    let child = spawned(run(&place, &["--lease", "1h"], "sleep 100"));
+    let pid = child.id().unwrap();
+    while place.is_free("k").await {
+        sleep(millis(20)).await;
+    }
+    is_ours(&owner().await, pid);
+    signal(&child, Signal::TERM);
+    ended(child).await;
+    let acquire = spawned({
+        let mut acquire = place.command();
+        acquire.args(["acquire", "k"]);
+        acquire
+    });
+    let pid = acquire.id().unwrap();
+    ended(acquire).await.done();
+    is_ours(&owner().await, pid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_may_begin_with_a_hyphen() {
+    let place = Place::new().await;
+    for key in ["-k", "--k"] {
+        assert_eq!(place.run(&["run", key, "--", "sh", "-c", "echo $LOCK_KEY"]).await.done(), format!("{key}\n"));
+        let held = place.run(&["acquire", "--lease", "1h", key]).await.done();
+        let shown = place.run(&["show", key, "--json"]).await.done();
+        assert!(shown.contains(&format!("\"{key}\"")), "{shown}");
+        let watched = place.run(&["watch", "--for", "100ms", "--", key]).await.done();
+        assert!(watched.contains(key), "{watched}");
+        place.run(&["freeze", key, "--reason", "r", "--yes"]).await.done();
+        place.run(&["thaw", key, "--yes"]).await.done();
+        let seen = place.locks("test").peek(key).await.unwrap().unwrap().version;
+        place.run(&["break", key, "--seen", &seen, "--reason", "r", "--yes"]).await.done();
+        assert_eq!(place.run_with(&["release"], &held).await.code(), 0, "{key}");
+        for arguments in [&["history", key][..], &["once-reset", key, "--reason", "r", "--yes"]] {
+            let ended = end(place.command().args(arguments)).await;
+            assert!(!ended.err.contains("unexpected argument"), "{ended:?}");
+        }
+    }
+}

@@ -17,27 +17,28 @@ fn through(place: &Place, proxy: &AuthorizingProxy, options: &[&str], script: &s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_off_from_the_table_the_command_is_gone_before_the_next_holder_comes() {
-    for fate in [Fate::Swallowed, Fate::RequestLost, Fate::Throttled] {
-        let place = Place::new().await;
-        let proxy = behind(&place).await;
-        let (ready, asked) = (file("beyond-ready"), file("beyond-asked"));
-        let (ready_is, asked_is) = (ready.display(), asked.display());
-        let script = format!("trap 'echo asked > {asked_is}' TERM; echo $$ > {ready_is}; while :; do sleep 0.05; done");
-        let child = spawned(through(&place, &proxy, &["--lease", "4s"], &script));
-        let pid = written(&ready).await;
-        proxy.decide(move |_| fate);
+    tokio::join!(cut_off(Fate::Swallowed), cut_off(Fate::RequestLost), cut_off(Fate::Throttled));
+}
 
-        let next = next_of(&place).await;
-        let works_on = is_running(&pid);
+async fn cut_off(fate: Fate) {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let (ready, asked) = (file(&format!("beyond-ready-{fate:?}")), file(&format!("beyond-asked-{fate:?}")));
+    let (ready_is, asked_is) = (ready.display(), asked.display());
+    let script = format!("trap 'echo asked > {asked_is}' TERM; echo $$ > {ready_is}; while :; do sleep 0.05; done");
+    let child = spawned(through(&place, &proxy, &["--lease", "9s"], &script));
+    let pid = written(&ready).await;
+    proxy.decide(move |_| fate);
+    let next = next_of(&place).await;
+    let works_on = is_running(&pid);
 
-        let ended = ended(child).await;
-        assert!(!works_on, "{fate:?}: it worked beside the next holder: {ended:?}");
-        assert_eq!(ended.code(), 76, "{fate:?}: {ended:?}");
-        assert!(asked.exists(), "{fate:?}: it was asked before: {ended:?}");
-        assert!(ended.err.contains("--kill-after 10s is more than a third of the lease of 4s"), "{fate:?}: {ended:?}");
-        assert!(ended.err.contains("the lock cannot be renewed, and its lease ends in"), "{fate:?}: {ended:?}");
-        assert_eq!(next.release().await.unwrap(), ReleaseOutcome::Released);
-    }
+    let ended = ended(child).await;
+    assert!(!works_on, "{fate:?}: it worked beside the next holder: {ended:?}");
+    assert_eq!(ended.code(), 76, "{fate:?}: {ended:?}");
+    assert!(asked.exists(), "{fate:?}: it was asked before: {ended:?}");
+    assert!(ended.err.contains("--kill-after 10s is more than a third of the lease of 9s"), "{fate:?}: {ended:?}");
+    assert!(ended.err.contains("the lock cannot be renewed, and its lease ends in"), "{fate:?}: {ended:?}");
+    assert_eq!(next.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! `run`: no signal leaves the command at work without its lock.
 
-use crate::place::{Place, end};
+use crate::place::Place;
 use crate::run::{PATIENCE, ended, file, is_running, millis, next_of, run, signal, spawned, written};
 use lambda_lock::ReleaseOutcome;
 use rustix::process::Signal;
@@ -169,53 +169,4 @@ async fn a_signal_that_is_ignored_stays_so() {
     signal(&child, Signal::TERM);
     assert_eq!(ended(child).await.code(), 128 + 15);
     assert!(place.is_free("k").await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_owner_names_machine_process_and_call() {
-    let place = Place::new().await;
-    let host = String::from_utf8(std::process::Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
-    let owner = async || place.locks("test").peek("k").await.unwrap().unwrap().holder;
-    let is_ours = |owner: &str, pid: u32| {
-        let call = owner.strip_prefix(&format!("{}/{pid}/", host.trim())).unwrap_or_else(|| panic!("{owner}"));
-        assert!(call.len() == 8 && call.chars().all(|digit| digit.is_ascii_hexdigit()), "{owner}");
-    };
-    let child = spawned(run(&place, &LONG, "sleep 100"));
-    let pid = child.id().unwrap();
-    while place.is_free("k").await {
-        sleep(millis(20)).await;
-    }
-    is_ours(&owner().await, pid);
-    signal(&child, Signal::TERM);
-    ended(child).await;
-    let acquire = spawned({
-        let mut acquire = place.command();
-        acquire.args(["acquire", "k"]);
-        acquire
-    });
-    let pid = acquire.id().unwrap();
-    ended(acquire).await.done();
-    is_ours(&owner().await, pid);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_may_begin_with_a_hyphen() {
-    let place = Place::new().await;
-    for key in ["-k", "--k"] {
-        assert_eq!(place.run(&["run", key, "--", "sh", "-c", "echo $LOCK_KEY"]).await.done(), format!("{key}\n"));
-        let held = place.run(&["acquire", "--lease", "1h", key]).await.done();
-        let shown = place.run(&["show", key, "--json"]).await.done();
-        assert!(shown.contains(&format!("\"{key}\"")), "{shown}");
-        let watched = place.run(&["watch", "--for", "100ms", "--", key]).await.done();
-        assert!(watched.contains(key), "{watched}");
-        place.run(&["freeze", key, "--reason", "r", "--yes"]).await.done();
-        place.run(&["thaw", key, "--yes"]).await.done();
-        let seen = place.locks("test").peek(key).await.unwrap().unwrap().version;
-        place.run(&["break", key, "--seen", &seen, "--reason", "r", "--yes"]).await.done();
-        assert_eq!(place.run_with(&["release"], &held).await.code(), 0, "{key}");
-        for arguments in [&["history", key][..], &["once-reset", key, "--reason", "r", "--yes"]] {
-            let ended = end(place.command().args(arguments)).await;
-            assert!(!ended.err.contains("unexpected argument"), "{ended:?}");
-        }
-    }
 }
