@@ -127,3 +127,19 @@ pub(crate) fn answer_of_cancellation(reasons: &[CancellationReason], first: usiz
     // Another transaction has one of the items, or they are throttled.
     if failed.is_empty() { Answer::Throttled } else { Answer::Cancelled(failed) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_with_a_key_of_another_type_is_a_matter_of_the_table() {
+        let reason = |code: &str, message: &str| CancellationReason::builder().code(code).message(message).build();
+        let key = reason("ValidationError", "The provided key element does not match the schema");
+        let answer = answer_of_cancellation(&[reason("None", ""), key], 1, 1);
+        assert!(matches!(answer, Answer::Rejected(Rejection::Table(_))), "{answer:?}");
+        let other = reason("ValidationError", "The item is too large");
+        let answer = answer_of_cancellation(&[other], 0, 1);
+        assert!(matches!(answer, Answer::Rejected(Rejection::Invalid(_))), "{answer:?}");
+    }
+}

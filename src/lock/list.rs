@@ -130,21 +130,29 @@ impl List {
         }
         let page = table::asked(&self.engine, "read", scan.send()).await?;
         self.position = page.last_evaluated_key.map_or(Position::End, Position::After);
+        let rows = page.items.unwrap_or_default().into_iter().map(|item| self.listed(item)).collect::<Result<_, _>>();
+        // No page of such a table can be read.
+        let rows = rows.inspect_err(|_| self.position = Position::Start)?;
         Ok(Some(ListedPage {
-            rows: page.items.unwrap_or_default().into_iter().filter_map(|item| self.listed(item)).collect(),
+            rows,
             rows_read: u64::try_from(page.scanned_count).unwrap_or_default(),
             read_units: page.consumed_capacity.and_then(|consumed| consumed.capacity_units).unwrap_or_default(),
         }))
     }
 
-    /// Every row has the table's key attributes. They are texts, or the table is none of locks.
-    fn listed(&self, item: Attributes) -> Option<Listed> {
+    /// Every row has the table's key attributes. They are texts, or the table is none of these locks.
+    fn listed(&self, item: Attributes) -> Result<Listed, Error> {
         let schema = &self.engine.settings().schema;
-        let text = |name: &String| item.get(name)?.as_s().ok().cloned();
-        let sort_key = match &schema.sort_key_attribute {
-            Some(name) => Some(text(name)?),
-            None => None,
+        let text = |name: &String| {
+            let text = item.get(name).and_then(|key| key.as_s().ok()).cloned();
+            text.ok_or_else(|| {
+                Error::table(format!(
+                    "the key of the table {:?} is not as this client expects: a row has no text {name:?}; check its key schema",
+                    self.engine.table()
+                ))
+            })
         };
+        let sort_key = schema.sort_key_attribute.as_ref().map(text).transpose()?;
         let key = LockKey::new(text(&schema.key_attribute)?, sort_key);
         let item = attributes::item(item);
         let row = if key.key().starts_with(WAKE) {
@@ -157,6 +165,6 @@ impl List {
                 Err(invalid) => ListedRow::Invalid(Error::of_failure(invalid.into(), Operation::Read, &key, None)),
             }
         };
-        Some(Listed { key, row })
+        Ok(Listed { key, row })
     }
 }

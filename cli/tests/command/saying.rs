@@ -1,6 +1,7 @@
 //! What an operator is told, where an earlier sentence was wrong or missing.
 
 use crate::place::{Ended, LEASE, Place, TABLE, end};
+use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::once::Started;
 use lambda_lock::{Budget, LockClient};
 use lambda_lock_local::LocalDynamoDb;
@@ -171,8 +172,8 @@ async fn ls_keeps_its_columns_apart_and_finds_a_part_of_a_key() {
     assert!(!listed.contains("customer-8"), "{listed}");
 }
 
-fn text(text: &str) -> aws_sdk_dynamodb::types::AttributeValue {
-    aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned())
+fn text(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,7 +246,17 @@ async fn a_key_of_another_type_is_said_of_the_table() {
     });
     local.create_tables(&[table]).await.unwrap();
     let place = Place { local };
-    for arguments in [&["show", "k"][..], &["acquire", "k"], &["freeze", "k", "--reason", "r", "--yes"], &["doctor"]] {
+    let number = AttributeValue::N("7".to_owned());
+    place.local.client().put_item().table_name(TABLE).item("key", number).send().await.unwrap();
+    let watch = ["watch", "--for", "0s"];
+    for arguments in [
+        &["show", "k"][..],
+        &["acquire", "k"],
+        &["freeze", "k", "--reason", "r", "--yes"],
+        &["doctor"],
+        &["ls"],
+        &watch,
+    ] {
         let refused = place.run(arguments).await;
         assert_eq!(refused.code(), 78, "{arguments:?}: {refused:?}");
     }
