@@ -87,10 +87,9 @@ pub async fn takes(bound: Range<Duration>, mut measured: impl AsyncFnMut() -> Du
         if bound.contains(&last) {
             return;
         }
-        assert!(last >= bound.start, "it took {last:?}, and not at least {:?}", bound.start);
         took.push(last);
     }
-    panic!("it took {took:?}, and not less than {:?}", bound.end);
+    panic!("it took {took:?}, and not {bound:?}");
 }
 
 /// Stops a call that sends requests without end.

@@ -3,6 +3,7 @@
 use lambda_lock::lambda::{LockLayer, LockServiceError, Locked};
 use lambda_lock::{Budget, LockClient};
 use lambda_lock_functions::test_support::{DynamoDb, context, pause};
+use lambda_lock_testkit::takes;
 use lambda_runtime::{Context, Diagnostic, Error, LambdaEvent, service_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,30 +55,33 @@ async fn a_handler_that_fails_releases_the_lock_and_returns_its_error() {
 
 #[tokio::test]
 async fn a_handler_is_not_polled_after_the_end_of_its_lease() {
-    let locks = DynamoDb::start().await.locks(&[]);
-    let started = Instant::now();
-    let polled = Arc::new(AtomicU32::new(0));
-    let last = Arc::clone(&polled);
-    let handler = service_fn(move |_: LambdaEvent<Locked<String>>| {
-        let last = Arc::clone(&last);
-        async move {
-            loop {
-                last.store(started.elapsed().as_millis() as u32, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(5)).await;
+    takes(Duration::from_millis(1300)..Duration::from_millis(1503), async || {
+        let locks = DynamoDb::start().await.locks(&[]);
+        let started = Instant::now();
+        let polled = Arc::new(AtomicU32::new(0));
+        let last = Arc::clone(&polled);
+        let handler = service_fn(move |_: LambdaEvent<Locked<String>>| {
+            let last = Arc::clone(&last);
+            async move {
+                loop {
+                    last.store(started.elapsed().as_millis() as u32, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                #[allow(unreachable_code)]
+                Ok::<(), Error>(())
             }
-            #[allow(unreachable_code)]
-            Ok::<(), Error>(())
-        }
-    });
+        });
 
-    let guard = by_payload(&locks).grace(Duration::from_millis(100));
-    let error = guard.layer(handler).oneshot(event("k", context(0.4))).await.unwrap_err();
+        let guard = by_payload(&locks).grace(Duration::from_millis(100));
+        let error = guard.layer(handler).oneshot(event("k", context(1.4))).await.unwrap_err();
 
-    assert_eq!(Diagnostic::from(error).error_type, "WorkFailed");
-    let last = polled.load(Ordering::Relaxed);
-    // The deadline is in whole milliseconds. It is counted from a moment before `started`.
-    assert!((300..=502).contains(&last), "polled until {last} ms");
-    assert_eq!(holder(&locks, "k").await, None);
+        assert_eq!(Diagnostic::from(error).error_type, "WorkFailed");
+        // The deadline is in whole milliseconds. It is counted from a moment before `started`.
+        let took = Duration::from_millis(polled.load(Ordering::Relaxed).into());
+        assert_eq!(holder(&locks, "k").await, None);
+        took
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -286,7 +290,7 @@ async fn waiting_ends_when_only_the_reserve_is_left() {
     let service = by_payload(&locks).reserve(Duration::from_millis(9_700)).layer(handler);
     let started = Instant::now();
     let error = service.oneshot(event("k", context(10.0))).await.unwrap_err();
-    assert!((0.2..2.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
+    assert!((0.2..4.5).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
     assert_eq!(Diagnostic::from(error).error_type, "LockHeld");
     other.granted().unwrap().release().await.unwrap();
 }
@@ -337,7 +341,7 @@ async fn a_layer_that_does_not_wait_answers_at_once() {
     let error = by_payload(&locks).without_waiting().layer(handler).oneshot(event("k", context(10.0))).await;
 
     assert_eq!(Diagnostic::from(error.unwrap_err()).error_type, "LockHeld");
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(4_500), "it waited: {:?}", started.elapsed());
     held.release().await.unwrap();
 }
 

@@ -9,6 +9,7 @@ use lambda_lock::{LockClient, LockKey};
 use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event, pause};
 use lambda_lock_functions::{ConfigError, Failure};
 use lambda_lock_local::TaskTokens;
+use lambda_lock_testkit::takes;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -182,11 +183,15 @@ async fn the_second_look_releases_late_locks_and_both_looks_are_counted() {
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
 async fn the_second_look_leaves_itself_time_before_the_deadline() {
-    let server = server(None).await;
-    let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "600")]).unwrap();
-    let started = std::time::Instant::now();
-    handler(event(&status_change("FAILED", json!({})), 3.5), &deps).await.unwrap();
-    assert!((0.3..2.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
+    takes(Duration::from_millis(300)..Duration::from_millis(2000), async || {
+        let server = server(None).await;
+        let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "600")]).unwrap();
+        let started = std::time::Instant::now();
+        handler(event(&status_change("FAILED", json!({})), 3.5), &deps).await.unwrap();
+        let took = started.elapsed();
+        took
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -394,42 +399,50 @@ async fn an_execution_that_was_redriven_since_is_woken() {
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
 async fn many_wake_items_do_not_delay_the_second_look_although_step_functions_does_not_answer() {
-    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
-    for n in 0..12 {
-        server.put(&[("key", format!("wake/{n}/1").as_str()), ("taskToken", "mine"), ("workflow", ENDED)]).await;
-    }
-    tokens.fall_silent();
-    let environment = [("CLEANUP_SECOND_LOOK_SECONDS", "1"), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
-    let (deps, locks) = (deps(&server, &environment).unwrap(), server.locks(&[]));
-    let started = Instant::now();
-    let status_change = status_change("ABORTED", json!({}));
-    let (cleaned_up, ()) = tokio::join!(handler(event(&status_change, 8.0), &deps), async {
-        pause(Duration::from_millis(500)).await;
-        leave(&locks, "late", "me", Some(ENDED)).await;
-    });
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    assert!(is_free(&locks, "late").await);
-    assert_failure(cleaned_up, "LockUnknown", "1 were");
+    takes(Duration::ZERO..Duration::from_millis(8000), async || {
+        let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+        for n in 0..12 {
+            server.put(&[("key", format!("wake/{n}/1").as_str()), ("taskToken", "mine"), ("workflow", ENDED)]).await;
+        }
+        tokens.fall_silent();
+        let environment = [("CLEANUP_SECOND_LOOK_SECONDS", "1"), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
+        let (deps, locks) = (deps(&server, &environment).unwrap(), server.locks(&[]));
+        let started = Instant::now();
+        let status_change = status_change("ABORTED", json!({}));
+        let (cleaned_up, ()) = tokio::join!(handler(event(&status_change, 8.0), &deps), async {
+            pause(Duration::from_millis(500)).await;
+            leave(&locks, "late", "me", Some(ENDED)).await;
+        });
+        let took = started.elapsed();
+        assert!(is_free(&locks, "late").await);
+        assert_failure(cleaned_up, "LockUnknown", "1 were");
+        took
+    })
+    .await;
 }
 
 /// Otherwise Lambda ends the invocation, and repeats it.
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
 async fn a_late_lock_is_released_in_time_although_step_functions_does_not_answer() {
-    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
-    tokens.fall_silent();
-    let environment = [("CLEANUP_SECOND_LOOK_SECONDS", "1"), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
-    let (deps, locks) = (deps(&server, &environment).unwrap(), server.locks(&[]));
-    let started = Instant::now();
-    let status_change = status_change("ABORTED", json!({}));
-    let (cleaned_up, ()) = tokio::join!(handler(event(&status_change, 4.0), &deps), async {
-        pause(Duration::from_millis(500)).await;
-        leave(&locks, "late", "me", Some(ENDED)).await;
-        let next = locks.try_acquire("late").lease(Duration::from_secs(60)).between_calls().await.unwrap();
-        assert!(next.held().is_some());
-        server.put(&[("key", "wake/late/1"), ("taskToken", "next")]).await;
-    });
-    assert_eq!(cleaned_up.unwrap(), json!({ "released": 1 }));
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-    assert!(server.row("wake/late/1").await.is_none(), "it tried to wake somebody");
+    takes(Duration::ZERO..Duration::from_millis(4000), async || {
+        let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+        tokens.fall_silent();
+        let environment = [("CLEANUP_SECOND_LOOK_SECONDS", "1"), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
+        let (deps, locks) = (deps(&server, &environment).unwrap(), server.locks(&[]));
+        let started = Instant::now();
+        let status_change = status_change("ABORTED", json!({}));
+        let (cleaned_up, ()) = tokio::join!(handler(event(&status_change, 4.0), &deps), async {
+            pause(Duration::from_millis(500)).await;
+            leave(&locks, "late", "me", Some(ENDED)).await;
+            let next = locks.try_acquire("late").lease(Duration::from_secs(60)).between_calls().await.unwrap();
+            assert!(next.held().is_some());
+            server.put(&[("key", "wake/late/1"), ("taskToken", "next")]).await;
+        });
+        assert_eq!(cleaned_up.unwrap(), json!({ "released": 1 }));
+        let took = started.elapsed();
+        assert!(server.row("wake/late/1").await.is_none(), "it tried to wake somebody");
+        took
+    })
+    .await;
 }
