@@ -4,6 +4,7 @@ use crate::arguments::DoctorOptions;
 use crate::connection;
 use crate::deployed;
 use crate::exit::{self, Failure};
+use crate::held;
 use crate::screen::{self, STRONG, plain};
 use crate::server_date::ServerDate;
 use anstyle::Style;
@@ -228,7 +229,7 @@ async fn try_the_index(findings: &mut Findings, connection: &connection::Options
 }
 
 async fn try_to_write(findings: &mut Findings, locks: &LockClient, key: LockKey) {
-    let acquired = locks.try_acquire(key).lease(LEASE).await;
+    let acquired = locks.try_acquire(key).owner(held::owner()).lease(LEASE).await;
     let Some(lock) = findings.tried("UpdateItem", acquired, "acquire, renew, release and break are allowed") else {
         return;
     };

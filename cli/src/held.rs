@@ -138,7 +138,7 @@ impl<'a> Waiting<'a> {
 }
 
 /// The name of this machine, process and call, such as `cron-host-3/4711/ef174d5f`.
-fn owner() -> String {
+pub(crate) fn owner() -> String {
     let host = rustix::system::uname();
     format!("{}/{}/{:08x}", host.nodename().to_string_lossy(), std::process::id(), fastrand::u32(..))
 }
