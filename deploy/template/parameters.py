@@ -111,7 +111,7 @@ EFFECTS = {
     ]),
     "SecurityGroupIds": ("sg-1b,sg-1c", [("VpcConfig", OF_LOCKS, ANY, {"SubnetIds": ["subnet-1a"], "SecurityGroupIds": ["sg-1b", "sg-1c"]})]),
     "CaBundleLayerArn": (LAYER, [
-        ("Layers", FUNCTIONS, [], [LAYER]), variable("AWS_CA_BUNDLE", FUNCTIONS, "", "/opt/ca-bundle.pem"),
+        ("Layers", FUNCTIONS, [], [LAYER]), variable("AWS_CA_BUNDLE", FUNCTIONS, None, "/opt/ca-bundle.pem"),
     ]),
     "MaxLeaseSeconds": ("600", [variable("MAX_LEASE_SECONDS", ["LockTask"], 86400, "600")]),
     "MaxWaitedSeconds": ("700", [variable("MAX_WAITED_SECONDS", ["LockTask"], 86400, "700")]),

@@ -18,6 +18,8 @@ const TABLE: &str = "AWS::DynamoDB::Table";
 /// The properties of a table that `CreateTable` accepts.
 const CREATE_TABLE: [&str; 5] =
     ["AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"];
+/// What stands for a value that is left out.
+const NO_VALUE: &str = "AWS::NoValue";
 /// The defaults of SAM and Lambda.
 const DEFAULT_TIMEOUT: u32 = 3;
 const DEFAULT_MEMORY: u32 = 128;
@@ -126,8 +128,12 @@ impl Template {
     fn environment(&self, properties: &Value) -> anyhow::Result<BTreeMap<String, String>> {
         let global = &self.document["Globals"]["Function"]["Environment"]["Variables"];
         let own = &properties["Environment"]["Variables"];
-        let variables = entries(global).chain(entries(own));
-        variables.map(|(name, value)| Ok((name.to_owned(), self.text(value).context(name.to_owned())?))).collect()
+        let mut variables = BTreeMap::new();
+        for (name, value) in entries(global).chain(entries(own)) {
+            variables.insert(name.to_owned(), self.text(value).context(name.to_owned())?);
+        }
+        variables.retain(|_, value| value != NO_VALUE);
+        Ok(variables)
     }
 
     /// Returns a function's own number, or that of all functions.
@@ -226,6 +232,7 @@ impl Template {
             "AWS::Partition" => return Ok("aws".to_owned()),
             "AWS::URLSuffix" => return Ok("amazonaws.com".to_owned()),
             "AWS::StackName" => return Ok("local".to_owned()),
+            NO_VALUE => return Ok(NO_VALUE.to_owned()),
             _ => {}
         }
         if let Some(parameter) = self.document["Parameters"].get(id) {
@@ -330,6 +337,7 @@ Resources:
           STAGE: !Sub "${Stage}/${Locks.Arn}/${!Literal}/${AWS::Region}"
           OTHER: { "Fn::GetAtt": [Second, Arn] }
           EITHER: !If [SomeCondition, !Ref Locks, !Ref Nothing]
+          NOTHING: !If [SomeCondition, !Ref AWS::NoValue, 7]
           NUMBER: 5
   Second:
     Type: AWS::Serverless::Function
@@ -359,6 +367,7 @@ Resources:
         assert_eq!(first.environment["OTHER"], arn("the-second-one"));
         assert_eq!(first.environment["EITHER"], "Locks");
         assert_eq!(first.environment["NUMBER"], "5");
+        assert!(!first.environment.contains_key("NOTHING"));
     }
 
     #[test]
