@@ -121,8 +121,6 @@ def functions():
     sources = [source.partition("#[cfg(test)]")[0] for source in sources]
     in_the_code = {name for source in sources for name in re.findall(r'"([A-Z]+_[A-Z_]+)"', source)}
     in_the_code -= {"TIMED_OUT", "OUT_DIR"}
-    # Nobody sets it for a function. It is only refused where it is empty.
-    in_the_code -= {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"}
     # The SDK reads these itself, see functions/common/src/credentials.rs.
     in_the_code |= {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
     rows = table(page, "## Functions", "| variable |")
