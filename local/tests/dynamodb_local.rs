@@ -4,6 +4,7 @@
 
 use lambda_lock::{LockClient, TryAcquired};
 use lambda_lock_local::{DynamoDbLocal, client};
+use lambda_lock_testkit::soon_so;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -19,10 +20,5 @@ async fn a_lock_works_on_dynamodb_local_which_serves_until_it_is_dropped() {
 
     let address = dynamodb.endpoint().strip_prefix("http://").unwrap().to_owned();
     drop(dynamodb);
-    let refused = async {
-        while TcpStream::connect(&address).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("it still serves");
+    soon_so("it serves no more", async || TcpStream::connect(&address).await.is_err()).await;
 }

@@ -10,6 +10,7 @@ use lambda_lock::LockClient;
 use lambda_lock_functions::Web;
 use lambda_lock_local::gateway::Conduct;
 use lambda_lock_local::{ExpandedQueue, Function, Lambda, LocalDynamoDb, PaymentGateway, Queue, client, history};
+use lambda_lock_testkit::soon;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ async fn a_message_is_delivered_again_after_the_visibility_timeout_and_becomes_a
         queue.send(body);
     }
     assert_eq!(queue.len(), 3);
-    tokio::time::timeout(Duration::from_secs(20), queue.until_empty()).await.unwrap();
+    soon("the queue is empty", queue.until_empty()).await;
     // Each message was delivered three times, and was invisible after each delivery.
     assert!(started.elapsed() >= 3 * VISIBILITY, "{:?}", started.elapsed());
     let mut dead = queue.dead_letters();

@@ -146,7 +146,7 @@ async fn other_statuses_release_nothing() {
     for status in ["RUNNING", "SUCCEEDED", "PENDING_REDRIVE", "failed"] {
         // The second look would come after the test's own timeout.
         let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "20")]).unwrap();
-        let answer = tokio::time::timeout(Duration::from_secs(5), clean_up(&deps, status)).await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(15), clean_up(&deps, status)).await.unwrap();
         assert_eq!(answer.unwrap(), json!({ "released": 0 }), "{status}");
     }
     assert!(!is_free(&locks, "a").await);

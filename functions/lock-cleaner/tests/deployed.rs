@@ -11,6 +11,7 @@ use lambda_lock_local::deployed::{
     Answer, MARK, assert_counted, assert_error, assert_tells_nothing, template, template_for_existing_table,
 };
 use lambda_lock_local::{Expansion, Sample, TaskTokens, client};
+use lambda_lock_testkit::soon_so;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -83,9 +84,7 @@ fn delay(sample: &Sample, slow: &'static str) -> Arc<Mutex<Vec<String>>> {
 
 /// Waits until the function has sent this request.
 async fn until(seen: &Mutex<Vec<String>>, operation: &str) {
-    while !seen.lock().unwrap().iter().any(|one| one == operation) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    soon_so(operation, async || seen.lock().unwrap().iter().any(|one| one == operation)).await;
 }
 
 /// Returns the actions of the function itself. Lambda sends to the dead-letter queue.

@@ -10,9 +10,9 @@ use lambda_lock_local::deployed::{
 };
 use lambda_lock_local::gateway::Conduct;
 use lambda_lock_local::{ExpandedQueue, Expansion, PaymentGateway, Queue, Sample};
+use lambda_lock_testkit::soon;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Duration;
 
 const NAME: &str = "order-queue";
 
@@ -32,7 +32,7 @@ fn deliver(template: &Expansion, sample: &Sample) -> Queue {
 }
 
 async fn until_empty(queue: &Queue) {
-    tokio::time::timeout(Duration::from_secs(90), queue.until_empty()).await.unwrap();
+    soon("the queue is empty", queue.until_empty()).await;
 }
 
 fn order(id: &str) -> Value {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// How long it takes at most until the next of ours has a lock that is free: a slot, a pause, and delays of a busy machine.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(30);
 /// How often the peer tries to come first.
 const ROUNDS: usize = 10;
 

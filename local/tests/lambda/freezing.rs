@@ -17,7 +17,7 @@ async fn until_state(process: u32, is_it: impl Fn(Option<&str>) -> bool) {
         }
     };
     let last = || format!("{process} is {:?}", state(process));
-    tokio::time::timeout(Duration::from_secs(10), reached).await.unwrap_or_else(|_| panic!("{}", last()));
+    tokio::time::timeout(Duration::from_secs(120), reached).await.unwrap_or_else(|_| panic!("{}", last()));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use super::{machine, options, put, scene, states};
 use crate::scene::{LEASE, PATIENCE, Scene};
 use lambda_lock_asl::{Options, Poll};
 use lambda_lock_local::states::{Definition, Execution};
+use lambda_lock_testkit::soon_so;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -55,9 +56,8 @@ async fn an_execution_that_holds_a_lock_finishes_after_a_freeze() {
     let Some(scene) = scene().await else { return };
     let slow = super::slow("k", LEASE / 4);
     let execution = scene.engine.execute("holder", &machine(Poll::Look), &slow).await.unwrap();
-    while scene.locks().peek("k").await.unwrap().is_none_or(|lock| lock.released) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_held = async || scene.locks().peek("k").await.unwrap().is_some_and(|lock| !lock.released);
+    soon_so("it holds the lock", is_held).await;
     scene.locks().freeze("k", WHY).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
