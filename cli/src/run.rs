@@ -99,7 +99,8 @@ pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<E
             (format!("{key} was lost before it was released: what the command did must be fenced"), exit::LOST)
         }
         Some(Err(error)) => {
-            (format!("{error}; the lock may be held until its lease ends"), exit::of_kind(error.kind()))
+            let said = exit::with_reasons(&error);
+            (format!("{said}; the lock may be held until its lease ends"), exit::of_kind(error.kind()))
         }
     };
     complain(&(what + &command.map(how_it_ended).unwrap_or_default()));

@@ -204,9 +204,9 @@ fn by(held: &Held) -> String {
     // The one that reads this is none of them.
     let waiting = held.waiting.saturating_sub(u64::from(held.observation.ticket().is_some()));
     if held.left_to_line {
-        let retry_after = in_millis(held.retry_after);
         return format!(
-            "by nobody, and left to the callers that wait in line ({waiting}): retry in at most {retry_after:?}"
+            "by nobody, and left to the callers that wait in line ({waiting}): retry in at most {:?}",
+            held.retry_after
         );
     }
     let in_line = match waiting {
@@ -214,7 +214,7 @@ fn by(held: &Held) -> String {
         1 => ", and 1 caller waits in line".to_owned(),
         waiting => format!(", and {waiting} callers wait in line"),
     };
-    format!("by {}{in_line}: retry in at most {:?}", quoted(&held.holder), in_millis(held.retry_after))
+    format!("by {}{in_line}: retry in at most {:?}", quoted(&held.holder), held.retry_after)
 }
 
 /// A time to wait, in whole milliseconds.
@@ -233,7 +233,7 @@ impl From<HolderSeen> for Held {
         Self {
             holder: seen.owner,
             lease_ends_at: seen.ends_at_ms.and_then(from_epoch_millis),
-            retry_after: seen.retry_after,
+            retry_after: in_millis(seen.retry_after),
             waiting: seen.waiting,
             left_to_line: seen.left_to_line,
             freeze_reason: seen.freeze_reason,
@@ -430,7 +430,7 @@ impl Error {
             Some(name) => format!("the semaphore {name} is full: all of its {} places are held", blocked.len()),
             None => format!("all {} locks are held", blocked.len()),
         };
-        let retry = blocked.get(first).map(|one| in_millis(one.held.retry_after)).unwrap_or_default();
+        let retry = blocked.get(first).map(|one| one.held.retry_after).unwrap_or_default();
         let message = format!("{what}: retry in at most {retry:?}");
         Self::new(ErrorKind::Held, message).with(Detail::Blocked { blocked, named: first })
     }
