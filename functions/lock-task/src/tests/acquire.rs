@@ -172,8 +172,7 @@ async fn a_call_waits_no_longer_than_requested() {
         function.lock("somebody").await;
         let started = Instant::now();
         assert_failure(function.call(with(acquire("me"), json!({ "waitSeconds": 0.3 }))).await, "LockHeld", "somebody");
-        let took = started.elapsed();
-        took
+        started.elapsed()
     })
     .await;
 }
