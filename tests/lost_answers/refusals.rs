@@ -232,7 +232,7 @@ mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
 
     #[tokio::test(start_paused = true)]
     async fn missing_credentials() {
-        check("auth", |config| config.region(Region::new("eu-central-1"))).await;
+        check("no credentials provider", |config| config.region(Region::new("eu-central-1"))).await;
     }
 
     #[tokio::test(start_paused = true)]
