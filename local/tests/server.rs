@@ -1,6 +1,10 @@
 //! Tests of the embedded DynamoDB as another process uses it: over HTTP, through the SDK. And of a handler on it.
 
-#![allow(clippy::disallowed_methods, reason = "the test waits for a server to stop")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails, and one waits for a server to stop"
+)]
 
 use lambda_lock::once::Attempt;
 use lambda_lock::{Budget, Error, LockClient};

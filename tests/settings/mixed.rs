@@ -156,7 +156,7 @@ async fn idempotent_work_keeps_no_ttl_of_others() {
 async fn a_frozen_lock_has_no_ttl_whoever_holds_it() {
     let table = Table::new();
     for (name, freezer) in [("expiresAt", None), ("expiresAt", Some("expiresAt")), (OTHER, Some(OTHER))] {
-        let _case = case(&format!("{name}, frozen by {freezer:?}"));
+        let _case = case(format!("{name}, frozen by {freezer:?}"));
         let holders = with_ttl(&table.process(), name);
         let mut lock = granted(holders.try_acquire("k").lease(LEASE)).await;
         let process = table.process();

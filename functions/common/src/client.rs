@@ -142,6 +142,7 @@ mod tests {
     use aws_smithy_runtime_api::client::runtime_components::RuntimeComponentsBuilder;
     use aws_smithy_types::config_bag::ConfigBag;
     use std::sync::{Arc, Mutex};
+    use tokio::io::AsyncReadExt;
 
     #[test]
     fn the_roots_are_amazons_five() {
@@ -243,10 +244,9 @@ mod tests {
         let more = [(name, url.as_str()), ("NO_PROXY", no_proxy), ("AWS_ENDPOINT_URL", "https://dynamodb.invalid")];
         let client = Client::from_conf(configured(&more).retry_config(RetryConfig::disabled()).build());
         let asks = async {
-            let (connection, _) = proxy.accept().await.unwrap();
+            let (mut connection, _) = proxy.accept().await.unwrap();
             let mut request = vec![0; 4096];
-            connection.readable().await.unwrap();
-            let bytes = connection.try_read(&mut request).unwrap();
+            let bytes = connection.read(&mut request).await.unwrap();
             String::from_utf8_lossy(&request[..bytes]).lines().next().map(str::to_owned)
         };
         tokio::select! {

@@ -188,8 +188,7 @@ async fn the_second_look_leaves_itself_time_before_the_deadline() {
         let deps = deps(&server, &[("CLEANUP_SECOND_LOOK_SECONDS", "600")]).unwrap();
         let started = std::time::Instant::now();
         handler(event(&status_change("FAILED", json!({})), 3.5), &deps).await.unwrap();
-        let took = started.elapsed();
-        took
+        started.elapsed()
     })
     .await;
 }

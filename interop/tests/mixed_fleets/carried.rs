@@ -44,7 +44,8 @@ pub(crate) async fn a_peers_own_attributes_outlive_our_grants(fleet: Fleet) {
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
     assert_eq!(fleet.attribute("k", "tenant").await.unwrap(), "acme");
-    assert_eq!(fleet.attribute("k", "expiresAt").await.unwrap(), "1790000000");
+    // It may be the table's TTL, by which DynamoDB would delete the row while we hold it.
+    assert_eq!(fleet.attribute("k", "expiresAt").await, None);
     // A peer acquires without naming the attributes. Go keeps them, and Java writes a new row.
     let kept = fleet.language == Language::Go;
     let seen = peer.try_acquire("k").await.unwrap().unwrap();
