@@ -9,7 +9,7 @@
 use crate::arguments::RunOptions;
 use crate::exit::{self, Failure};
 use crate::held::acquire_or_end;
-use crate::running::{Event, Running};
+use crate::running::{Event, LAST_WORDS, Running};
 use crate::screen;
 use crate::signals::Signals;
 use lambda_lock::{Lock, LockClient, ReleaseOutcome};
@@ -18,6 +18,8 @@ use std::ffi::OsStr;
 use std::future::pending;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 /// As shells do it: what is added to the number of a signal.
@@ -125,6 +127,16 @@ pub(crate) fn code_of_signal(signal: Signal) -> ExitCode {
     code_of(ExitStatus::from_raw(signal.as_raw()))
 }
 
+/// Says what is wrong, in a thread of its own: nobody may read it, and signals are only noted meanwhile. Where no thread can be
+/// had, the exit code says it.
 pub(crate) fn complain(what: &str) {
-    screen::tell(format_args!("{}lambda-lock:{:#} {}", screen::WRONG, screen::WRONG, screen::plain(what)));
+    let said = format!("{}lambda-lock:{:#} {}", screen::WRONG, screen::WRONG, screen::plain(what));
+    let (written, is_written) = mpsc::channel();
+    let tell = move || {
+        screen::tell(said);
+        let _ = written.send(());
+    };
+    if thread::Builder::new().spawn(tell).is_ok() {
+        let _ = is_written.recv_timeout(LAST_WORDS);
+    }
 }

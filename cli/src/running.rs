@@ -24,7 +24,11 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// How long is waited for a message to be written. Nobody may read it, and the lock is still held.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How often the command and its lease are looked at although nothing is reported: this process may have been started with
+/// SIGCHLD blocked, and a timer stands still while the machine is suspended, but a lease does not.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Running {
     child: Child,
@@ -86,6 +90,7 @@ impl Running {
             let time_is_over = time_is_over(&self.watch, self.grace, self.phase);
             tokio::select! {
                 _ = self.child_changed.recv() => {}
+                () = sleep(LOOK) => {}
                 () = time_is_over => match self.phase {
                     Phase::Ends { .. } => self.kill(),
                     _ => self.end(),
@@ -187,6 +192,10 @@ impl Running {
     fn pass_on(&self, signal: Signal) {
         if self.group || ![Signal::INT, Signal::QUIT].contains(&signal) {
             self.send(signal);
+            // A command that is stopped, as by reading from the terminal, gets no other signal before.
+            if [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP].contains(&signal) && !self.is_paused() {
+                self.send(Signal::CONT);
+            }
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
     while options.duration.is_none_or(|duration| begun.elapsed() < duration) {
         tokio::select! {
             () = tokio::time::sleep(options.interval) => {}
-            _ = signals.next() => break,
+            _ = signals.next_ending() => break,
         }
         let after = match look(&locks, options).await {
             Ok(after) => after,

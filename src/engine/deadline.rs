@@ -52,8 +52,8 @@ impl Deadline {
 
     /// What is left of the time to recover a transaction that this call met at `since`. It ends with the budget.
     pub(super) fn recovery_left(&self, since: Instants, now: Instants) -> Duration {
-        let until = since.longest_since(self.started).saturating_add(RECOVERY);
-        self.budget.map_or(until, |budget| until.min(budget)).saturating_sub(now.longest_since(self.started))
+        let left = RECOVERY.saturating_sub(now.longest_since(since));
+        self.budget.map_or(left, |budget| left.min(budget.saturating_sub(now.longest_since(self.started))))
     }
 
     /// Also waits this long for another holder's lock.

@@ -414,7 +414,7 @@ impl<'a, 'b> Call<'a, 'b> {
     }
 
     fn is_unreadable(&self, row: &Item) -> bool {
-        !once::is_settled(row) && Record::read_to_hold(row.clone(), &self.settings.schema).is_err()
+        !once::is_settled(row) && Record::read(row.clone(), &self.settings.schema).is_err()
     }
 
     /// Whether nothing may show any more that the transaction was applied: DynamoDB no longer recognises its token, or the

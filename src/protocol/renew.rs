@@ -197,10 +197,12 @@ pub(super) fn adopt(settings: &Settings, holding: &mut Holding, row: Option<Item
     if once::is_settled(&row) {
         return Err(Failure::Lost);
     }
-    let record = Record::read_to_hold(row, &settings.schema)?;
+    let record = Record::read(row.clone(), &settings.schema)?;
     let Some(version) = record.own_version.filter(|version| is_still_ours(holding, *version, &record)) else {
         return Err(Failure::Lost);
     };
+    // Only a row of ours is not held beside the TTL of others. That of another holder says no more than that ours is lost.
+    Record::read_to_hold(row, &settings.schema)?;
     holding.newest.stamp = version.stamp.max(holding.newest.stamp);
     holding.seen = version.stamp;
     holding.ends_at_ms = holding.ends_at_ms.max(record.ends_at_ms.unwrap_or(0));

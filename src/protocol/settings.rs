@@ -71,7 +71,9 @@ impl Settings {
 
     /// Checks that the outcome fits into the record of idempotent work.
     pub fn check_outcome(&self, key: &LockKey, owner: &str, outcome: &StoredOutcome) -> Result<(), Invalid> {
-        let (bytes, around) = (outcome.json().len(), key.bytes() + owner.len() + FIXED_BYTES);
+        // The reasons of a break and of a reset stay in the record.
+        let around = key.bytes() + owner.len() + FIXED_BYTES + 2 * LONGEST_NAME;
+        let bytes = outcome.json().len();
         if bytes + around > LARGEST_ITEM {
             return Err(Invalid::new(format!(
                 "the result has {bytes} bytes as JSON and its record may need {around} more, but DynamoDB accepts items of \

@@ -352,3 +352,21 @@ async fn the_debug_text_of_an_error_leaves_the_stored_failure_out() {
     assert!(error.failure().unwrap().contains("4111"), "{error}");
     assert!(!format!("{error:?}").contains("4111"), "{error:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_whose_result_is_too_large_beside_the_reason_of_a_reset_is_not_done_again() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    attempt(once(&locks)).await.fail(&"no such customer").await.unwrap();
+    once(&locks).reset(&"r".repeat(2048)).await.unwrap();
+    let done = AtomicU32::new(0);
+    for _ in 0..3 {
+        sleep(millis(5)).await;
+        let work = async |_: &mut Attempt| {
+            done.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Error>("x".repeat(400 * 1024 - 1200))
+        };
+        let _ = once(&locks).run(work).await;
+    }
+    assert_eq!(done.into_inner(), 1);
+}

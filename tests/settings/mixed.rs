@@ -189,3 +189,24 @@ async fn an_additional_attribute_never_is_the_ttl_of_others() {
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.to_string().contains(r#"cannot be called "expiresAt""#), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_learns_at_its_next_renewal_that_its_lock_was_broken_whoever_has_it_now() {
+    for name in [None, Some("expiresAt"), Some(OTHER)] {
+        let _case = case(name.unwrap_or("none"));
+        let table = Table::new();
+        let mut lock = granted(table.process().locks("without").try_acquire("k").lease(secs(90))).await;
+        let process = table.process();
+        let next = name.map_or_else(|| process.locks("none"), |name| with_ttl(&process, name));
+        let seen = next.peek("k").await.unwrap().unwrap().version;
+        next.break_lock("k", &seen, "a mistake").await.unwrap();
+        let second = granted(next.try_acquire("k").lease(secs(90))).await;
+
+        let began = tokio::time::Instant::now();
+        let error = lock.keep_alive(sleep(secs(80))).await.expect_err("it worked beside the next holder for 80 s");
+
+        assert!(error.is_lost(), "{error}");
+        assert!(began.elapsed() < secs(40), "{:?}", began.elapsed());
+        assert!(second.remaining() > secs(40));
+    }
+}

@@ -330,3 +330,24 @@ async fn clocks_within_their_bounds_lose_nothing_while_it_waits() {
     assert!(!stolen);
     chain.unwrap().release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_the_process_that_costs_no_lock_does_not_end_the_call() {
+    for at in (0..20).map(|step| millis(1_800 + 50 * step)) {
+        let _case = lambda_lock_testkit::case(format!("paused after {at:?}"));
+        let table = Table::new();
+        let process = table.process();
+        process.set_latency(millis(400));
+        let other = held_by_another(&table, "b").await;
+        let locks = process.locks("me");
+        let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(300))).in_order();
+        let (chain, ()) = tokio::join!(acquire, async {
+            sleep(at).await;
+            // Longer than the lease. A renewal may be on its way.
+            tokio::time::advance(secs(8)).await;
+            sleep(secs(5)).await;
+            other.release().await.unwrap();
+        });
+        chain.unwrap().release().await.unwrap();
+    }
+}

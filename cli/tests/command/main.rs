@@ -7,6 +7,7 @@ mod events;
 mod freezing;
 mod golden;
 mod hostile;
+mod inherited;
 mod looking;
 mod place;
 mod reaching;

@@ -13,10 +13,15 @@ use std::task::Poll;
 /// Returns the work's own failure, or `WorkFailed` if it was dropped.
 pub async fn within_lease<T>(watch: &LockWatch, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let (mut work, mut ended) = (pin!(work), pin!(watch.ended()));
-    // The work comes first: it may report why the lock is not ours any more.
-    let ends = poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => ended.as_mut().poll(context).map(|()| None),
+    let ends = poll_fn(|context| {
+        // Lambda may have frozen this process for longer than the lease.
+        if watch.remaining().is_zero() {
+            return Poll::Ready(None);
+        }
+        match work.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => ended.as_mut().poll(context).map(|()| None),
+        }
     });
     ends.await.unwrap_or_else(|| {
         Err(Failure::work_failed(

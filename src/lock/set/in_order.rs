@@ -220,7 +220,12 @@ fn believed_lease(lock: &Lock) -> Duration {
 async fn renewed<'a>(locks: impl Iterator<Item = &'a mut Lock>) -> Result<(), Error> {
     let renewals = locks.map(|lock| {
         let renewal = async {
-            match lock.checkpoint().await {
+            let mut renewed = lock.checkpoint().await;
+            // The process was paused for longer than the lease, so the response says nothing of the time after it.
+            if renewed.is_ok() && lock.remaining().is_zero() && can_be_extended(lock) {
+                renewed = lock.checkpoint().await;
+            }
+            match renewed {
                 Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
                 // A lease that ends with the budget was renewed, and still covers nothing.
                 _ => lock.ensure_remaining(Duration::ZERO),

@@ -1,0 +1,23 @@
+//! `run`: what this process inherits from the one that starts it.
+
+use crate::place::Place;
+use crate::run::{ended, file, run, spawned, written};
+use tokio::process::Command;
+
+/// A parent that waits for its children by `sigwait` or `signalfd` blocks SIGCHLD, and a blocked signal stays blocked in what it
+/// starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_command_is_noticed_where_the_parent_has_blocked_sigchld() {
+    let place = Place::new().await;
+    let ready = file("blocked-sigchld");
+    let inner = run(&place, &["--lease", "1h"], &format!("echo $$ > {}; sleep 1", ready.display()));
+    let inner = inner.as_std();
+    let mut command = Command::new("env");
+    command.arg("--block-signal=CHLD").arg(inner.get_program()).args(inner.get_args()).env_clear().kill_on_drop(true);
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let child = spawned(command);
+    written(&ready).await;
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    assert!(place.is_free("k").await);
+}
