@@ -194,7 +194,9 @@ async fn an_endpoint_on_another_machine_is_refused_with_a_reason() {
     let elsewhere = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/credentials");
     let stage = Stage::with(&[elsewhere], 1).await;
 
-    assert_error(stage.ask("a").await, "LockTableError", "http://192.0.2.1/credentials");
+    let stopped = stage.begin("a").await.unwrap();
+
+    assert_does_not_start(&stopped, "http://192.0.2.1/credentials");
 }
 
 #[tokio::test]
