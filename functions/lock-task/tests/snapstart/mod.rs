@@ -196,7 +196,8 @@ async fn an_endpoint_on_another_machine_is_refused_with_a_reason() {
 
     let stopped = stage.begin("a").await.unwrap();
 
-    assert_does_not_start(&stopped, "http://192.0.2.1/credentials");
+    assert_does_not_start(&stopped, "AWS_CONTAINER_CREDENTIALS_FULL_URI is ");
+    assert!(stopped.logs.contains("http://192.0.2.1/credentials"), "{}", stopped.logs);
 }
 
 #[tokio::test]
