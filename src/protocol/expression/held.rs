@@ -142,8 +142,11 @@ mod tests {
         assert_eq!(value(&named, ":name"), &Value::S("ttl".to_owned()));
 
         // DynamoDB refuses to remove a key.
-        let key = renew(&Schema { key_attribute: "expiresAt".to_owned(), ..Schema::default() });
-        assert!(!key.update.contains("REMOVE"), "{}", key.update);
+        let partition = Schema { key_attribute: "expiresAt".to_owned(), ..Schema::default() };
+        let sort = Schema { sort_key_attribute: Some("expiresAt".to_owned()), ..Schema::default() };
+        for key in [renew(&partition), renew(&sort)] {
+            assert!(!key.update.contains("REMOVE"), "{}", key.update);
+        }
     }
 
     #[test]
