@@ -128,7 +128,9 @@ export function thrown(call, cause) {
   try {
     return call();
   } catch (error) {
-    throw error.payload ? { ...error.payload, cause } : error;
+    // Some versions of jco throw the record itself, others an error that has it.
+    const failure = error.payload ?? error;
+    throw failure.kind ? { ...failure, cause } : error;
   }
 }
 
