@@ -99,7 +99,7 @@ pub(crate) enum Command {
     ///
     /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock cannot be renewed, it gets SIGTERM
     /// --kill-after before the lease ends, and SIGKILL at its end. When the lock is lost, it gets SIGTERM, and SIGKILL if it still
-    /// runs after --kill-after.
+    /// runs after --kill-after. No signal reaches a command that changes its user, as sudo does: run sudo lambda-lock run.
     Run(OnTable<RunOptions>),
     /// Prints the states that acquire, renew and release a lock from a Step Functions state machine with DynamoDB alone, as
     /// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
@@ -382,11 +382,11 @@ pub(crate) struct ReleaseOptions {
 pub(crate) struct RunOptions {
     #[command(flatten)]
     pub(crate) how: HowToAcquire,
-    /// How long the command may still run after SIGTERM: at most a third of the lease.
+    /// How long the command, and what it started, may still run after SIGTERM: at most a third of the lease.
     #[arg(long, value_parser = duration, default_value = "10s")]
     pub(crate) kill_after: Duration,
     /// Leave the command in the process group of this one, so that it can read from the terminal. What it started itself is
-    /// then not stopped with it.
+    /// then not stopped with it, and after fg it continues for a moment before the lock is renewed.
     #[arg(long)]
     pub(crate) foreground: bool,
     /// The command and its arguments.

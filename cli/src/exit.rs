@@ -15,7 +15,7 @@ pub(crate) const LOST: u8 = 76;
 /// DynamoDB did not respond or throttles, so it may be unknown what was applied. (`EX_UNAVAILABLE`.)
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// Access was denied. (`EX_NOPERM`.)
-const DENIED: u8 = 77;
+pub(crate) const DENIED: u8 = 77;
 /// The table cannot be used, or a row is no lock record. (`EX_CONFIG`.)
 pub(crate) const UNUSABLE: u8 = 78;
 /// The arguments or what was read are wrong. `clap` exits with it too.

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! acquire ─ granted ─ start the command ─┬ it ends ....................................... release
-//!    │                                   └ the lock is lost, or its lease nears its end .. SIGTERM, SIGKILL, release
+//!    │                                   ├ the lock is lost, or its lease nears its end .. SIGTERM, SIGKILL, release
+//!    │                                   └ something that was to end may still run ....... leave it to its lease
 //!    └ a signal ...... wait for the answer of the try, release what it granted
 //! ```
 
 use crate::arguments::RunOptions;
 use crate::exit::{self, Failure};
 use crate::held::acquire_or_end;
-use crate::running::{Event, LAST_WORDS, Running};
+use crate::running::{End, Event, LAST_WORDS, Running};
 use crate::screen;
 use crate::signals::Signals;
-use lambda_lock::{Lock, LockClient, ReleaseOutcome};
+use lambda_lock::{Lock, LockClient, LockKey, ReleaseOutcome};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::future::pending;
@@ -42,10 +43,31 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
             return Ok(release(lock, None).await.unwrap_or(code));
         }
     };
-    renew_until_it_ends(&mut lock, &mut running, &mut signals).await?;
+    let has_ended = renew_until_it_ends(&mut lock, &mut running, &mut signals).await;
     let was_told_to_end = running.was_told_to_end();
-    let status = running.reap().await?;
-    let of_lock = release(lock, Some(status)).await;
+    let ended = match has_ended {
+        Ok(()) => running.end_of_all().await,
+        Err(error) => Err(error),
+    };
+    let End { status, left } = ended.inspect_err(|_| {
+        complain(&format!("how the command ended is unknown: {} may be held until its lease ends", lock.key()));
+    })?;
+    let of_lock = match left {
+        Some(left) => {
+            let of_lock = match lock.watch().is_lost() {
+                true => "it may work beside the next holder".to_owned(),
+                false => format!("{} is held until its lease ends", lock.key()),
+            };
+            complain(&format!("{left}: {of_lock}{}", how_it_ended(status)));
+            Some(ExitCode::from(exit::DENIED))
+        }
+        // A release does not tell who released before it.
+        None if !was_told_to_end && is_free(locks, &lock).await => {
+            complain(&(was_lost(lock.key()) + &how_it_ended(status)));
+            Some(ExitCode::from(exit::LOST))
+        }
+        None => release(lock, Some(status)).await,
+    };
     Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or(code_of(status)) })
 }
 
@@ -97,9 +119,7 @@ pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<E
     let (what, code) = match if lock.watch().is_lost() { None } else { Some(lock.release().await) } {
         None => (format!("the lock {key} is no longer ours: stop, and do not write"), exit::LOST),
         Some(Ok(ReleaseOutcome::Released)) => return None,
-        Some(Ok(ReleaseOutcome::AlreadyGone)) => {
-            (format!("{key} was lost before it was released: what the command did must be fenced"), exit::LOST)
-        }
+        Some(Ok(ReleaseOutcome::AlreadyGone)) => (was_lost(&key), exit::LOST),
         Some(Err(error)) => {
             let said = exit::with_reasons(&error);
             (format!("{said}; the lock may be held until its lease ends"), exit::of_kind(error.kind()))
@@ -107,6 +127,15 @@ pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<E
     };
     complain(&(what + &command.map(how_it_ended).unwrap_or_default()));
     Some(ExitCode::from(code))
+}
+
+fn was_lost(key: &LockKey) -> String {
+    format!("{key} was lost before it was released: what the command did must be fenced")
+}
+
+/// Whether somebody has released the lock already, as by breaking it. Its release would not tell.
+async fn is_free(locks: &LockClient, lock: &Lock) -> bool {
+    !lock.watch().is_lost() && locks.peek(lock.key().clone()).await.is_ok_and(|row| row.is_some_and(|row| row.released))
 }
 
 /// The command's own exit code, where that of this process says something else.

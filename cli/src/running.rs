@@ -1,8 +1,9 @@
 //! A command that runs under a lock. It ends before the lock does, whatever a request does meanwhile.
 //!
 //! ```text
-//! works ─┬ the lease nears its end, or the lock is lost .. SIGTERM ─┬ it ends
+//! works ─┬ the lease nears its end, or the lock is lost .. SIGTERM ─┬ it ends, and all that it started
 //!   ↑    │                                                          └ the lease or the grace ends .. SIGKILL
+//!   │    ├ somebody tells it to end, and it ends ..................... what it started has the grace to end too
 //!   │    └ this process is to stop ... the command is stopped too ─┬ the lock is lost .............. SIGKILL
 //!   └──────────────────────────────── the lock was renewed ────────┘
 //! ```
@@ -13,7 +14,10 @@ use crate::screen;
 use crate::signals::{self, Signals};
 use crate::starter;
 use lambda_lock::{Lock, LockWatch};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process, test_kill_process_group, waitpgid,
+};
 use std::future::pending;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -30,6 +34,12 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 /// SIGCHLD blocked, and a timer stands still while the machine is suspended, but a lease does not.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// As [`LOOK`], where nothing is reported: what the command started are no children of this process.
+const LOOK_AT_REST: Duration = Duration::from_millis(20);
+
+/// The signals by which somebody tells a command to end.
+const TELLING_TO_END: [Signal; 4] = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP];
+
 pub(crate) struct Running {
     child: Child,
     pid: Pid,
@@ -41,7 +51,22 @@ pub(crate) struct Running {
     /// How long before the end of the lease the command is told to end.
     grace: Duration,
     phase: Phase,
-    told: Option<JoinHandle<()>>,
+    /// Somebody has told the command to end, by a signal that was passed on.
+    was_asked_to_end: bool,
+    /// How the command itself ended.
+    status: Option<ExitStatus>,
+    /// Until when is waited for what it started.
+    rest_until: Instant,
+    /// It was said that signals do not reach it.
+    is_out_of_reach: bool,
+    told: Vec<JoinHandle<()>>,
+}
+
+/// What ended.
+pub(crate) struct End {
+    pub(crate) status: ExitStatus,
+    /// What was to end, and may still run. It has the lock until its lease ends.
+    pub(crate) left: Option<&'static str>,
 }
 
 #[derive(Clone, Copy)]
@@ -75,10 +100,23 @@ impl Running {
         if !options.foreground {
             command.process_group(0);
         }
-        let child = command.spawn()?;
+        let child = command.spawn().map_err(starter::reason)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let (group, watch) = (!options.foreground, lock.watch());
-        Ok(Self { child, pid, group, child_changed, watch, grace, phase: Phase::Works, told: None })
+        Ok(Self {
+            child,
+            pid,
+            group,
+            child_changed,
+            watch,
+            grace,
+            phase: Phase::Works,
+            was_asked_to_end: false,
+            status: None,
+            rest_until: Instant::now(),
+            is_out_of_reach: false,
+            told: Vec::new(),
+        })
     }
 
     /// Passes on the signals that this process gets, and ends the command in time. Cancel safe.
@@ -88,9 +126,10 @@ impl Running {
                 return Ok(Event::Ended);
             }
             let time_is_over = time_is_over(&self.watch, self.grace, self.phase);
+            let look = if self.status.is_some() { LOOK_AT_REST } else { LOOK };
             tokio::select! {
                 _ = self.child_changed.recv() => {}
-                () = sleep(LOOK) => {}
+                () = sleep(look) => {}
                 () = time_is_over => match self.phase {
                     Phase::Ends { .. } => self.kill(),
                     _ => self.end(),
@@ -98,8 +137,7 @@ impl Running {
                 signal = signals.next() => if !signals::stops(signal) {
                     self.pass_on(signal);
                 // Who stops before the command has ended cannot end it in time.
-                } else if !self.was_told_to_end() {
-                    self.pause();
+                } else if !self.was_told_to_end() && self.pause() {
                     return Ok(Event::Paused);
                 },
             }
@@ -150,65 +188,136 @@ impl Running {
         });
     }
 
-    /// Removes the command that has ended from the list of processes. From then on its number may be another's.
-    pub(crate) async fn reap(mut self) -> io::Result<ExitStatus> {
-        if self.was_told_to_end() {
-            // What it started.
-            self.send(Signal::KILL);
-        }
+    /// How the command ended, and what may still run although it was to end.
+    pub(crate) async fn end_of_all(mut self) -> io::Result<End> {
         let status = self.child.wait()?;
-        if let Some(told) = self.told {
-            let told = async {
-                while !told.is_finished() {
-                    sleep(Duration::from_millis(10)).await;
-                }
-            };
-            let _ = timeout(LAST_WORDS, told).await;
-        }
-        Ok(status)
+        let left = if !self.waits_for_rest() || self.is_gone() {
+            None
+        } else if self.has_some_out_of_reach() {
+            Some("what the command started runs as another user and cannot be killed")
+        } else {
+            // What nobody has killed has decided to stay in the background.
+            self.was_told_to_end().then_some("what the command started may still run")
+        };
+        let told = async {
+            while !self.told.iter().all(JoinHandle::is_finished) {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let _ = timeout(LAST_WORDS, told).await;
+        Ok(End { status, left })
     }
 
-    /// Whether the command has ended. Its number stays its own.
-    fn has_ended(&self) -> io::Result<bool> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())
+    /// Whether the command has ended, and what it started, where that is waited for.
+    fn has_ended(&mut self) -> io::Result<bool> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait()?;
+            let last = if matches!(self.phase, Phase::Killed) { LAST_WORDS } else { self.grace };
+            self.rest_until = Instant::now() + last;
+        }
+        if self.status.is_none() || !self.waits_for_rest() {
+            return Ok(self.status.is_some());
+        }
+        let is_over = !matches!(self.phase, Phase::Ends { .. }) && self.rest_until <= Instant::now();
+        Ok(is_over || self.is_gone())
+    }
+
+    /// Otherwise, what a command started runs on in the background without the lock.
+    fn waits_for_rest(&self) -> bool {
+        self.group && (self.was_asked_to_end || self.was_told_to_end())
+    }
+
+    /// Whether nobody is left in the group of a command that has ended. Until then its number is given to nobody else. After
+    /// that, all numbers would have to be given between two looks before a stranger had it.
+    fn is_gone(&self) -> bool {
+        // The first process of a container is the parent of all whose parents have ended.
+        while let Ok(Some(_)) = waitpgid(self.pid, WaitOptions::NOHANG) {}
+        test_kill_process_group(self.pid) == Err(Errno::SRCH)
+    }
+
+    /// Whether something runs as another user, so that no signal of this process reaches it.
+    fn has_some_out_of_reach(&self) -> bool {
+        let refuses = |tried| tried == Err(Errno::PERM);
+        if self.group {
+            // Of a group this is said only where all are out of reach.
+            refuses(test_kill_process_group(self.pid))
+                || members(self.pid).any(|member| refuses(test_kill_process(member)))
+        } else {
+            self.status.is_none() && refuses(test_kill_process(self.pid))
+        }
     }
 
     fn kill(&mut self) {
         self.phase = Phase::Killed;
+        self.rest_until = Instant::now() + LAST_WORDS;
         self.send(Signal::KILL);
     }
 
-    /// Stops the command and then this process. Returns when somebody continues this process.
-    fn pause(&mut self) {
-        self.phase = Phase::Paused;
+    /// Stops the command and then this process. Returns when somebody continues this process, or `false` where a part of the
+    /// command would work on beside it, without its lock.
+    fn pause(&mut self) -> bool {
         self.send(Signal::STOP);
+        // In the foreground the terminal has stopped it.
+        if self.group && self.has_some_out_of_reach() {
+            self.send(Signal::CONT);
+            return false;
+        }
+        self.phase = Phase::Paused;
         signals::stop_this_process();
         // In the foreground a shell continues both.
         self.send(Signal::STOP);
+        true
     }
 
     /// In the foreground the terminal sends its signals to the command itself.
-    fn pass_on(&self, signal: Signal) {
+    fn pass_on(&mut self, signal: Signal) {
         if self.group || ![Signal::INT, Signal::QUIT].contains(&signal) {
             self.send(signal);
-            // A command that is stopped, as by reading from the terminal, gets no other signal before.
-            if [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP].contains(&signal) && !self.is_paused() {
-                self.send(Signal::CONT);
+            if TELLING_TO_END.contains(&signal) {
+                self.was_asked_to_end = true;
+                // A command that is stopped, as by reading from the terminal, gets no other signal before.
+                if !self.is_paused() {
+                    self.send(Signal::CONT);
+                }
             }
         }
     }
 
-    fn send(&self, signal: Signal) {
-        // The only error is that nobody is there any more.
-        let _ = if self.group { kill_process_group(self.pid, signal) } else { kill_process(self.pid, signal) };
+    fn send(&mut self, signal: Signal) {
+        // Whether somebody is out of reach is looked at below. Otherwise the only error is that nobody is there any more.
+        let _ = match self.status {
+            _ if self.group => kill_process_group(self.pid, signal),
+            None => kill_process(self.pid, signal),
+            // Its number may be another's.
+            Some(_) => Ok(()),
+        };
+        if !self.is_out_of_reach && self.has_some_out_of_reach() {
+            self.is_out_of_reach = true;
+            self.tell(
+                "the command, or what it started, runs as another user, and signals do not reach it: it may work on without \
+                 the lock. Run lambda-lock itself with the rights of that user, as with sudo lambda-lock run"
+                    .to_owned(),
+            );
+        }
     }
 
     /// Tells it in a thread of its own: nobody may read it, and the command must end all the same.
     fn tell(&mut self, what: String) {
         // Where no thread can be had, the exit code says it.
-        self.told = thread::Builder::new().spawn(move || complain(&what)).ok();
+        self.told.extend(thread::Builder::new().spawn(move || complain(&what)));
     }
+}
+
+/// The processes of a group, as Linux lists them.
+fn members(group: Pid) -> impl Iterator<Item = Pid> {
+    let listed = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    listed.filter_map(move |entry| {
+        let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        // PID (NAME) STATE PARENT GROUP …
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let of = stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok();
+        (of == Some(group.as_raw_pid())).then_some(pid)
+    })
 }
 
 /// When the command is told to end, or is killed.

@@ -4,6 +4,7 @@
 //! signal, and becomes the command.
 
 use std::ffi::OsString;
+use std::io;
 use std::process::{Command, ExitCode};
 
 /// The command, of which the caller still sets environment and group.
@@ -19,6 +20,12 @@ pub(crate) fn become_the_command() -> Option<ExitCode> {
     None
 }
 
+/// Why the first stage did not start.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn reason(error: io::Error) -> io::Error {
+    error
+}
+
 /// The name of the first stage, in the place of the program's name.
 #[cfg(target_os = "linux")]
 const STARTER: &str = "lambda-lock: starts a command";
@@ -32,6 +39,15 @@ pub(crate) fn command(words: &[OsString]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(STARTER).arg(std::process::id().to_string()).args(words);
     command
+}
+
+/// Why the first stage did not start. It says itself why it cannot become the command.
+#[cfg(target_os = "linux")]
+pub(crate) fn reason(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("lambda-lock starts it through /proc/self/exe: mount /proc"),
+        _ => error,
+    }
 }
 
 /// Becomes the command, in the first stage. Returns what to exit with if it cannot, and nothing outside of the first stage.

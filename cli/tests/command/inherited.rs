@@ -1,6 +1,6 @@
 //! `run`: what this process inherits from the one that starts it.
 
-use crate::place::Place;
+use crate::place::{Place, end};
 use crate::run::{ended, file, run, spawned, written};
 use tokio::process::Command;
 
@@ -19,5 +19,14 @@ async fn the_end_of_the_command_is_noticed_where_the_parent_has_blocked_sigchld(
     written(&ready).await;
     let ended = ended(child).await;
     assert_eq!(ended.code(), 0, "{ended:?}");
+    assert!(place.is_free("k").await);
+}
+
+/// Not as `lambda-lock` itself, which sees it as an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_pipe_ends_the_command_as_in_a_shell() {
+    let place = Place::new().await;
+    let ended = end(&mut run(&place, &[], "yes | head -n 1; sh -c 'kill -PIPE $$'")).await;
+    assert_eq!((ended.code(), ended.out.as_str()), (128 + 13, "y\n"), "{ended:?}");
     assert!(place.is_free("k").await);
 }

@@ -1,0 +1,210 @@
+//! `run`: what the command started, and what no signal reaches.
+
+use crate::place::{Ended, Place};
+use crate::run::{break_it, ended, file, is_running, millis, run, signal, spawned, written};
+use lambda_lock_testkit::soon_so;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::path::PathBuf;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+/// A shell that ends at SIGTERM, and a worker that it has started, with what that does then.
+struct Worker {
+    ready: PathBuf,
+    cleaned: PathBuf,
+    script: String,
+}
+
+impl Worker {
+    fn new(name: &str, at_sigterm: &str) -> Self {
+        let (ready, cleaned) = (file(&format!("{name}-ready")), file(&format!("{name}-cleaned")));
+        let script = format!(
+            "sh -c 'trap \"{at_sigterm}\" TERM; echo $$ > {}; while :; do sleep 0.05; done' > /dev/null 2>&1 & wait",
+            ready.display()
+        );
+        let script = script.replace("CLEANED", cleaned.to_str().unwrap());
+        Self { ready, cleaned, script }
+    }
+}
+
+/// What cleans up for a second.
+const CLEANS_UP: &str = "sleep 1; echo done > CLEANED; exit";
+
+fn kill(pid: &str) {
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_command_started_may_clean_up_when_the_lock_is_lost() {
+    let place = Place::new().await;
+    let worker = Worker::new("lost-cleans", CLEANS_UP);
+    let child = spawned(run(&place, &["--lease", "30s"], &worker.script));
+    let pid = written(&worker.ready).await;
+    break_it(&place).await;
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(worker.cleaned.exists() && !is_running(&pid), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_command_started_is_killed_when_it_does_not_end() {
+    let place = Place::new().await;
+    let worker = Worker::new("lost-ignores", ":");
+    let child = spawned(run(&place, &["--lease", "6s", "--kill-after", "1s"], &worker.script));
+    let pid = written(&worker.ready).await;
+    break_it(&place).await;
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(!is_running(&pid), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_is_held_while_what_the_command_started_cleans_up() {
+    let place = Place::new().await;
+    let worker = Worker::new("told-cleans", CLEANS_UP);
+    let child = spawned(run(&place, &["--lease", "1h"], &worker.script));
+    let pid = written(&worker.ready).await;
+    signal(&child, Signal::TERM);
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 128 + 15, "{ended:?}");
+    assert!(worker.cleaned.exists() && !is_running(&pid), "{ended:?}");
+    assert!(place.is_free("k").await);
+}
+
+/// A service that the command has left in the background.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ignores_that_somebody_ends_the_command_runs_on() {
+    let place = Place::new().await;
+    let worker = Worker::new("told-ignores", ":");
+    let child = spawned(run(&place, &["--lease", "1h", "--kill-after", "500ms"], &worker.script));
+    let pid = written(&worker.ready).await;
+    signal(&child, Signal::TERM);
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 128 + 15, "{ended:?}");
+    assert!(place.is_free("k").await && is_running(&pid));
+    kill(&pid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_broken_is_lost_also_when_nobody_has_acquired_it_since() {
+    let place = Place::new().await;
+    let (ready, go) = (file("broken-ready"), file("broken-go"));
+    let script = format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done", ready.display(), go.display());
+    let child = spawned(run(&place, &["--lease", "1h"], &script));
+    written(&ready).await;
+    break_it(&place).await;
+    std::fs::write(&go, "").unwrap();
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(ended.err.contains("was lost before it was released"), "{ended:?}");
+    assert!(ended.err.contains("the command ended with exit code 0"), "{ended:?}");
+}
+
+/// `lambda-lock` without the right to signal other users. Only root can start commands as another user. Prints why there is
+/// none.
+fn without_rights(place: &Place, options: &[&str], script: &str) -> Option<Command> {
+    if !geteuid().is_root() || std::process::Command::new("setpriv").arg("--version").output().is_err() {
+        println!("skipped: it needs root and setpriv, to start a command as another user");
+        return None;
+    }
+    let inner = run(place, options, script);
+    let inner = inner.as_std();
+    let mut command = Command::new("setpriv");
+    command.arg("--bounding-set=-kill").arg(inner.get_program()).args(inner.get_args()).kill_on_drop(true);
+    command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Some(command)
+}
+
+/// A part of a script that becomes another user's, as `sudo` does.
+fn of_another_user(ready: &std::path::Path) -> String {
+    format!("echo $$ > {}; exec setpriv --reuid=65534 --clear-groups sleep 1000 > /dev/null 2>&1", ready.display())
+}
+
+/// The number of a process, once it is another user's.
+async fn has_changed(ready: &std::path::Path) -> String {
+    let pid = written(ready).await;
+    soon_so("it is another user's", async || {
+        std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default().contains("Uid:\t65534")
+    })
+    .await;
+    pid
+}
+
+fn is_said(ended: &Ended) {
+    assert!(ended.err.contains("runs as another user, and signals do not reach it"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_of_another_user_keeps_its_lock_and_it_is_said_that_no_signal_reaches_it() {
+    let place = Place::new().await;
+    let ready = file("other-user");
+    let Some(command) = without_rights(&place, &["--lease", "3s"], &of_another_user(&ready)) else { return };
+    let child = spawned(command);
+    let pid = has_changed(&ready).await;
+    for sent in [Signal::TERM, Signal::TSTP] {
+        signal(&child, sent);
+        // For longer than the lease.
+        sleep(millis(4_000)).await;
+        assert!(is_running(&pid) && !place.is_free("k").await, "{sent:?}");
+        let is_renewed = place.locks("next").try_acquire("k").lease(millis(5_000)).await.unwrap().granted().is_none();
+        assert!(is_renewed, "{sent:?}: it is renewed");
+    }
+    kill(&pid);
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 128 + 9, "{ended:?}");
+    is_said(&ended);
+    assert!(place.is_free("k").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_left_to_its_lease_while_something_of_another_user_may_still_run() {
+    let place = Place::new().await;
+    for is_lost in [false, true] {
+        let ready = file(&format!("other-user-{is_lost}"));
+        // The shell ends at once.
+        let script = format!("sh -c '{}' & wait", of_another_user(&ready));
+        let options = ["--lease", if is_lost { "3s" } else { "1h" }, "--kill-after", "500ms"];
+        let Some(command) = without_rights(&place, &options, &script) else { return };
+        let child = spawned(command);
+        let pid = has_changed(&ready).await;
+        if is_lost {
+            break_it(&place).await;
+        } else {
+            signal(&child, Signal::TERM);
+        }
+        let ended = ended(child).await;
+        assert!(is_running(&pid));
+        kill(&pid);
+        assert_eq!(ended.code(), if is_lost { 76 } else { 77 }, "{ended:?}");
+        is_said(&ended);
+        let of_lock = if is_lost { "beside the next holder" } else { "is held until its lease ends" };
+        assert!(ended.err.contains("cannot be killed") && ended.err.contains(of_lock), "{ended:?}");
+        if !is_lost {
+            assert!(!place.is_free("k").await, "{ended:?}");
+            break_it(&place).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_proc_is_missing_it_is_said() {
+    let place = Place::new().await;
+    let hidden = |program: &str| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c"]);
+        command.args(["mount -t tmpfs none /proc && exec \"$0\" \"$@\"", program]);
+        command
+    };
+    if !hidden("true").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: it needs unshare and a user namespace, to hide /proc");
+        return;
+    }
+    let inner = run(&place, &[], "echo ran");
+    let mut command = hidden(env!("CARGO_BIN_EXE_lambda-lock"));
+    command.args(inner.as_std().get_args()).env_clear();
+    command.envs(inner.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ended = ended(spawned(command.into())).await;
+    assert_eq!((ended.code(), ended.out.as_str()), (126, ""), "{ended:?}");
+    assert!(ended.err.contains("mount /proc"), "{ended:?}");
+    assert!(place.is_free("k").await);
+}
