@@ -56,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, env = "AWS_REGION", hide_env_values = true)]
     region: Option<String>,
     /// Another DynamoDB, such as that of cargo local.
-    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL", value_parser = endpoint)]
+    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL")]
     endpoint_url: Option<String>,
     /// What all clients of a command share, so that credentials are asked for once: a code of an MFA device counts once.
     #[arg(skip)]
@@ -75,7 +75,8 @@ fn max_clock_skew(text: &str) -> Result<MaxClockSkew, String> {
     Ok(MaxClockSkew(Some(Duration::from_millis(millis))))
 }
 
-fn endpoint(url: &str) -> Result<String, String> {
+/// Checks that an endpoint is one, which comes from somewhere. The SDK leaves out one that is none, and would ask AWS instead.
+fn check_endpoint(service: &str, url: &str, from: &str) -> Result<(), Failure> {
     let is_one = url.parse::<http::Uri>().is_ok_and(|url| {
         let has_port =
             url.authority().zip(url.host()).is_some_and(|(authority, host)| !authority.as_str().ends_with(host));
@@ -84,10 +85,17 @@ fn endpoint(url: &str) -> Result<String, String> {
             && (!has_port || url.port_u16().is_some())
     });
     if is_one {
-        Ok(url.to_owned())
-    } else {
-        Err("give a URL with its scheme, such as http://127.0.0.1:8000".to_owned())
+        return Ok(());
     }
+    // Before the host there may be a password.
+    let shown = url.rsplit_once('@').map(|(before, host)| {
+        let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://")).unwrap_or_default();
+        format!("{scheme}***@{host}")
+    });
+    let shown = shown.as_deref().unwrap_or(url);
+    Err(Failure::Usage(format!(
+        "{shown:?} is no endpoint of {service}: give a URL with its scheme, such as http://127.0.0.1:8000, in {from}"
+    )))
 }
 
 /// The services that are asked, as the SDK names them.
@@ -129,18 +137,18 @@ impl ProvideCredentials for Known {
     }
 }
 
-/// The SDK leaves out an endpoint that is none, and would ask AWS instead.
+/// The endpoint that is configured for a service, in variables or in the profile, unless such ones are to be ignored.
+fn configured(config: &SdkConfig, service: &str) -> Option<String> {
+    let key = ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
+    key.ok().and_then(|key| config.service_config()?.load_config(key))
+}
+
 fn check_endpoints(config: &SdkConfig) -> Result<(), Failure> {
     for service in SERVICES {
-        let key =
-            ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
-        let url = key.ok().and_then(|key| config.service_config()?.load_config(key));
-        if let Some((url, Err(why))) = url.map(|url| (url.clone(), endpoint(&url))) {
+        if let Some(url) = configured(config, service) {
             let variable = service.to_uppercase().replace(' ', "_");
-            return Err(Failure::Usage(format!(
-                "{url:?} is no endpoint of {service}: {why}, in AWS_ENDPOINT_URL_{variable}, AWS_ENDPOINT_URL or endpoint_url \
-                 of the profile"
-            )));
+            let from = format!("AWS_ENDPOINT_URL_{variable}, AWS_ENDPOINT_URL or endpoint_url of the profile");
+            check_endpoint(service, &url, &from)?;
         }
     }
     Ok(())
@@ -153,15 +161,26 @@ impl Options {
     }
 
     async fn load(&self) -> Result<SdkConfig, Failure> {
-        let name = self.profile.clone().map(Into::into);
+        if let Some(url) = &self.endpoint_url {
+            check_endpoint("DynamoDB", url, "--endpoint-url or AWS_ENDPOINT_URL_DYNAMODB")?;
+        }
+        // The AWS command line knows the first variable, and the SDK does not.
+        let variables = ["AWS_DEFAULT_PROFILE", "AWS_PROFILE"];
+        let name = self.profile.clone().or_else(|| variables.into_iter().find_map(|name| std::env::var(name).ok()));
+        let given = name.clone().map(Into::into);
         // Where the files cannot be read, the loader below does without too.
-        let profile = profile::load(&Fs::real(), &Env::real(), &EnvConfigFiles::default(), name).await.ok();
+        let profile = profile::load(&Fs::real(), &Env::real(), &EnvConfigFiles::default(), given).await.ok();
+        if let (Some(name), Some(files)) = (&name, &profile)
+            && files.get_profile(name).is_none()
+        {
+            return Err(Failure::without_profile(name));
+        }
         let https = https::client(profile.as_ref())?;
         let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(REQUEST).build();
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https.clone());
         loader = loader.timeout_config(timeouts.clone());
-        if let Some(profile) = &self.profile {
-            loader = loader.profile_name(profile);
+        if let Some(name) = name {
+            loader = loader.profile_name(name);
         }
         // The AWS command line knows the second variable, and the SDK does not.
         let region = self.region.clone().or_else(|| std::env::var("AWS_DEFAULT_REGION").ok());
@@ -193,7 +212,7 @@ impl Options {
 
     /// A client of Step Functions. `None` where DynamoDB is another one than that of AWS, and Step Functions is not given.
     pub(crate) fn step_functions(&self, config: &SdkConfig) -> Option<aws_sdk_sfn::Client> {
-        self.is_known(config, "AWS_ENDPOINT_URL_SFN").then(|| {
+        self.is_known(config, "SFN").then(|| {
             let config = aws_sdk_sfn::config::Builder::from(config).timeout_config(of_others());
             aws_sdk_sfn::Client::from_conf(config.build())
         })
@@ -201,15 +220,15 @@ impl Options {
 
     /// A client of CloudFormation, as with [`Self::step_functions`].
     pub(crate) fn cloud_formation(&self, config: &SdkConfig) -> Option<aws_sdk_cloudformation::Client> {
-        self.is_known(config, "AWS_ENDPOINT_URL_CLOUDFORMATION").then(|| {
+        self.is_known(config, "CloudFormation").then(|| {
             let config = aws_sdk_cloudformation::config::Builder::from(config).timeout_config(of_others());
             aws_sdk_cloudformation::Client::from_conf(config.build())
         })
     }
 
     /// Whether it is known where a service is. Nobody who gives a DynamoDB of his own wants to send anything to AWS.
-    fn is_known(&self, config: &SdkConfig, variable: &str) -> bool {
-        self.endpoint_url.is_none() || config.endpoint_url().is_some() || std::env::var_os(variable).is_some()
+    fn is_known(&self, config: &SdkConfig, service: &str) -> bool {
+        self.endpoint_url.is_none() || configured(config, service).is_some()
     }
 
     pub(crate) fn dynamodb(&self, config: &SdkConfig) -> Client {

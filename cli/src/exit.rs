@@ -46,6 +46,15 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// As the AWS command line: other credentials would be those of another account.
+    pub(crate) fn without_profile(name: &str) -> Self {
+        let message = format!(
+            "the profile {name:?} is not in the configuration files of AWS: give another one with --profile, AWS_PROFILE or \
+             AWS_DEFAULT_PROFILE, or add it with aws configure, or aws configure sso and aws sso login"
+        );
+        Self::Sdk { message, code: DENIED }
+    }
+
     pub(crate) fn without_credentials(profile: Option<&str>, error: &dyn std::error::Error) -> Self {
         let of = profile.map(|profile| format!(" in the profile {profile}")).unwrap_or_default();
         let login = profile.map(|profile| format!(" --profile {profile}")).unwrap_or_default();

@@ -145,8 +145,23 @@ async fn a_profile_is_used_wherever_its_credentials_come_from() {
         end(named.arg("ls")).await.done();
         assert!(!proxy.used(name).is_empty(), "{name}");
     }
-    let missing = end(command().args(["ls", "--profile", "nobody"])).await;
-    assert!(missing.code() == 77 && missing.err.contains("nobody"), "{missing:?}");
+    // The AWS command line reads this one too.
+    let mut named = command();
+    named.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("AWS_DEFAULT_PROFILE", "process");
+    end(named.arg("ls")).await.done();
+}
+
+/// The credentials and the Region that are there would be those of another account.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_that_is_nowhere_is_not_passed_over() {
+    let place = Place::new().await;
+    let is_refused = |ended: Ended| {
+        assert!(ended.code() == 77 && ended.err.contains("the profile \"nobody\" is not in"), "{ended:?}");
+    };
+    is_refused(place.run(&["ls", "--profile", "nobody"]).await);
+    for variable in ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"] {
+        is_refused(end(place.command().env(variable, "nobody").arg("ls")).await);
+    }
 }
 
 /// A code of an MFA device is good for one use.
@@ -275,6 +290,49 @@ async fn an_endpoint_that_is_no_url_is_a_wrong_argument() {
         command.env_remove("AWS_ENDPOINT_URL_DYNAMODB").env("AWS_CONFIG_FILE", configuration);
         refused(end(command.arg("ls")).await);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_wrong_is_said_without_its_password() {
+    let place = Place::new().await;
+    for (wrong, shown) in [("http://me:secret@host:port", "http://***@host:port"), ("me:secret@host", "***@host")] {
+        let is_hidden = |ended: Ended| {
+            assert_eq!(ended.code(), 2, "{ended:?}");
+            assert!(ended.err.contains(shown) && !ended.err.contains("secret"), "{ended:?}");
+        };
+        is_hidden(place.run(&["ls", "--endpoint-url", wrong]).await);
+        for variable in ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_STS"] {
+            is_hidden(end(place.command().env(variable, wrong).arg("ls")).await);
+        }
+    }
+}
+
+/// Nobody who gives a DynamoDB of his own wants to send anything to AWS.
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_dynamodb_of_ones_own_only_endpoints_that_count_are_asked() {
+    let place = Place::new().await;
+    let server = Server::answering(|_| (400, r#"{"__type":"ValidationError"}"#.to_owned())).await;
+    let doctor = || {
+        let mut command = place.command();
+        command.args(["doctor", "--endpoint-url", place.local.endpoint()]);
+        // What is sent to AWS comes here too.
+        command.env("HTTPS_PROXY", &server.endpoint);
+        command
+    };
+    let variable = "AWS_ENDPOINT_URL_CLOUDFORMATION";
+    let ignoring = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
+
+    let ignored = end(doctor().env(variable, &server.endpoint).env(ignoring, "true")).await;
+    assert!(ignored.out.contains("another DynamoDB was given"), "{ignored:?}");
+    assert_eq!(server.asked(""), 0, "{:?}", server.asked);
+    end(doctor().env(variable, &server.endpoint)).await;
+    let asked = server.asked("DescribeStackResources");
+    assert!(asked > 0);
+    let services =
+        format!("[default]\nservices = s\n[services s]\ncloudformation =\n  endpoint_url = {}\n", server.endpoint);
+    let configuration = file(directory("services").join("config"), &services);
+    end(doctor().env("AWS_CONFIG_FILE", configuration)).await;
+    assert!(server.asked("DescribeStackResources") > asked, "the profile says where it is");
 }
 
 #[tokio::test(flavor = "multi_thread")]
