@@ -24,10 +24,13 @@ pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Res
     match print(&lock) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // Nobody could renew or release it.
-        Err(error) => {
-            lock.release().await?;
-            Err(Failure::Unprinted(error))
-        }
+        Err(error) => match (run::release(lock, None).await, Failure::Unprinted(error)) {
+            (None, unprinted) => Err(unprinted),
+            (Some(code), unprinted) => {
+                run::complain(&unprinted.to_string());
+                Ok(code)
+            }
+        },
     }
 }
 
@@ -80,13 +83,8 @@ pub(crate) async fn acquire_or_end(
             }
         };
         let pause = match (outcome, signal) {
-            (TryAcquired::Granted(mut lock), None) => {
-                // This process was stopped meanwhile, or the answer took long.
-                if lock.remaining() < how.lease / 2 {
-                    lock.checkpoint().await?;
-                }
-                return Ok(Ok(lock));
-            }
+            // Where the answer came late, or this process was stopped meanwhile, it was renewed.
+            (TryAcquired::Granted(lock), None) => return Ok(Ok(lock)),
             (TryAcquired::Granted(lock), Some(signal)) => {
                 return Ok(Err(run::release(lock, None).await.unwrap_or(run::code_of_signal(signal))));
             }

@@ -20,7 +20,10 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
     let locks = connection.open().await?;
     let (mut signals, begun) = (Signals::new()?, Instant::now());
     let mut out = anstream::stdout();
-    let mut before = look(&locks, options).await?;
+    let mut before = tokio::select! {
+        before = look(&locks, options) => before?,
+        _ = signals.next_ending() => return Ok(ExitCode::SUCCESS),
+    };
     for (key, lock) in before.iter().filter(|(_, lock)| !lock.released) {
         let now = SystemTime::now();
         let change = match State::of(lock, now, connection.max_clock_skew()) {
@@ -34,7 +37,11 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
             () = tokio::time::sleep(options.interval) => {}
             _ = signals.next_ending() => break,
         }
-        let after = match look(&locks, options).await {
+        let after = tokio::select! {
+            after = look(&locks, options) => after,
+            _ = signals.next_ending() => break,
+        };
+        let after = match after {
             Ok(after) => after,
             // The next look may see it. What happened meanwhile is told then.
             Err(Failure::Lock(error)) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => {

@@ -297,6 +297,61 @@ async fn a_lock_that_may_still_be_held_is_said_by_the_exit_code() {
     }
 }
 
+/// A lock that comes when half of its lease is over is renewed first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_grant_that_cannot_be_renewed_is_not_left_behind_in_silence() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    for arguments in [&["acquire", "k"][..], &["run", "k", "--", "true"]] {
+        let come = AtomicU32::new(0);
+        proxy.decide(move |_| match come.fetch_add(1, Ordering::Relaxed) {
+            0 => Fate::AnsweredAfter(Duration::from_millis(700)),
+            _ => Fate::RequestLost,
+        });
+        let (acquire, command) = arguments.split_at(2);
+        let ended = end(&mut through(&place, &proxy, &[acquire, &["--lease", "1s"], command].concat())).await;
+        assert_eq!((ended.code(), ended.out.as_str()), (69, ""), "{ended:?}");
+        assert!(ended.err.contains("may or may not have been acquired"), "{ended:?}");
+        place.local.client().delete_item().table_name(TABLE).key("key", text("k")).send().await.unwrap();
+    }
+}
+
+/// Nobody could release what nobody has read.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_is_not_printed_says_that_it_may_be_held() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let come = AtomicU32::new(0);
+    proxy.decide(move |_| if come.fetch_add(1, Ordering::Relaxed) == 0 { Fate::Answered } else { Fate::RequestLost });
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = through(&place, &proxy, &["acquire", "k"]).stdout(Stdio::from(full)).spawn().unwrap();
+    let ended = end_of(child).await;
+    assert_eq!(ended.code(), 69, "{ended:?}");
+    assert!(ended.err.contains("the lock may be held until its lease ends"), "{ended:?}");
+    assert!(ended.err.contains("the lock cannot be printed"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_when_it_is_interrupted_while_it_looks() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    for keys in [&["watch", "k"][..], &["watch"]] {
+        for looks in [0, 1] {
+            let come = Arc::new(AtomicU32::new(0));
+            let seen = Arc::clone(&come);
+            proxy.decide(move |_| match seen.fetch_add(1, Ordering::Relaxed) < looks {
+                true => Fate::Answered,
+                false => Fate::Swallowed,
+            });
+            let watch = through(&place, &proxy, &[keys, &["--interval", "100ms"]].concat()).spawn().unwrap();
+            until_come(&come, looks + 1).await;
+            interrupt(&watch);
+            let ended = end_of(watch).await;
+            assert_eq!((ended.code(), ended.err.as_str()), (0, ""), "{keys:?}, {looks}: {ended:?}");
+        }
+    }
+}
+
 /// As `run`: a signal does not leave a lock behind that nobody can release.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_is_interrupted_releases_what_it_got() {
