@@ -1,10 +1,10 @@
 //! Which answer an error of the SDK means for an operation.
 
 use super::attributes::item;
+use super::cause::{code, passes};
 use super::error::BoxError;
 use crate::protocol::{Answer, FailedWrite, Rejection};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::CancellationReason;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::error::Error;
@@ -66,12 +66,6 @@ impl Error for Unusable {
     }
 }
 
-/// Whether a single write was refused because DynamoDB works on a transaction with its item.
-pub(crate) fn is_transaction_conflict(error: &BoxError) -> bool {
-    let error = error.downcast_ref::<SdkError<UpdateItemError, HttpResponse>>().and_then(SdkError::as_service_error);
-    error.is_some_and(UpdateItemError::is_transaction_conflict_exception)
-}
-
 /// Adds the name of the table to an answer that is about the table: DynamoDB does not say which table it has not
 /// found, and a deployment may have several.
 pub(crate) fn with_table_name(table: &str, answer: Answer) -> Answer {
@@ -86,12 +80,6 @@ pub(crate) fn with_table_name(table: &str, answer: Answer) -> Answer {
 /// A cancelled transaction, whose writes from `first` on are those of the locks. The locks' own conditions come first:
 /// whoever lost a lock must not be told of anything else.
 pub(crate) fn answer_of_cancellation(reasons: &[CancellationReason], first: usize, locks: usize) -> Answer {
-    fn code(reason: &CancellationReason) -> &str {
-        reason.code().unwrap_or("None")
-    }
-    let passes = |reason: &&CancellationReason| {
-        matches!(code(reason), "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
-    };
     // Without a reason for each write it is not known what was looked at.
     let Some(own) = reasons.get(first..first + locks) else { return Answer::Throttled };
     let refused =
@@ -110,7 +98,7 @@ pub(crate) fn answer_of_cancellation(reasons: &[CancellationReason], first: usiz
     }
     // Nobody has looked at the row of a lock, so nothing is known of it: whatever became of the other writes, it takes
     // another try to find out whether the lock is still ours.
-    if own.iter().any(|reason| passes(&reason)) {
+    if own.iter().any(passes) {
         return Answer::Throttled;
     }
     let failed: Vec<FailedWrite> = reasons

@@ -1,7 +1,7 @@
 //! One call: runs an operation within the caller's time.
 
 use super::Engine;
-use super::answer::is_transaction_conflict;
+use super::cause::is_transaction_conflict;
 use super::deadline::Deadline;
 use super::error::{BoxError, Error};
 use super::report::Report;
@@ -148,7 +148,9 @@ impl<'a> Call<'a> {
         if let Some(server) = self.server {
             self.clock_offset_millis = Some(engine.wall_clock().compare(server, after));
         }
-        if response.answer == Answer::InProgress || response.cause.as_ref().is_some_and(is_transaction_conflict) {
+        if response.answer == Answer::InProgress
+            || response.cause.as_ref().is_some_and(|cause| is_transaction_conflict(&**cause))
+        {
             self.met_transaction.get_or_insert(after);
         }
         // A response without an error does not hide an earlier error.

@@ -1,5 +1,6 @@
 //! The error type. Its kind tells the caller what to do next.
 
+use super::cause::reasons_of;
 #[cfg(feature = "once")]
 use crate::protocol::schema;
 use crate::protocol::{
@@ -13,7 +14,8 @@ use std::time::{Duration, SystemTime};
 /// Why an operation failed.
 ///
 /// [`kind`](Error::kind) tells what to do. The text tells the same in one sentence, with names and figures, and quotes
-/// the reason that DynamoDB gave. [`source`](std::error::Error::source) is the error that the SDK returned, if it did. Of
+/// the reason that DynamoDB gave, such as the limit of the table or index for which it throttled.
+/// [`source`](std::error::Error::source) is the error that the SDK returned, if it did. Of
 /// an acquire that could not renew or give back what it had, it is the error of that step. Of a response that could not be used,
 /// it is the status, and its own source is the error of the SDK. The text does not repeat the text of the source: why there was
 /// no response stands in the sources alone, such as `Connection refused`, or `no response within 1s`.
@@ -384,6 +386,11 @@ impl Error {
     }
 
     pub(crate) fn because(mut self, source: Option<BoxError>) -> Self {
+        if matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Unknown)
+            && let Some(reasons) = source.as_ref().and_then(|source| reasons_of(&**source))
+        {
+            self.0.message.push_str(&format!(" (DynamoDB's reason: {reasons})"));
+        }
         self.0.source = source;
         self
     }

@@ -4,6 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod attributes;
 pub(crate) mod budget;
 pub(crate) mod call;
+pub(crate) mod cause;
 pub(crate) mod clock;
 pub(crate) mod deadline;
 pub(crate) mod dynamodb;

@@ -1,7 +1,7 @@
 //! Temporary refusals are retried within the time of the call.
 
 use crate::LEASE;
-use lambda_lock::ReleaseOutcome;
+use lambda_lock::{Error, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, secs};
 use std::error::Error as StdError;
 use tokio::time::{Instant, sleep};
@@ -43,6 +43,62 @@ async fn throttling_that_outlasts_the_callers_time_is_unavailable_and_nothing_wa
     assert!(started.elapsed() >= secs(3) && started.elapsed() < secs(4), "{:?}", started.elapsed());
     assert!(StdError::source(&error).is_some(), "the SDK's own error is kept");
     assert_eq!(table.row("k"), None);
+}
+
+/// Returns the error of an acquire whose requests have this answer.
+async fn refused(body: String, in_a_set: bool) -> Error {
+    let process = Table::new().process();
+    process.next(vec![Fault::Says(400, Box::leak(body.into_boxed_str())); 200]);
+    let locks = process.locks("me");
+    if in_a_set {
+        locks.try_acquire_all(["k", "l"]).lease(LEASE).await.unwrap_err()
+    } else {
+        locks.try_acquire("k").lease(LEASE).await.unwrap_err()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_of_throttling_says_which_limit_of_which_table_or_index_was_exceeded() {
+    let by_limit = |code: &str| {
+        // As the models of AWS spell it.
+        let field = if code == "ThrottlingException" { "throttlingReasons" } else { "ThrottlingReasons" };
+        format!(
+            r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"scripted","{field}":[
+                {{"reason":"TableWriteKeyRangeThroughputExceeded","resource":"arn:aws:dynamodb:eu-west-1:1:table/t"}},
+                {{"reason":"IndexWriteProvisionedThroughputExceeded","resource":"arn:aws:dynamodb:eu-west-1:1:table/t/index/i"}}
+            ]}}"#
+        )
+    };
+    for code in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
+        for in_a_set in [false, true] {
+            let _case = case(format!("{code}, in a set: {in_a_set}"));
+            let error = refused(by_limit(code), in_a_set).await;
+            assert!(error.is_unavailable(), "{error}");
+            for said in
+                ["TableWriteKeyRangeThroughputExceeded of arn:aws:dynamodb:eu-west-1:1:table/t,", "table/t/index/i"]
+            {
+                assert!(error.to_string().contains(said), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_of_a_cancelled_transaction_says_whether_it_was_throttled_or_met_another_one() {
+    for (reason, said) in [
+        (
+            r#"{"Code":"ThrottlingError","Message":"too much for one or more global secondary indexes"}"#,
+            "secondary indexes",
+        ),
+        (r#"{"Code":"TransactionConflict"}"#, "TransactionConflict"),
+    ] {
+        let body = format!(
+            r#"{{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"scripted",
+                "CancellationReasons":[{{"Code":"None"}},{reason}]}}"#
+        );
+        let error = refused(body, true).await;
+        assert!(error.is_unavailable() && error.to_string().contains(said), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
