@@ -3,6 +3,7 @@
 use super::LockClient;
 use crate::engine::Engine;
 use crate::engine::clock::SharedClock;
+use crate::engine::connections::Connections;
 use crate::engine::dynamodb::DynamoDb;
 use crate::engine::error::Error;
 use crate::engine::prefix::KeyPrefix;
@@ -180,7 +181,8 @@ impl LockClientBuilder {
     }
 
     /// Sets how long one request may take before its outcome is unknown, up to 15 minutes. Default: 1 s. A call without
-    /// a budget spends at most three of these timeouts on faults.
+    /// a budget spends at most three of these timeouts on faults. The request after one without a response goes over a connection
+    /// that was opened since: something on the way may have dropped all idle ones while the function was frozen.
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
         self.request_timeout = request_timeout;
         self
@@ -241,7 +243,8 @@ impl LockClientBuilder {
             ))
             .into());
         }
-        let own_config = DynamoDb::config(config.clone());
+        let connections = Connections::default();
+        let own_config = DynamoDb::config(config.clone().interceptor(connections.clone()));
         let clock = match clock {
             Some(clock) => clock,
             None => SharedClock::system_with(way_to_sleep(&own_config, sleep)?),
@@ -256,6 +259,7 @@ impl LockClientBuilder {
         let engine = Engine {
             transport,
             config,
+            connections,
             table,
             settings,
             owner,

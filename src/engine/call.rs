@@ -141,12 +141,16 @@ impl<'a> Call<'a> {
         let engine = self.engine;
         let patience = engine.request_timeout().min(time_left.max(LAST_REQUEST));
         let alarm = engine.clock().sleep(patience);
+        let pool = engine.connections().pool();
         let sent = Timeout::new(send(engine.transport()), alarm).instrument(self.span.clone());
         let response = sent.await.unwrap_or_else(|_| no_response_within(patience));
         let after = engine.clock().now();
         self.server = response.server_time.and_then(epoch_millis).map(|millis| ServerTime { sent: before, millis });
         if let Some(server) = self.server {
             self.clock_offset_millis = Some(engine.wall_clock().compare(server, after));
+        }
+        if response.answer == Answer::Unknown && response.server_time.is_none() {
+            engine.connections().no_response_from(pool);
         }
         if response.answer == Answer::InProgress
             || response.cause.as_ref().is_some_and(|cause| is_transaction_conflict(&**cause))

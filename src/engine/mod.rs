@@ -6,6 +6,7 @@ pub(crate) mod budget;
 pub(crate) mod call;
 pub(crate) mod cause;
 pub(crate) mod clock;
+pub(crate) mod connections;
 pub(crate) mod deadline;
 pub(crate) mod dynamodb;
 pub(crate) mod error;
@@ -22,6 +23,7 @@ use crate::protocol::{ClockBounds, Invalid, LockKey, SavedLock, Settings};
 use aws_sdk_dynamodb::config::Builder;
 use budget::Budget;
 use clock::SharedClock;
+use connections::Connections;
 use deadline::{Deadline, LeasePolicy};
 use places::GivenBack;
 use prefix::KeyPrefix;
@@ -40,6 +42,7 @@ pub(crate) struct Engine {
     pub(crate) transport: Arc<dyn Transport>,
     /// As the caller gave it.
     pub(crate) config: Arc<Builder>,
+    pub(crate) connections: Connections,
     pub(crate) table: String,
     pub(crate) settings: Settings,
     /// As the caller gave it, or drawn at its first use.
@@ -62,6 +65,10 @@ impl Engine {
 
     pub(crate) fn transport(&self) -> &dyn Transport {
         &*self.transport
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     pub(crate) fn config(&self) -> &Builder {

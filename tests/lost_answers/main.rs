@@ -6,6 +6,7 @@
 mod acquire;
 mod copies;
 mod given_up;
+mod idle_connections;
 mod refusals;
 mod renew_and_release;
 mod throttling;
