@@ -4,7 +4,7 @@ use super::cause::reasons_of;
 #[cfg(feature = "once")]
 use crate::protocol::schema;
 use crate::protocol::{
-    Attribute, FailedWrite, Failure, HolderSeen, Invalid, LockKey, Locks, Observation, Operation, Rejection,
+    Attribute, FailedWrite, Failure, HolderSeen, Invalid, LockKey, Locks, Named, Observation, Operation, Rejection,
     from_epoch_millis, quoted,
 };
 use std::collections::BTreeMap;
@@ -396,6 +396,7 @@ impl Error {
     }
 
     pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
+        let key = Named(key);
         let message = match &held.freeze_reason {
             None => format!("the lock {key} is held {}", by(&held)),
             Some(reason) => format!("the lock {key} is {}", frozen(reason)),
@@ -416,6 +417,7 @@ impl Error {
             _ => format!("{} {are} held", Locks(&keys)),
         };
         if let Some(Blocked { key, held }) = blocked.get(last).filter(|_| keys.len() > 1) {
+            let key = Named(key);
             message.push_str(&match &held.freeze_reason {
                 None => format!(", {key} {}", by(held)),
                 Some(reason) => format!(", and {key} is {}", frozen(reason)),
@@ -434,7 +436,9 @@ impl Error {
         let first =
             blocked.iter().enumerate().min_by_key(|(_, one)| one.held.retry_after).map_or(0, |(index, _)| index);
         let what = match name {
-            Some(name) => format!("the semaphore {name} is full: all of its {} places are held", blocked.len()),
+            Some(name) => {
+                format!("the semaphore {} is full: all of its {} places are held", Named(name), blocked.len())
+            }
             None => format!("all {} locks are held", blocked.len()),
         };
         let retry = blocked.get(first).map(|one| one.held.retry_after).unwrap_or_default();
@@ -483,6 +487,7 @@ impl Error {
 
     #[cfg(feature = "once")]
     pub(crate) fn payload_mismatch(key: &LockKey) -> Self {
+        let key = Named(key);
         let message = format!(
             "the work {key} was first requested with a different payload: give this work another key, or send the \
              payload that belongs to this key"
@@ -492,6 +497,7 @@ impl Error {
 
     #[cfg(feature = "once")]
     pub(crate) fn failed_before(key: &LockKey, failure: String) -> Self {
+        let key = Named(key);
         let message =
             format!("the work {key} failed permanently in an earlier attempt: do not retry it under this key");
         Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(StoredFailure(failure)))
@@ -500,6 +506,7 @@ impl Error {
     /// Of work that was done. Its result cannot be stored, so this failure was stored.
     #[cfg(feature = "once")]
     pub(crate) fn result_not_stored(key: &LockKey, invalid: &Invalid, failure: String) -> Self {
+        let key = Named(key);
         let message = format!(
             "the work {key} was done, but {invalid}; it is not done again under this key before an operator resets it"
         );
@@ -508,6 +515,7 @@ impl Error {
 
     #[cfg(feature = "once")]
     pub(crate) fn unreadable_result(key: &LockKey, error: serde_json::Error) -> Self {
+        let key = Named(key);
         let message = format!(
             "the stored result of the work {key} cannot be read as the type that the caller expects ({error}): read it \
              with the type that it was stored with, or wait until the record's time is over"
@@ -542,6 +550,7 @@ impl Error {
 
     #[cfg(feature = "once")]
     pub(crate) fn work_cut_short(key: &LockKey) -> Self {
+        let key = Named(key);
         let message = format!(
             "the lease of the idempotent work {key} ended while it ran, so the work was stopped; the next call \
              takes over; give the work more time or checkpoints"
@@ -550,6 +559,7 @@ impl Error {
     }
 
     pub(crate) fn released_without_data(key: &LockKey, invalid: &Invalid) -> Self {
+        let key = Named(key);
         Self::new(ErrorKind::InvalidRequest, format!("the lock {key} was released, but without its data: {invalid}"))
     }
 

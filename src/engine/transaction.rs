@@ -4,7 +4,7 @@
 use super::Engine;
 use super::attributes::{Attributes, key_attributes, placeholder_names, placeholder_values};
 use super::error::BoxError;
-use crate::protocol::{Expression, Invalid, LockKey, Request, Schema, TransactionId};
+use crate::protocol::{Expression, Invalid, LockKey, Named, Request, Schema, TransactionId};
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
@@ -91,8 +91,9 @@ pub(crate) fn check(engine: &Engine, keys: &[&LockKey], writes: &[TransactWriteI
             && let Some(key) = keys.iter().find(|key| is_row_of(engine, key, row))
         {
             return Err(Invalid::new(format!(
-                "the write {index} of the transaction is on the row of the lock {key} itself, which the commit \
-                 writes: leave it out; use the commit's own .data(…) to store something there"
+                "the write {index} of the transaction is on the row of the lock {} itself, which the commit \
+                 writes: leave it out; use the commit's own .data(…) to store something there",
+                Named(key)
             )));
         }
         bytes += size;

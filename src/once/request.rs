@@ -116,7 +116,8 @@ impl<'a> Once<'a> {
 
     /// Sets how long the outcome is kept, counted from when it was stored. After that time, a call does the work again.
     /// Default: 24 h. The time is judged by the timestamp of the outcome and [`max_clock_skew`]. With a
-    /// [`ttl_attribute`], DynamoDB also deletes the record some time later.
+    /// [`ttl_attribute`], DynamoDB also deletes the record some time later, by its own clock. So the time is then at least
+    /// [`max_clock_skew`] (2 s without one): a shorter one is `InvalidRequest`.
     ///
     /// [`max_clock_skew`]: crate::LockClientBuilder::max_clock_skew
     /// [`ttl_attribute`]: crate::LockClientBuilder::ttl_attribute
@@ -331,6 +332,7 @@ impl<'a> Once<'a> {
 
     fn options(&mut self) -> Result<AcquireOptions, Error> {
         self.check_name()?;
+        self.engine.settings().check_keep(self.keep)?;
         let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
         self.engine.settings().check_write(&self.row, &owner, None, &DataChange::Keep)?;
         Ok(AcquireOptions {

@@ -2,7 +2,7 @@
 
 use super::key::LockKey;
 use super::port::{FailedWrite, Rejection};
-use super::record::InvalidRecord;
+use super::record::{InvalidRecord, quoted};
 use std::fmt;
 
 /// Why an operation failed. Each operation returns only those that can happen to it.
@@ -137,6 +137,26 @@ impl Rejection {
 /// Names locks in a sentence: "the lock a", "the locks a, b and c".
 pub(crate) struct Locks<'a>(pub(crate) &'a [&'a LockKey]);
 
+/// A key in a sentence. One that could pass for something else, or fill the sentence, is quoted and cut: a key may come from
+/// whoever sent a request.
+pub(crate) struct Named<'a>(pub(crate) &'a LockKey);
+
+/// The longest key that a sentence has as it is, in bytes.
+const LONGEST_NAMED: usize = 256;
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |text: &str| {
+            let is_plain = text.len() <= LONGEST_NAMED && format!("{text:?}").len() == text.len() + 2;
+            if is_plain { text.to_owned() } else { quoted(text) }
+        };
+        match self.0.sort_key() {
+            None => f.write_str(&shown(self.0.key())),
+            Some(sort_key) => write!(f, "({}, {})", shown(self.0.key()), shown(sort_key)),
+        }
+    }
+}
+
 /// How many locks a sentence names.
 const MOST_NAMED: usize = 5;
 
@@ -145,6 +165,7 @@ impl fmt::Display for Locks<'_> {
         f.write_str(if self.0.len() > 1 { "the locks " } else { "the lock " })?;
         let named = if self.0.len() > MOST_NAMED { MOST_NAMED } else { self.0.len() };
         for (index, key) in self.0.iter().take(named).enumerate() {
+            let key = Named(key);
             match index {
                 0 => write!(f, "{key}")?,
                 last if last + 1 == self.0.len() => write!(f, " and {key}")?,

@@ -112,9 +112,9 @@ pub use clock_bounds::ClockBounds;
 pub(crate) use clock_bounds::DEFAULT_SKEW;
 pub use commit::{FailedCommit, commit, commit_and_release, settle};
 pub use expression::{Expression, Returns};
-#[cfg(feature = "dynamodb")]
-pub(crate) use failure::Locks;
 pub use failure::{Failure, Operation};
+#[cfg(feature = "dynamodb")]
+pub(crate) use failure::{Locks, Named};
 pub use freeze::{freeze, thaw};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};

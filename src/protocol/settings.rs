@@ -34,7 +34,7 @@ impl Settings {
     /// Checks the names, and that a row outlives its lease although its writer's wall clock may be behind.
     pub fn check(&self) -> Result<(), Invalid> {
         self.schema.check()?;
-        let skew = self.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
+        let skew = self.allowed_skew();
         match &self.schema.ttl {
             Some(ttl) if ttl.retention < skew => Err(Invalid::new(format!(
                 "the ttl_retention of {:?} is shorter than the max_clock_skew of {skew:?}, so that DynamoDB could delete the row \
@@ -54,16 +54,16 @@ impl Settings {
     pub fn check_lock_key(&self, key: &LockKey) -> Result<(), Invalid> {
         if key.key().starts_with(NAMESPACE) {
             return Err(Invalid::new(format!(
-                "the lock key {:?} begins with {NAMESPACE:?}, which is reserved for the records of idempotent work: \
+                "the lock key {} begins with {NAMESPACE:?}, which is reserved for the records of idempotent work: \
                  give the lock another key, or use once for that work",
-                key.key()
+                quoted(key.key())
             )));
         }
         if key.key().starts_with(WAKE) {
             return Err(Invalid::new(format!(
-                "the lock key {:?} begins with {WAKE:?}, which is reserved for those who sleep until they are woken: give the \
+                "the lock key {} begins with {WAKE:?}, which is reserved for those who sleep until they are woken: give the \
                  lock another key",
-                key.key()
+                quoted(key.key())
             )));
         }
         self.check_key(key)
@@ -81,6 +81,23 @@ impl Settings {
             )));
         }
         Ok(())
+    }
+
+    /// Checks that DynamoDB deletes no record of idempotent work while an attempt does the work, although the wall clock of its
+    /// holder may be behind.
+    pub fn check_keep(&self, keep: Duration) -> Result<(), Invalid> {
+        let skew = self.allowed_skew();
+        if self.schema.ttl.is_some() && keep < skew {
+            return Err(Invalid::new(format!(
+                "the keep_for of {keep:?} is shorter than the max_clock_skew of {skew:?}, so that DynamoDB could delete the record \
+                 of work that is under way by its TTL: give at least {skew:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn allowed_skew(&self) -> Duration {
+        self.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW)
     }
 
     /// Checks the name of an owner.

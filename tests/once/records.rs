@@ -1,7 +1,7 @@
 //! Records: their wire format, how long they count, and rows that are no records.
 
 use crate::{DAY, LEASE, ORDER, ROW, attempt, once, replayed};
-use lambda_lock_testkit::{EPOCH_SECONDS, Fault, ROUND_TRIP, Table, case, granted, secs};
+use lambda_lock_testkit::{EPOCH_SECONDS, Fault, ROUND_TRIP, Table, case, granted, millis, secs};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -283,4 +283,19 @@ async fn every_read_of_a_record_is_consistent() {
         let body: Value = serde_json::from_str(&read.body).unwrap();
         assert_eq!(body["ConsistentRead"], true, "{body}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_ttl_no_record_is_kept_for_less_than_clocks_may_differ() {
+    let table = Table::new();
+    let process = table.process();
+    let with = process.builder().ttl_attribute("expiresAt").max_clock_skew(secs(3)).build().unwrap();
+    let without = process.builder().max_clock_skew(secs(3)).build().unwrap();
+
+    let error = once(&with).keep_for(millis(2_999)).start::<Value>().await.unwrap_err();
+
+    assert!(error.is_invalid_request() && error.to_string().contains("at least 3s"), "{error}");
+    assert!(process.take_sent().is_empty());
+    attempt(once(&with).keep_for(secs(3))).await.complete(&1).await.unwrap();
+    attempt(without.once("another").lease(LEASE).keep_for(secs(0))).await.complete(&1).await.unwrap();
 }
