@@ -565,8 +565,8 @@ impl LockClient {
     /// The lock needs no row yet. Idempotent work cannot be frozen.
     ///
     /// The Java and Go clients do not know frozen locks, and are granted them. An acquire of the Java client also ends the
-    /// freeze. On a table with a TTL attribute, a freeze lasts at least the TTL's
-    /// [retention](LockClientBuilder::ttl_retention) after the last write of a holder: then DynamoDB may delete the row.
+    /// freeze. A freeze takes the [TTL](LockClientBuilder::ttl_attribute) away, so that DynamoDB does not delete the row. It writes a
+    /// text there, and is `InvalidRequest` where the row has no room for that: give a shorter reason.
     ///
     /// # Errors
     /// Returns [`Unknown`](crate::ErrorKind::Unknown) when a request had no response, whatever a later one says: the lock may be

@@ -336,10 +336,33 @@ async fn a_freeze_keeps_the_row_of_a_table_with_a_ttl() {
     acquired(&locks, LEASE).await.release().await.unwrap();
     assert!(table.row("k").unwrap().get("expiresAt").is_some());
     locks.freeze("k", WHY).await.unwrap();
-    assert!(table.row("k").unwrap().get("expiresAt").is_none());
+    assert!(
+        table.row("k").unwrap()["expiresAt"]["S"].as_str().unwrap().starts_with(WHY),
+        "DynamoDB deletes no row by a text"
+    );
     locks.thaw("k").await.unwrap();
     acquired(&locks, LEASE).await.release().await.unwrap();
     assert!(table.row("k").unwrap().get("expiresAt").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_of_the_largest_row_that_can_be_frozen_renews_and_releases_it() {
+    let mut outcomes = Vec::new();
+    for reason in (1..1_000).step_by(49) {
+        let _case = case(format!("a reason of {reason} bytes"));
+        let table = Table::new();
+        let locks = table.process().builder().owner("me").ttl_attribute("expiresAt").build().unwrap();
+        let largest = vec![7; 400 * 1024 - 1024 - "k".len() - "me/12345678".len()];
+        let mut lock = granted(locks.try_acquire("k").lease(LEASE).data(largest)).await;
+
+        let frozen = locks.freeze("k", &"r".repeat(reason)).await.map_err(|error| error.kind());
+
+        lock.checkpoint().await.unwrap();
+        lock.release().await.unwrap();
+        outcomes.push(frozen);
+    }
+    assert_eq!(outcomes.first(), Some(&Ok(())));
+    assert_eq!(outcomes.last(), Some(&Err(ErrorKind::InvalidRequest)));
 }
 
 #[tokio::test(start_paused = true)]

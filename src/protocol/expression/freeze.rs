@@ -5,6 +5,9 @@ use crate::protocol::lease::Lease;
 use crate::protocol::request::FrozenRow;
 use crate::protocol::schema::Schema;
 
+/// How many bytes later writes of the holder may add to the row, beside the reason.
+const ROOM: usize = 256;
+
 /// The owner in a row that was made to be frozen.
 const NOBODY: &str = "nobody";
 
@@ -16,13 +19,15 @@ impl Expression {
         match row {
             FrozenRow::Seen(seen) => {
                 self.in_existing_row(*seen);
-                // DynamoDB must not delete the row, and the freeze with it.
-                self.while_no_other_ttl(schema);
-                let ttl = schema.ttl_name().map(|name| {
+                // DynamoDB must not delete the row, and the freeze with it. It deletes none by a text. The holder will write the
+                // reason here, so DynamoDB refuses the freeze where the row has no room for that and for a release.
+                if let Some(name) = schema.ttl_name() {
+                    self.update.push_str(", #ttl = :room");
                     self.names.push(("#ttl", name.to_owned()));
-                    "#ttl"
-                });
-                self.remove(&[ttl, schema.others_ttl()]);
+                    self.text(":room", format!("{reason}{:ROOM$}", ""));
+                }
+                self.while_no_other_ttl(schema);
+                self.remove(&[schema.others_ttl()]);
             }
             FrozenRow::Missing(version) => {
                 self.condition.push_str("attribute_not_exists(#pk)");
@@ -81,7 +86,7 @@ mod tests {
             first.condition,
             "attribute_exists(recordVersionNumber) AND attribute_not_exists(freezeChangedAt) AND attribute_not_exists(ttlAttribute)"
         );
-        assert_eq!(first.update, "SET freezeReason = :reason, freezeChangedAt = :at REMOVE #ttl");
+        assert_eq!(first.update, "SET freezeReason = :reason, freezeChangedAt = :at, #ttl = :room");
         assert_eq!(first.names, [("#ttl", "expiresAt".to_owned())]);
         assert_closed(&first);
 
