@@ -116,7 +116,9 @@ impl Attempt {
         result: &T,
         writes: impl IntoIterator<Item = TransactWriteItem>,
     ) -> Result<(), Error> {
-        let outcome = json(result).map(StoredOutcome::Done);
+        let outcome = json(result).and_then(|json| self.checked(StoredOutcome::Done(json))).map_err(|invalid| {
+            Invalid::new(format!("{invalid}; nothing was stored, so the next call does the work again"))
+        });
         commit::settle(self.lock, outcome, writes.into_iter().collect()).await
     }
 

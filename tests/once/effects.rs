@@ -3,7 +3,7 @@
 use crate::{ROW, attempt, next_attempt, once, refused, replayed, unheard_or_lost};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::once::{Attempt, Outcome};
-use lambda_lock::{Error, ErrorKind};
+use lambda_lock::Error;
 use lambda_lock_testkit::{Fault, Table, applied, case, counted, millis};
 use serde_json::json;
 use std::time::Duration;
@@ -70,13 +70,15 @@ async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_is
 
     let error = first.complete_with(&large, [counted("effect")]).await.unwrap_err();
     assert!(error.is_invalid_request() && error.to_string().contains("409602"), "{error}");
+    assert!(error.to_string().contains("the next call does the work again"), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem"], "only given back");
     assert_eq!(applied(&table, "effect"), 0);
 
     sleep(millis(5)).await;
     let second = attempt(once(&locks)).await;
     let odd = std::collections::BTreeMap::from([((1, 2), 3)]);
-    assert!(matches!(second.complete(&odd).await.unwrap_err().kind(), ErrorKind::InvalidRequest));
+    let error = second.complete(&odd).await.unwrap_err();
+    assert!(error.is_invalid_request() && error.to_string().contains("the next call does the work again"), "{error}");
 
     sleep(millis(5)).await;
     let third = attempt(once(&locks)).await;
