@@ -85,7 +85,8 @@ impl Settings {
 
     /// Checks that DynamoDB deletes no record of idempotent work while an attempt does the work, although the wall clock of its
     /// holder may be behind.
-    pub fn check_keep(&self, keep: Duration) -> Result<(), Invalid> {
+    #[cfg(feature = "once")]
+    pub(crate) fn check_keep(&self, keep: Duration) -> Result<(), Invalid> {
         let skew = self.allowed_skew();
         if self.schema.ttl.is_some() && keep < skew {
             return Err(Invalid::new(format!(

@@ -2,8 +2,8 @@
 
 use crate::{ROW, attempt, next_attempt, once, refused, replayed, unheard_or_lost};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::once::{Attempt, Outcome};
 use lambda_lock::Error;
+use lambda_lock::once::{Attempt, Outcome};
 use lambda_lock_testkit::{Fault, Table, applied, case, counted, millis};
 use serde_json::json;
 use std::time::Duration;
