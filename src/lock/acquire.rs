@@ -8,7 +8,7 @@ use crate::engine::call::Call;
 use crate::engine::deadline::{Deadline, lease_policy};
 use crate::engine::error::{BoxError, Error, Held};
 use crate::protocol::{
-    self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid, LockKey,
+    self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid, LockKey, Named,
     Observation, Operation, Queueing, SavedLock,
 };
 use std::collections::BTreeMap;
@@ -207,7 +207,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             return Err(Invalid::new(format!(
                 "the acquire of the lock {} gives additional attributes and keeps those of the last grant: do one or \
                  the other",
-                self.key
+                Named(&self.key)
             )));
         }
         // A reclaim continues an earlier grant, as with its owner and its workflow.
@@ -220,7 +220,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             return Err(Invalid::new(format!(
                 "reclaim_own takes the lock {} from a holder of the same name, and this acquire names nobody: name \
                  one holder with .owner(…)",
-                self.key
+                Named(&self.key)
             ))
             .into());
         }
@@ -439,7 +439,7 @@ impl Acquire<'_> {
             Invalid::new(format!(
                 "acquire waits for the lock {} and needs to know for how long: give a budget with a known end, \
                  .within(&budget), or use try_acquire to try once",
-                self.key
+                Named(&self.key)
             ))
             .into()
         })

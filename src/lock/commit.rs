@@ -9,7 +9,8 @@ use crate::engine::transaction;
 #[cfg(feature = "once")]
 use crate::protocol::StoredOutcome;
 use crate::protocol::{
-    self, Action, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Operation, PendingCommit, Request,
+    self, Action, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Named, Operation, PendingCommit,
+    Request,
 };
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use std::fmt;
@@ -291,7 +292,7 @@ impl Lock {
             return Err(Invalid::new(format!(
                 "the outcome of the last commit under the lock {} is unknown: ask settle_commit first, so that its \
                  writes are not applied twice",
-                self.key()
+                Named(self.key())
             ))
             .into());
         }
@@ -325,7 +326,7 @@ impl Lock {
             Some(PendingCommit::Sent(_) | PendingCommit::Untold) => Ok(CommitOutcome::Indeterminate),
             None => Err(Invalid::new(format!(
                 "no commit under the lock {} is of unknown outcome: there is nothing to settle",
-                self.key()
+                Named(self.key())
             ))
             .into()),
         }

@@ -12,7 +12,7 @@ use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{Blocked, Error};
 use crate::protocol::{
-    self, AcquiredPlace, Attribute, Invalid, LONGEST_LEASE, LockKey, Observation, Operation, Places, WantedPlace,
+    self, AcquiredPlace, Attribute, Invalid, LONGEST_LEASE, LockKey, Named, Observation, Operation, Places, WantedPlace,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -217,7 +217,7 @@ impl<'a> Semaphore<'a> {
         if place >= self.places {
             return Err(Invalid::new(format!(
                 "the semaphore {} has the places 0 to {}, and no place {place}: give one of them",
-                self.name,
+                Named(&self.name),
                 self.places - 1
             ))
             .into());
@@ -229,7 +229,7 @@ impl<'a> Semaphore<'a> {
 fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Result<(), Error> {
     let (count, most) = (places.count(), MOST_PLACES as usize);
     if count == 0 || count > most {
-        let what = name.map_or("one of several locks".to_owned(), |name| format!("the semaphore {name}"));
+        let what = name.map_or("one of several locks".to_owned(), |name| format!("the semaphore {}", Named(name)));
         return Err(Invalid::new(format!(
             "{what} needs 1 to {most} places, but {count} were given: give a number in between"
         ))

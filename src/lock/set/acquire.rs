@@ -12,7 +12,7 @@ use crate::lock::renew::Renewable;
 use crate::lock::validity::Validity;
 use crate::protocol::{
     self, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Holding, Invalid,
-    LockKey, Observation, Operation, Reclaim, Rejection, WantedLock,
+    LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -191,7 +191,7 @@ pub(in crate::lock) fn check_distinct(engine: &Engine, keys: &[LockKey]) -> Resu
     for (index, key) in keys.iter().enumerate() {
         engine.check_lock_key(key)?;
         if keys[..index].contains(key) {
-            return Err(Invalid::new(format!("the key {key} was given twice: give each key once")).into());
+            return Err(Invalid::new(format!("the key {} was given twice: give each key once", Named(key))).into());
         }
     }
     Ok(())
