@@ -2,6 +2,7 @@
 
 use super::guard::Lock;
 use super::validity::{SharedValidity, Validity};
+use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
@@ -53,7 +54,7 @@ impl Lock {
     /// # Errors
     /// Returns `Lost` as soon as a renewal finds that the lock is lost. Returns the error of the last renewal when the
     /// lease has ended. The future is then dropped at that point. A renewal that fails before the end of the lease is
-    /// retried.
+    /// retried. So is, once, one that ends after it, as when the process was frozen meanwhile.
     ///
     /// # Requests and IAM actions
     /// It sends one write per third of the lease: `dynamodb:UpdateItem`.
@@ -103,6 +104,8 @@ pub(super) trait Renewable {
     fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
     /// Fails when nothing is left of the lease.
     fn ensure_remaining(&self) -> Result<(), Error>;
+    /// Whether a renewal can make a lease that has ended last again: the budget is not over.
+    fn can_be_extended(&self) -> bool;
 }
 
 impl Renewable for Lock {
@@ -127,12 +130,18 @@ impl Renewable for Lock {
     fn ensure_remaining(&self) -> Result<(), Error> {
         self.ensure_remaining(Duration::ZERO)
     }
+
+    fn can_be_extended(&self) -> bool {
+        self.budget.as_ref().and_then(Budget::to_cover) != Some(Duration::ZERO)
+    }
 }
 
 /// Runs the work and renews the guard while it runs.
 pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) -> Result<F::Output, Error> {
     let validity = guard.validity();
     let mut work = pin!(work);
+    // The last renewal left nothing of the lease.
+    let mut was_late = false;
     loop {
         let mut pause = validity.clock().sleep(guard.until_next_renewal());
         let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
@@ -152,12 +161,18 @@ pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) 
             });
             first.await
         };
+        // The lease ended while the renewal was on its way: the process was frozen, or there was no response. The lock may still be
+        // ours, so one more renewal is sent, unless the budget is over.
+        let is_late = validity.remaining().is_zero();
+        let ends = is_late && (was_late || !guard.can_be_extended());
+        was_late = is_late;
         match renewed {
             Ok(output) => return Ok(output),
+            Err(Err(error)) if error.is_lost() || ends => return Err(error),
+            Err(Err(error)) => tracing::warn!(%error, "a renewal failed; trying again"),
             // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
-            Err(Ok(())) => guard.ensure_remaining()?,
-            Err(Err(error)) if error.is_lost() || validity.remaining().is_zero() => return Err(error),
-            Err(Err(error)) => tracing::warn!(%error, "a renewal failed; trying again within the lease"),
+            Err(Ok(())) if ends => guard.ensure_remaining()?,
+            Err(Ok(())) => {}
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Work with `keep_alive` is not polled after the end of its lease, whoever polls it.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock_testkit::{Fault, Process, Table, acquired, case, millis, secs};
+use lambda_lock::{Error, Lock, LockSet};
+use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, millis, secs};
+use std::future::Future;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Lets no request arrive from now on.
@@ -174,4 +177,77 @@ async fn renewals_that_fail_are_tried_again_well_before_the_end_of_the_lease() {
 
     assert!(lock.keep_alive(sleep(secs(3))).await.is_ok());
     lock.release().await.unwrap();
+}
+
+/// A guard of one lock or of two.
+enum Guard {
+    One(Lock),
+    Two(LockSet),
+}
+
+impl Guard {
+    async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
+        match self {
+            Guard::One(lock) => lock.keep_alive(work).await,
+            Guard::Two(set) => set.keep_alive(work).await,
+        }
+    }
+}
+
+/// Holds `k`, alone or with another lock, in a process whose requests take 200 ms, and their responses too. Its first renewal is
+/// sent 1.9 s after that. It is frozen at this point for longer than its lease.
+async fn frozen(
+    table: &Table,
+    is_set: bool,
+    at: Duration,
+    work: impl Future,
+    before: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(300)));
+    let mut guard = if is_set {
+        Guard::Two(locks.acquire_all(["k", "l"]).lease(secs(6)).within(&budget).await.unwrap())
+    } else {
+        Guard::One(locks.acquire("k").lease(secs(6)).within(&budget).await.unwrap())
+    };
+    process.next(vec![Fault::SlowBothWays(millis(200), millis(200)); 60]);
+    let kept = tokio::join!(guard.keep_alive(work), async {
+        sleep(at).await;
+        before.await;
+        tokio::time::advance(secs(8)).await;
+    });
+    kept.0.map(|_| ())
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_kept_alive_continues_after_a_freeze_that_a_renewal_was_on_its_way_in() {
+    for (is_set, at) in
+        [false, true].into_iter().flat_map(|is_set| (0..16).map(move |at| (is_set, millis(1_850 + 40 * at))))
+    {
+        let _case = case(format!("a set: {is_set}, frozen after {at:?}"));
+        frozen(&Table::new(), is_set, at, sleep(secs(15)), async {}).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_kept_alive_does_not_continue_after_such_a_freeze_beside_another_holder() {
+    for (is_set, at) in
+        [false, true].into_iter().flat_map(|is_set| (0..16).map(move |at| (is_set, millis(1_850 + 40 * at))))
+    {
+        let _case = case(format!("a set: {is_set}, frozen after {at:?}"));
+        let (table, polled) = (Table::new(), Polled::new());
+        let other = table.process().locks("other");
+        let taken = Arc::new(Mutex::new(None));
+        let theft = async {
+            let seen = other.peek("k").await.unwrap().unwrap().version;
+            other.break_lock("k", &seen, "test").await.unwrap();
+            granted(other.try_acquire("k").lease(secs(60))).await.save();
+            *taken.lock().unwrap() = Some(Instant::now());
+        };
+
+        let error = frozen(&table, is_set, at, polled.clone().work(), theft).await.unwrap_err();
+
+        assert!(error.is_lost(), "{error}");
+        assert!(polled.last() <= taken.lock().unwrap().unwrap(), "polled beside the next holder");
+    }
 }

@@ -234,6 +234,10 @@ impl<Grants> Renewable for HeldLocks<Grants> {
     fn ensure_remaining(&self) -> Result<(), Error> {
         self.ensure_remaining(Duration::ZERO)
     }
+
+    fn can_be_extended(&self) -> bool {
+        self.locks.iter().all(Renewable::can_be_extended)
+    }
 }
 
 /// One of several things to be done at once.
