@@ -11,7 +11,7 @@ use aws_smithy_types::DateTime;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::date_time::Format;
 use dynoxide::Database;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,6 +125,8 @@ pub(crate) struct Network {
     pub(crate) limbo: Arc<Mutex<Vec<Limbo>>>,
     pub(crate) origin: Instant,
     pub(crate) script: Arc<Mutex<VecDeque<Fault>>>,
+    /// What happens to the requests about one key, before the script counts.
+    pub(crate) script_of: Arc<Mutex<HashMap<String, VecDeque<Fault>>>>,
     pub(crate) sent: Arc<Mutex<Vec<Sent>>>,
     /// By how many seconds the server's `Date` header is wrong. `None` means that there is no header.
     pub(crate) date_offset: Arc<Mutex<Option<i64>>>,
@@ -164,7 +166,7 @@ impl Network {
         let at = self.origin.elapsed();
         self.sent.lock().unwrap().push(Sent { at, operation: operation.clone(), body: body.clone() });
         check_number_of_requests(self.requests.fetch_add(1, Ordering::Relaxed), &operation);
-        let fault = self.script.lock().unwrap().pop_front().unwrap_or(Fault::None);
+        let fault = self.next_fault(&body);
         self.travel().await;
         let apply = || {
             let mut limbo = self.limbo.lock().unwrap();
@@ -218,6 +220,13 @@ impl Network {
         };
         self.travel().await;
         answer
+    }
+
+    fn next_fault(&self, body: &str) -> Fault {
+        let mut script_of = self.script_of.lock().unwrap();
+        let of_key = script_of.iter_mut().find(|(key, _)| body.contains(&format!(r#""S":"{key}""#)));
+        let of_key = of_key.and_then(|(_, script)| script.pop_front());
+        of_key.or_else(|| self.script.lock().unwrap().pop_front()).unwrap_or(Fault::None)
     }
 
     async fn travel(&self) {

@@ -63,6 +63,7 @@ impl Table {
             limbo: self.limbo.clone(),
             origin: self.origin,
             script: Arc::default(),
+            script_of: Arc::default(),
             sent: Arc::default(),
             date_offset: Arc::new(Mutex::new(Some(0))),
             latency: Arc::new(Mutex::new(Latency::Each(ONE_WAY))),
@@ -198,9 +199,15 @@ impl Process {
         self.network.script.lock().unwrap().extend(faults);
     }
 
+    /// Scripts what happens to the next requests of this process that name this key. They do not use up the other script.
+    pub fn next_of(&self, key: &str, faults: impl IntoIterator<Item = Fault>) {
+        self.network.script_of.lock().unwrap().entry(key.to_owned()).or_default().extend(faults);
+    }
+
     /// Removes the scripted faults that have not happened yet.
     pub fn clear(&self) {
         self.network.script.lock().unwrap().clear();
+        self.network.script_of.lock().unwrap().clear();
     }
 
     /// Sets by how many seconds the server's `Date` header is wrong. `None` means that there is no

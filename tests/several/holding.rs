@@ -252,3 +252,26 @@ async fn work_that_drops_a_checkpoint_which_finds_a_lost_lock_leaves_none_of_the
     assert!(worked.unwrap_err().is_lost());
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_request_of_one_lock_does_not_delay_those_of_the_others() {
+    let table = Table::new();
+    let process = table.process();
+    let keys: Vec<String> = (0..20).map(|index| format!("k-{index}")).collect();
+    let budget = process.budget(secs(60));
+    let mut set = process.locks("me").acquire_all(keys).within(&budget).await.unwrap();
+    for is_release in [false, true] {
+        process.take_sent();
+        process.next_of("k-0", [Fault::Slow(millis(800))]);
+        if is_release {
+            set.release().await.unwrap();
+            break;
+        }
+        set.checkpoint().await.unwrap();
+        let sent = process.take_sent();
+        assert_eq!(sent.len(), 20);
+        assert!(sent[19].at - sent[0].at < millis(100), "{:?}", sent[19].at - sent[0].at);
+    }
+    let sent = process.take_sent();
+    assert!(sent[19].at - sent[0].at < millis(100), "{:?}", sent[19].at - sent[0].at);
+}

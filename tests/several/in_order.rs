@@ -2,7 +2,7 @@
 
 use crate::{blocked, held_by_another, operations, released};
 use lambda_lock::{Budget, Error};
-use lambda_lock_testkit::{Fault, Process, Table, ends_within, granted, millis, secs};
+use lambda_lock_testkit::{Fault, Process, Table, case, ends_within, granted, millis, secs};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -84,6 +84,9 @@ async fn when_a_lock_is_lost_meanwhile_it_begins_anew() {
 
     let (chain, ()) = tokio::join!(acquire, async {
         sleep(secs(1)).await;
+        table.delete("a");
+        sleep(secs(3)).await;
+        assert!(table.row("a").is_some(), "it has begun anew, although b is still held");
         table.delete("a");
         let thief = granted(table.process().locks("thief").try_acquire("a").lease(secs(5))).await;
         sleep(secs(4)).await;
@@ -350,4 +353,91 @@ async fn a_pause_of_the_process_that_costs_no_lock_does_not_end_the_call() {
         });
         chain.unwrap().release().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_renewal_of_one_lock_does_not_delay_those_of_another() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.builder().request_timeout(secs(10)).build().unwrap();
+    let other = held_by_another(&table, "c").await;
+    let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(3)).within(&budget(&process, secs(120))).in_order();
+    let thief = table.process();
+    let (chain, stolen, ()) = tokio::join!(
+        acquire,
+        async {
+            sleep(secs(1)).await;
+            let thieves = thief.locks("thief");
+            thieves.acquire("b").within(&budget(&thief, secs(20))).lease(secs(5)).await.is_ok()
+        },
+        async {
+            sleep(millis(500)).await;
+            process.next_of("a", vec![Fault::Slow(secs(5)); 3]);
+            sleep(secs(25)).await;
+            other.release().await.unwrap();
+        }
+    );
+    assert!(!stolen, "b was lost");
+    chain.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_renewal_after_the_last_grant_does_not_end_the_call() {
+    // A lock that has no response for long, and one that the others wait for in vain meanwhile.
+    for (timeout, fault, lasting) in [(secs(1), Fault::BlackHole, 12), (secs(20), Fault::Slow(secs(8)), 12)] {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.builder().request_timeout(timeout).build().unwrap();
+        let other = held_by_another(&table, "b").await;
+        let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(120))).in_order();
+        let (chain, ()) = tokio::join!(acquire, async {
+            sleep(secs(1)).await;
+            process.next_of("a", vec![fault; 60]);
+            sleep(secs(7)).await;
+            other.release().await.unwrap();
+            sleep(secs(lasting - 8)).await;
+            process.clear();
+        });
+        let chain = chain.unwrap();
+        assert!(!chain.remaining().is_zero());
+        chain.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_last_grant_it_does_not_ask_again_for_a_lock_that_has_become_something_else() {
+    let table = Table::new();
+    let process = table.process();
+    let other = held_by_another(&table, "c").await;
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(6)).within(&budget(&process, secs(300))).in_order();
+    let (chain, ()) = tokio::join!(ends_within(secs(30), acquire), async {
+        sleep(secs(1)).await;
+        process.next_of("a", vec![Fault::BlackHole; 300]);
+        sleep(millis(5_500)).await;
+        table.put(json!({"key": {"S": "b"}, "title": {"S": "not a lock"}}));
+        sleep(millis(1_500)).await;
+        other.release().await.unwrap();
+    });
+    let error = chain.unwrap_err();
+    assert!(error.is_unknown() && error.to_string().contains("the locks a and b"), "{error}");
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(cause.as_deref().is_some_and(|cause| cause.contains("not a lock record")), "{cause:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_lock_is_lost_meanwhile_it_does_not_hurry_a_table_that_throttles() {
+    let table = Table::new();
+    let process = table.process();
+    let _other = held_by_another(&table, "b").await;
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(20))).in_order();
+    let (_, ()) = tokio::join!(acquire, async {
+        sleep(secs(1)).await;
+        table.delete("a");
+        process.next_of("b", vec![Fault::throttled(); 1_000]);
+    });
+    let requests = operations(&process).len();
+    assert!(requests < 200, "{requests} requests in 20 s");
 }

@@ -15,6 +15,8 @@ use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting, may_hold};
 use crate::lock::guard::Lock;
 use crate::lock::renew::Renewable;
 use crate::protocol::{LockKey, Observation};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::fmt;
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -103,12 +105,16 @@ impl AcquireInOrder<'_> {
                 (Err(error), _) => return Err(self.given_back(locks, error).await),
             }
         }
-        // All of them are returned fresh enough to work with.
+        // All of them are returned fresh enough to work with. The lease of one may end while another one is renewed.
         loop {
-            let renewed = renewed(locks.iter_mut().filter(|lock| is_old(lock))).await;
-            match renewed.and_then(|()| locks.iter().try_for_each(|lock| lock.ensure_remaining(Duration::ZERO))) {
+            let old = locks.iter_mut().filter(|lock| is_old(lock));
+            let renewed = at_once(old.map(|lock| Box::pin(renewed(lock)) as Task<'_, _>)).await;
+            // What another renewal may repair is worth less to the caller than what it cannot.
+            let failed = renewed.into_iter().filter_map(Result::err).min_by_key(may_be_renewed);
+            let renewed = failed.map_or_else(|| locks.iter().try_for_each(Renewable::ensure_remaining), Err);
+            match renewed {
                 Ok(()) => return Ok(Round::Granted(locks)),
-                Err(error) if passes(&error) && !self.0.wait()?.is_zero() => {}
+                Err(error) if may_be_renewed(&error) && !self.0.wait()?.is_zero() => {}
                 Err(error) => return self.unless_lost(locks, error).await,
             }
         }
@@ -179,18 +185,28 @@ fn given_up(left: &[&LockKey], why: Error) -> Error {
     if left.is_empty() { why } else { may_hold(left, why) }
 }
 
-/// Renews the locks as [`Lock::keep_alive`] does, but also after their leases have ended, because nobody works meanwhile.
-/// Returns why one of them may not be ours any more.
+/// Renews each lock as [`Lock::keep_alive`] does, but also after its lease has ended, because nobody works meanwhile. A renewal that
+/// takes long delays none of another lock. Returns why one of them may not be ours any more.
 async fn keep_renewed(clock: &SharedClock, locks: &mut [Lock]) -> Error {
-    let mut next = locks.iter().filter(|lock| can_be_extended(lock)).map(until_due).min();
-    while let Some(pause) = next {
+    let mut failed: FuturesUnordered<_> = locks.iter_mut().map(|lock| keep_one_renewed(clock, lock)).collect();
+    match failed.next().await {
+        Some(error) => error,
+        None => pending().await,
+    }
+}
+
+async fn keep_one_renewed(clock: &SharedClock, lock: &mut Lock) -> Error {
+    let mut pause = until_due(lock);
+    loop {
         clock.sleep(pause).await;
-        match renewed(locks.iter_mut().filter(|lock| can_be_extended(lock))).await {
-            Err(error) if !passes(&error) => return error,
-            _ => next = locks.iter().filter(|lock| can_be_extended(lock)).map(Lock::until_next_renewal).min(),
+        if !can_be_extended(lock) {
+            return pending().await;
+        }
+        match renewed(lock).await {
+            Err(error) if !may_be_renewed(&error) => return error,
+            _ => pause = lock.until_next_renewal(),
         }
     }
-    pending().await
 }
 
 /// How long until a third of the lease has passed since its last renewal, or half of what is left.
@@ -216,27 +232,18 @@ fn believed_lease(lock: &Lock) -> Duration {
     lock.engine.clock_bounds().believed(lock.hold.holding.lease.duration())
 }
 
-/// Renews these locks. A renewal that fails while the lease lasts is no failure.
-async fn renewed<'a>(locks: impl Iterator<Item = &'a mut Lock>) -> Result<(), Error> {
-    let renewals = locks.map(|lock| {
-        let renewal = async {
-            let mut renewed = lock.checkpoint().await;
-            // The process was paused for longer than the lease, so the response says nothing of the time after it.
-            if renewed.is_ok() && lock.remaining().is_zero() && can_be_extended(lock) {
-                renewed = lock.checkpoint().await;
-            }
-            match renewed {
-                Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
-                // A lease that ends with the budget was renewed, and still covers nothing.
-                _ => lock.ensure_remaining(Duration::ZERO),
-            }
-        };
-        Box::pin(renewal) as Task<'_, _>
-    });
-    let mut failed: Vec<Error> = at_once(renewals).await.into_iter().filter_map(Result::err).collect();
-    // What passes is worth less to the caller than what does not.
-    failed.sort_by_key(passes);
-    failed.into_iter().next().map_or(Ok(()), Err)
+/// Renews the lock. A renewal that fails while the lease lasts is no failure.
+async fn renewed(lock: &mut Lock) -> Result<(), Error> {
+    match lock.checkpoint().await {
+        Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
+        // The lease may have ended all the same: the process was frozen for longer, or the budget has ended.
+        _ => Renewable::ensure_remaining(lock),
+    }
+}
+
+/// Whether another renewal may succeed. Nobody works meanwhile, so a lease that has ended is no reason to give up.
+fn may_be_renewed(error: &Error) -> bool {
+    passes(error) || error.is_out_of_time()
 }
 
 impl<'a> IntoFuture for AcquireInOrder<'a> {

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::protocol::LockKey;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -245,8 +245,12 @@ type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Does all of them, a few at once. Returns the results in their order.
 async fn at_once<'a, T: Send + 'a>(tasks: impl IntoIterator<Item = Task<'a, T>>) -> Vec<T> {
-    let tasks: Vec<_> = tasks.into_iter().collect();
-    stream::iter(tasks).buffered(MOST_IN_FLIGHT).collect().await
+    // One that takes long must not delay more than it has to, so the next one does not wait for its turn.
+    let tasks: Vec<_> =
+        tasks.into_iter().enumerate().map(|(index, task)| task.map(move |done| (index, done))).collect();
+    let mut done: Vec<_> = stream::iter(tasks).buffer_unordered(MOST_IN_FLIGHT).collect().await;
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, done)| done).collect()
 }
 
 impl<Grants> fmt::Debug for HeldLocks<Grants> {
