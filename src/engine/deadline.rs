@@ -39,7 +39,8 @@ pub(crate) struct Deadline {
     wait_end: WaitEnd,
     /// How long the call waits for responses, retries included.
     time: Duration,
-    /// What is left of the caller's budget, if there is one and its end is known.
+    /// What is left of the caller's budget, if there is one and its end is known. Without its reserve, where that is for the work
+    /// after the call.
     budget: Option<Duration>,
     lease: LeasePolicy,
 }
@@ -56,9 +57,9 @@ impl Deadline {
         self.budget.map_or(left, |budget| left.min(budget.saturating_sub(now.longest_since(self.started))))
     }
 
-    /// Also waits this long for another holder's lock.
-    pub(crate) fn waiting(self, wait: Duration) -> Self {
-        Self { wait, time: self.time.max(wait), ..self }
+    /// Also waits this long for another holder's lock, and leaves the reserve of the budget to the work.
+    pub(crate) fn waiting(self, wait: Duration, budget: Option<&Budget>) -> Self {
+        Self { wait, time: self.time.max(wait), budget: budget.and_then(Budget::wait), ..self }
     }
 
     /// Waits for another holder only until this is ended.

@@ -135,8 +135,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     /// Sets the budget of the work that the lock is for. The lease covers the rest of the budget. An acquire that waits
-    /// for another holder leaves the budget's reserve for the work; one that DynamoDB throttles, or does not answer, may
-    /// use all of the budget. Checkpoints extend the lease up to the end of the budget and no further.
+    /// for another holder, or for a transaction in progress, leaves the budget's reserve for the work; one that DynamoDB
+    /// throttles, or does not answer, may use it for up to three request timeouts. Checkpoints extend the lease up to the end of the budget and no further.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
@@ -256,7 +256,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let lease = lease_policy(&[&self.key], self.lease, self.budget.as_ref())?;
         // The clock is read for the deadline before it is read for the wait, so that a pause in between adds no time.
         let deadline = self.engine.deadline(lease, self.budget.as_ref());
-        Ok((options, deadline.waiting(wait(self)?)))
+        Ok((options, deadline.waiting(wait(self)?, self.budget.as_ref())))
     }
 
     /// Makes the guard of a grant. Renews it first where it was found late.

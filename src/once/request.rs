@@ -279,7 +279,7 @@ impl<'a> Once<'a> {
         let deadline = self.engine.deadline(lease, self.budget.as_ref());
         // Read after the deadline has begun, so that a pause in between does not add time.
         let wait = self.budget.as_ref().filter(|_| self.waits).and_then(Budget::wait);
-        let deadline = deadline.waiting(wait.unwrap_or_default());
+        let deadline = deadline.waiting(wait.unwrap_or_default(), self.budget.as_ref());
         let span = tracing::info_span!(
             "lock_once", key = %self.name, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty

@@ -3,7 +3,7 @@
 use crate::{BELIEVED, LEASE, acquired, conflict, content, operations, released, tokens};
 use lambda_lock::TryAcquiredAll;
 use lambda_lock_testkit::{Fault, Table, case, millis, secs};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_was_applied_unheard_is_sent_again_and_granted() {
@@ -166,5 +166,37 @@ async fn a_transaction_that_dynamodb_recovers_after_five_seconds_is_granted() {
         assert!(sent.iter().filter(|sent| sent.operation == "TransactWriteItems").all(|again| content(again) == first));
         assert!(sent.len() <= 7, "{} requests", sent.len());
         set.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_meets_a_transaction_in_progress_leaves_the_reserve_of_its_budget_to_the_work() {
+    for kind in ["a set, tried", "a set, waited for", "in order", "one lock, tried", "one lock, waited for"] {
+        let _case = case(kind);
+        let table = Table::new();
+        let (process, other) = (table.process(), table.process());
+        let locks = process.locks("me");
+        let budget = process.budget(secs(12)).reserve(secs(8));
+        // The transaction is this call's own, or somebody else's.
+        if kind.starts_with("a set") {
+            process.next([Fault::Limbo]);
+        } else {
+            other.next([Fault::Limbo]);
+            let others = other.locks("other");
+            timeout(millis(100), others.try_acquire_all(["a", "b"]).lease(LEASE).into_future()).await.unwrap_err();
+        }
+        let began = Instant::now();
+
+        let error = match kind {
+            "a set, tried" => locks.try_acquire_all(["a", "b"]).within(&budget).await.map(|_| ()),
+            "a set, waited for" => locks.acquire_all(["a", "b"]).within(&budget).await.map(|_| ()),
+            "in order" => locks.acquire_all(["a", "b"]).within(&budget).in_order().await.map(|_| ()),
+            "one lock, tried" => locks.try_acquire("a").within(&budget).await.map(|_| ()),
+            _ => locks.acquire("a").within(&budget).await.map(|_| ()),
+        }
+        .unwrap_err();
+
+        // Four seconds, and a last request that releases what may have been granted.
+        assert!(began.elapsed() <= millis(4_400), "{error} after {:?}", began.elapsed());
     }
 }

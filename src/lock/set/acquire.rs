@@ -222,7 +222,7 @@ pub(super) async fn acquire(
     // The clock is read for the deadline before it is read for the wait, so that a pause in between adds no time.
     let deadline = engine.deadline(lease, budget.as_ref());
     let wait = budget.as_ref().and_then(Budget::wait).filter(|_| waits);
-    let deadline = deadline.waiting(wait.unwrap_or_default());
+    let deadline = deadline.waiting(wait.unwrap_or_default(), budget.as_ref());
     let span = tracing::info_span!(
         "lock_acquire_all", locks = keys.len(), first = %keys[0], owner = options.owner, token = Empty, attempts = Empty,
         waited_ms = Empty, outcome = Empty
