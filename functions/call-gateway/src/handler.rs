@@ -80,7 +80,7 @@ async fn call(request: &Value, budget: &Budget, deps: &Deps) -> Result<Value, Fa
         Called::Ended(response) => {
             let after = release(permit).await;
             let response = response.map_err(|failure| failure.leaving(after))?;
-            Ok(json!({ "place": place, "fencingToken": fencing_token, "response": response }))
+            Ok(after.told_in(json!({ "place": place, "fencingToken": fencing_token, "response": response })))
         }
         // Nobody else gets the place while the gateway may still be at work.
         Called::MayStillRun(failure) => Err(failure.leaving(AfterWork::FreeBy(permit.lease_ends_at()))),

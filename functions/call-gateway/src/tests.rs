@@ -1,10 +1,11 @@
 //! The promises to the callers of a limited gateway, tested on an embedded DynamoDB with a gateway that counts.
 
 use crate::handler::{Deps, handler};
-use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event};
+use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event};
 use lambda_lock_functions::{ConfigError, Failure};
 use lambda_lock_local::LimitedGateway;
 use lambda_lock_local::limited_gateway::Treatment;
+use lambda_lock_testkit::soon_so;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ async fn a_call_returns_the_response_and_frees_its_place() {
     assert!(answer["place"].as_u64().unwrap() < 2, "{answer}");
     assert!(answer["fencingToken"].as_u64().unwrap() > 0, "{answer}");
     assert_eq!(answer["response"], json!({ "done": { "n": 7 } }));
+    assert_eq!(answer.as_object().unwrap().len(), 3, "{answer}");
     assert_eq!((function.held().await, function.gateway.measured().calls), (0, 1));
 }
 
@@ -96,6 +98,25 @@ async fn a_call_without_a_response_leaves_its_place_to_the_lease() {
     function.treat(Duration::from_secs(60), true);
     assert_failure(function.call(2.0).await, "WorkFailed", "the gateway did not respond: no response within 1.");
     assert_eq!(function.held().await, 2);
+}
+
+/// A process that stood still may have had one call more inside.
+#[tokio::test]
+async fn a_response_under_a_place_that_was_lost_says_that_the_place_was_gone() {
+    let function = Function::start().await;
+    function.treat(Duration::from_millis(500), true);
+    let another = async {
+        soon_so("the call is inside", async || function.gateway.measured().calls == 1).await;
+        for place in ["gateway/0", "gateway/1"] {
+            function.server.delete(TABLE, "key", place).await;
+        }
+    };
+
+    let (answer, ()) = tokio::join!(function.call(30.0), another);
+
+    let answer = answer.unwrap();
+    assert_eq!(answer["response"], json!({ "done": { "n": 7 } }));
+    assert_eq!((&answer["released"], &answer["reason"]), (&json!(false), &json!("gone")), "{answer}");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use aws_smithy_types::date_time::Format;
 use lambda_lock::LockKey;
 use lambda_lock::lambda::error_type;
 use lambda_runtime::Diagnostic;
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 use std::time::SystemTime;
@@ -34,6 +35,19 @@ pub enum AfterWork {
     FreeBy(Option<SystemTime>),
     /// The lock was lost during the work.
     Lost,
+}
+
+impl AfterWork {
+    /// Adds to the answer of work that succeeded that the lock was no longer ours when it ended, in the words of
+    /// `lock-task`'s `release`. It is no error: a caller that repeats the call would do the work once more.
+    #[must_use]
+    pub fn told_in(self, mut answer: Value) -> Value {
+        if self == Self::Lost {
+            answer["released"] = false.into();
+            answer["reason"] = "gone".into();
+        }
+        answer
+    }
 }
 
 impl Failure {

@@ -9,8 +9,10 @@ use lambda_lock::{LockClient, LockKey};
 use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event, pause};
 use lambda_lock_functions::{ConfigError, Failure};
 use lambda_lock_local::TaskTokens;
+use lambda_lock_local::authorize::{AuthorizingProxy, Call, Fate, Grant, Role};
 use lambda_lock_testkit::takes;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const ENDED: &str = "arn:aws:states:eu-central-1:123456789012:execution:orders:7";
@@ -377,6 +379,58 @@ async fn whoever_waits_for_a_lock_of_the_ended_execution_is_woken_and_its_own_wa
     assert_eq!(tokens.take_woken(), ["of the other"]);
     for (key, is_left) in [("wake/a/1", false), ("wake/b/4", false), ("wake/c/4", true)] {
         assert_eq!(server.row(key).await.is_some(), is_left, "{key}");
+    }
+}
+
+/// The release was applied, and its response was lost. Nobody else would wake those in line: to a look at the index the lock is
+/// one of nobody.
+#[tokio::test]
+async fn whoever_waits_is_woken_although_the_response_to_the_release_is_lost_each_time() {
+    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+    let locks = server.locks(&[]);
+    leave(&locks, "a", "me", Some(ENDED)).await;
+    let refused = locks.try_acquire("a").lease(LEASE).between_calls().await.unwrap();
+    assert_eq!(refused.held().unwrap().observation.ticket(), Some(1));
+    server.put(&[("key", "wake/a/1"), ("taskToken", "of the other"), ("workflow", OTHER)]).await;
+    let table = "arn:aws:dynamodb:eu-central-1:123456789012:table/locks";
+    let grant = |action: &str| Grant::new(format!("dynamodb:{action}"), table);
+    let mut role: Role = ["GetItem", "UpdateItem", "DeleteItem"].map(grant).into();
+    role.insert(Grant::new("dynamodb:Query", format!("{table}/index/byWorkflow")));
+    let roles = BTreeMap::from([("test".to_owned(), role)]);
+    let proxy = AuthorizingProxy::start(server.endpoint(), roles).await.unwrap();
+    proxy.decide(|Call { needs, .. }| {
+        let is_write = needs.iter().any(|need| need.action.ends_with(":UpdateItem"));
+        if is_write { Fate::AppliedButFails } else { Fate::Answered }
+    });
+    let environment =
+        [ONE_LOOK, ("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint()), ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())];
+
+    let cleaned_up = clean_up(&deps(&server, &environment).unwrap(), "ABORTED").await;
+
+    assert_failure(cleaned_up, "LockUnknown", "not every lock of the execution was released");
+    assert!(is_free(&locks, "a").await);
+    assert_eq!(tokens.take_woken(), ["of the other"]);
+}
+
+/// An execution that ends does not leave the line: its ticket stays in the row, and its wake item in the table.
+#[tokio::test]
+async fn whoever_waits_behind_the_ended_execution_is_woken_in_its_place() {
+    let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
+    let locks = server.locks(&[]);
+    leave(&locks, "a", "me", Some(ENDED)).await;
+    for (ticket, execution) in [(1, ENDED), (2, OTHER)] {
+        let refused = locks.try_acquire("a").lease(LEASE).between_calls().await.unwrap();
+        assert_eq!(refused.held().unwrap().observation.ticket(), Some(ticket));
+        server.put(&[("key", &format!("wake/a/{ticket}")), ("taskToken", execution), ("workflow", execution)]).await;
+    }
+    tokens.close(ENDED);
+    let deps = deps(&server, &[ONE_LOOK, ("AWS_ENDPOINT_URL_SFN", tokens.endpoint())]).unwrap();
+
+    assert_eq!(clean_up(&deps, "ABORTED").await.unwrap(), json!({ "released": 1 }));
+
+    assert_eq!(tokens.take_woken(), [OTHER]);
+    for ticket in [1, 2] {
+        assert!(server.row(&format!("wake/a/{ticket}")).await.is_none(), "{ticket}");
     }
 }
 

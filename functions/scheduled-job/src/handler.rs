@@ -90,7 +90,7 @@ where
             let fencing_token = lock.fencing_token();
             let after = give_back(lock).await;
             done.map_err(|failure| failure.leaving(after))?;
-            Ok(json!({ "ran": true, "fencingToken": fencing_token }))
+            Ok(after.told_in(json!({ "ran": true, "fencingToken": fencing_token })))
         }
     }
 }

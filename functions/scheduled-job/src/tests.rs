@@ -105,6 +105,27 @@ async fn failed_work_under_a_lost_lock_reports_the_loss_and_no_end_of_a_lease() 
     assert_failure(failed, "WorkFailed", "the lock was lost before it ended: no paper");
 }
 
+/// Another run may have been at work at the same time. An error would have Lambda run the job once more.
+#[tokio::test]
+async fn work_that_succeeded_under_a_lost_lock_says_that_the_lock_was_gone() {
+    for once_per_tick in ["false", "true"] {
+        let server = DynamoDb::start().await;
+        let deps = deps(&server, &[("ONCE_PER_TICK", once_per_tick)]).unwrap();
+        let mut token = 0;
+        let ran = guarded(tick_at("2026-07-01T12:00:00Z"), &deps, async |lock| {
+            token = lock.fencing_token();
+            let other = server.locks(&[]);
+            drop(other.reclaim(lock.to_saved()).lease(Duration::from_secs(30)).within(&budget()).await?.save());
+            Ok(())
+        })
+        .await;
+
+        let says = json!({ "ran": true, "fencingToken": token, "released": false, "reason": "gone" });
+        assert_eq!(ran.unwrap(), says, "ONCE_PER_TICK={once_per_tick}");
+        assert!(!is_free(&server, "job/scheduled-job").await, "the lock of the other holder must stay held");
+    }
+}
+
 #[tokio::test]
 async fn work_under_a_lost_lock_stops_with_lock_lost() {
     let server = DynamoDb::start().await;

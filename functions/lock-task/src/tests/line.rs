@@ -163,6 +163,26 @@ async fn if_nobody_sleeps_with_the_next_ticket_the_one_behind_it_is_woken_and_lo
     assert_eq!(scene.answer(again("me", &early, retry_after)).await["acquired"], true);
 }
 
+/// The answer to its first request was lost, so the request was repeated and has given it a second place. Nobody comes for the
+/// first one.
+#[tokio::test]
+async fn who_has_lost_the_answer_to_its_first_request_passes_its_own_first_place_after_its_time() {
+    let scene = Scene::new().await;
+    let lock = scene.function.lock("holder").await;
+    assert_eq!(scene.answer(ask("me")).await["observation"]["ticket"], 1);
+    let report = scene.sleeps("me", "mine").await;
+    assert_eq!(report["observation"]["ticket"], 2);
+    scene.releases(&lock).await;
+    assert_eq!(scene.tokens.take_woken(), ["mine"]);
+
+    let early = scene.answer(again("me", &report, 0)).await;
+    let retry_after = early["retryAfterSeconds"].as_u64().unwrap();
+    assert_eq!((&early["acquired"], &early["observation"]["ticket"]), (&json!(false), &json!(2)), "{early}");
+    pause(Duration::from_secs(retry_after)).await;
+
+    assert_eq!(scene.answer(again("me", &early, retry_after)).await["acquired"], true);
+}
+
 /// It did not come in its time. Nobody is woken for its ticket any more.
 #[tokio::test]
 async fn an_execution_that_was_passed_takes_another_place_and_is_woken_for_it() {
