@@ -11,8 +11,12 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
+
+/// How long a program may take until it says where it serves. It is many times what it takes on a busy machine.
+const LONGEST_START: Duration = Duration::from_secs(60);
 
 /// An embedded DynamoDB on a loopback port of this machine.
 ///
@@ -69,13 +73,17 @@ impl LocalDynamoDb {
     /// process ends when this is dropped, and also when this process is killed.
     ///
     /// # Errors
-    /// Returns an error if the program cannot be started, or does not say where it serves.
+    /// Returns an error if the program cannot be started, or does not say within a minute where it serves.
     pub async fn of_program(program: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.arg("dynamodb").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
         let said = process.stdout.take().context("the process has no output")?;
-        let endpoint = BufReader::new(said).lines().next_line().await?.unwrap_or_default();
+        let mut said = BufReader::new(said).lines();
+        let endpoint = tokio::time::timeout(LONGEST_START, said.next_line())
+            .await
+            .with_context(|| format!("{} said nothing within {LONGEST_START:?}", program.display()))??
+            .unwrap_or_default();
         ensure!(endpoint.starts_with("http://"), "{} said {endpoint:?} and no endpoint", program.display());
         Ok(Self { endpoint, _serving: Box::new(process) })
     }

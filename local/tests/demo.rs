@@ -3,18 +3,22 @@
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::io::{BufRead, BufReader, Write};
+use lambda_lock_testkit::{Said, ends_in, soon_is};
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_lambda-lock-local"))
 }
 
 fn demo(options: &[&str]) -> Output {
-    program().arg("demo").args(options).output().unwrap()
+    let mut demo = program();
+    demo.arg("demo").args(options);
+    // On a machine that is not busy it takes half a minute.
+    ends_in(Duration::from_secs(600), "the demo ends", move || demo.output()).unwrap()
 }
 
 fn shown(output: &Output) -> String {
@@ -92,35 +96,21 @@ fn a_worker_ends_when_its_stdin_closes_even_in_the_middle_of_its_work() {
     worker.args(["worker", "--endpoint", &endpoint, "--name", "alone"]);
     let mut worker = worker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     worker.stdin.as_mut().unwrap().write_all(b"{\"order\":\"work\",\"rounds\":1}\n").unwrap();
-    first_line(&mut worker, "UpdateItem");
+    Said::by(worker.stdout.take().unwrap()).line("UpdateItem");
     drop(worker.stdin.take());
-    eventually("the worker ends", || worker.try_wait().unwrap().is_some());
+    soon_is("the worker ends", || worker.try_wait().unwrap().is_some());
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn no_worker_outlives_a_killed_demo_not_even_a_stopped_one() {
     let mut demo = program().args(["demo", "--workers", "3", "--rounds", "1"]).stdout(Stdio::piped()).spawn().unwrap();
-    first_line(&mut demo, "SIGSTOP");
+    Said::by(demo.stdout.take().unwrap()).line("SIGSTOP");
     let workers = linux::children(demo.id());
     assert_eq!(workers.len(), 2, "one of three was killed");
     demo.kill().unwrap();
     demo.wait().unwrap();
-    eventually("all workers end", || !workers.iter().any(|worker| linux::is_alive(*worker)));
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(120), "waited two minutes in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Returns the first line that contains this text.
-fn first_line(process: &mut Child, this: &str) -> String {
-    let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
-    lines.map(Result::unwrap).find(|line| line.contains(this)).unwrap()
+    soon_is("all workers end", || !workers.iter().any(|worker| linux::is_alive(*worker)));
 }
 
 #[cfg(target_os = "linux")]

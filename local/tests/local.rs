@@ -4,16 +4,17 @@
 #![allow(clippy::disallowed_methods, reason = "the tests wait for processes")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use lambda_lock_testkit::{Said, soon_is};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 struct Local {
     process: Child,
-    shown: BufReader<ChildStdout>,
+    shown: Said,
     functions: String,
 }
 
@@ -28,25 +29,27 @@ impl Local {
         let mine = format!("mine={}", mine.display());
         command.args(["local", "--function", &mine, "--env", "COUNTER_TABLE=none"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut shown = BufReader::new(process.stdout.take().unwrap());
-        let functions = line(&mut shown, "functions  http://");
-        assert!(functions.contains("lock-task, ") && functions.trim_end().ends_with(", mine"), "{functions}");
+        let shown = Said::by(process.stdout.take().unwrap());
+        let functions = shown.line("functions  http://");
+        assert!(functions.contains("lock-task, ") && functions.ends_with(", mine"), "{functions}");
         let functions = functions.split_whitespace().nth(1).unwrap().trim_start_matches("http://").to_owned();
         // SDKs of all languages read these.
-        let export = line(&mut shown, "export AWS_ENDPOINT_URL_LAMBDA=http://");
+        let export = shown.line("export AWS_ENDPOINT_URL_LAMBDA=http://");
         assert!(
             export.contains(&functions) && export.contains(" AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:"),
             "{export}"
         );
         // The operator's command, with its options.
-        let ls = line(&mut shown, "cargo run --bin lambda-lock -- ls --endpoint-url http://127.0.0.1:");
-        assert!(ls.trim_end().ends_with(" --table LockTable"), "{ls}");
-        line(&mut shown, "Ctrl-C stops everything.");
+        let ls = shown.line("cargo run --bin lambda-lock -- ls --endpoint-url http://127.0.0.1:");
+        assert!(ls.ends_with(" --table LockTable"), "{ls}");
+        shown.line("Ctrl-C stops everything.");
         Self { process, shown, functions }
     }
 
     fn invoke(&self, function: &str, payload: &str) -> String {
         let mut connection = TcpStream::connect(&self.functions).unwrap();
+        // No function here may take as long.
+        connection.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let length = payload.len();
         let path = format!("/2015-03-31/functions/{function}/invocations");
         let request =
@@ -74,11 +77,6 @@ impl Drop for Local {
     }
 }
 
-/// Returns the next line that contains this text.
-fn line(shown: &mut BufReader<ChildStdout>, this: &str) -> String {
-    shown.lines().map(Result::unwrap).find(|line| line.contains(this)).unwrap()
-}
-
 #[test]
 fn functions_of_the_template_and_of_the_user_share_a_table_and_ctrl_c_leaves_no_process() {
     let mut local = Local::start(&["--timeout", "20"]);
@@ -86,13 +84,14 @@ fn functions_of_the_template_and_of_the_user_share_a_table_and_ctrl_c_leaves_no_
     assert!(local.invoke("lock-task", acquire).contains(r#""acquired":true"#));
     let answer = local.invoke("mine", r#"{"key":"another","steps":[1]}"#);
     assert!(answer.contains(r#""owner":"mine:$LATEST/"#), "{answer}");
-    line(&mut local.shown, "mine/2  REPORT RequestId: ");
+    local.shown.line("mine/2  REPORT RequestId: ");
     let functions = children(local.process.id());
     assert_eq!(functions.len(), 2);
 
     local.send(Signal::INT);
+    soon_is("it ends", || local.process.try_wait().unwrap().is_some());
     assert_eq!(local.process.wait().unwrap().code(), Some(0));
-    eventually("all functions end", || !functions.iter().any(|function| is_alive(*function)));
+    soon_is("all functions end", || !functions.iter().any(|function| is_alive(*function)));
 }
 
 #[test]
@@ -101,10 +100,10 @@ fn no_frozen_function_outlives_a_killed_server() {
     local.invoke("lock-task", "{}");
     let functions = children(local.process.id());
     assert_eq!(functions.len(), 1);
-    eventually("it is frozen", || fields(functions[0]).is_some_and(|(state, _)| state == "T"));
+    soon_is("it is frozen", || fields(functions[0]).is_some_and(|(state, _)| state == "T"));
     local.process.kill().unwrap();
     local.process.wait().unwrap();
-    eventually("it ends", || !is_alive(functions[0]));
+    soon_is("it ends", || !is_alive(functions[0]));
 }
 
 #[test]
@@ -142,14 +141,6 @@ fn a_function_that_was_built_again_answers_the_next_invocation() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(answer.contains(r#""owner":"mine:$LATEST/"#), "{answer}");
     assert!(second.len() == 1 && second != first, "{first:?} and {second:?}");
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(120), "waited two minutes in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn children(of: u32) -> Vec<u32> {

@@ -43,6 +43,18 @@ async fn in_a_process_of_its_own_it_serves_until_it_is_dropped() {
     assert!(error.to_string().contains("/no-such-program cannot be started"), "{error}");
 }
 
+/// Such as another program that was given by mistake. The paused clock is at the limit at once.
+#[tokio::test(start_paused = true)]
+async fn a_program_that_says_nothing_is_an_error_and_not_waited_for_without_end() {
+    // With `dynamodb` as its argument it looks for this word in its input.
+    let program = Path::new("grep");
+
+    let started = soon("it is given up", LocalDynamoDb::of_program(program)).await;
+
+    let error = started.unwrap_err().to_string();
+    assert!(error.contains("said nothing within 60s"), "{error}");
+}
+
 /// As when a test is killed.
 #[tokio::test]
 async fn a_process_of_its_own_ends_with_its_standard_input() {

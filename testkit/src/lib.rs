@@ -10,7 +10,7 @@
 //!   none hangs.
 //!
 //! * [`soon`], [`soon_so`], [`takes`]: the same for processes and servers on the machine's own clock, where the machine may
-//!   be busy.
+//!   be busy. [`ends_in`], [`soon_is`], [`Said`]: for tests without a runtime.
 //!
 //! All time is tokio's; tests run under `#[tokio::test(start_paused = true)]`. A request takes [`ONE_WAY`] to
 //! the table, and its response takes as long back. Without this time, tests would not find mistakes about
@@ -35,6 +35,7 @@ mod limit;
 mod lock;
 mod network;
 mod random;
+mod said;
 mod table;
 
 pub use case::{Case, case};
@@ -42,4 +43,5 @@ pub use clock::{EPOCH_SECONDS, ManualClock};
 pub use limit::{ends_within, soon, soon_so, takes, until};
 pub use lock::{acquired, applied, counted, granted, millis, secs};
 pub use network::{Fault, ONE_WAY, ROUND_TRIP, Sent};
+pub use said::{Said, ends_in, soon_is};
 pub use table::{Process, Table};

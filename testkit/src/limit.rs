@@ -49,7 +49,7 @@ pub async fn until(what: impl Display, mut is_so: impl FnMut() -> bool) {
 }
 
 /// How long processes and servers may take on a busy machine. It is many times what they take on one that is not.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Awaits what must happen soon by the machine's own clock.
 ///

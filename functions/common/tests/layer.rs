@@ -91,7 +91,7 @@ async fn a_handler_without_cut_goes_on_after_the_end_of_its_lease() {
     let handler = service_fn(move |event: LambdaEvent<Locked<String>>| {
         let locks = inside.clone();
         async move {
-            pause(Duration::from_millis(700)).await;
+            pause(Duration::from_millis(2_600)).await;
             let held = locks.peek(&event.payload.payload).await?.unwrap();
             assert!(!held.released && held.lease_ends_at.unwrap() < SystemTime::now(), "{held:?}");
             Ok::<_, Error>("done")
@@ -99,7 +99,7 @@ async fn a_handler_without_cut_goes_on_after_the_end_of_its_lease() {
     });
 
     let guard = by_payload(&locks).grace(Duration::from_millis(100)).without_cut();
-    let answer = guard.layer(handler).oneshot(event("k", context(0.4))).await;
+    let answer = guard.layer(handler).oneshot(event("k", context(2.0))).await;
 
     assert_eq!(answer.unwrap(), "done");
     assert_eq!(holder(&locks, "k").await, None, "it was released");

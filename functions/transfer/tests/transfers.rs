@@ -33,7 +33,7 @@ const TIMEOUT_SECONDS: u64 = 2;
 /// How many processes are killed and stand still, and how many requests have an accident, at least.
 const ACCIDENTS: [u32; 3] = [5, 10, 20];
 /// How long one transfer may take, with all of its repetitions.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transfers_under_kills_standstills_and_faults_keep_the_sum_and_are_done_once() {

@@ -20,6 +20,9 @@ mod tasks;
 use processes::{PAUSES, PROCESSES, ROUNDS, contend, contend_with_a_clock_behind};
 use tasks::{ADDS, TASKS};
 
+/// How long a crowd may take. It is many times what it takes on a busy machine.
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// Only one crowd of tasks runs at a time, because the machine is small. Processes mostly wait.
 static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 

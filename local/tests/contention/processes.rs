@@ -3,6 +3,7 @@
 
 use crate::accidents::Accidents;
 use crate::stage::Stage;
+use lambda_lock_testkit::soon;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -20,8 +21,6 @@ pub(crate) const PAUSES: u64 = 3;
 const RARE: usize = 40;
 /// Twice the lease of the workers.
 const LATEST: Duration = Duration::from_millis(2400);
-/// If no worker reports anything for this long, something is broken.
-const SILENCE: Duration = Duration::from_secs(60);
 
 /// The result of a run.
 pub(crate) struct Run {
@@ -138,7 +137,7 @@ impl Crew {
     }
 
     async fn hear(&mut self) -> (usize, Value) {
-        let said = tokio::time::timeout(SILENCE, self.said.recv()).await.expect("no worker reported anything for 60 s");
+        let said = soon("a worker reports something", self.said.recv()).await;
         let (who, line) = said.expect("all workers are gone");
         let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{who}: {line}: {error}"));
         match event["event"].as_str().unwrap() {

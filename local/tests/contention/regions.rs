@@ -1,8 +1,10 @@
 //! `lock-task` in three Regions, on a table that is replicated with strong consistency. One Region is cut off while it
 //! holds a lock, and comes back.
 
+use crate::LONGEST;
 use lambda_lock_local::lambda::build;
 use lambda_lock_local::{Function, Lambda, LocalDynamoDb, MultiRegion, Outcome, Refusals};
+use lambda_lock_testkit::ends_within;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -29,8 +31,6 @@ const WORK: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(600);
 /// How often each lock is granted before the Region is cut off, while it is, and in the Region when it is back.
 const GRANTS: usize = 5;
-/// When so much time has passed, something is broken.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One grant, as its caller learnt of it.
 #[derive(Clone, Copy, Debug)]
@@ -128,9 +128,9 @@ pub(crate) async fn contend() -> Run {
     for (region, key) in REGIONS.into_iter().flat_map(|region| KEYS.map(|key| (region, key))) {
         callers.spawn(call(Arc::clone(&crowd), region, key));
     }
-    let back = tokio::time::timeout(PATIENCE, crowd.cut_off_and_back()).await.expect("nobody gets a lock any more");
+    let back = ends_within(LONGEST, crowd.cut_off_and_back()).await;
     *crowd.over.lock().unwrap() = true;
-    callers.join_all().await;
+    ends_within(LONGEST, callers.join_all()).await;
     let counters = std::mem::take(&mut *crowd.counters.lock().unwrap());
     Run {
         grants: crowd.grants.lock().unwrap().clone(),

@@ -1,5 +1,6 @@
 //! Callers of several locks beside callers of single ones, and a crowd for a few places.
 
+use crate::LONGEST;
 use crate::accidents::Accidents;
 use crate::stage::{LOCKS, Stage};
 use crate::tasks::increment;
@@ -7,10 +8,10 @@ use aws_sdk_dynamodb::Client;
 use fastrand::Rng;
 use lambda_lock::{Budget, Error, ErrorKind, LockClient};
 use lambda_lock_local::client;
+use lambda_lock_testkit::ends_within;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -50,7 +51,7 @@ pub(crate) async fn contend(accidents: &Accidents) {
         }
     }
     let mut told = Told::new();
-    for (key, increments) in callers.join_all().await.into_iter().flatten() {
+    for (key, increments) in ends_within(LONGEST, callers.join_all()).await.into_iter().flatten() {
         *told.entry(key).or_default() += increments;
     }
     // Late requests arrive, and no lock stays held for longer than its lease.
@@ -59,7 +60,7 @@ pub(crate) async fn contend(accidents: &Accidents) {
         assert_eq!(stage.count(key).await, increments, "{key}; {accidents}");
     }
     let direct = LockClient::builder(client(stage.dynamodb.endpoint()), LOCKS).max_clock_skew(SKEW).build().unwrap();
-    let budget = Budget::lasting(LEASE * 3).reserve(Duration::ZERO);
+    let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::ZERO);
     direct.acquire_all(KEYS).within(&budget).await.unwrap().release().await.unwrap();
 }
 
@@ -138,14 +139,12 @@ const ENOUGH: Duration = Duration::from_millis(250);
 pub(crate) async fn crowd(accidents: &Accidents, limits: &[u32]) {
     let stage = Stage::new(Some(accidents)).await;
     for limit in limits {
-        let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut callers = JoinSet::new();
         for number in 0..CROWD {
-            let (locks, inside, most) = (locks(&stage), Arc::clone(&inside), Arc::clone(&most));
-            callers.spawn(enter(number, locks, *limit, inside, most));
+            callers.spawn(enter(number, locks(&stage), *limit));
         }
-        callers.join_all().await;
-        let (limit, most) = (*limit as usize, most.load(Ordering::SeqCst));
+        let stays: Vec<_> = ends_within(LONGEST, callers.join_all()).await.into_iter().flatten().collect();
+        let (limit, most) = (*limit as usize, most_at_once(&stays));
         assert!(most <= limit, "{most} were inside, of at most {limit}; {accidents}");
         assert!(most > 1, "nobody was there at the same time; {accidents}");
         // Whoever had another N ends first.
@@ -153,22 +152,30 @@ pub(crate) async fn crowd(accidents: &Accidents, limits: &[u32]) {
     }
 }
 
-async fn enter(number: usize, locks: LockClient, limit: u32, inside: Arc<AtomicUsize>, most: Arc<AtomicUsize>) {
+/// How many of these stays there were at the same time, at most.
+fn most_at_once(stays: &[Range<Instant>]) -> usize {
+    let inside = |moment: Instant| stays.iter().filter(|stay| stay.contains(&moment)).count();
+    stays.iter().map(|stay| inside(stay.start)).max().unwrap_or_default()
+}
+
+/// Returns when this caller was inside. Where the machine stood still beyond the end of the lease, the caller counts as outside: it
+/// could know that, and the next one may be inside.
+async fn enter(number: usize, locks: LockClient, limit: u32) -> Vec<Range<Instant>> {
     let gate = locks.semaphore("gate", limit);
     let mut rng = Rng::with_seed(number as u64);
-    let mut entries = 0;
-    while entries < ENTRIES {
+    let mut stays = Vec::new();
+    while stays.len() < ENTRIES {
         let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::from_secs(1));
         let permit = match gate.acquire().within(&budget).lease(LEASE).await {
             Ok(permit) => permit,
             Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => continue,
             Err(error) => panic!("{error}"),
         };
+        let begins = Instant::now();
         if permit.ensure_remaining(ENOUGH).is_ok() {
-            entries += 1;
-            most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let lease_ends = begins + permit.remaining();
             sleep(INSIDE).await;
-            inside.fetch_sub(1, Ordering::SeqCst);
+            stays.push(begins..Instant::now().min(lease_ends));
         }
         if rng.usize(..DEAD) == 0 {
             std::mem::forget(permit);
@@ -176,4 +183,5 @@ async fn enter(number: usize, locks: LockClient, limit: u32, inside: Arc<AtomicU
             let _ = permit.release().await;
         }
     }
+    stays
 }

@@ -1,11 +1,13 @@
 //! Tasks in one process. Each one has its own lock client and connections.
 
+use crate::LONGEST;
 use crate::accidents::Accidents;
 use crate::stage::{COUNTERS, LOCKS, Stage};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::{Budget, ErrorKind, LockClient};
 use lambda_lock_local::client;
+use lambda_lock_testkit::ends_within;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -32,7 +34,7 @@ pub(crate) async fn contend(accidents: Option<&Accidents>) -> (u64, u64) {
         let locks = builder.max_clock_skew(SKEW).request_timeout(PATIENCE).build().unwrap();
         tasks.spawn(add(locks, client(stage.dynamodb.endpoint())));
     }
-    let told = tasks.join_all().await.into_iter().sum();
+    let told = ends_within(LONGEST, tasks.join_all()).await.into_iter().sum();
     if accidents.is_some() {
         // Waits until late requests have arrived.
         tokio::time::sleep(LATEST).await;

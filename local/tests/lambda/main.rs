@@ -12,7 +12,7 @@ mod scene;
 mod snapstart;
 
 use lambda_lock_local::{Function, Lambda, Outcome};
-use scene::{LONG, NAME, Scene, answer, begin};
+use scene::{LONG, NAME, SHORT, Scene, answer, begin};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -36,10 +36,10 @@ async fn a_cold_environment_answers_and_then_a_warm_one_with_its_own_log() {
 
 #[tokio::test]
 async fn at_the_deadline_the_process_is_killed_and_the_next_invocation_starts_another_one() {
-    let scene = Scene::new(Duration::from_millis(700)).await;
+    let scene = Scene::new(SHORT).await;
     let killed = scene.invoke(json!({ "key": "k", "steps": [10, 60_000, 1] })).await;
     assert_eq!(killed.outcome, Outcome::TimedOut, "{killed:?}");
-    assert!(killed.duration >= Duration::from_millis(700), "{killed:?}");
+    assert!(killed.duration >= SHORT, "{killed:?}");
     assert!(killed.logs.contains("step 1 of k\"") && !killed.logs.contains("step 2"), "{}", killed.logs);
     assert_eq!(scene.lambda.process(killed.environment), None);
     // Uses another key, because the killed process still holds its lock.

@@ -1,6 +1,6 @@
 //! As on Lambda Managed Instances: several invocations at once in one process, which nobody kills and nobody freezes.
 
-use crate::scene::{LONG, answer};
+use crate::scene::{LONG, SHORT, answer};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::{LockClient, PeekedLock};
 use lambda_lock_local::lambda::LogLine;
@@ -16,8 +16,6 @@ use uuid::Uuid;
 const MANAGED: &str = "managed";
 /// An ordinary one, which waits for the lock of the other for up to 15 s.
 const NEXT: &str = "next";
-/// A timeout after which work goes on until its lease ends, 1.8 s after the grant.
-const SHORT: Duration = Duration::from_millis(700);
 
 /// Both functions, on one lock table, with a ledger of the steps that they do.
 struct Stage {
@@ -216,7 +214,7 @@ async fn the_late_answer_of_one_attempt_is_not_that_of_the_next() {
     let stage = Stage::new(SHORT, 2).await;
     let mut lines = stage.lambda.log_lines();
 
-    let late = stage.begin_as("one-id", json!({ "key": "late", "steps": [1000] })).await.unwrap();
+    let late = stage.begin_as("one-id", json!({ "key": "late", "steps": [2500] })).await.unwrap();
     let next = stage.begin_as("one-id", json!({ "key": "next", "steps": [50] })).await.unwrap();
     until(&mut lines, LATE_ANSWER_IS_REFUSED).await;
 

@@ -8,6 +8,9 @@ use std::time::Duration;
 pub(crate) const NAME: &str = "demo-function";
 /// A timeout that is longer than every test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
+/// A timeout that a test waits for. A busy machine acquires a lock within it. Work that is not killed goes on until its lease ends,
+/// 3.15 s after the grant.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Scene {
     /// Serves until it is dropped.

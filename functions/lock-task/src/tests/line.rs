@@ -532,6 +532,7 @@ async fn many_who_are_gone_do_not_keep_the_one_behind_them_from_being_woken() {
 
 #[tokio::test]
 async fn a_release_waits_a_second_for_a_step_functions_that_does_not_answer() {
+    takes(Duration::ZERO..Duration::from_millis(2_500), async || {
     let scene = Scene::new().await;
     let set =
         json!({ "action": "acquire", "keys": ["customer-6", "customer-7"], "owner": "holder", "leaseSeconds": 300 });
@@ -543,7 +544,9 @@ async fn a_release_waits_a_second_for_a_step_functions_that_does_not_answer() {
     scene.tokens.fall_silent();
     let began = Instant::now();
     scene.releases(&lock).await;
-    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
+    began.elapsed()
+    })
+    .await;
 }
 
 /// Its wake item is the one that a release finds while it looks.

@@ -43,9 +43,9 @@ async fn a_lock_that_nobody_holds_is_free() {
 async fn a_holder_whose_lease_is_long_over_is_dead_unless_no_wall_clock_counts() {
     for (skew, state) in [("100", "dead"), ("off", "held")] {
         let function = Function::with(&[("LOCK_MAX_CLOCK_SKEW_MS", skew)]).await;
-        function.answer(with(acquire("me"), json!({ "leaseSeconds": 0.02 }))).await;
+        function.answer(with(acquire("me"), json!({ "leaseSeconds": 2 }))).await;
         assert_eq!(function.answer(peek()).await["state"], "held");
-        pause(Duration::from_millis(200)).await;
+        pause(Duration::from_millis(2_200)).await;
         let shown = function.answer(peek()).await;
         assert_eq!((&shown["state"], &shown["holder"]["owner"]), (&json!(state), &json!("me")), "{skew}");
     }

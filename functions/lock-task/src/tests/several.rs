@@ -131,13 +131,13 @@ async fn what_was_observed_counts_in_the_next_request() {
     for request in [set("me", &["a", "b"]), place("me", 2)] {
         let function = Function::start().await;
         for owner in ["one", "two"] {
-            let other = with(request.clone(), json!({ "owner": owner, "leaseSeconds": 0.4, "whenHeld": "report" }));
+            let other = with(request.clone(), json!({ "owner": owner, "leaseSeconds": 2, "whenHeld": "report" }));
             function.answer(other).await;
         }
         let refused = function.answer(with(request.clone(), json!({ "whenHeld": "report" }))).await;
         assert_eq!(refused["acquired"], false, "{refused}");
-        pause(Duration::from_millis(450)).await;
-        let seen = json!({ "observation": refused["observation"], "waitedSeconds": 0.45 });
+        pause(Duration::from_millis(2_200)).await;
+        let seen = json!({ "observation": refused["observation"], "waitedSeconds": 2.2 });
         let granted = function.answer(with(request, seen)).await;
         assert_eq!(granted["acquired"], true);
     }
