@@ -30,7 +30,8 @@ impl Local {
         command.args(["local", "--function", &mine, "--env", "COUNTER_TABLE=none"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let shown = Said::by(process.stdout.take().unwrap());
-        let functions = shown.line("functions  http://");
+        // It compiles the functions before, if they are not built.
+        let functions = shown.line_in(Duration::from_secs(600), "functions  http://");
         assert!(functions.contains("lock-task, ") && functions.ends_with(", mine"), "{functions}");
         let functions = functions.split_whitespace().nth(1).unwrap().trim_start_matches("http://").to_owned();
         // SDKs of all languages read these.

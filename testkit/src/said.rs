@@ -52,13 +52,21 @@ impl Said {
     /// # Panics
     /// Panics if there is none for two minutes, or if the process has ended.
     pub fn line(&self, this: &str) -> String {
+        self.line_in(PATIENCE, this)
+    }
+
+    /// The same for a process that may take this long until it prints the line.
+    ///
+    /// # Panics
+    /// Panics if there is none in this time, or if the process has ended.
+    pub fn line_in(&self, limit: Duration, this: &str) -> String {
         let began = Instant::now();
         loop {
-            let left = PATIENCE.saturating_sub(began.elapsed());
+            let left = limit.saturating_sub(began.elapsed());
             match self.0.recv_timeout(left) {
                 Ok(line) if line.contains(this) => return line,
                 Ok(_) => {}
-                Err(error) => panic!("waited up to {PATIENCE:?} in vain for a line with {this:?}: {error}"),
+                Err(error) => panic!("waited up to {limit:?} in vain for a line with {this:?}: {error}"),
             }
         }
     }
