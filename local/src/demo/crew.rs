@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
 /// If no worker reports anything for this long, something is broken.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// One of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ impl Crew {
         loop {
             let said = tokio::time::timeout(SILENCE, self.said.recv())
                 .await
-                .context("no worker reported anything for 30 s")?;
+                .with_context(|| format!("no worker reported anything for {SILENCE:?}"))?;
             match said.context("all workers are gone")? {
                 Said::Event(Heard { from, event: Event::Failed { why }, .. }) => bail!("{from} cannot go on: {why}"),
                 Said::Event(heard) => return Ok(heard),

@@ -20,7 +20,7 @@ pub(crate) const ORDER_QUEUE: &str = "order-queue";
 const TIMEOUT: Duration = Duration::from_millis(2500);
 const ORDERS: usize = 12;
 /// How long each step may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How an order was charged once although its first attempt crashed.
 #[derive(Debug)]
@@ -109,7 +109,9 @@ impl<'a> Act<'a> {
             queue.send(order(number).to_string());
         }
         queue.send("no order");
-        tokio::time::timeout(PATIENCE, queue.until_empty()).await.context("the queue is not empty after 30 s")?;
+        tokio::time::timeout(PATIENCE, queue.until_empty())
+            .await
+            .with_context(|| format!("the queue is not empty after {PATIENCE:?}"))?;
         let (deliveries, dead_letters) = (queue.deliveries(), queue.dead_letters().len());
         let (messages, batches) = (deliveries.messages, deliveries.batches);
         self.screen.said(ORDER_QUEUE, format_args!("{messages} deliveries in {batches} batches, {dead_letters} dead"));
@@ -129,7 +131,7 @@ impl<'a> Act<'a> {
                 Outcome::Answer(_) => return Ok(invocation),
                 other => bail!("{CHARGE_ORDER} returned no result: {other:?}"),
             }
-            ensure!(started.elapsed() < PATIENCE, "the order of the crashed function is still held after 30 s");
+            ensure!(started.elapsed() < PATIENCE, "the order of the crashed function is still held after {PATIENCE:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
