@@ -76,24 +76,22 @@
 // | `engine` | runs an operation: deadline, clocks, requests to DynamoDB, the table |
 // | `protocol` | the decisions: no clock, no SDK |
 
-pub mod protocol;
-
-#[cfg(feature = "dynamodb")]
 mod client;
-#[cfg(feature = "dynamodb")]
 mod engine;
 #[cfg(feature = "lambda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
 pub mod lambda;
-#[cfg(feature = "dynamodb")]
 mod lock;
 #[cfg(feature = "once")]
 #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
 pub mod once;
 
-pub use protocol::{Attribute, Dialect, FailedWrite, Instants, LockKey, Observation, SavedLock};
+#[doc(inline)]
+pub use lambda_lock_protocol::{
+    Attribute, Dialect, FailedWrite, Instants, LONGEST_KEY, LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, LockKey,
+    Observation, SavedLock,
+};
 
-#[cfg(feature = "dynamodb")]
 pub use crate::{
     client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder},
     engine::budget::{Budget, DEFAULT_GRACE},

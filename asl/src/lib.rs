@@ -23,7 +23,7 @@
 //! | `policy` | the least policy of its role |
 //! | `json`, `jsonata` | JSON in the order in which it was written, and texts of JSONata |
 //!
-//! [`Expression::of`]: lambda_lock::protocol::Expression::of
+//! [`Expression::of`]: lambda_lock_protocol::Expression::of
 
 mod json;
 mod jsonata;

@@ -2,10 +2,10 @@
 
 use crate::jsonata::{literal, query};
 use crate::options::{Options, Poll};
-use lambda_lock::protocol::schema::{
+use lambda_lock_protocol::schema::{
     DEFAULT_TTL, ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW,
 };
-use lambda_lock::protocol::{OURS, Settings, millis_rounded_up};
+use lambda_lock_protocol::{OURS, Settings, millis_rounded_up};
 use std::time::Duration;
 
 /// What follows a look. The state `Decide` compares with these texts.

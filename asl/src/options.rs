@@ -1,7 +1,7 @@
 //! What a state machine wants to lock, and how.
 
-use lambda_lock::protocol::schema::DEFAULT_TTL_RETENTION;
-use lambda_lock::protocol::{ClockBounds, Dialect, Invalid, Lease, Schema, Settings, Ttl};
+use lambda_lock_protocol::schema::DEFAULT_TTL_RETENTION;
+use lambda_lock_protocol::{ClockBounds, Dialect, Invalid, Lease, Schema, Settings, Ttl};
 use std::fmt;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use crate::json::{Json, Object};
 use crate::options::{Error, Options};
-use lambda_lock::protocol::schema::{
+use lambda_lock_protocol::schema::{
     DEFAULT_TTL, ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW,
 };
 

@@ -7,8 +7,8 @@
 use crate::json::{Json, Object};
 use crate::jsonata::{literal, object, query};
 use crate::options::{Error, Options};
-use lambda_lock::protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW};
-use lambda_lock::protocol::{
+use lambda_lock_protocol::schema::{ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW};
+use lambda_lock_protocol::{
     Action, AttributesChange, DataChange, EarlierNames, Expression, Grant, Lease, LineRule, NewGrant, NextToken, OURS,
     Request, Returns, Schema, Scope, Settings, Stamp, Value, Version, millis_rounded_up,
 };

@@ -16,8 +16,8 @@ use crate::jsonata::query;
 use crate::look;
 use crate::options::{Error, Options, Poll};
 use crate::requests::{self, Requests};
-use lambda_lock::protocol::schema::{ENDS, VERSION};
-use lambda_lock::protocol::{OURS, millis_rounded_up};
+use lambda_lock_protocol::schema::{ENDS, VERSION};
+use lambda_lock_protocol::{OURS, millis_rounded_up};
 use std::time::Duration;
 
 const UPDATE: &str = "updateItem";

@@ -3,8 +3,8 @@
 use crate::screen;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use lambda_lock::protocol::{Answer, Rejection};
 use lambda_lock::{Error, ErrorKind, Held, LockKey};
+use lambda_lock_protocol::{Answer, Rejection};
 use std::fmt;
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use crate::exit::{Failure, of_request};
 use crate::screen::{self, plain};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock::protocol::Schema;
+use lambda_lock_protocol::Schema;
 use serde_json::json;
 use std::collections::HashMap;
 use std::io::Write;

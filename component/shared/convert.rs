@@ -2,7 +2,7 @@
 //! each has bindings of its own.
 
 use crate::bindings::exports::lambda_lock::lock::types;
-use lambda_lock::{LockKey, Observation, SavedLock};
+use lambda_lock_protocol::{LockKey, Observation, SavedLock};
 use std::time::{Duration, SystemTime};
 
 /// Whole milliseconds, rounded down, so that a reported time is never longer than the real one.

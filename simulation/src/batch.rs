@@ -5,7 +5,7 @@ use crate::ledger::{Invariant, Violation};
 use crate::plan::is_crowd;
 use crate::run::{Options, Run, run};
 use crate::several;
-use lambda_lock::mistakes::{self, Mistake};
+use lambda_lock_protocol::mistakes::{self, Mistake};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;

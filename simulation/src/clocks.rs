@@ -2,7 +2,7 @@
 
 use crate::plan::ClockFaults;
 use fastrand::Rng;
-use lambda_lock::protocol::Instants;
+use lambda_lock_protocol::Instants;
 use std::time::Duration;
 
 /// True time in nanoseconds since the simulation began.

@@ -5,7 +5,7 @@
 use anyhow::{Context, bail};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use lambda_lock::mistakes::{self, Mistake};
+use lambda_lock_protocol::mistakes::{self, Mistake};
 use lambda_lock_simulation::model::{Asking, Bounds, check};
 use lambda_lock_simulation::{Batch, FIRST_CROWD, Invariant, OF_SETS, Options, Summary, run, survey, table};
 use std::collections::BTreeMap;

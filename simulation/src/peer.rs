@@ -11,7 +11,7 @@ use crate::plan::Peer;
 use crate::table::Rows;
 use crate::worker::Me;
 use crate::world::SORT;
-use lambda_lock::protocol::{Answer, Dialect, Instants, Item, Lease, LockKey, Record, Schema, Value, schema};
+use lambda_lock_protocol::{Answer, Dialect, Instants, Item, Lease, LockKey, Record, Schema, Value, schema};
 use std::time::Duration;
 
 /// A peer's request.

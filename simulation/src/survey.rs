@@ -3,7 +3,7 @@
 use crate::batch::{Batch, Summary};
 use crate::ledger::Invariant;
 use crate::plan::FIRST_CROWD;
-use lambda_lock::mistakes::{ALL, Mistake};
+use lambda_lock_protocol::mistakes::{ALL, Mistake};
 use std::collections::BTreeMap;
 
 /// What is known about one mistake.

@@ -3,7 +3,7 @@
 use crate::expression::{self, Outcome};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, CancellationReason, TransactWriteItem};
-use lambda_lock::protocol::{
+use lambda_lock_protocol::{
     Action, Answer, Expression, FailedWrite, Item, Lease, LockKey, Rejection, Request, Schema, TransactionId, Value,
     Version, schema,
 };

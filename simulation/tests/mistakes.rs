@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "what noticed which mistake should be seen")]
 
-use lambda_lock::mistakes::{self, Mistake, ONLY_FOR_THE_MODEL};
+use lambda_lock_protocol::mistakes::{self, Mistake, ONLY_FOR_THE_MODEL};
 use lambda_lock_simulation::{Invariant, Options, noticed_by, read, run};
 
 const TABLE: &str = include_str!("../mistakes.md");

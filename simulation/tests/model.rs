@@ -1,6 +1,6 @@
 //! The model must be able to find mistakes. `cargo sim --model` checks all of its states.
 
-use lambda_lock::mistakes::Mistake;
+use lambda_lock_protocol::mistakes::Mistake;
 use lambda_lock_simulation::model::{Asking, Bounds, Checked, check};
 
 const SMALL: Bounds = Bounds {

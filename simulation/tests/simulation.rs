@@ -1,6 +1,6 @@
 //! Requirements on the simulation itself: it repeats its runs, much happens in it, and it can fail.
 
-use lambda_lock::mistakes::Mistake;
+use lambda_lock_protocol::mistakes::Mistake;
 use lambda_lock_simulation::{Batch, FIRST_CROWD, Invariant, Options, Summary, run};
 
 fn batch(seeds: u64) -> Summary {

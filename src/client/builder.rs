@@ -8,10 +8,10 @@ use crate::engine::dynamodb::DynamoDb;
 use crate::engine::error::Error;
 use crate::engine::prefix::KeyPrefix;
 use crate::engine::wall_clock::WallClockCheck;
-use crate::protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use aws_sdk_dynamodb::config::{Builder, SharedAsyncSleep};
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_async::rt::sleep::default_async_sleep;
+use lambda_lock_protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

@@ -21,8 +21,8 @@ use crate::lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll};
 use crate::lock::set::release::ReleaseAll;
 use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockChain, SavedLockSet};
 use crate::lock::set::{InOrder, LockSet, Together};
-use crate::protocol::{LockKey, Places, SavedLock};
 use aws_sdk_dynamodb::types::TransactWriteItem;
+use lambda_lock_protocol::{LockKey, Places, SavedLock};
 use std::sync::Arc;
 
 /// A client for the locks in one DynamoDB table.

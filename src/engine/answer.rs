@@ -3,10 +3,10 @@
 use super::attributes::item;
 use super::cause::{code, passes};
 use super::error::BoxError;
-use crate::protocol::{Answer, FailedWrite, Rejection};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::CancellationReason;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use lambda_lock_protocol::{Answer, FailedWrite, Rejection};
 use std::error::Error;
 use std::fmt;
 use std::iter::successors;

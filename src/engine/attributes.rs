@@ -1,8 +1,8 @@
 //! Items, keys and values of the protocol as attributes of the SDK, and back.
 
-use crate::protocol::{Item, LockKey, Schema, Value};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock_protocol::{Item, LockKey, Schema, Value};
 use std::collections::HashMap;
 
 pub(crate) type Attributes = HashMap<String, AttributeValue>;

@@ -1,7 +1,7 @@
 //! The budget: how long to hold a lock and how long to wait for it, from the deadline of an invocation.
 
 use super::clock::SharedClock;
-use crate::protocol::{ClockBounds, Instants};
+use lambda_lock_protocol::{ClockBounds, Instants};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 

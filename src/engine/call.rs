@@ -7,11 +7,11 @@ use super::error::{BoxError, Error};
 use super::report::Report;
 use super::transaction::Transaction;
 use super::transport::{Responding, Response, Transport};
-use crate::protocol::{
-    Action, Answer, Failure, Instants, LockKey, Now, Operation, Port, Rejection, Request, ServerTime,
-};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
+use lambda_lock_protocol::{
+    Action, Answer, Failure, Instants, LockKey, Now, Operation, Port, Rejection, Request, ServerTime,
+};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{Instrument, Span};
 

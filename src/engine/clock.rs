@@ -1,7 +1,7 @@
 //! The one place that reads clocks, sleeps and draws random numbers.
 
-use crate::protocol::Instants;
 use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep};
+use lambda_lock_protocol::Instants;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::error::Error;
-use crate::protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Locks, Now, WallClock};
+use lambda_lock_protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Locks, Now, WallClock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -7,7 +7,6 @@ use super::answer::{answer_of_cancellation, answer_of_error, answer_of_unsent, c
 use super::attributes::{Attributes, item, key_attributes, placeholder_names, placeholder_values};
 use super::interceptor::{TransmissionInterceptor, observed};
 use super::transport::{Responding, Response, Transport};
-use crate::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, TransactionId};
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Builder, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -17,6 +16,9 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{KeysAndAttributes, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use lambda_lock_protocol::{
+    Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, TransactionId,
+};
 use std::future::Future;
 use std::pin::{Pin, pin};
 

@@ -2,8 +2,8 @@
 
 use super::cause::reasons_of;
 #[cfg(feature = "once")]
-use crate::protocol::schema;
-use crate::protocol::{
+use lambda_lock_protocol::schema;
+use lambda_lock_protocol::{
     Attribute, FailedWrite, Failure, HolderSeen, Invalid, LockKey, Locks, Named, Observation, Operation, Rejection,
     from_epoch_millis, quoted,
 };

@@ -19,12 +19,12 @@ pub(crate) mod transaction;
 pub(crate) mod transport;
 pub(crate) mod wall_clock;
 
-use crate::protocol::{ClockBounds, Invalid, LockKey, SavedLock, Settings};
 use aws_sdk_dynamodb::config::Builder;
 use budget::Budget;
 use clock::SharedClock;
 use connections::Connections;
 use deadline::{Deadline, LeasePolicy};
+use lambda_lock_protocol::{ClockBounds, Invalid, LockKey, SavedLock, Settings};
 use places::GivenBack;
 use prefix::KeyPrefix;
 use std::sync::{Arc, OnceLock};

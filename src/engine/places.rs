@@ -1,6 +1,6 @@
 //! The places that this process gave back last. They are probably still free, so they are tried first. Advice only.
 
-use crate::protocol::LockKey;
+use lambda_lock_protocol::LockKey;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,7 +1,7 @@
 //! The prefix of all keys of a client, so that clients that share a table can have locks of the same name.
 
-use crate::protocol::once::NAMESPACE;
-use crate::protocol::{Invalid, LONGEST_KEY, LockKey, WAKE, quoted};
+use lambda_lock_protocol::once::NAMESPACE;
+use lambda_lock_protocol::{Invalid, LONGEST_KEY, LockKey, WAKE, quoted};
 
 /// The prefix of all keys of a client. It is empty, or ends with a slash.
 ///

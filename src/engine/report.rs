@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::error::Error;
-use crate::protocol::LockKey;
+use lambda_lock_protocol::LockKey;
 use std::fmt;
 use std::time::Duration;
 use tracing::Span;

@@ -4,7 +4,6 @@ use super::Engine;
 use super::answer::{answer_of_error, answer_of_unsent, cause_of, with_table_name};
 use super::error::{BoxError, Error};
 use super::interceptor::{TransmissionInterceptor, observed};
-use crate::protocol::{Answer, Schema};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
@@ -12,6 +11,7 @@ use aws_sdk_dynamodb::types::{
     TableDescription, TableStatus, TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use lambda_lock_protocol::{Answer, Schema};
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;

@@ -4,10 +4,10 @@
 use super::Engine;
 use super::attributes::{Attributes, key_attributes, placeholder_names, placeholder_values};
 use super::error::BoxError;
-use crate::protocol::{Expression, Invalid, LockKey, Named, Request, Schema, TransactionId};
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
+use lambda_lock_protocol::{Expression, Invalid, LockKey, Named, Request, Schema, TransactionId};
 
 /// How many writes DynamoDB accepts in one transaction, the lock's own included.
 const MOST_ITEMS: usize = 100;

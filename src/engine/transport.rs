@@ -1,8 +1,8 @@
 //! The interface between operations and DynamoDB: it takes a typed request and returns a typed response.
 
 use super::error::BoxError;
-use crate::protocol::{Answer, LockKey, Request};
 use aws_sdk_dynamodb::types::TransactWriteItem;
+use lambda_lock_protocol::{Answer, LockKey, Request};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -8,7 +8,7 @@
 //! corrected by the measured difference. A response after a long round trip may prove nothing, and changes nothing
 //! then.
 
-use crate::protocol::{DEFAULT_SKEW, Instants, ServerTime, WallClock};
+use lambda_lock_protocol::{DEFAULT_SKEW, Instants, ServerTime, WallClock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A budget from the deadline and the name of an invocation.
 
 use crate::engine::budget::Budget;
-use crate::protocol::from_epoch_millis;
+use lambda_lock_protocol::from_epoch_millis;
 use lambda_runtime::Context;
 use std::time::Duration;
 

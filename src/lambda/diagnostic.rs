@@ -93,7 +93,7 @@ pub(super) fn named(error: &(dyn StdError + 'static)) -> Option<Diagnostic> {
 mod tests {
     use super::*;
     use crate::engine::error::Held;
-    use crate::protocol::{Failure, Invalid, LockKey, Operation, Rejection};
+    use lambda_lock_protocol::{Failure, Invalid, LockKey, Operation, Rejection};
     use std::time::Duration;
 
     #[test]

@@ -7,9 +7,9 @@ use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::{Deadline, lease_policy};
 use crate::engine::error::{BoxError, Error, Held};
-use crate::protocol::{
-    self, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid, LockKey, Named,
-    Observation, Operation, Queueing, SavedLock,
+use lambda_lock_protocol::{
+    self as protocol, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid,
+    LockKey, Named, Observation, Operation, Queueing, SavedLock,
 };
 use std::collections::BTreeMap;
 use std::fmt;

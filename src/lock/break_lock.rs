@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, Broken, LockKey, Operation};
+use lambda_lock_protocol::{self as protocol, Broken, LockKey, Operation};
 use tracing::field::Empty;
 
 pub(crate) async fn break_lock(

@@ -6,13 +6,13 @@ use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
 use crate::engine::transaction;
-#[cfg(feature = "once")]
-use crate::protocol::StoredOutcome;
-use crate::protocol::{
-    self, Action, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Named, Operation, PendingCommit,
-    Request,
-};
 use aws_sdk_dynamodb::types::TransactWriteItem;
+#[cfg(feature = "once")]
+use lambda_lock_protocol::StoredOutcome;
+use lambda_lock_protocol::{
+    self as protocol, Action, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Named, Operation,
+    PendingCommit, Request,
+};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, LockKey, Operation};
+use lambda_lock_protocol::{self as protocol, LockKey, Operation};
 use tracing::field::Empty;
 
 /// The result of a [thaw](crate::LockClient::thaw).

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
 use crate::engine::error::Error;
-use crate::protocol::{Holding, LockKey, SavedLock, from_epoch_millis};
+use lambda_lock_protocol::{Holding, LockKey, SavedLock, from_epoch_millis};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

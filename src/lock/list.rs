@@ -4,9 +4,9 @@ use super::peek::PeekedLock;
 use crate::engine::attributes::{self, Attributes};
 use crate::engine::error::Error;
 use crate::engine::{Engine, table};
-use crate::protocol::{LockKey, Operation, Record, WAKE, is_settled};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
+use lambda_lock_protocol::{LockKey, Operation, Record, WAKE, is_settled};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, Attribute, Line, LockKey, OURS, Operation, Record, from_epoch_millis};
+use lambda_lock_protocol::{self as protocol, Attribute, Line, LockKey, OURS, Operation, Record, from_epoch_millis};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -11,8 +11,9 @@ use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{Blocked, Error};
-use crate::protocol::{
-    self, AcquiredPlace, Attribute, Invalid, LONGEST_LEASE, LockKey, Named, Observation, Operation, Places, WantedPlace,
+use lambda_lock_protocol::{
+    self as protocol, AcquiredPlace, Attribute, Invalid, LONGEST_LEASE, LockKey, Named, Observation, Operation, Places,
+    WantedPlace,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};

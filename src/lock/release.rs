@@ -8,8 +8,8 @@ use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
 use crate::engine::report;
-use crate::protocol::{
-    self, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock, millis_rounded_up,
+use lambda_lock_protocol::{
+    self as protocol, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock, millis_rounded_up,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};

@@ -6,7 +6,7 @@ use crate::engine::budget::Budget;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, DataChange, Failure, Lease, Operation};
+use lambda_lock_protocol::{self as protocol, DataChange, Failure, Lease, Operation};
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{DataChange, LONGEST_LEASE, Lease, SavedLock};
+use lambda_lock_protocol::{DataChange, LONGEST_LEASE, Lease, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

@@ -5,7 +5,7 @@
 //! resumes after a freeze therefore does not continue its work beside the next holder.
 
 use crate::engine::clock::SharedClock;
-use crate::protocol::{Instants, LeaseValidity};
+use lambda_lock_protocol::{Instants, LeaseValidity};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};

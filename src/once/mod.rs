@@ -13,7 +13,7 @@ pub use reset::ResetOutcome;
 pub use status::{OnceState, OnceStatus};
 
 use crate::client::LockClient;
-use crate::protocol::LockKey;
+use lambda_lock_protocol::LockKey;
 
 #[cfg_attr(docsrs, doc(cfg(feature = "once")))]
 impl LockClient {
@@ -25,7 +25,7 @@ impl LockClient {
     /// its budget. A crashed attempt is taken over by the same rules as any lock.
     ///
     /// The key names the work, such as the number of an order or the id of a message. It has its own
-    /// [namespace](crate::protocol::once), so a lock with the same key is another lock.
+    /// [namespace](lambda_lock_protocol::once), so a lock with the same key is another lock.
     ///
     /// Work that crashed is done again. Give an effect outside of DynamoDB an idempotency key made of the work's own
     /// key, so that the other system recognises the repetition:

@@ -1,8 +1,8 @@
 //! The fingerprint of a payload. Two calls for one key must mean the same work.
 
 use super::finite::is_finite;
-use crate::protocol::Invalid;
 use canon_json::CanonJsonSerialize;
+use lambda_lock_protocol::Invalid;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use sha2::{Digest, Sha256};

@@ -10,11 +10,11 @@ use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Held};
 use crate::lock::guard::Lock;
 use crate::lock::validity::Validity;
-use crate::protocol::{
-    self, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Invalid, LockKey, OnceRecord, Operation,
-    Queueing, Reclaim, StoredOutcome,
-};
 use aws_sdk_dynamodb::types::TransactWriteItem;
+use lambda_lock_protocol::{
+    self as protocol, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Invalid, LockKey, OnceRecord,
+    Operation, Queueing, Reclaim, StoredOutcome,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;

@@ -4,7 +4,7 @@ use super::request::Once;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, Operation, WorkReset};
+use lambda_lock_protocol::{self as protocol, Operation, WorkReset};
 use tracing::field::Empty;
 
 /// The result of a [reset](Once::reset).

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use crate::protocol::{self, LockKey, OnceRecord, Operation, StoredOutcome, from_epoch_millis};
+use lambda_lock_protocol::{self as protocol, LockKey, OnceRecord, Operation, StoredOutcome, from_epoch_millis};
 use std::fmt;
 use std::time::SystemTime;
 use tracing::Span;

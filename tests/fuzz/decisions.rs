@@ -5,11 +5,11 @@ use crate::rows::{self, Attribute, Row, Sketch, version};
 use crate::versions::GRANTS;
 use crate::{Checked, fuzz};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::protocol::Version;
-use lambda_lock::protocol::schema::{
+use lambda_lock::{Error, Lock, LockKey, ReleaseOutcome, SavedLock, TryAcquired};
+use lambda_lock_protocol::Version;
+use lambda_lock_protocol::schema::{
     DATA, ENDS, FREEZE_CHANGED_AT, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW,
 };
-use lambda_lock::{Error, Lock, LockKey, ReleaseOutcome, SavedLock, TryAcquired};
 use lambda_lock_testkit::{Process, Table};
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -153,7 +153,7 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
     let locks = scene.process.locks("asker");
     let (wrong, free) = (scene.row.wrong(), scene.is_free_by_condition());
     // A lease of zero has ended as soon as it is seen.
-    let lease = scene.row.text(LEASE).and_then(lambda_lock::protocol::Lease::parse);
+    let lease = scene.row.text(LEASE).and_then(lambda_lock_protocol::Lease::parse);
     let dead = lease.is_some_and(|lease| lease.duration().is_zero());
     let frozen = scene.row.has(FREEZE_REASON);
     let granted = free || wrong.is_empty() && !frozen && (scene.row.has(RELEASED) || dead);
@@ -168,7 +168,7 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
                 None => prop_assert!(false, "granted with the token {}, which is not larger than the row's", token),
             }
             let payload = match scene.row.0.get(DATA) {
-                Some(lambda_lock::protocol::Value::B(bytes)) => Some(bytes.as_slice()),
+                Some(lambda_lock_protocol::Value::B(bytes)) => Some(bytes.as_slice()),
                 _ => None,
             };
             prop_assert_eq!(lock.data(), payload);
@@ -300,7 +300,7 @@ fn resume(scene: &Scene<'_>, ends_after: i64) -> Checked {
 }
 
 fn lock_lease(row: &Json) -> u64 {
-    let lease = row[LEASE]["S"].as_str().and_then(lambda_lock::protocol::Lease::parse);
+    let lease = row[LEASE]["S"].as_str().and_then(lambda_lock_protocol::Lease::parse);
     lease.map_or(0, |lease| u64::try_from(lease.duration().as_millis()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::decisions::{LEASE_OF_OURS, OUR_TOKEN, Stage, all};
 use crate::rows::{self, Attribute, Sketch};
-use lambda_lock::protocol::schema::{
+use lambda_lock_protocol::schema::{
     DATA, ENDS, FREEZE_CHANGED_AT, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW,
 };
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Lease texts, compared with a reference that calculates with numbers of any length.
 
 use crate::{Checked, fuzz};
-use lambda_lock::protocol::{ClockBounds, Dialect, Lease, Observation};
+use lambda_lock_protocol::{ClockBounds, Dialect, Lease, Observation};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 use std::time::Duration;

@@ -4,10 +4,10 @@
 use crate::decisions::{LEASE_OF_OURS, Stage, is_invalid};
 use crate::rows::{Attribute, Sketch, of_any_type};
 use crate::{Checked, fuzz};
-use lambda_lock::protocol::schema::{
+use lambda_lock::{ReleaseOutcome, TryAcquired};
+use lambda_lock_protocol::schema::{
     ENDS, HELD_MILLIS, HELD_SPREAD, LAST_SLEEPER, LAST_TICKET, LEASE, OWNER, RELEASED, SERVED_TICKET, TOKEN, VERSION,
 };
-use lambda_lock::{ReleaseOutcome, TryAcquired};
 use proptest::prelude::*;
 use std::time::Duration;
 

@@ -5,11 +5,11 @@ use crate::rows::{Attribute, NUMBERS, Row, Sketch, lock_attributes, maybe, numbe
 use crate::versions::GRANTS;
 use crate::{Checked, fuzz};
 use lambda_lock::once::OnceState;
-use lambda_lock::protocol::schema::{
+use lambda_lock::{Error, ErrorKind};
+use lambda_lock_protocol::schema::{
     ATTEMPTS, ENDS, FIRST_SEEN, KEPT_UNTIL, LEASE, OUTCOME, OUTCOME_AT, OWNER, PAYLOAD, RELEASED, STATE, TOKEN, VERSION,
 };
-use lambda_lock::protocol::{OnceRecord, Schema};
-use lambda_lock::{Error, ErrorKind};
+use lambda_lock_protocol::{OnceRecord, Schema};
 use lambda_lock_testkit::{Process, Table};
 use proptest::prelude::*;
 use serde_json::Value as Json;

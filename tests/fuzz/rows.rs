@@ -4,10 +4,10 @@
 use crate::numbers::Decimal;
 use crate::versions::{self, GRANTS};
 use crate::{Checked, fuzz, leases};
-use lambda_lock::protocol::schema::{
+use lambda_lock_protocol::schema::{
     DATA, ENDS, FREEZE_CHANGED_AT, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW,
 };
-use lambda_lock::protocol::{Item, Lease, Record, Schema, Value, Version};
+use lambda_lock_protocol::{Item, Lease, Record, Schema, Value, Version};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use crate::versions::GRANTS;
 use crate::{fuzz, leases, versions};
-use lambda_lock::protocol::{Dialect, Instants, Lease, Schema, Settings, Version};
 use lambda_lock::{Observation, SavedLock};
+use lambda_lock_protocol::{Dialect, Instants, Lease, Schema, Settings, Version};
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
 use std::time::{Duration, UNIX_EPOCH};

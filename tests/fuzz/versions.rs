@@ -1,7 +1,7 @@
 //! Versions: which texts are versions of ours, and in which order.
 
 use crate::{Checked, fuzz};
-use lambda_lock::protocol::{OURS, Stamp, Version};
+use lambda_lock_protocol::{OURS, Stamp, Version};
 use proptest::prelude::*;
 
 pub(crate) const GRANTS: [&str; 2] = ["0123456789ab4def8123456789abcdef", "fedcba9876544210bedcba9876543210"];

@@ -5,7 +5,7 @@ use super::crate_requests::{
 };
 use super::node::{Node, Scene};
 use crate::options::{Options, Poll};
-use lambda_lock::protocol::{Lease, Observation};
+use lambda_lock_protocol::{Lease, Observation};
 use serde_json::{Value, json};
 use std::time::Duration;
 

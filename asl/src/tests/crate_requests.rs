@@ -2,8 +2,8 @@
 
 use super::node::Scene;
 use crate::options::Options;
-use lambda_lock::SavedLock;
-use lambda_lock::protocol::{
+use lambda_lock_protocol::SavedLock;
+use lambda_lock_protocol::{
     AcquireOptions, Acquired, Action, Answer, AttributesChange, DataChange, Driven, Expression, Failure, Instants,
     Item, LockKey, Now, Observation, Queueing, Reclaim, ReleaseOptions, Request, Schema, Settings, Step, Steps, Value,
     WallClock, acquire, release, renew,

@@ -8,7 +8,7 @@ mod node;
 mod options;
 
 use crate::options::{Options, Poll};
-use lambda_lock::Dialect;
+use lambda_lock_protocol::Dialect;
 use node::Node;
 use serde_json::Value;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, Next,
 use crate::convert::millis;
 use crate::request::{answer, rendered};
 use crate::shared::Shared;
-use lambda_lock::protocol::{
+use lambda_lock_protocol::{
     Acquired, Failure, Instants, Now, Record, Released, Returns, Step, Steps, WallClock, millis_rounded_up,
 };
 use std::rc::Rc;

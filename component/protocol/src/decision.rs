@@ -9,8 +9,8 @@ use crate::convert::millis;
 use crate::error::{failed, released_without_data};
 use crate::hold::{Hold, Lock};
 use crate::shared::Shared;
-use lambda_lock::LockKey;
-use lambda_lock::protocol::{Acquired, Failure, Operation, Record, Released};
+use lambda_lock_protocol::LockKey;
+use lambda_lock_protocol::{Acquired, Failure, Operation, Record, Released};
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -2,8 +2,8 @@
 
 use crate::bindings::exports::lambda_lock::lock::types::{Error, ErrorKind};
 use crate::call::NoVerdict;
-use lambda_lock::LockKey;
-use lambda_lock::protocol::{Failure, Invalid, Operation, Rejection};
+use lambda_lock_protocol::LockKey;
+use lambda_lock_protocol::{Failure, Invalid, Operation, Rejection};
 
 fn error(kind: ErrorKind, message: String) -> Error {
     Error { kind, message, cause: None }

@@ -1,7 +1,7 @@
 //! What is known about a lock that was granted to the host.
 
 use crate::shared::Shared;
-use lambda_lock::protocol::{Failure, Holding};
+use lambda_lock_protocol::{Failure, Holding};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::lost;
 use crate::hold::{Lent, Lock, State};
 use crate::request::{data_change, fence};
-use lambda_lock::protocol::{self, Lease, SavedLock, Steps};
+use lambda_lock_protocol::{self as protocol, Lease, SavedLock, Steps};
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -5,8 +5,8 @@ use crate::bindings::exports::lambda_lock::lock::types::{
     self, Attribute, AttributeValue, NamePlaceholder, ValuePlaceholder,
 };
 use crate::shared::Shared;
-use lambda_lock::LockKey;
-use lambda_lock::protocol::{Action, Answer, DataChange, Expression, Holding, Item, Request, Returns, Schema, Value};
+use lambda_lock_protocol::LockKey;
+use lambda_lock_protocol::{Action, Answer, DataChange, Expression, Holding, Item, Request, Returns, Schema, Value};
 
 pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Request, Returns) {
     let schema = &shared.settings.schema;

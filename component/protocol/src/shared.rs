@@ -1,6 +1,6 @@
 //! The state that all operations on a table share.
 
-use lambda_lock::protocol::Settings;
+use lambda_lock_protocol::Settings;
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -10,11 +10,11 @@ use crate::decision::Decision;
 use crate::hold::Lock;
 use crate::request::data_change;
 use crate::shared::Shared;
-use lambda_lock::protocol::{
-    self, AcquireOptions, AttributesChange, ClockBounds, DataChange, Lease, Queueing, Reclaim, ReleaseOptions,
-    SavedLock, Schema, Steps, Ttl,
+use lambda_lock_protocol::{
+    self as protocol, AcquireOptions, AttributesChange, ClockBounds, DataChange, Lease, Queueing, Reclaim,
+    ReleaseOptions, SavedLock, Schema, Steps, Ttl,
 };
-use lambda_lock::{Dialect, LockKey};
+use lambda_lock_protocol::{Dialect, LockKey};
 use std::rc::Rc;
 use std::time::Duration;
 

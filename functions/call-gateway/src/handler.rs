@@ -1,8 +1,9 @@
 //! One call: take a place, call the gateway, release the place.
 
 use crate::gateway::{Called, Gateway};
-use lambda_lock::protocol::{LONGEST_KEY, LONGEST_SORT_KEY};
-use lambda_lock::{Budget, DEFAULT_GRACE, LockClient, LockKey, MOST_PLACES, Permit, ReleaseOutcome};
+use lambda_lock::{
+    Budget, DEFAULT_GRACE, LONGEST_KEY, LONGEST_SORT_KEY, LockClient, LockKey, MOST_PLACES, Permit, ReleaseOutcome,
+};
 use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, Fields, optional};
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};

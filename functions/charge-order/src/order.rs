@@ -1,7 +1,7 @@
 //! The request and the response.
 
 use crate::simulate::Simulate;
-use lambda_lock::protocol::LONGEST_SORT_KEY;
+use lambda_lock::LONGEST_SORT_KEY;
 use lambda_lock_functions::{Failure, Fields};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -17,7 +17,7 @@ use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
 use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use lambda_lock::LockClient;
-use lambda_lock::protocol::Schema;
+use lambda_lock_protocol::Schema;
 use std::time::Duration;
 
 /// The root certificates of Amazon Trust Services. The build script picks them out of Mozilla's.

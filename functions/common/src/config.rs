@@ -6,8 +6,8 @@ use crate::metrics::Metrics;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_types::endpoint_config::AccountIdEndpointMode;
-use lambda_lock::protocol::{Schema, Ttl, schema};
 use lambda_lock::{Dialect, LockClient};
+use lambda_lock_protocol::{Schema, Ttl, schema};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::fmt;
@@ -118,7 +118,7 @@ impl fmt::Debug for Config {
 
 fn max_clock_skew(environment: &Environment<'_>) -> Result<Option<Duration>, ConfigError> {
     match optional(environment, "LOCK_MAX_CLOCK_SKEW_MS")?.as_deref() {
-        None => Ok(lambda_lock::protocol::ClockBounds::default().max_clock_skew()),
+        None => Ok(lambda_lock_protocol::ClockBounds::default().max_clock_skew()),
         Some("off") => Ok(None),
         Some(text) => {
             let millis: u32 = text.parse().map_err(|_| {

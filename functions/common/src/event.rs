@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use crate::quote::short;
-use lambda_lock::protocol::millis_rounded_up;
+use lambda_lock_protocol::millis_rounded_up;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use std::time::Duration;

@@ -4,7 +4,7 @@
 
 use crate::environment::{ConfigError, Environment, flag, optional, required};
 use lambda_lock::LockKey;
-use lambda_lock::protocol::once;
+use lambda_lock_protocol::once;
 use lambda_runtime::{LambdaInvocation, Service};
 use metrique_writer_core::format::Format;
 use metrique_writer_core::unit::NegativeScale;

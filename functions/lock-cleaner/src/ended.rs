@@ -1,6 +1,5 @@
 //! Reads from EventBridge's event which execution ended, and with which status.
-
-use lambda_lock::protocol::LONGEST_NAME;
+use lambda_lock::LONGEST_NAME;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 
 use crate::ended::Ended;
 use crate::index::Index;
-use lambda_lock::protocol::WAKE;
 use lambda_lock::{Budget, LockClient, LockKey, ReleaseOutcome, Sleeper};
 use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, Fields, Waker, optional};
+use lambda_lock_protocol::WAKE;
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use std::time::Duration;

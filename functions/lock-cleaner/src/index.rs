@@ -7,8 +7,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::LockKey;
-use lambda_lock::protocol::schema::WORKFLOW;
 use lambda_lock_functions::{Config, ConfigError, Failure, with_causes};
+use lambda_lock_protocol::schema::WORKFLOW;
 use std::collections::HashMap;
 
 const NAME: &str = "byWorkflow";

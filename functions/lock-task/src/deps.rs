@@ -2,8 +2,7 @@
 
 use crate::trust::Trust;
 use lambda_lock::lambda::tenant_prefix;
-use lambda_lock::protocol::LONGEST_KEY;
-use lambda_lock::{LockClient, LockKey};
+use lambda_lock::{LONGEST_KEY, LockClient, LockKey};
 use lambda_lock_functions::{Config, ConfigError, Environment, Failure, Waker, flag, optional};
 use lambda_runtime::Context;
 use std::sync::Arc;

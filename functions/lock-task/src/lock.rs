@@ -3,10 +3,10 @@
 use crate::deps::Deps;
 use crate::time::epoch_millis;
 use crate::trust::NotOurs;
-use lambda_lock::protocol::once::NAMESPACE;
-use lambda_lock::protocol::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, Lease, Version, WAKE};
-use lambda_lock::{LockKey, SavedLock, SavedLockSet};
+use lambda_lock::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, LockKey, SavedLock, SavedLockSet};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
+use lambda_lock_protocol::once::NAMESPACE;
+use lambda_lock_protocol::{Lease, Version, WAKE};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -3,8 +3,7 @@
 use crate::deps::Deps;
 use crate::lock::key;
 use crate::time::epoch_millis;
-use lambda_lock::protocol::LONGEST_NAME;
-use lambda_lock::{LockKey, PeekedLock};
+use lambda_lock::{LONGEST_NAME, LockKey, PeekedLock};
 use lambda_lock_functions::{Failure, Fields, beginning};
 use serde_json::{Value, json};
 use std::time::SystemTime;

@@ -4,7 +4,7 @@ use crate::deps::Deps;
 use crate::lock::{LockJson, Locks, lease, saved_set};
 use crate::refusal::of_field;
 use crate::time::Time;
-use lambda_lock::protocol::LONGEST_LEASE;
+use lambda_lock::LONGEST_LEASE;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -5,8 +5,7 @@
 
 use crate::time::epoch_millis;
 use hmac::{Hmac, KeyInit, Mac};
-use lambda_lock::Observation;
-use lambda_lock::protocol::LONGEST_LEASE;
+use lambda_lock::{LONGEST_LEASE, Observation};
 use lambda_lock_functions::{ConfigError, Environment, flag, optional};
 use serde_json::Value;
 use sha2::Sha256;

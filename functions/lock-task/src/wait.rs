@@ -4,8 +4,7 @@ use crate::deps::Deps;
 use crate::lock::{new_key, resolved};
 use crate::observed::Observed;
 use crate::wanted::Wanted;
-use lambda_lock::protocol::LONGEST_NAME;
-use lambda_lock::{LockKey, Observation};
+use lambda_lock::{LONGEST_NAME, LockKey, Observation};
 use lambda_lock_functions::{Failure, Fields, LONGEST_TASK_TOKEN, Waker};
 use serde_json::{Value, json};
 

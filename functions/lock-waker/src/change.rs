@@ -4,9 +4,9 @@
 //! DynamoDB's JSON. A deleted item has no image.
 
 use lambda_lock::LockKey;
-use lambda_lock::protocol::once::NAMESPACE;
-use lambda_lock::protocol::{Item, Line, Record, Schema, Value, WAKE, schema};
 use lambda_lock_functions::{Config, Failure};
+use lambda_lock_protocol::once::NAMESPACE;
+use lambda_lock_protocol::{Item, Line, Record, Schema, Value, WAKE, schema};
 use serde_json::Value as Json;
 use std::ops::RangeInclusive;
 

@@ -1,6 +1,5 @@
 //! Reads a request: the step, the grant under which it runs, and the failures to simulate.
-
-use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
+use lambda_lock::{LONGEST_KEY, LONGEST_NAME};
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 use std::time::Duration;

@@ -4,8 +4,9 @@
 use crate::tick::{self, LONGEST_TICK};
 use crate::work::{WorkError, work};
 use lambda_lock::once::{Attempt, OnceState, Started};
-use lambda_lock::protocol::{LONGEST_KEY, LONGEST_NAME};
-use lambda_lock::{Budget, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired};
+use lambda_lock::{
+    Budget, LONGEST_KEY, LONGEST_NAME, LONGEST_SORT_KEY, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired,
+};
 use lambda_lock_functions::{
     AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional, quoted, within_lease,
 };
@@ -28,7 +29,7 @@ impl Deps {
         let key = format!("job/{name}");
         // If the table has a sort key, it gets the same text.
         let sort_key = config.has_sort_key().then(|| key.clone());
-        let longest = if sort_key.is_some() { lambda_lock::protocol::LONGEST_SORT_KEY } else { LONGEST_KEY };
+        let longest = if sort_key.is_some() { LONGEST_SORT_KEY } else { LONGEST_KEY };
         let once_per_tick = flag(environment, "ONCE_PER_TICK")?.unwrap_or(false);
         let longest = if once_per_tick { longest - LONGEST_TICK } else { longest };
         if key.len() > longest {

@@ -2,8 +2,8 @@
 //! every kind.
 
 use crate::scene::{LEASE, POLL, SKEW, Scene};
-use lambda_lock::protocol::WAKE;
 use lambda_lock_local::history;
+use lambda_lock_protocol::WAKE;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -3,11 +3,11 @@
 
 use crate::grants::Grants;
 use crate::scene::{LEASE, PATIENCE, Scene, definition};
-use lambda_lock::protocol::WAKE;
 use lambda_lock::{Budget, ErrorKind};
 use lambda_lock_local::authorize::{Call, Fate};
 use lambda_lock_local::states::{Asked, Definition, Execution};
 use lambda_lock_local::{Change, history};
+use lambda_lock_protocol::WAKE;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::env;

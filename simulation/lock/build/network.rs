@@ -1,6 +1,6 @@
 //! Puts a simulated network under the client. The network itself is in `src/simulation.rs` of this package.
 
-use crate::edit::Edit;
+use lambda_lock_copy::Edit;
 
 const NAME: &str = "the simulated network";
 

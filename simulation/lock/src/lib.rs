@@ -3,6 +3,4 @@
 
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
 
-pub mod mistakes;
-mod requests;
 pub mod simulation;

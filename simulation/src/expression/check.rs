@@ -5,7 +5,7 @@
 use super::number::Decimal;
 use super::parse::{Condition, Operand, Set, Update};
 use super::{Order, changes, condition, named};
-use lambda_lock::protocol::{Expression, Value};
+use lambda_lock_protocol::{Expression, Value};
 use std::cmp::Ordering;
 
 /// The maximum length of an expression, in bytes.

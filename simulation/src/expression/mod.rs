@@ -9,7 +9,7 @@ mod number;
 mod parse;
 
 pub use check::complaint;
-use lambda_lock::protocol::{Expression, Item, Returns, Value};
+use lambda_lock_protocol::{Expression, Item, Returns, Value};
 pub(crate) use number::Decimal;
 use parse::{Condition, Operand, Set, Text, Update};
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 use super::{Granted, Invariant, Ledger, Written};
 use crate::plan::Plan;
 use crate::table::Mark;
-use lambda_lock::protocol::Grant;
+use lambda_lock_protocol::Grant;
 
 /// A resource outside of the lock table that refuses smaller tokens.
 #[derive(Clone, Debug, Default)]

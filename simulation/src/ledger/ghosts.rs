@@ -3,7 +3,7 @@
 use super::{CallKind, Ended, Invariant, Ledger, Reclaims, Written};
 use crate::plan::Plan;
 use crate::table::Mark;
-use lambda_lock::protocol::Grant;
+use lambda_lock_protocol::Grant;
 
 impl Ledger {
     /// A grant that is applied when nobody waits for it any more.

@@ -15,7 +15,7 @@ use crate::table::Mark;
 use commits::Commit;
 use fencing::Resource;
 pub use invariant::{Invariant, Violation};
-use lambda_lock::protocol::Grant;
+use lambda_lock_protocol::Grant;
 
 pub(crate) type ProcessId = usize;
 

@@ -2,7 +2,7 @@
 
 use super::{Invariant, Ledger, Written};
 use crate::table::Mark;
-use lambda_lock::protocol::Grant;
+use lambda_lock_protocol::Grant;
 
 impl Ledger {
     pub(super) fn not_after_its_result(&mut self, key: usize, grant: Grant) {

@@ -4,7 +4,7 @@ use super::Lock;
 use super::operations::{Next, grant_of, owner, replay};
 use super::sometimes::count;
 use super::state::{Call, Caller, Input, KEYS, Message, Sent, State, WaitsFor, print_of};
-use lambda_lock::protocol::{
+use lambda_lock_protocol::{
     Acquired, AcquiredAll, Answer, FailedAcquire, Failure, HolderSeen, Holding, Item, Released, Value, schema,
 };
 use std::sync::Arc;

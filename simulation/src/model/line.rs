@@ -8,7 +8,7 @@ use super::operations::instants;
 use super::sometimes::count;
 use super::state::{Call, Message, Row, State};
 use super::{EPOCH, Happening, Lock, TICK};
-use lambda_lock::protocol::{Action, Item, Request, Value, schema};
+use lambda_lock_protocol::{Action, Item, Request, Value, schema};
 use stateright::Model;
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,8 +15,8 @@ mod requests;
 mod sometimes;
 mod state;
 
-use lambda_lock::mistakes::{self, Mistake};
-use lambda_lock::protocol::{Answer, ClockBounds, Settings};
+use lambda_lock_protocol::mistakes::{self, Mistake};
+use lambda_lock_protocol::{Answer, ClockBounds, Settings};
 use sometimes::{Sometimes, count};
 pub use state::{Call, State};
 use state::{Caller, KEYS, Message, Sent, WaitsFor};

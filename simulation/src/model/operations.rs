@@ -3,10 +3,10 @@
 
 use super::state::{Call, Input, KEYS, Sent, print_of};
 use super::{Asking, EPOCH, LEASE, SETTINGS, TICK};
-use lambda_lock::protocol::{
-    self, AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AttributesChange, DataChange, FailedAcquire,
-    Failure, Holding, Instants, LockKey, Now, Queueing, Reclaim, ReleaseOptions, Released, Step, Steps, WallClock,
-    WantedLock,
+use lambda_lock_protocol::{
+    self as protocol, AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AttributesChange, DataChange,
+    FailedAcquire, Failure, Holding, Instants, LockKey, Now, Queueing, Reclaim, ReleaseOptions, Released, Step, Steps,
+    WallClock, WantedLock,
 };
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::state::{Landing, Message, Sent, State, print_of, sorted};
 use super::{Asking, Lock, SETTINGS};
 use crate::expression;
 use crate::expression::Outcome;
-use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, Request, Scope, Value};
+use lambda_lock_protocol::{Action, Answer, Expression, Item, LockKey, Request, Scope, Value};
 use std::sync::Arc;
 
 impl Lock {

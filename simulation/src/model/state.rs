@@ -3,7 +3,7 @@
 use super::CALLERS;
 use super::line::Line;
 use super::operations::instants;
-use lambda_lock::protocol::{Action, Answer, Holding, Item, LockKey, Request, TransactionId, Value, schema};
+use lambda_lock_protocol::{Action, Answer, Holding, Item, LockKey, Request, TransactionId, Value, schema};
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use super::port::Wire;
 use super::table::{is_held, version};
 use super::world::{Nanos, Role, State, World, nanos};
 use crate::ledger::Invariant;
-use lambda_lock::protocol::{
+use lambda_lock_protocol::{
     AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, AttributesChange, DataChange,
     FailedCommit, Failure, Holding, LockKey, PendingCommit, Places, Queueing, Reclaim, ReleaseOptions, Settings, Value,
     WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of, commit, commit_and_release, release, renew, schema,

@@ -4,7 +4,7 @@ use super::table::version;
 use super::world::Nanos;
 use crate::counts::Counts;
 use crate::ledger::{Invariant, Violation};
-use lambda_lock::protocol::{Grant, Holding, Item, Value, schema};
+use lambda_lock_protocol::{Grant, Holding, Item, Value, schema};
 
 /// The grant on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

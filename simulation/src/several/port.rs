@@ -1,7 +1,7 @@
 //! How a process reads its clocks, sends and waits.
 
 use super::world::{Event, Nanos, Sent, World, nanos};
-use lambda_lock::protocol::{Answer, Instants, LockKey, Now, Port, Request, WallClock};
+use lambda_lock_protocol::{Answer, Instants, LockKey, Now, Port, Request, WallClock};
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;

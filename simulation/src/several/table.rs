@@ -4,7 +4,7 @@ use super::ledger::Grants;
 use super::world::{Event, MILLI, Nanos, Sent, State};
 use crate::expression;
 use crate::table::{TOKEN_MEMORY, Typed};
-use lambda_lock::protocol::{
+use lambda_lock_protocol::{
     Action, Answer, Expression, FailedWrite, Item, LockKey, Request, TransactionId, Value, Version, schema,
 };
 

@@ -5,7 +5,7 @@ use super::table::{Pending, Transactions};
 use crate::clocks::EPOCH;
 use crate::table::Rows;
 use fastrand::Rng;
-use lambda_lock::protocol::{Answer, ClockBounds, Instants, Item, LockKey, Request, Schema, Settings, Value, schema};
+use lambda_lock_protocol::{Answer, ClockBounds, Instants, Item, LockKey, Request, Schema, Settings, Value, schema};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -350,7 +350,7 @@ pub(super) fn nanos(duration: Duration) -> Nanos {
 }
 
 fn is_peek(sent: &Sent) -> bool {
-    matches!(sent, Sent::Alone(request) if request.action == lambda_lock::protocol::Action::Peek)
+    matches!(sent, Sent::Alone(request) if request.action == lambda_lock_protocol::Action::Peek)
 }
 
 fn brief(sent: &Sent) -> String {

@@ -4,8 +4,8 @@ use super::roles::WORKFLOW;
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Reclaims};
 use crate::world::State;
-use lambda_lock::protocol::{Grant, Queueing, Version};
 use lambda_lock::{Error, ErrorKind, Held, Lock, SavedLock, TryAcquired};
+use lambda_lock_protocol::{Grant, Queueing, Version};
 use std::time::Duration;
 
 impl Me {

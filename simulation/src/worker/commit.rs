@@ -5,8 +5,8 @@ use crate::ledger::{CallKind, Ended, Invariant};
 use crate::table::WORK;
 use crate::world::{Event, Fenced};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::protocol::{Expression, Grant, Value};
 use lambda_lock::{CommitOutcome, Error, Lock};
+use lambda_lock_protocol::{Expression, Grant, Value};
 use std::time::Duration;
 
 /// One of the caller's own writes, identified by its number.

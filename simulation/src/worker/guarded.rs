@@ -5,8 +5,8 @@
 
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
-use lambda_lock::protocol::Grant;
 use lambda_lock::{Error, Lock};
+use lambda_lock_protocol::Grant;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};

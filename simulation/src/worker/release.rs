@@ -2,8 +2,8 @@
 
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{CallKind, Ended, Invariant};
-use lambda_lock::protocol::Grant;
 use lambda_lock::{Error, Lock, ReleaseOutcome};
+use lambda_lock_protocol::Grant;
 use std::time::Duration;
 
 impl Me {

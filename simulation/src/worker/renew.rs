@@ -2,8 +2,8 @@
 
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{CallKind, Ended, Invariant};
-use lambda_lock::protocol::Grant;
 use lambda_lock::{Budget, Error, Lock, SavedLock};
+use lambda_lock_protocol::Grant;
 
 impl Me {
     pub(super) async fn resume(&self, key: usize, token: SavedLock) -> Option<Lock> {

@@ -3,8 +3,8 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use crate::world::Event;
-use lambda_lock::protocol::OURS;
 use lambda_lock::{Budget, Lock, Observation, SavedLock, TryAcquired};
+use lambda_lock_protocol::OURS;
 use std::time::Duration;
 
 /// The workflow for which some locks are held.

@@ -6,7 +6,7 @@ use crate::clocks::{Clocks, Nanos};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, ProcessId};
 use crate::table::{TOKEN_MEMORY, Typed};
 use crate::worker::Role;
-use lambda_lock::protocol::Instants;
+use lambda_lock_protocol::Instants;
 use std::time::Duration;
 
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use crate::clocks::Nanos;
 use crate::ledger::ProcessId;
 use crate::peer::Op;
 use crate::worker::Role;
-use lambda_lock::protocol::Expression;
 use lambda_lock::{Observation, SavedLock};
+use lambda_lock_protocol::Expression;
 use std::cmp::Reverse;
 
 pub(crate) enum Event {

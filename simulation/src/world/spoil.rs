@@ -5,7 +5,7 @@ use super::{State, nanos};
 use crate::clocks::EPOCH;
 use crate::expression::Decimal;
 use crate::table::Mark;
-use lambda_lock::protocol::{Value, schema};
+use lambda_lock_protocol::{Value, schema};
 use std::time::Duration;
 
 /// What was written, and what was there before.

@@ -10,10 +10,10 @@ use crate::peer::{Op, What};
 use crate::plan::RETENTION;
 use crate::sdk::{self, Http};
 use crate::table::{Kind, Mark, TOKEN_MEMORY, Typed};
-use lambda_lock::protocol::Answer;
-use lambda_lock::protocol::schema::RELEASED;
-use lambda_lock::protocol::{Value, schema};
 use lambda_lock::simulation::meaning_of_reasons;
+use lambda_lock_protocol::Answer;
+use lambda_lock_protocol::schema::RELEASED;
+use lambda_lock_protocol::{Value, schema};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A request in flight.

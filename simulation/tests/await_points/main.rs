@@ -7,8 +7,8 @@ mod commits;
 mod works;
 mod world;
 
-use lambda_lock::protocol::Version;
 use lambda_lock::{Error, Lock, ReleaseOutcome, TryAcquired};
+use lambda_lock_protocol::Version;
 use std::time::Duration;
 use world::{Arrival, Fault, Shared, drive, faults};
 

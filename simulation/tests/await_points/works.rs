@@ -6,7 +6,7 @@ use crate::world::{Arrival, Fault, Shared, drive, faults};
 use crate::{LEASE, OVER, learnt};
 use lambda_lock::Error;
 use lambda_lock::once::{Attempt, Started};
-use lambda_lock::protocol::{OnceRecord, Schema};
+use lambda_lock_protocol::{OnceRecord, Schema};
 
 /// Starts the work without waiting for another caller that does it.
 fn start(shared: &Shared, owner: &str) -> Option<Result<Started<u32>, Error>> {

@@ -1,9 +1,9 @@
 //! The world of the calls that are cut: a table, a clock that advances when a call waits, and the faults of one call.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::protocol::{Answer, Instants, Item, LockKey, Record, Request, Schema, Version};
 use lambda_lock::simulation::{Network, Reply, Replying};
 use lambda_lock::{Clock, LockClient, SharedClock, Sleep};
+use lambda_lock_protocol::{Answer, Instants, Item, LockKey, Record, Request, Schema, Version};
 use lambda_lock_simulation::Rows;
 use std::future::Future;
 use std::pin::{Pin, pin};

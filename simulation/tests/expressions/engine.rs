@@ -13,9 +13,9 @@ use aws_sdk_dynamodb::types::{
 };
 use aws_smithy_types::base64;
 use lambda_lock::LockClient;
-use lambda_lock::protocol::{Action, Answer, Item, LockKey, Request, Schema, Value};
 use lambda_lock::simulation::{Network, Real};
 use lambda_lock_local::config;
+use lambda_lock_protocol::{Action, Answer, Item, LockKey, Request, Schema, Value};
 use serde_json::Value as Json;
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,7 @@
 //! The expected outcome of an operation, computed without a DynamoDB.
 
 use crate::requests::Operation;
-use lambda_lock::protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Schema, Value};
+use lambda_lock_protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Schema, Value};
 use lambda_lock_simulation::{Rows, expression};
 use std::collections::BTreeMap;
 

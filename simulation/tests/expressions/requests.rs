@@ -2,7 +2,7 @@
 
 use crate::writes::{self, Write};
 use fastrand::Rng;
-use lambda_lock::protocol::{
+use lambda_lock_protocol::{
     Action, AttributesChange, DataChange, Dialect, EarlierNames, FrozenRow, Grant, HoldTimes, Item, Lease, LineRule,
     LineUpdate, LockKey, NewGrant, NextToken, OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value,
     Version,

@@ -6,7 +6,7 @@ use crate::evaluation::{Attributes, Outcome, reason, sorted};
 use crate::requests::Sequence;
 use crate::writes::{self, Write};
 use fastrand::Rng;
-use lambda_lock::protocol::{
+use lambda_lock_protocol::{
     Action, Answer, Expression, Item, LineRule, LockKey, NextToken, Request, Schema, TransactionId,
 };
 use lambda_lock_simulation::{Rows, expression};

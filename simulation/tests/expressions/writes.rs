@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use fastrand::Rng;
-use lambda_lock::protocol::{Expression, Item, Value};
+use lambda_lock_protocol::{Expression, Item, Value};
 use lambda_lock_simulation::expression;
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@ use super::settings::Settings;
 use super::when_held::Refuse;
 use crate::client::LockClient;
 use crate::engine::error::Held;
-use crate::protocol::LockKey;
+use lambda_lock_protocol::LockKey;
 use std::fmt;
 use std::time::Duration;
 use tower::Layer;

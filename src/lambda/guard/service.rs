@@ -7,7 +7,7 @@ use crate::engine::error::Error;
 use crate::lock::acquire::TryAcquired;
 use crate::lock::guard::Lock;
 use crate::lock::validity::Validity;
-use crate::protocol::{LockKey, SavedLock};
+use lambda_lock_protocol::{LockKey, SavedLock};
 use lambda_runtime::{Context, LambdaEvent};
 use std::fmt;
 use std::future::Future;

@@ -4,7 +4,7 @@ use crate::client::LockClient;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::lambda::tenant::tenant_prefix;
-use crate::protocol::Invalid;
+use lambda_lock_protocol::Invalid;
 use lambda_runtime::Context;
 use std::time::Duration;
 

@@ -10,9 +10,9 @@ use crate::lock::acquire::{Trying, Waiting, may_hold};
 use crate::lock::guard::Lock;
 use crate::lock::renew::Renewable;
 use crate::lock::validity::Validity;
-use crate::protocol::{
-    self, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Holding, Invalid,
-    LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
+use lambda_lock_protocol::{
+    self as protocol, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Holding,
+    Invalid, LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};

@@ -8,8 +8,10 @@ use crate::engine::report::Report;
 use crate::engine::transaction;
 use crate::lock::commit::{CommitOutcome, fence, span};
 use crate::lock::guard::Lock;
-use crate::protocol::{self, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Operation, PendingCommit};
 use aws_sdk_dynamodb::types::TransactWriteItem;
+use lambda_lock_protocol::{
+    self as protocol, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Operation, PendingCommit,
+};
 
 impl<Grants> HeldLocks<Grants> {
     /// Returns one [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for each lock, for a transaction of your

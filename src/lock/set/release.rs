@@ -8,7 +8,7 @@ use crate::engine::budget::Budget;
 use crate::engine::error::{Error, ErrorKind};
 use crate::engine::report;
 use crate::lock::guard::Lock;
-use crate::protocol::{LockKey, Released, SavedLock};
+use lambda_lock_protocol::{LockKey, Released, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

@@ -9,7 +9,7 @@ use crate::lock::acquire::Reclaiming;
 use crate::lock::guard::Lock;
 use crate::lock::release::{Release, not_released};
 use crate::lock::resume::Resume;
-use crate::protocol::{AcquireAllOptions, Invalid, LockKey, Reclaim, SavedLock, WantedLock};
+use lambda_lock_protocol::{AcquireAllOptions, Invalid, LockKey, Reclaim, SavedLock, WantedLock};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::future::{Future, IntoFuture};

@@ -1,11 +1,11 @@
 //! What the caller of an acquire asks for, and what it gets.
 
-use crate::protocol::attributes::{Attribute, AttributesChange};
-use crate::protocol::holding::{Holding, PendingCommit};
-use crate::protocol::key::LockKey;
-use crate::protocol::observation::Observation;
-use crate::protocol::request::DataChange;
-use crate::protocol::version::Version;
+use crate::attributes::{Attribute, AttributesChange};
+use crate::holding::{Holding, PendingCommit};
+use crate::key::LockKey;
+use crate::observation::Observation;
+use crate::request::DataChange;
+use crate::version::Version;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]

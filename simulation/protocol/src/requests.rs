@@ -1,7 +1,7 @@
 //! Mistakes in the expressions of requests. They are made in the finished expression.
 
 use crate::mistakes::{self, Mistake};
-use crate::protocol::{Action, Expression, OURS, Request, Value, Version};
+use crate::{Action, Expression, OURS, Request, Value, Version};
 use std::cell::Cell;
 
 /// The versions of a grant up to a stamp.

@@ -1,17 +1,17 @@
 //! Which rows a call may take: because they are free, because their holder is dead, or because the call reclaims them.
 
 use super::options::{HolderSeen, Reclaim};
-use crate::protocol::attributes::EarlierNames;
-use crate::protocol::clock_bounds::ClockBounds;
-use crate::protocol::observation::HolderWatch;
-use crate::protocol::port::Now;
-use crate::protocol::record::Record;
-use crate::protocol::request::{LineRule, NextToken};
-use crate::protocol::version::Version;
+use crate::attributes::EarlierNames;
+use crate::clock_bounds::ClockBounds;
+use crate::observation::HolderWatch;
+use crate::port::Now;
+use crate::record::Record;
+use crate::request::{LineRule, NextToken};
+use crate::version::Version;
 
 /// The write that makes a row ours.
 #[derive(Clone, Debug)]
-pub(in crate::protocol) enum Write {
+pub(crate) enum Write {
     Claim,
     Take { seen: String, held: bool, reclaims: bool, line: LineRule, token: NextToken, names: EarlierNames },
 }
@@ -19,7 +19,7 @@ pub(in crate::protocol) enum Write {
 impl Write {
     /// Takes over exactly this version. Under a peer's version the row's token may be stale, so the new token is also
     /// at least as large as the clock.
-    pub(in crate::protocol) fn take(record: &Record, reclaims: bool, line: LineRule, now: &Now) -> Self {
+    pub(crate) fn take(record: &Record, reclaims: bool, line: LineRule, now: &Now) -> Self {
         let token = if record.is_ours() {
             NextToken::FromRow
         } else {
@@ -31,7 +31,7 @@ impl Write {
 
     /// Takes a saved lock, whose row was not read. A released lock can be reclaimed too, so this does not ask for a
     /// held one.
-    pub(in crate::protocol) fn reclaim(saved: &Version) -> Self {
+    pub(crate) fn reclaim(saved: &Version) -> Self {
         let (line, token, names) = (LineRule::Ignored, NextToken::FromRow, EarlierNames::Unseen);
         Write::Take { seen: saved.to_string(), held: false, reclaims: true, line, token, names }
     }
@@ -39,15 +39,15 @@ impl Write {
 
 /// Who wants a lock.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::protocol) struct Candidate<'a> {
-    pub(in crate::protocol) owner: &'a str,
-    pub(in crate::protocol) reclaim: &'a Reclaim,
-    pub(in crate::protocol) clock_bounds: &'a ClockBounds,
+pub(crate) struct Candidate<'a> {
+    pub(crate) owner: &'a str,
+    pub(crate) reclaim: &'a Reclaim,
+    pub(crate) clock_bounds: &'a ClockBounds,
 }
 
 impl Candidate<'_> {
     /// Whether this call may take the row.
-    pub(in crate::protocol) fn would_take(&self, now: &Now, watch: &HolderWatch) -> bool {
+    pub(crate) fn would_take(&self, now: &Now, watch: &HolderWatch) -> bool {
         let record = watch.record();
         if record.freeze_reason.is_some() {
             // Its holder may still hand it over to itself. Nobody else is granted it, dead or alive.
@@ -57,7 +57,7 @@ impl Candidate<'_> {
     }
 
     /// Whether the call takes this row even from a living holder.
-    pub(in crate::protocol) fn reclaims(&self, record: &Record) -> bool {
+    pub(crate) fn reclaims(&self, record: &Record) -> bool {
         match self.reclaim {
             Reclaim::Nobody => false,
             Reclaim::SameOwner => self.is_same_owner(record),
@@ -68,12 +68,12 @@ impl Candidate<'_> {
         }
     }
 
-    pub(in crate::protocol) fn is_same_owner(&self, record: &Record) -> bool {
+    pub(crate) fn is_same_owner(&self, record: &Record) -> bool {
         record.is_ours() && record.owner == self.owner
     }
 
     /// The holder of the row, as this call saw it.
-    pub(in crate::protocol) fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
+    pub(crate) fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
         let record = watch.record();
         let waiting = record.believable_line().map_or(0, |line| line.waiting());
         HolderSeen {

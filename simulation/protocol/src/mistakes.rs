@@ -1,7 +1,7 @@
 //! Known mistakes. One at a time can be switched on. A simulation that does not notice them proves nothing.
 //!
 //! Most are edits of the source, see `build/mistakes.rs` of this package. Mistakes that only change the expression of a
-//! request are in `requests.rs`.
+//! request are in `requests.rs`, and those of the client in the copy of lambda-lock.
 
 use std::cell::Cell;
 
@@ -231,6 +231,7 @@ pub(crate) fn current() -> Option<Mistake> {
     CURRENT.get()
 }
 
-pub(crate) fn on(mistake: Mistake) -> bool {
+/// Whether this mistake is switched on.
+pub fn on(mistake: Mistake) -> bool {
     CURRENT.get() == Some(mistake)
 }

@@ -10,14 +10,14 @@
 //! them the waiters go by the time that the turns took which they have seen.
 
 use super::options::Queueing;
-use crate::protocol::clock_bounds::{ClockBounds, DEFAULT_SKEW};
-use crate::protocol::instants::{Instants, millis_rounded_up};
-use crate::protocol::lease::LONGEST_LEASE;
-use crate::protocol::line::{HoldTimes, Line};
-use crate::protocol::observation::HolderWatch;
-use crate::protocol::port::{Now, Port};
-use crate::protocol::record::Record;
-use crate::protocol::value::Item;
+use crate::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use crate::instants::{Instants, millis_rounded_up};
+use crate::lease::LONGEST_LEASE;
+use crate::line::{HoldTimes, Line};
+use crate::observation::HolderWatch;
+use crate::port::{Now, Port};
+use crate::record::Record;
+use crate::value::Item;
 use std::time::Duration;
 
 /// After this time a free lock is anybody's, whoever was in line for it. Nobody ahead is left longer than that.
@@ -306,9 +306,9 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::port::WallClock;
-    use crate::protocol::schema::Schema;
-    use crate::protocol::value::Value;
+    use crate::port::WallClock;
+    use crate::schema::Schema;
+    use crate::value::Value;
 
     fn at(millis: u64) -> Instants {
         Instants { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }

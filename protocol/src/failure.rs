@@ -135,11 +135,11 @@ impl Rejection {
 }
 
 /// Names locks in a sentence: "the lock a", "the locks a, b and c".
-pub(crate) struct Locks<'a>(pub(crate) &'a [&'a LockKey]);
+pub struct Locks<'a>(pub &'a [&'a LockKey]);
 
 /// A key in a sentence. One that could pass for something else, or fill the sentence, is quoted and cut: a key may come from
 /// whoever sent a request.
-pub(crate) struct Named<'a>(pub(crate) &'a LockKey);
+pub struct Named<'a>(pub &'a LockKey);
 
 /// The longest key that a sentence has as it is, in bytes.
 const LONGEST_NAMED: usize = 256;

@@ -94,7 +94,7 @@ fn client_of(owner: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Item, Schema, Value};
+    use crate::{Item, Schema, Value};
 
     const TURN: Duration = Duration::from_millis(80);
 

@@ -5,29 +5,35 @@ use std::ops::Range;
 /// The text to find must be in the file exactly once. White space and line breaks make no difference, so that
 /// formatting alone never breaks an edit.
 #[derive(Clone, Copy)]
-pub(crate) struct Edit {
+pub struct Edit {
     /// The known mistake, or another purpose of the edit.
-    pub(crate) name: &'static str,
-    /// Relative to `src/`.
-    pub(crate) file: &'static str,
-    pub(crate) find: &'static str,
-    /// `MISTAKEN` is replaced by an expression that tells whether the mistake is switched on.
-    pub(crate) put: &'static str,
+    pub name: &'static str,
+    /// Relative to the copied directory.
+    pub file: &'static str,
+    /// The text to find.
+    pub find: &'static str,
+    /// What to put in its place. `MISTAKEN` is replaced by an expression that tells whether the mistake is switched on.
+    pub put: &'static str,
 }
 
 impl Edit {
     pub(crate) fn complaint(&self, why: &str) -> String {
-        format!("{} in src/{}: {why}\n    {}", self.name, self.file, self.find.trim())
+        format!("{} in {}: {why}\n    {}", self.name, self.file, self.find.trim())
     }
 
-    fn replacement(&self) -> String {
-        let switch = format!("crate::mistakes::on(crate::mistakes::Mistake::{})", self.name);
+    fn replacement(&self, switches: &str) -> String {
+        let switch = format!("{switches}::on({switches}::Mistake::{})", self.name);
         self.put.trim().replace("MISTAKEN", &switch)
     }
 }
 
 /// Applies all edits to the original text. An edit that does not apply is skipped, and a message is added for it.
-pub(crate) fn apply<'a>(text: &str, edits: impl Iterator<Item = &'a Edit>, complaints: &mut Vec<String>) -> String {
+pub(crate) fn apply<'a>(
+    text: &str,
+    edits: impl Iterator<Item = &'a Edit>,
+    switches: &str,
+    complaints: &mut Vec<String>,
+) -> String {
     let mut found: Vec<(Range<usize>, &Edit)> = Vec::new();
     for edit in edits {
         match find(text, edit.find).as_slice() {
@@ -46,7 +52,7 @@ pub(crate) fn apply<'a>(text: &str, edits: impl Iterator<Item = &'a Edit>, compl
             continue;
         }
         out.push_str(&text[copied..range.start]);
-        out.push_str(&edit.replacement());
+        out.push_str(&edit.replacement(switches));
         copied = range.end;
     }
     out.push_str(&text[copied..]);

@@ -4,7 +4,7 @@ use super::Invalid;
 use std::time::Duration;
 
 /// The default of the largest difference between two wall clocks.
-pub(crate) const DEFAULT_SKEW: Duration = Duration::from_secs(2);
+pub const DEFAULT_SKEW: Duration = Duration::from_secs(2);
 
 /// How far clocks may be off before the promise of exclusion no longer holds.
 ///

@@ -2,10 +2,10 @@
 
 use super::line::NOBODY_WAITS;
 use super::{Expression, Returns};
-use crate::protocol::attributes::{AttributesChange, EarlierNames, MOST_ATTRIBUTES, list, listed};
-use crate::protocol::request::{LineRule, NewGrant, NextToken, OnceClaim};
-use crate::protocol::schema::{ATTRIBUTE_NAMES, Schema};
-use crate::protocol::version::OURS;
+use crate::attributes::{AttributesChange, EarlierNames, MOST_ATTRIBUTES, list, listed};
+use crate::request::{LineRule, NewGrant, NextToken, OnceClaim};
+use crate::schema::{ATTRIBUTE_NAMES, Schema};
+use crate::version::OURS;
 
 /// The condition "nobody ever wrote the row, or it is ours and released, or it is ours and its lease ended long ago".
 ///
@@ -268,9 +268,9 @@ impl Expression {
 mod tests {
     use super::super::golden::{assert_closed, grant, rendered, value};
     use super::*;
-    use crate::protocol::request::{Action, DataChange};
-    use crate::protocol::schema::Ttl;
-    use crate::protocol::value::Value;
+    use crate::request::{Action, DataChange};
+    use crate::schema::Ttl;
+    use crate::value::Value;
     use std::time::Duration;
 
     const NO_OTHER_TTL: &str = " AND attribute_not_exists(ttlAttribute)";

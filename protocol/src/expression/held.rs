@@ -1,8 +1,8 @@
 //! The expressions of the writes under a held lock: conditions on the grant, and the end of idempotent work.
 
 use super::Expression;
-use crate::protocol::request::{Scope, StoredOutcome};
-use crate::protocol::version::{Grant, Version};
+use crate::request::{Scope, StoredOutcome};
+use crate::version::{Grant, Version};
 
 impl Expression {
     /// The condition "still my grant, and nothing newer than this". Writes the outcome, under a version that is not a
@@ -63,9 +63,9 @@ mod tests {
     use super::super::Returns;
     use super::super::golden::{assert_closed, in_transaction, lease, rendered, value, version};
     use super::*;
-    use crate::protocol::request::{Action, DataChange};
-    use crate::protocol::schema::{Schema, Ttl};
-    use crate::protocol::value::Value;
+    use crate::request::{Action, DataChange};
+    use crate::schema::{Schema, Ttl};
+    use crate::value::Value;
     use std::time::Duration;
 
     #[test]

@@ -2,12 +2,12 @@
 //! format and needs a reason.
 
 use super::Expression;
-use crate::protocol::attributes::AttributesChange;
-use crate::protocol::lease::{Dialect, Lease};
-use crate::protocol::request::{Action, DataChange, NewGrant, Request, TransactionId};
-use crate::protocol::schema::Schema;
-use crate::protocol::value::Value;
-use crate::protocol::version::{Grant, Stamp, Version};
+use crate::attributes::AttributesChange;
+use crate::lease::{Dialect, Lease};
+use crate::request::{Action, DataChange, NewGrant, Request, TransactionId};
+use crate::schema::Schema;
+use crate::value::Value;
+use crate::version::{Grant, Stamp, Version};
 use std::time::Duration;
 
 pub(super) fn version() -> Version {

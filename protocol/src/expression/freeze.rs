@@ -1,9 +1,9 @@
 //! The expressions of Freeze and Thaw, which say who may be granted a lock and grant it to nobody.
 
 use super::{ENDED, Expression};
-use crate::protocol::lease::Lease;
-use crate::protocol::request::FrozenRow;
-use crate::protocol::schema::Schema;
+use crate::lease::Lease;
+use crate::request::FrozenRow;
+use crate::schema::Schema;
 
 /// How many bytes later writes of the holder may add to the row, beside the reason.
 const ROOM: usize = 256;
@@ -68,9 +68,9 @@ impl Expression {
 mod tests {
     use super::super::golden::{assert_closed, rendered, value, version};
     use super::*;
-    use crate::protocol::request::Action;
-    use crate::protocol::schema::Ttl;
-    use crate::protocol::value::Value;
+    use crate::request::Action;
+    use crate::schema::Ttl;
+    use crate::value::Value;
     use std::time::Duration;
 
     fn freeze(row: FrozenRow, schema: &Schema) -> Expression {

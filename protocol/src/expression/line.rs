@@ -2,8 +2,8 @@
 //! holders hold the lock.
 
 use super::{Expression, Returns};
-use crate::protocol::line::{HoldTimes, LineUpdate};
-use crate::protocol::version::OURS;
+use crate::line::{HoldTimes, LineUpdate};
+use crate::version::OURS;
 
 /// The condition "nobody waits in line".
 pub(super) const NOBODY_WAITS: &str = " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket)";
@@ -58,10 +58,10 @@ impl Expression {
 mod tests {
     use super::super::golden::{assert_closed, grant, rendered, value, version};
     use super::*;
-    use crate::protocol::attributes::EarlierNames;
-    use crate::protocol::request::{Action, DataChange, LineRule, NextToken, Scope};
-    use crate::protocol::schema::Schema;
-    use crate::protocol::value::Value;
+    use crate::attributes::EarlierNames;
+    use crate::request::{Action, DataChange, LineRule, NextToken, Scope};
+    use crate::schema::Schema;
+    use crate::value::Value;
     use std::time::Duration;
 
     #[test]

@@ -85,8 +85,7 @@ impl Settings {
 
     /// Checks that DynamoDB deletes no record of idempotent work while an attempt does the work, although the wall clock of its
     /// holder may be behind.
-    #[cfg(feature = "once")]
-    pub(crate) fn check_keep(&self, keep: Duration) -> Result<(), Invalid> {
+    pub fn check_keep(&self, keep: Duration) -> Result<(), Invalid> {
         let skew = self.allowed_skew();
         if self.schema.ttl.is_some() && keep < skew {
             return Err(Invalid::new(format!(

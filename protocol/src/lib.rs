@@ -108,13 +108,13 @@ pub use acquire::{
 pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
 pub use break_lock::{Broken, break_lock};
 pub use clock_bounds::ClockBounds;
-#[cfg(feature = "dynamodb")]
-pub(crate) use clock_bounds::DEFAULT_SKEW;
+#[doc(hidden)]
+pub use clock_bounds::DEFAULT_SKEW;
 pub use commit::{FailedCommit, commit, commit_and_release, settle};
 pub use expression::{Expression, Returns};
 pub use failure::{Failure, Operation};
-#[cfg(feature = "dynamodb")]
-pub(crate) use failure::{Locks, Named};
+#[doc(hidden)]
+pub use failure::{Locks, Named};
 pub use freeze::{freeze, thaw};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
@@ -125,8 +125,8 @@ pub use observation::Observation;
 pub use once::{OnceRecord, is_settled};
 pub use peek::{peek, peek_all, peek_once};
 pub use port::{Answer, FailedWrite, Now, Port, Rejection, ServerTime, WallClock};
-#[cfg(feature = "dynamodb")]
-pub(crate) use record::quoted;
+#[doc(hidden)]
+pub use record::quoted;
 pub use record::{InvalidRecord, Record};
 pub use release::{ReleaseOptions, Released, release, release_workflow};
 pub use renew::renew;
@@ -149,7 +149,8 @@ use std::fmt;
 pub struct Invalid(String);
 
 impl Invalid {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
+    #[doc(hidden)]
+    pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 }

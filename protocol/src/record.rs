@@ -204,7 +204,7 @@ impl fmt::Display for InvalidRecord {
 impl std::error::Error for InvalidRecord {}
 
 /// Puts a text in quotation marks, and cuts it where it is long.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     match text
         .char_indices()
         .map(|(start, letter)| start + letter.len_utf8())

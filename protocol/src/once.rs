@@ -6,7 +6,7 @@
 //!
 //! # The item
 //!
-//! Beside the attributes of a [lock](crate::protocol):
+//! Beside the attributes of a [lock](crate):
 //!
 //! | attribute | type | meaning |
 //! |---|---|---|

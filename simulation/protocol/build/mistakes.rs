@@ -1,0 +1,555 @@
+//! The known mistakes that are made in the source of the decisions. Mistakes that only change the expression of a request
+//! are in `src/requests.rs` of this package. `src/mistakes.rs` describes each of them.
+
+use lambda_lock_copy::Edit;
+
+pub(crate) const EDITS: &[Edit] = &[
+    // Several keys and places.
+    Edit {
+        name: "SetTokenFromClockAlone",
+        file: "acquire/together.rs",
+        find: "token = token.max(next);",
+        put: "token = token.max(if MISTAKEN { 0 } else { next });",
+    },
+    Edit {
+        name: "SetCountsFromRecognition",
+        file: "acquire/together.rs",
+        find: "let validity = attempt.validity(now, bounds);",
+        put: "
+            let mut recognised = attempt.clone();
+            recognised.started = now.instants;
+            let attempt = if MISTAKEN { &recognised } else { attempt };
+            let validity = attempt.validity(now, bounds);
+        ",
+    },
+    Edit {
+        name: "SetSettledByLook",
+        file: "acquire/together.rs",
+        find: "self.see(index, after, row)?; } self.retry.answered();",
+        put: "
+                    self.see(index, after, row)?;
+                }
+                let shown = self.rows.iter().filter_map(|row| row.watch()?.record().own_version);
+                if MISTAKEN && !shown.into_iter().any(|version| self.attempts.have_granted(&version)) {
+                    self.outcome_unknown = false;
+                }
+                self.retry.answered();
+        ",
+    },
+    Edit {
+        name: "CommitOfFirstLock",
+        file: "commit.rs",
+        find: "for holding in self.holdings.iter_mut() { let mut renewal",
+        put: "
+            for holding in self.holdings.iter_mut().take(if MISTAKEN { 1 } else { usize::MAX }) {
+                let mut renewal
+        ",
+    },
+    Edit {
+        name: "CommitSentAnewAfterConflict",
+        file: "commit.rs",
+        find: "Answer::Throttled => self.retry.throttled(),",
+        put: "
+            Answer::Throttled => {
+                if MISTAKEN {
+                    self.not_applied();
+                }
+                self.retry.throttled();
+            }
+        ",
+    },
+    Edit {
+        name: "FullAfterFirstRefusal",
+        file: "acquire/one_of.rs",
+        find: "let sample = sample(port, all.len()); self.look(port, &sample).await?;",
+        put: "
+            if MISTAKEN {
+                return self.full(&port.now());
+            }
+            let sample = sample(port, all.len());
+            self.look(port, &sample).await?;
+        ",
+    },
+    Edit {
+        name: "PlaceWithoutLook",
+        file: "acquire/one_of.rs",
+        find: "let mut seen = if self.options.reclaim == Reclaim::SameOwner {",
+        put: "let mut seen = if !MISTAKEN && self.options.reclaim == Reclaim::SameOwner {",
+    },
+    // Frozen locks.
+    Edit {
+        name: "ThawWritesNothing",
+        file: "freeze.rs",
+        find: "let Some(record) = record else { return Ok(false) };",
+        put: "
+            let Some(record) = record else { return Ok(false) };
+            if MISTAKEN && record.freeze_reason.is_none() {
+                return Ok(false);
+            }
+        ",
+    },
+    Edit {
+        name: "FrozenFromItsHolder",
+        file: "acquire/candidate.rs",
+        find: "return !record.released && self.reclaims(record);",
+        put: "return !MISTAKEN && !record.released && self.reclaims(record);",
+    },
+    Edit {
+        name: "TakeIgnoresFreeze",
+        file: "acquire/candidate.rs",
+        find: "if record.freeze_reason.is_some() {",
+        put: "if record.freeze_reason.is_some() && !MISTAKEN {",
+    },
+    // Requests.
+    Edit {
+        name: "TokenNotBumped",
+        file: "expression/grant.rs",
+        find: r#"self.number(":one", 1);"#,
+        put: r#"self.number(":one", if MISTAKEN { 0 } else { 1 });"#,
+    },
+    Edit {
+        name: "TokenNotFromTheClock",
+        file: "expression/grant.rs",
+        find: r#"self.number(":now", grant.now);"#,
+        put: r#"self.number(":now", if MISTAKEN { 1 } else { grant.now });"#,
+    },
+    Edit {
+        name: "TokenNotFromTheClock",
+        file: "acquire/candidate.rs",
+        find: ".max(now.wall.millis))",
+        put: ".max(if MISTAKEN { 0 } else { now.wall.millis }))",
+    },
+    Edit {
+        name: "PeersRowWithoutMaximum",
+        file: "acquire/candidate.rs",
+        find: "let token = if record.is_ours() {",
+        put: "let token = if record.is_ours() || MISTAKEN {",
+    },
+    Edit {
+        name: "RenewOnExactVersion",
+        file: "renew.rs",
+        find: "holding.newest.stamp = stamp; let action",
+        put: "
+            if MISTAKEN {
+                crate::requests::note(Version { stamp: holding.seen, ..holding.newest });
+            }
+            holding.newest.stamp = stamp;
+            let action
+        ",
+    },
+    Edit {
+        name: "RenewOnExactVersion",
+        file: "renew.rs",
+        find: "version.grant == holding.newest.grant && record.token == Some(holding.token)",
+        put: "!MISTAKEN && version.grant == holding.newest.grant && record.token == Some(holding.token)",
+    },
+    Edit {
+        name: "RenewShortens",
+        file: "renew.rs",
+        find: "let longer = now.lease > holding.lease.duration();",
+        put: "let longer = now.lease > holding.lease.duration() || MISTAKEN;",
+    },
+    Edit {
+        name: "RenewShortens",
+        file: "renew.rs",
+        find: "let ends_at_ms = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends_at_ms);",
+        put: "
+            let ends_at_ms = wanted_end.min(now.latest_end.unwrap_or(u64::MAX)).max(holding.ends_at_ms);
+            let ends_at_ms = if MISTAKEN { wanted_end } else { ends_at_ms };
+        ",
+    },
+    Edit {
+        name: "ReleaseOnOwnerOnly",
+        file: "release.rs",
+        find: "or_later_grant_of_owner: options.or_later_grant_of_owner };",
+        put: "or_later_grant_of_owner: options.or_later_grant_of_owner || MISTAKEN };",
+    },
+    Edit {
+        name: "CountersInsteadOfStamps",
+        file: "version.rs",
+        find: "let floor = last.map_or(0, |stamp| stamp.millis() + 1);",
+        put: "
+            let counted = if last.is_some() { 0 } else { now_millis };
+            let (now_millis, random) = if MISTAKEN { (counted, 0) } else { (now_millis, random) };
+            let floor = last.map_or(0, |stamp| stamp.millis() + 1);
+        ",
+    },
+    Edit {
+        name: "StampsWithoutRandom",
+        file: "version.rs",
+        find: ".min(Self::MILLIS), random }",
+        put: ".min(Self::MILLIS), random: if MISTAKEN { 0 } else { random } }",
+    },
+    Edit {
+        name: "GrantOfAClockBehind",
+        file: "acquire/attempt.rs",
+        find: "if now.found_behind(",
+        put: "let now = &Now { server: now.server.filter(|_| !MISTAKEN), ..*now }; if now.found_behind(",
+    },
+    Edit {
+        name: "RenewalOfAClockBehind",
+        file: "renew.rs",
+        find: "let until_end = now.until_end(",
+        put: "let now = &Now { server: now.server.filter(|_| !MISTAKEN), ..*now }; let until_end = now.until_end(",
+    },
+    // Responses.
+    Edit {
+        name: "NoRecognition",
+        file: "acquire/mod.rs",
+        find: "record.own_version.filter(|version| self.attempts.have_granted(version))",
+        put: "record.own_version.filter(|version| self.attempts.have_granted(version) && !MISTAKEN)",
+    },
+    Edit {
+        name: "RecognisedCountsFromPoll",
+        file: "acquire/mod.rs",
+        find: "ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))",
+        put: "
+            let attempt = &{
+                let mut late = attempt.clone();
+                late.started = if MISTAKEN { now.instants } else { attempt.started };
+                late
+            };
+            ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))
+        ",
+    },
+    Edit {
+        name: "HeldAfterUnknown",
+        file: "acquire/mod.rs",
+        find: "End::Held(_) | End::Failed(_) if self.outcome_unknown => {",
+        put: "
+            End::Held(seen) if self.outcome_unknown && MISTAKEN => Ok(Ended::Lock(Acquired::Held(seen))),
+            End::Held(_) | End::Failed(_) if self.outcome_unknown => {
+        ",
+    },
+    Edit {
+        name: "NoCleanup",
+        file: "acquire/mod.rs",
+        find: "self.release(port).await; Err(Failure::OutcomeUnknown)",
+        put: "
+            if !MISTAKEN {
+                self.release(port).await;
+            }
+            Err(Failure::OutcomeUnknown)
+        ",
+    },
+    Edit {
+        name: "RenewGivesUpAfterTwoRefusals",
+        file: "backoff.rs",
+        find: "repeats: bool,",
+        put: "pub(super) repeats: bool,",
+    },
+    Edit {
+        name: "RenewGivesUpAfterTwoRefusals",
+        file: "renew.rs",
+        find: "call.retry.repeat(); match adopt(settings, holding, row) {",
+        put: "
+            if call.retry.repeats && MISTAKEN {
+                return Err(Failure::Lost);
+            }
+            call.retry.repeat();
+            match adopt(settings, holding, row) {
+        ",
+    },
+    Edit {
+        name: "RenewUnknownIsLost",
+        file: "renew.rs",
+        find: "fn out_of_time(&self) -> Failure {",
+        put: "
+            fn out_of_time(&self) -> Failure {
+                if MISTAKEN {
+                    return Failure::Lost;
+                }
+        ",
+    },
+    Edit {
+        name: "ReleaseUnknownIsReleased",
+        file: "release.rs",
+        find: "let Ok(now) = self.retry.ready(port).await else { return Err(self.out_of_time()) };",
+        put: "
+            let Ok(now) = self.retry.ready(port).await else {
+                return if MISTAKEN { Ok(self.released(None)) } else { Err(self.out_of_time()) };
+            };
+        ",
+    },
+    // Clocks.
+    Edit {
+        name: "LeaseCountsFromReceipt",
+        file: "acquire/mod.rs",
+        find: "let validity = attempt.validity(",
+        put: "
+            let attempt = &{
+                let mut late = attempt.clone();
+                late.started = if MISTAKEN { now.instants } else { attempt.started };
+                late
+            };
+            let validity = attempt.validity(
+        ",
+    },
+    Edit {
+        name: "HolderIgnoresItsEnd",
+        file: "holding.rs",
+        find: "self.lasting.saturating_sub(now.longest_since(self.since))",
+        put: "if MISTAKEN { self.lasting } else { self.lasting.saturating_sub(now.longest_since(self.since)) }",
+    },
+    Edit {
+        name: "MonotonicClockOnly",
+        file: "instants.rs",
+        find: "pub fn longest_since(self, earlier: Instants) -> Duration {",
+        put: "
+            pub fn longest_since(self, earlier: Instants) -> Duration {
+                if MISTAKEN {
+                    return self.monotonic_since(earlier);
+                }
+        ",
+    },
+    Edit {
+        name: "WallClockOnly",
+        file: "instants.rs",
+        find: "self.monotonic_since(earlier).max(self.wall_since(earlier))",
+        put: "
+            if MISTAKEN {
+                return self.wall_since(earlier);
+            }
+            self.monotonic_since(earlier).max(self.wall_since(earlier))
+        ",
+    },
+    Edit {
+        name: "NoDriftMargin",
+        file: "clock_bounds.rs",
+        find: "let nanos = lease.as_nanos()",
+        put: "
+            if MISTAKEN {
+                return lease;
+            }
+            let nanos = lease.as_nanos()
+        ",
+    },
+    Edit {
+        name: "NoSkewMargin",
+        file: "clock_bounds.rs",
+        find: "
+            pub fn max_clock_skew(&self) -> Option<Duration> {
+                self.max_clock_skew
+        ",
+        put: "
+            pub fn max_clock_skew(&self) -> Option<Duration> {
+                self.max_clock_skew.map(|skew| if MISTAKEN { Duration::ZERO } else { skew })
+        ",
+    },
+    Edit {
+        name: "ContenderUsesLargerClock",
+        file: "instants.rs",
+        find: "pub fn shortest_since(self, earlier: Instants) -> Duration {",
+        put: "
+            pub fn shortest_since(self, earlier: Instants) -> Duration {
+                if MISTAKEN {
+                    return self.monotonic_since(earlier).max(self.wall_since(earlier));
+                }
+        ",
+    },
+    Edit {
+        name: "SpanBeginsBeforeAnswer",
+        file: "acquire/attempt.rs",
+        find: "all: Vec<Attempt>,",
+        put: "pub(super) all: Vec<Attempt>,",
+    },
+    Edit {
+        name: "SpanBeginsBeforeAnswer",
+        file: "acquire/mod.rs",
+        find: "let ours = self.attempts.have_written(&item);",
+        put: "
+            let before = self.attempts.all.first().filter(|_| MISTAKEN);
+            let after = before.map_or(after, |attempt| attempt.started);
+            let ours = self.attempts.have_written(&item);
+        ",
+    },
+    Edit {
+        name: "ObservationOfAnotherVersion",
+        file: "observation.rs",
+        find: "carried.filter(|seen| seen.version == record.version)",
+        put: "carried.filter(|seen| seen.version == record.version || MISTAKEN)",
+    },
+    Edit {
+        name: "UnvouchedTimeCounts",
+        file: "observation.rs",
+        find: "let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);",
+        put: "
+            let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
+            let written = record.own_version.map(|version| Duration::from_millis(version.stamp.millis()));
+            let carried = match written.filter(|_| MISTAKEN && !carried.is_zero()) {
+                Some(written) => after.wall.saturating_sub(written),
+                None => carried,
+            };
+        ",
+    },
+    // Transactions.
+    Edit {
+        name: "CommitSentAnew",
+        file: "commit.rs",
+        find: "if let Some(sent) = &self.sent {",
+        put: "if let Some(sent) = self.sent.as_ref().filter(|_| !MISTAKEN) {",
+    },
+    // Waiting in line.
+    Edit {
+        name: "DesertedIgnoresSkew",
+        file: "acquire/waiter.rs",
+        find: "bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);",
+        put: "if MISTAKEN { Duration::ZERO } else { bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW) };",
+    },
+    Edit {
+        name: "DesertedTakeServesNobody",
+        file: "acquire/mod.rs",
+        find: "Some(line) if self.waiter.ticket().is_none() => LineRule::Serves(line.last),",
+        put: "Some(line) if self.waiter.ticket().is_none() && !MISTAKEN => LineRule::Serves(line.last),",
+    },
+    Edit {
+        name: "OutOfTurnEndsLine",
+        file: "acquire/mod.rs",
+        find: "let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;",
+        put: "let is_deserted = by_claim && (MISTAKEN || self.options.queueing != Queueing::Ignored);",
+    },
+    Edit {
+        name: "LostTicketIsUnknown",
+        file: "acquire/mod.rs",
+        find: "self.outcome_unknown |= !matches!(write, Next::Join);",
+        put: "self.outcome_unknown |= MISTAKEN || !matches!(write, Next::Join);",
+    },
+    Edit {
+        name: "JoinOnFreeRowSleeps",
+        file: "acquire/mod.rs",
+        find: "
+            if row.get(schema::VERSION).is_none() {
+                return self.look(port).await;
+            }
+        ",
+        put: "
+            if row.get(schema::VERSION).is_none() {
+                return self.look(port).await;
+            }
+            if MISTAKEN && row.get(schema::RELEASED).is_some() {
+                port.sleep(Duration::from_millis(100)).await;
+                return self.look(port).await;
+            }
+        ",
+    },
+    Edit {
+        name: "HeadWaitsForHandOver",
+        file: "acquire/mod.rs",
+        find: "self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()",
+        put: "
+            if MISTAKEN && watch.record().released && self.waiter.ticket_to_serve(watch.record()).is_some() {
+                return false;
+            }
+            self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()
+        ",
+    },
+    Edit {
+        name: "HeadWaitsForHandOver",
+        file: "acquire/waiter.rs",
+        find: "let ticket = self.ticket?; let times",
+        put: "let ticket = self.ticket.filter(|_| !(MISTAKEN && record.released))?; let times",
+    },
+    Edit {
+        name: "LostCountersKept",
+        file: "acquire/waiter.rs",
+        find: "if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) {",
+        put: "if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) && !MISTAKEN {",
+    },
+    Edit {
+        name: "OverdueWaits",
+        file: "line.rs",
+        find: "pub(super) fn ahead_of(&self, ticket: u64) -> u32 {",
+        put: "
+            pub(super) fn ahead_of(&self, ticket: u64) -> u32 {
+                if MISTAKEN && Some(ticket) <= self.served {
+                    return u32::try_from(self.waiting()).unwrap_or(u32::MAX).saturating_add(1);
+                }
+        ",
+    },
+    Edit {
+        name: "FreeCountsFromSending",
+        file: "observation.rs",
+        find: "// Nobody holds it. So a wall clock that was set back must not make it wait.",
+        put: "
+            if let Some(sent) = self.record.believable_end().filter(|_| MISTAKEN) {
+                return Duration::from_millis(now.wall.millis.saturating_sub(sent));
+            }
+        ",
+    },
+    Edit {
+        name: "DesertedTooSoon",
+        file: "acquire/waiter.rs",
+        find: "millis_rounded_up(skew.saturating_add(DESERTED))",
+        put: "millis_rounded_up(skew.saturating_add(if MISTAKEN { Duration::ZERO } else { DESERTED }))",
+    },
+    Edit {
+        name: "NoDesertedClause",
+        file: "acquire/waiter.rs",
+        find: "if (self.ticket.is_none() || self.is_carried) && record.released && deserted_in",
+        put: "if !MISTAKEN && (self.ticket.is_none() || self.is_carried) && record.released && deserted_in",
+    },
+    Edit {
+        name: "NewcomerPasses",
+        file: "acquire/waiter.rs",
+        find: "None if line.is_open() => DESERTED,",
+        put: "None if line.is_open() && !MISTAKEN => DESERTED,",
+    },
+    Edit {
+        name: "ServedGoesBack",
+        file: "acquire/waiter.rs",
+        find: "self.ticket.filter(|ticket| line.served.is_none_or(|served| *ticket > served))",
+        put: "self.ticket.filter(|ticket| MISTAKEN || line.served.is_none_or(|served| *ticket > served))",
+    },
+    Edit {
+        name: "SkipAtOnce",
+        file: "acquire/waiter.rs",
+        find: "self.slot(record).saturating_mul(ahead).max(least).min(DESERTED)",
+        put: "self.slot(record).saturating_mul(if MISTAKEN { 0 } else { ahead }).max(least).min(DESERTED)",
+    },
+    Edit {
+        name: "SleeperGetsACallersSlot",
+        file: "acquire/waiter.rs",
+        find: "if ahead > 0 && line.has_sleeper() {",
+        put: "if ahead > 0 && line.has_sleeper() && !MISTAKEN {",
+    },
+    Edit {
+        name: "SkipCountsHeldTime",
+        file: "observation.rs",
+        find: "return self.free_since.map_or(",
+        put: "return self.free_since.map(|since| if MISTAKEN { self.since } else { since }).map_or(",
+    },
+    Edit {
+        name: "ReleaseServesAll",
+        file: "line.rs",
+        find: "deserted: (is_deserted && line.is_open()).then_some(line.last)",
+        put: "deserted: ((is_deserted || MISTAKEN) && line.is_open()).then_some(line.last)",
+    },
+    Edit {
+        name: "ReclaimInLine",
+        file: "acquire/mod.rs",
+        find: "&& !self.reclaims_held(record)",
+        put: "&& (MISTAKEN || !self.reclaims_held(record))",
+    },
+    // Idempotent work.
+    Edit {
+        name: "SettledIsFree",
+        file: "once.rs",
+        find: "if !over && settled {",
+        put: "if !over && settled && !MISTAKEN {",
+    },
+    // All other mistakes: they change the expression of a request.
+    Edit {
+        name: "mistakes in requests",
+        file: "expression/mod.rs",
+        find: "
+                Action::Peek => {}
+            }
+            out
+        ",
+        put: "
+                Action::Peek => {}
+            }
+            crate::requests::mistaken(out, request)
+        ",
+    },
+];
