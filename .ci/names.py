@@ -98,12 +98,12 @@ def settings():
     budget = pairs(table(page, "## Budget", "| setting |"))
     same(f"{page}, client", dict(client), re.findall(method, read("src/client/builder.rs")))
     same(f"{page}, budget", dict(budget), re.findall(method, read("src/engine/budget.rs")))
-    drift = int(re.search(r"drift_permille: (\d+),", read("src/protocol/clock_bounds.rs")).group(1))
-    retention = seconds("src/protocol/schema.rs", "DEFAULT_TTL_RETENTION")
+    drift = int(re.search(r"drift_permille: (\d+),", read("protocol/src/clock_bounds.rs")).group(1))
+    retention = seconds("protocol/src/schema.rs", "DEFAULT_TTL_RETENTION")
     defaults = [
         ("clock_drift", str(drift / 1000)),
         ("grace", f"{seconds('src/engine/budget.rs', 'DEFAULT_GRACE')} s"),
-        ("max_clock_skew", f"{seconds('src/protocol/clock_bounds.rs', 'DEFAULT_SKEW')} s"),
+        ("max_clock_skew", f"{seconds('protocol/src/clock_bounds.rs', 'DEFAULT_SKEW')} s"),
         ("request_timeout", f"{seconds('src/client/builder.rs', 'DEFAULT_REQUEST_TIMEOUT')} s"),
         ("ttl_retention", f"{retention // 86400} days"),
     ]
@@ -125,7 +125,7 @@ def functions():
     in_the_code |= {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
     rows = table(page, "## Functions", "| variable |")
     same(f"{page}, variables", names(rows), in_the_code)
-    skew = seconds("src/protocol/clock_bounds.rs", "DEFAULT_SKEW") * 1000
+    skew = seconds("protocol/src/clock_bounds.rs", "DEFAULT_SKEW") * 1000
     look = seconds("functions/lock-cleaner/src/handler.rs", "DEFAULT_SECOND_LOOK")
     defaults = {("LOCK_MAX_CLOCK_SKEW_MS", str(skew)), ("CLEANUP_SECOND_LOOK_SECONDS", str(look))}
     same(f"{page}, variables", defaults - {(row[0].strip("`"), row[2]) for row in rows}, ())

@@ -50,19 +50,19 @@
 //! # The table
 //!
 //! One item per key, in a table whose partition key is a string attribute called `key` (or as
-//! configured). [`protocol`] describes every attribute and who may use it; the Java client
+//! configured). The crate [`lambda_lock_protocol`] describes every attribute and who may use it; the Java client
 //! `amazon-dynamodb-lock-client` and the Go client `cirello.io/dynamolock` can share the table. A function that locks and
 //! releases needs the actions `dynamodb:UpdateItem` and `dynamodb:GetItem` on it. Every method says its requests and its
 //! actions.
 //!
 //! # Features
 //!
-//! | feature | default | brings |
-//! |---|---|---|
-//! | `dynamodb` | yes | the lock on `aws-sdk-dynamodb`; TLS and async runtime stay your choice |
-//! | `lambda` | | [`lambda`]: a [`Budget`] from an invocation's context, a tower layer around a whole handler, errors by name |
-//! | `once` | | idempotent work: lock and result in one item, done once for each key |
-//! | none | | [`protocol`] alone, without the SDK |
+//! None is on by default. TLS and async runtime stay your choice: the crate needs `aws-sdk-dynamodb` alone.
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `lambda` | [`lambda`]: a [`Budget`] from an invocation's context, a tower layer around a whole handler, errors by name |
+//! | `once` | idempotent work: lock and result in one item, done once for each key |
 //!
 #![cfg_attr(doc, doc = include_str!("../docs/promises.md"))]
 
@@ -74,7 +74,8 @@
 // | `client` | the client and its builder: what users meet first |
 // | `lock` | the guard of a held lock, and one file for each operation |
 // | `engine` | runs an operation: deadline, clocks, requests to DynamoDB, the table |
-// | `protocol` | the decisions: no clock, no SDK |
+//
+// Below them is the crate lambda-lock-protocol: the decisions, without a clock or the SDK.
 
 mod client;
 mod engine;

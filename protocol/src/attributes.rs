@@ -16,7 +16,7 @@ pub(super) const LONGEST_ATTRIBUTE_NAME: usize = 255;
 /// Between two names in `attributeNames`.
 const SEPARATOR: char = ',';
 
-/// The value of an additional attribute, see [`Acquire::attribute`](crate::Acquire::attribute).
+/// The value of an additional attribute, see `Acquire::attribute`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Attribute {

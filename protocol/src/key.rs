@@ -20,6 +20,7 @@ pub const LONGEST_SORT_KEY: usize = 1024;
 /// A string is the key of a lock in a table without a sort key. A pair is partition key and sort key:
 ///
 /// ```
+/// # use lambda_lock_protocol as lambda_lock;
 /// use lambda_lock::LockKey;
 /// let plain: LockKey = "customer-7".into();
 /// let composite: LockKey = ("customer-7", "invoice-12").into();

@@ -1,12 +1,17 @@
-//! The lock protocol: all decisions, without a clock, a connection or an SDK.
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods)]
+//! The decisions of the lock `lambda-lock`, without a clock, a connection or an SDK.
 //!
-//! **Stability.** This module is for the parts of this project and for other drivers of the protocol. The item and its
-//! attributes are stable. The Rust items here may change in any minor release, but for those that the root of the crate
-//! exports too.
+//! Who wants a lock uses `lambda-lock`, which is built on this crate. Who writes another driver of the same lock, on another
+//! SDK or in a simulation, finds here what to send and what an answer means. Who reads rows of the table finds every
+//! attribute below.
+//!
+//! **Stability.** The item and its attributes are stable, and so are the types that `lambda-lock` re-exports. All other
+//! items here may change in any release; `lambda-lock` needs exactly its own version of this crate.
 //!
 //! Each operation is an `async` function over a [`Port`], which reads the clocks, sends requests and lets time pass.
-//! The client of this crate implements the port on the SDK. A host that cannot await, such as that of the WebAssembly
-//! component, drives an operation by [`Steps`].
+//! `lambda-lock` implements the port on the SDK. A host that cannot await, such as that of the WebAssembly component, drives
+//! an operation by [`Steps`].
 //!
 //! # The item
 //!

@@ -53,7 +53,7 @@ impl Observation {
         self
     }
 
-    /// The ticket that the caller has taken, which is its place in [line](crate::Acquire::in_turn). The next call of the same
+    /// The ticket that the caller has taken, which is its place in line (see `Acquire::in_turn`). The next call of the same
     /// caller brings it back with the observation. `None` where it has none.
     pub fn ticket(&self) -> Option<u64> {
         self.ticket

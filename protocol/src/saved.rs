@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 /// As JSON it reads
 /// `{"key":"customer-7","owner":"…","version":"ll1-…","fencingToken":1760000000001,"leaseSeconds":300,"leaseEndsAt":1760000300000}`,
 /// with `sortKey` and `workflow` where there are any, `seen` while the outcome of a renewal is unknown, and `commit`
-/// while that of a [commit](crate::Lock::commit) is. It contains no secret, but whoever has it can renew and release the
+/// while that of a commit is. It contains no secret, but whoever has it can renew and release the
 /// lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -104,11 +104,13 @@ impl SavedLock {
     }
 
     /// The last commit under this lock, while its outcome is unknown to the caller.
+    #[doc(hidden)]
     pub fn commit(&self) -> Option<PendingCommit> {
         self.commit
     }
 
     /// Saves a held lock.
+    #[doc(hidden)]
     pub fn of(holding: &Holding) -> Self {
         Self {
             key: holding.key.key().to_owned(),
@@ -125,12 +127,14 @@ impl SavedLock {
     }
 
     /// Checks that it belongs to a table with these settings.
+    #[doc(hidden)]
     pub fn check(&self, settings: &Settings) -> Result<(), Invalid> {
         settings.check_lock_key(&self.key())?;
         settings.check_write(&self.key(), self.owner(), self.workflow(), &DataChange::Keep)
     }
 
     /// Parses the version.
+    #[doc(hidden)]
     pub fn parsed_version(&self) -> Result<Version, Invalid> {
         Version::parse(&self.version).ok_or_else(|| {
             Invalid::new(format!(
@@ -141,6 +145,7 @@ impl SavedLock {
     }
 
     /// Restores a saved lock. Its lease counts as over until it has been renewed.
+    #[doc(hidden)]
     pub fn holding(&self, now: Instants, settings: &Settings) -> Result<Holding, Invalid> {
         let newest = self.parsed_version()?;
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {

@@ -230,6 +230,7 @@ fn frozen(reason: &str) -> String {
     format!("frozen by an operator ({}): retry when it is thawed", quoted(reason))
 }
 
+#[doc(hidden)]
 impl From<HolderSeen> for Held {
     fn from(seen: HolderSeen) -> Self {
         Self {
@@ -613,6 +614,7 @@ fn kind_of(rejection: &Rejection) -> ErrorKind {
     }
 }
 
+#[doc(hidden)]
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {
         Self::new(ErrorKind::InvalidRequest, invalid.to_string())

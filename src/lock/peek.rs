@@ -79,6 +79,7 @@ impl PeekedLock {
     }
 }
 
+#[doc(hidden)]
 impl From<Record> for PeekedLock {
     fn from(record: Record) -> Self {
         Self {

@@ -55,6 +55,7 @@ impl fmt::Debug for OnceStatus {
     }
 }
 
+#[doc(hidden)]
 impl From<OnceRecord> for OnceStatus {
     fn from(record: OnceRecord) -> Self {
         let (outcome, settled_at) = record.settled.unzip();

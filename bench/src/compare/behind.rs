@@ -17,7 +17,7 @@ const LINE: &str = "a caller that waits in line sends four requests at least: th
      free, and it stands idle for about half a second at each hand-over ([Order](#order)). Out of turn our callers send fewer in \
      such loops, and pass each other: [Waiting in line](bench/results/line.md)";
 const DRIFT: &str =
-    "lambda-lock waits 5 % longer than the lease, because clock rates may differ (`src/protocol/clock_bounds.rs`)";
+    "lambda-lock waits 5 % longer than the lease, because clock rates may differ (`protocol/src/clock_bounds.rs`)";
 const COLD: &str = "the known reasons: [bench/cold-start](bench/cold-start/README.md)";
 const LINES: &str = "lambda-lock runs 2 % more instructions (callgrind), and its code and memory cover 1.05 \
      times the cache lines (valgrind's lackey, one pair). This costs time because other processes use the caches \

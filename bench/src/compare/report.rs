@@ -201,7 +201,7 @@ fn contention(results: &Results) -> String {
             a row, with every client. Callers of lambda-lock wait in line behind slow holders, and always if they ask for \
             it (see [Order](#order)). A turn takes two requests, and at least two more if it had to wait: the one that was \
             refused, and a look. A caller without a ticket shares its looks with the contenders that it has found \
-            (`src/protocol/contention.rs`).\n\n\
+            (`protocol/src/contention.rs`).\n\n\
             ![Hand-over and requests by the number of contenders](bench/results/contention.svg)\n\n"
 }
 
